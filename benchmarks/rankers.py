@@ -45,9 +45,9 @@ def with_new_head(folder: Path) -> Path:
     import torch
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-    from termweave.training.backbone import lookup
+    from termweave.training import backbone_model
 
-    base = lookup.installed()
+    base = backbone_model.installed()
     torch.manual_seed(0)
     AutoModelForSequenceClassification.from_pretrained(base, num_labels=1).save_pretrained(folder)
     AutoTokenizer.from_pretrained(base).save_pretrained(folder)

@@ -28,11 +28,11 @@ from termweave.records import Run
 from termweave.rerank import Rules, neighbourhood
 from termweave.rerank.neighbours.reciprocal import mix
 from termweave.support import atomic_files, file_locks
-from termweave.training.backbone import loading
+from termweave.training import backbone_model
 from termweave.training.data.bm25_index import SparseIndex, bm25_weights
 from termweave.training.data.pairs import Collection, Pairs, count
-from termweave.training.dense.inputs import reading_of, tokenise
 from termweave.training.dense.model import Towers
+from termweave.training.dense.preparation import reading_of, tokenise
 from termweave.training.dev_measure import rankings
 from termweave.training.methods import base as methods
 from termweave.training.mixture import learn, parts
@@ -41,8 +41,8 @@ from termweave.training.setup import analysis_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from termweave.training.dense.inputs import TokenIds
     from termweave.training.dense.model import Side
+    from termweave.training.dense.preparation import TokenIds
     from termweave.training.mixture import DataPart
 
 #: Candidates that rNN reranks, its rules for unit vectors (docs/reranking.md), and the shares of the similarity that are tried.
@@ -335,7 +335,7 @@ def train_and_test(
             return figures
 
         model = method.build(data[0].settings, backbone)
-        start = tested(model.eval(), loading.settled(model.backbone, data[0].settings, say))
+        start = tested(model.eval(), backbone_model.settled(model.backbone, data[0].settings, say))
         trained = learn(method, data[0].settings, data, home / "checkpoints", say=say)
         history = trained.history
         return {
@@ -343,7 +343,7 @@ def train_and_test(
             "figures": tested(trained.model, trained.settings),
             "steps": history.steps[history.best],
             "development": history.values,
-            "backbone": loading.fingerprint(model.backbone),
+            "backbone": backbone_model.fingerprint(model.backbone),
         }
 
 
@@ -355,7 +355,9 @@ def kept_vectors(folder: Path) -> Iterator[None]:
     def vectors(model: Towers, side: Side, texts: TokenIds) -> np.ndarray:
         if side == "query" or not model.fixed_documents:
             return compute(model, side, texts)
-        name = key(loading.fingerprint(model.backbone), model.pooling, model.unit, blake2b(texts.values.tobytes()).hexdigest())
+        name = key(
+            backbone_model.fingerprint(model.backbone), model.pooling, model.unit, blake2b(texts.values.tobytes()).hexdigest()
+        )
         file = folder / f"{name}.npy"
         if not file.is_file():
             folder.mkdir(parents=True, exist_ok=True)

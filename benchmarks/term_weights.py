@@ -25,17 +25,16 @@ from entry_point import enter
 from termweave.encoders.manifest import digest
 from termweave.encoders.term_weighting import BM25
 from termweave.evaluation import randomisation_test
-from termweave.training.data import negatives, teacher_scores
+from termweave.training.data import bm25_index, teacher_scores
 from termweave.training.data.bm25_index import SparseIndex, bm25_weights
 from termweave.training.data.pairs import Collection
 from termweave.training.dev_measure import ranking_measure, search_measure, stored
 from termweave.training.methods import base
 from termweave.training.mixture import DataPart
 from termweave.training.setup import set_up
-from termweave.training.term_weights import evaluation, inputs
+from termweave.training.term_weights import model, preparation
 from termweave.training.term_weights.hidden_states import states
-from termweave.training.trainer.fit import Fit
-from termweave.training.trainer.loop import fit
+from termweave.training.trainer.trainer import Fit, fit
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -137,8 +136,8 @@ class Test:
         position = {collection.ids[place]: index for index, place in enumerate(places)}
         texts = [collection.texts[place] for place in places]
         common = (analysis, tokenizer, statistics, bm25)
-        self.documents = inputs.prepare(texts, *common, "document", 128)
-        self.questions = inputs.prepare([query.text for query in queries], *common, "query", 128)
+        self.documents = preparation.prepare(texts, *common, "document", 128)
+        self.questions = preparation.prepare([query.text for query in queries], *common, "query", 128)
         self.gains = [{position[each]: grade for each, grade in qrels[query.id].items() if each in position} for query in queries]
         self.states = [states(model, identity, side.pieces, say=say) for side in (self.documents, self.questions)]
         vectors = teacher_scores.Vectors(*(teacher_scores.units(kept.means[:, -VECTOR:]) for kept in self.states))
@@ -150,8 +149,8 @@ class Test:
         weights = []
         for side, kept, kind in zip((self.documents, self.questions), self.states, ("document", "query"), strict=True):
             formed = replace(side, anchors=[replace(anchor, form=form) for anchor in side.anchors])
-            weights.append(evaluation.weigh(model, formed, seen(kept), kind))
-        return self.measures(stored(weights[0], 8), weights[1])
+            weights.append(model.weigh(model, formed, seen(kept), kind))
+        return self.measures(stored(weights[0]), weights[1])
 
     def measures(self, documents, questions) -> tuple[np.ndarray, np.ndarray]:
         """nDCG@10 of each query by these weights, and by these weights and the vectors."""
@@ -175,7 +174,7 @@ class World:
         self.inputs, self.development = (hook(part, model, say) for hook in (method.inputs, method.held_out))
         self.mined = {settings.negatives: self.inputs.negatives}
 
-    def formed(self, form, seen, settings, width) -> tuple[inputs.TermWeightInputs, evaluation.TermWeightDevelopment]:
+    def formed(self, form, seen, settings, width) -> tuple[preparation.TermWeightInputs, model.TermWeightDevelopment]:
         """What all variants share, as one of them sees it."""
         sides = [
             replace(side, anchors=[replace(anchor, form=form) for anchor in side.anchors])
@@ -185,7 +184,7 @@ class World:
         teacher, wanted = None, settings.teacher
         if wanted in teacher_scores.MADE:
             means = (given.means[:, -width:], asked.means[:, -width:])
-            teacher = teacher_scores.vector_teacher(wanted, self.setup, self.bm25, *means)
+            teacher = teacher_scores.vector_teacher(wanted, self.setup, *means)
         distilled = teacher_scores.Distilled.from_settings(teacher, settings)
         kept = {"document_states": seen(given), "question_states": seen(asked)}
         mined = self.negatives(settings.negatives)
@@ -197,8 +196,8 @@ class World:
         """Hard negatives among BM25's best `depth` documents, mined once."""
         if depth and depth not in self.mined:
             train, setup = self.setup.train, self.setup
-            common = (setup.analysis, setup.statistics, self.bm25, depth)
-            self.mined[depth] = negatives.mine(train.questions, setup.texts, train.known, *common)
+            asked = setup.bm25_weights(train.questions, "query")
+            self.mined[depth] = bm25_index.mine(setup.bm25_index, asked, train.known, depth)
         return self.mined[depth] if depth else []
 
 
@@ -256,7 +255,7 @@ def one(name, settings, world, home) -> dict[str, object]:
 
     def seen(kept) -> object:
         """States as the heads see them; none where a pass is made each time."""
-        return None if settings.top_layers else kept if model.shape.lower else evaluation.last_layer(kept, width)
+        return None if settings.top_layers else kept if model.shape.lower else replace(kept, values=kept.values[:, width:])
 
     material, development = world.formed(form, seen, settings, width)
     objective = Fit(method, model, [material], settings)

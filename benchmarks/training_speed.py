@@ -107,8 +107,7 @@ def steps(given: argparse.Namespace) -> None:
 def _ours(part: Any, settings: dict[str, Any], home: Path, clock: Clock) -> None:
     """One round of termweave's loop."""
     from termweave.training.methods import base
-    from termweave.training.trainer.fit import Fit
-    from termweave.training.trainer.loop import fit
+    from termweave.training.trainer.trainer import Fit, fit
 
     method = base.get("dtr")
     model = method.build(settings, part.setup.backbone)
@@ -169,8 +168,8 @@ def _theirs(part: Any, given: argparse.Namespace, home: Path, clock: Clock) -> N
 
 def labels(given: argparse.Namespace) -> None:
     """Evidence of every candidate of every question."""
-    from termweave.training.dense.labels.candidate_lists import RankedLists
-    from termweave.training.dense.labels.evidence_labels import EvidenceSettings, evidence_scores
+    from termweave.training.dense.candidate_lists import RankedLists
+    from termweave.training.dense.evidence_labels import EvidenceSettings, evidence_scores
 
     generator = np.random.default_rng(0)
     documents = _unit(generator.standard_normal((max(20_000, given.candidates), 384), dtype=np.float32))

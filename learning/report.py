@@ -26,9 +26,9 @@ from termweave.learning.choice import SystemFigure, no_feature_ranker
 from termweave.learning.questions import HELD_OUT
 from termweave.learning.training_rounds import MOST_DOCUMENTS, PARTS, Part, TrainedCandidate, tried_on
 from termweave.support.messages import counted, sized
+from termweave.training import sample_cost
 from termweave.training.dev_measure import ranking_measure
 from termweave.training.methods import base
-from termweave.training.model_folder import sample_cost
 
 if TYPE_CHECKING:
     from termweave.corpora import Dataset

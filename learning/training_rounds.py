@@ -29,7 +29,7 @@ from termweave.learning.questions import HELD_OUT, TRAIN
 from termweave.support import atomic_files, paths, private_files
 from termweave.training import run
 from termweave.training.methods import base
-from termweave.training.model_folder.precision import loses_too_much
+from termweave.training.model_folder import loses_too_much
 from termweave.training.plan import plan
 
 if TYPE_CHECKING:

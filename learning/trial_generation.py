@@ -25,7 +25,7 @@ from termweave.learning.preparation import QUERY
 from termweave.learning.questions import HELD_OUT
 from termweave.search import Index
 from termweave.support import atomic_files
-from termweave.training.model_folder.precision import MOST_LOST, remove_int8
+from termweave.training.model_folder import MOST_LOST, remove_int8
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

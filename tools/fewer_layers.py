@@ -38,10 +38,10 @@ from termweave.encoders.onnx.export import export
 from termweave.encoders.term_weighting import BM25, Form
 from termweave.errors import TermweaveError, UsageError
 from termweave.support.messages import duration
-from termweave.training.backbone import loading
+from termweave.training import backbone_model
 from termweave.training.data.pairs import Collection
 from termweave.training.term_weights.hidden_states import States, states
-from termweave.training.term_weights.inputs import prepare
+from termweave.training.term_weights.preparation import prepare
 from tools.shipped_model import SOURCES, on_backbone, say
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ def texts_of(
             prompt = str(manifest.settings.get("prompts", {}).get(kind, ""))
             form = Form.from_anchor(manifest.anchor)
             prepared = prepare(drawn, analysis, tokenizer, statistics, bm25, kind, length, form, prompt)
-            target = states(teacher, loading.fingerprint(teacher.backbone), prepared.pieces, say=say)
+            target = states(teacher, backbone_model.fingerprint(teacher.backbone), prepared.pieces, say=say)
             parts.append(DistilledTexts(kind, prepared, target))
     return parts
 
@@ -216,7 +216,7 @@ def write(student: JointModel, manifest: Manifest, path: Path, out: Path, descri
     out.mkdir(parents=True)
     for name in (TOKENIZER, STATISTICS):
         shutil.copyfile(path / name, out / name)
-    made = {**described, "backbone_hash": loading.fingerprint(student.backbone)}
+    made = {**described, "backbone_hash": backbone_model.fingerprint(student.backbone)}
     joint_model.save(student, out, replace(manifest, name=out.name, hash="", files={}, quantisation={}, training=made))
     say(f"exported: {export(out)}")
 

@@ -33,11 +33,10 @@ from termweave.encoders.onnx.export import export
 from termweave.errors import InputError, ModelError, TermweaveError, UsageError
 from termweave.support import paths
 from termweave.support.messages import sized
-from termweave.training.backbone import lookup
+from termweave.training import backbone_model, model_folder
 from termweave.training.data.pairs import DEFAULT_TABLE, Collection, count, most_frequent
 from termweave.training.methods import base
 from termweave.training.mixture import DataPart, learn
-from termweave.training.model_folder import card, writer
 from termweave.training.setup import set_up
 from tools.retrieval_figures import CHINESE_TESTS, Pool, measure, record
 
@@ -141,7 +140,7 @@ def build(data: Path, out: Path, keep: Path, changed: Mapping[str, object], with
     first = parts[0].setup
     table = most_frequent(count([part.setup.examples.corpus for part in parts], first.analysis), DEFAULT_TABLE)
     described = _described(method, asked, settings, sources, parts, learned.history)
-    writer.write(method, learned.model, keep, writer.FolderContents(name, settings, first, table, described))
+    model_folder.write(method, learned.model, keep, model_folder.FolderContents(name, settings, first, table, described))
     parity = export(keep)
     say(f"exported: {parity}")
     _prove(keep, [pool for pool in development if pool.name in {source.set for source in sources}], data)
@@ -184,7 +183,7 @@ def on_backbone(folder: Path, manifest: Manifest) -> JointModel:
 
     options = manifest.training.get("options", {})
     settings = base.get(METHOD).settings({name: options[name] for name in ("backbone", "layers", "outputs") if name in options})
-    backbone = transformer.load_backbone(lookup.find(settings, [], folder), settings.layers)
+    backbone = transformer.load_backbone(backbone_model.find(settings, [], folder), settings.layers)
     model = JointModel(backbone, HeadShape(**manifest.heads), manifest.pooling)
     model.heads.load_state_dict({name: tensor.float() for name, tensor in load_file(folder / HEADS).items()})
     return model
@@ -241,7 +240,7 @@ def _described(
     names = ", ".join(source.set for source in sources)
     return {
         "language": language_of(settings),
-        "method": card.summary(method, asked),
+        "method": model_folder.summary(method, asked),
         "backbone": _origin(settings.backbone),
         "data": data,
         "options": asdict(settings),

@@ -7,74 +7,35 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from termweave.encoders.term_weighting import BM25
-from termweave.evaluation.measures import LEADING, per_query
+from termweave.encoders import load
+from termweave.encoders.model_lookup import DEFAULT, resolve
+from termweave.evaluation.measures import LEADING, per_query, randomisation_test
 from termweave.records import Run, TermWeights
 from termweave.signals.weights import Weights, scale
-from termweave.training.data.bm25_index import SparseIndex, bm25_weights
+from termweave.training.data.bm25_index import SparseIndex
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
-    from typing import Self
 
     from numpy.typing import NDArray
 
+    from termweave.encoders.onnx.runtime import Precision
     from termweave.records import Encoding
     from termweave.training.data.pairs import Pairs
     from termweave.training.setup import RunSetup
 
+    #: Documents, best first, and their scores.
+    Ranking = tuple[NDArray[np.int64], NDArray[np.floating[Any]]]
+
+#: A difference whose p-value is not below it counts as chance.
+CHANCE = 0.05
 #: Numbers in a block of scores, 64 MB of float32.
 _BLOCK = 16_000_000
 
 
-@dataclass(frozen=True)
-class DevelopmentSet:
-    """Held-out questions of one data set, with the term weights of BM25. Each kind of model adds its inputs in a subclass.
-
-    Attributes:
-        pairs: Questions and relevant documents; indices point into the documents that are searched.
-        plain: BM25 weights of these documents.
-        asked: BM25 weights of the questions: the occurrences of their terms.
-        bits: Number of bits in which term weights are stored; 0: floats.
-        measure: Name of the measure, as in `evaluation.measures`.
-    """
-
-    pairs: Pairs
-    plain: list[TermWeights]
-    asked: list[TermWeights]
-    bits: int
-    measure: str = LEADING
-
-    @classmethod
-    def from_setup(cls, setup: RunSetup, *, bits: int, measure: str, **inputs: Any) -> Self:
-        """Weigh the held-out questions of a data set and its documents by BM25 at its usual parameters; `inputs`: the fields of a subclass."""
-        common = (setup.analysis, setup.statistics, BM25())
-        plain = bm25_weights(setup.texts, *common, "document")
-        asked = bm25_weights(setup.dev.questions, *common, "query")
-        return cls(pairs=setup.dev, plain=plain, asked=asked, bits=bits, measure=measure, **inputs)
-
-    def figures(self, model: Any, *, unrounded: bool = False) -> list[NDArray[np.float64]]:
-        """Compute the measure of a model in training for each question, with outputs as an index stores them; `unrounded`: then with floats."""
-        raise NotImplementedError
-
-    def int8_cost(self, folder: Path, outputs: Sequence[str], setup: RunSetup) -> dict[str, Any]:
-        """Measure what int8 costs in nDCG@10, with both graphs of an exported model: ``{"questions", "documents", OUTPUT: {"fp32", "int8", "change"}}``."""
-        raise NotImplementedError
-
-    def bm25(self) -> NDArray[np.float64]:
-        """Compute the measure of BM25 for each question."""
-        return search_measure(self.plain, self.asked, self.gains(), self.pairs.spared, self.measure)
-
-    def gains(self) -> list[dict[int, int]]:
-        """Return document -> grade 1 for the relevant documents of each question."""
-        return [dict.fromkeys(known, 1) for known in self.pairs.relevant]
-
-
-def stored(documents: Sequence[TermWeights], bits: int) -> list[TermWeights]:
-    """Round term weights as an index stores them: integers from 1; with 0 bits they stay unchanged."""
-    if bits == 0:
-        return list(documents)
+def stored(documents: Sequence[TermWeights], bits: int = 8) -> list[TermWeights]:
+    """Round term weights as an index stores them: integers from 1, of so many bits."""
     signal = Weights(w_max=scale([document.weights for document in documents]), levels=2**bits - 1)
     return [signal.rounded(document) for document in documents]
 
@@ -95,10 +56,34 @@ def search_measure(
         spared: The documents that are left out of the ranking of each question; (): none.
         measure: Name of the measure.
     """
+    return ranking_measure(sparse_rankings(documents, questions, depth(measure), spared), gains, measure)
+
+
+def sparse_rankings(
+    documents: Sequence[TermWeights], questions: Sequence[TermWeights], length: int, spared: Sequence[Collection[int]] = ()
+) -> list[Ranking]:
+    """Rank documents by exact sparse dot products of term weights; arguments as `rankings`."""
     index = SparseIndex(documents)
     skipped = spared or [()] * len(questions)
-    rankings = [index.search(question, depth(measure), left_out) for question, left_out in zip(questions, skipped, strict=True)]
-    return ranking_measure(rankings, gains, measure)
+    return [index.search(question, length, left_out) for question, left_out in zip(questions, skipped, strict=True)]
+
+
+def encoded_rankings(
+    output: str, documents: Sequence[Encoding], questions: Sequence[Encoding], length: int, spared: Sequence[Collection[int]] = ()
+) -> list[Ranking]:
+    """Rank encoded documents by their term weights, rounded as an index stores them, or by their vectors.
+
+    Args:
+        output: "weights" or "dense".
+        documents: Encoded texts.
+        questions: Likewise.
+        length: Documents of each ranking.
+        spared: As in `rankings`.
+    """
+    if output == "dense":
+        return list(rankings(vectors_of(questions), vectors_of(documents), length, spared))
+    impacts, factors = ([each.weights for each in side if each.weights is not None] for side in (documents, questions))
+    return sparse_rankings(stored(impacts), factors, length, spared)
 
 
 def depth(measure: str) -> int:
@@ -107,11 +92,8 @@ def depth(measure: str) -> int:
 
 
 def rankings(
-    questions: NDArray[np.float32],
-    documents: NDArray[np.float32],
-    length: int,
-    spared: Sequence[Collection[int]] = (),
-) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+    questions: NDArray[np.float32], documents: NDArray[np.float32], length: int, spared: Sequence[Collection[int]] = ()
+) -> Iterator[Ranking]:
     """Rank documents by inner products of vectors: the `length` best for each question and their scores, ties by index.
 
     Args:
@@ -149,9 +131,7 @@ def vectors_of(encoded: Sequence[Encoding]) -> NDArray[np.float32]:
 
 
 def ranking_measure(
-    rankings: Sequence[tuple[NDArray[np.int64], NDArray[np.floating]]],
-    gains: Sequence[Mapping[int, int]],
-    measure: str = LEADING,
+    rankings: Sequence[Ranking], gains: Sequence[Mapping[int, int]], measure: str = LEADING
 ) -> NDArray[np.float64]:
     """Compute the measure of each question from rankings.
 
@@ -169,3 +149,120 @@ def ranking_measure(
     qrels = {str(number): {str(place): grade for place, grade in known.items()} for number, known in enumerate(gains)}
     values: NDArray[np.float64] = per_query(Run("dev", run), qrels, list(run), measures=(measure,))[measure]
     return values
+
+
+def compared(
+    measure: str,
+    history: Mapping[str, Any],
+    dev: NDArray[np.float64],
+    bm25: NDArray[np.float64],
+    start: NDArray[np.float64],
+    unrounded: NDArray[np.float64],
+) -> dict[str, Any]:
+    """Describe how a trained model ranks the development questions, beside BM25 and the model at step 0.
+
+    Args:
+        measure: Name of the measure.
+        history: The figures of its evaluations in training.
+        dev: The measure of each question by the model, as an index stores its outputs.
+        bm25: By BM25.
+        start: By the model at step 0.
+        unrounded: By the model with unrounded outputs.
+    """
+    p = float(randomisation_test(dev, bm25))
+    means = {"bm25": bm25, "start": start, "dev": dev, "dev_float": unrounded}
+    return {
+        "history": dict(history),
+        "measure": measure,
+        **{name: float(values.mean()) for name, values in means.items()},
+        "start_p": float(randomisation_test(dev, start)),
+        "p": p,
+        "default": not (dev.mean() < bm25.mean() and p < CHANCE),
+    }
+
+
+#: Number of questions that measure the exported graphs; documents per question in their pool, and the most of these that may be relevant.
+QUESTIONS, _EACH, _RELEVANT = 50, 6, 3
+
+
+@dataclass(frozen=True)
+class DevelopmentSet:
+    """Held-out questions of one data set. Each kind of model adds its inputs in a subclass.
+
+    Attributes:
+        setup: The data set.
+        measure: Name of the measure, as in `evaluation.measures`.
+    """
+
+    setup: RunSetup
+    measure: str = LEADING
+
+    @property
+    def pairs(self) -> Pairs:
+        """Questions and relevant documents; indices point into the documents that are searched."""
+        return self.setup.dev
+
+    def figures(self, model: Any, *, unrounded: bool = False) -> list[NDArray[np.float64]]:
+        """Compute the measure of a model in training for each question, with outputs as an index stores them; `unrounded`: then with floats."""
+        raise NotImplementedError
+
+    def bm25(self) -> NDArray[np.float64]:
+        """Compute the measure of BM25 for each question."""
+        index, length = self.setup.bm25_index, depth(self.measure)
+        questions = zip(self.setup.bm25_weights(self.pairs.questions, "query"), self.pairs.spared, strict=True)
+        return ranking_measure(
+            [index.search(question, length, spared) for question, spared in questions], self.gains(), self.measure
+        )
+
+    def gains(self) -> list[dict[int, int]]:
+        """Return document -> grade 1 for the relevant documents of each question."""
+        return [dict.fromkeys(known, 1) for known in self.pairs.relevant]
+
+    def int8_cost(self, folder: Path, outputs: Sequence[str]) -> dict[str, Any]:
+        """Measure nDCG@10 of both graphs of an exported model with at most 50 questions in at most 300 documents: seconds.
+
+        Args:
+            folder: Folder of the exported model.
+            outputs: Outputs of the model: "weights", "dense" or both.
+
+        Returns:
+            ``{"questions", "documents", "weights": {"fp32", "int8", "change"}}``, and "dense" likewise; impacts are rounded as stored.
+            "shipped" is the model that comes with termweave, and "shipped_p" the p-value of the int8 graph against it, unless it cuts words otherwise.
+        """
+        numbers = range(0, len(self.pairs), -(-len(self.pairs) // QUESTIONS))
+        pool, statistics = self._pool(numbers), self.setup.statistics
+        texts = [self.setup.texts[place] for place in pool]
+        pairs = self.pairs.part(numbers).within({place: index for index, place in enumerate(pool)})
+        gains = [dict.fromkeys(each, 1) for each in pairs.relevant]
+        measured: dict[str, dict[str, NDArray[np.float64]]] = {output: {} for output in outputs}
+        models: dict[str, tuple[Path, Precision | None]] = {"fp32": (folder, "fp32"), "int8": (folder, "int8")}
+        models["shipped"] = (resolve(DEFAULT), None)
+        for name, (model, precision) in models.items():
+            encoder = load(model if "weights" in outputs else "", model if "dense" in outputs else "", precision=precision)
+            if encoder.analysis is not None and encoder.analysis != statistics.analysis:
+                continue  # the shipped model is not for this language
+            documents = encoder.encode(texts, kind="document", statistics=statistics)
+            questions = encoder.encode(pairs.questions, kind="query", statistics=statistics)
+            for output in outputs:
+                ranked = encoded_rankings(output, documents, questions, depth(LEADING), pairs.spared)
+                measured[output][name] = ranking_measure(ranked, gains)
+        costs = {output: _compared(each) for output, each in measured.items()}
+        return {"questions": len(numbers), "documents": len(pool), **costs}
+
+    def _pool(self, questions: Sequence[int]) -> list[int]:
+        """Choose some relevant documents and BM25's best documents for every question."""
+        pool = set[int]()
+        asked = self.setup.bm25_weights([self.pairs.questions[question] for question in questions], "query")
+        for question, words in zip(questions, asked, strict=True):
+            relevant = sorted(self.pairs.relevant[question])[:_RELEVANT]
+            best = self.setup.bm25_index.search(words, _EACH, self.pairs.spared[question])[0].tolist()
+            pool.update(list(dict.fromkeys([*relevant, *best]))[:_EACH])
+        return sorted(pool)
+
+
+def _compared(measured: Mapping[str, NDArray[np.float64]]) -> dict[str, float]:
+    """The means, what int8 changes, and whether it differs from the shipped model by chance."""
+    figures = {name: float(values.mean()) for name, values in measured.items()}
+    if "shipped" in measured:
+        figures["shipped_p"] = float(randomisation_test(measured["int8"], measured["shipped"]))
+    return {**figures, "change": figures["int8"] - figures["fp32"]}

@@ -18,13 +18,13 @@ from termweave.corpora.index.ubi_indices import UbiLog
 from termweave.encoders.manifest import Manifest, digest, write_manifest
 from termweave.engine import connect
 from termweave.errors import InputError, UsageError
-from termweave.evaluation import randomisation_test
 from termweave.rerank import candidate_features
 from termweave.rerank.feature_ranker import KIND, RATES, TREES
 from termweave.rerank.trees import tree_files
 from termweave.search import Index, profiles
 from termweave.support import atomic_files
 from termweave.support.extras import install
+from termweave.training.dev_measure import compared
 from termweave.training.judged_candidates import MEASURE, gather
 
 if TYPE_CHECKING:
@@ -173,11 +173,7 @@ def write(
 
 
 def train(
-    spec: str,
-    settings: FeatureRankerParameters,
-    out: Path,
-    say: Callable[[str], None],
-    progress: Callable[..., None],
+    spec: str, settings: FeatureRankerParameters, out: Path, say: Callable[[str], None], progress: Callable[..., None]
 ) -> None:
     """Train a feature ranker and write its folder. Arguments as `training.run.train`.
 
@@ -199,26 +195,15 @@ def train(
     say(
         f"{len(judged.questions):,} questions with {sum(map(len, judged.documents)):,} candidates, {len(judged.features)} features"
     )
-    start = judged.figures()
     if settings.start:
         content, measured = _foreign(Path(settings.start), judged)
     else:
         measured = cross_validate(judged, settings)
         content = fit(judged, settings, measured.trees)
     lexical = _alone(judged, "lexical.rank")
-    p = float(randomisation_test(measured.values, lexical))
     best = int(np.argmax(measured.history))
-    figures: dict[str, Any] = {
-        "history": {"steps": list(measured.steps), "values": list(measured.history), "losses": [], "best": best},
-        "measure": MEASURE,
-        "bm25": float(lexical.mean()),
-        "start": float(start.mean()),
-        "start_p": float(randomisation_test(measured.values, start)),
-        "dev": float(measured.values.mean()),
-        "dev_float": float(measured.values.mean()),
-        "p": p,
-        "default": not (measured.values.mean() < lexical.mean() and p < 0.05),
-    }
+    history = {"steps": list(measured.steps), "values": list(measured.history), "losses": [], "best": best}
+    figures = compared(MEASURE, history, measured.values, lexical, judged.figures(), measured.values)
     about = {
         "index": name,
         "generation": index.generation,

@@ -17,7 +17,7 @@ from termweave.encoders.manifest import TOKENIZER, digest
 from termweave.encoders.model_lookup import resolve
 from termweave.errors import InputError, UsageError
 from termweave.support import atomic_files
-from termweave.training.backbone import loading
+from termweave.training import backbone_model
 from termweave.training.data import teacher_scores
 from termweave.training.setup import RunSetup, apart, set_up
 
@@ -157,7 +157,7 @@ def _check_same_models(model: Any, setup: RunSetup, settings: Any, home: Path) -
         InputError: They have changed.
     """
     files = [digest(setup.backbone / name) for name in (TOKENIZER, "config.json")]
-    now = {"backbone or start": "".join([loading.fingerprint(model), *files])}
+    now = {"backbone or start": "".join([backbone_model.fingerprint(model), *files])}
     for name in ("teacher", "candidates_from", "scorer"):
         value = str(getattr(settings, name, ""))
         with suppress(UsageError):  # most values name no model
@@ -210,7 +210,7 @@ def learn(
     torch.use_deterministic_algorithms(mode=True, warn_only=True)
     model = method.build(settings, data[0].setup.backbone)
     _check_same_models(model, data[0].setup, settings, home)
-    settings = loading.settled(model.backbone, settings, say)
+    settings = backbone_model.settled(model.backbone, settings, say)
     inputs, developments = [], []
     for part in data:
         inputs.append(method.inputs(part, model, say))

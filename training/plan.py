@@ -12,7 +12,7 @@ import orjson
 
 from termweave.errors import UsageError
 from termweave.support import private_files
-from termweave.training.backbone import loading
+from termweave.training import backbone_model
 from termweave.training.methods.parameters import FROM_SCRATCH
 from termweave.training.mixture import parts
 from termweave.training.run import is_finished
@@ -77,14 +77,12 @@ def plan(method: Method, spec: str, settings: TrainingParameters, say: Callable[
         raise UsageError(
             f"{method.name} has no plan: it searches every question once and then trains for about a minute.", "Leave --plan out."
         )
-    with tempfile.TemporaryDirectory(
-        dir=private_files.scratch()
-    ) as work:  # a backbone from scratch is only created to measure it
+    with tempfile.TemporaryDirectory(dir=private_files.scratch()) as work:  # a backbone from scratch is made to measure it alone
         data = parts(spec, settings, Path(work), say)
         setup, settings = data[0].setup, data[0].settings
         model = method.build(settings, setup.backbone)
         method.refuse(settings, setup)
-        settings = loading.settled(model.backbone, settings, say)
+        settings = backbone_model.settled(model.backbone, settings, say)
         cost = method.cost(model, settings, setup)
         before = _before(method, data[0], say)
         width = 2 * int(orjson.loads((setup.backbone / "config.json").read_bytes())["hidden_size"])

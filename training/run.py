@@ -7,7 +7,7 @@ The output folder of a run contains ``run.json`` (the settings that the user gav
 from __future__ import annotations
 
 import shutil
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,13 +18,13 @@ from termweave.corpora import exists, path_and_split
 from termweave.encoders.kinds import read_folder
 from termweave.encoders.manifest import MANIFEST, write_manifest
 from termweave.errors import InputError, UsageError
-from termweave.evaluation import randomisation_test
 from termweave.support import atomic_files, file_locks
-from termweave.training.backbone.lookup import SCRATCH
+from termweave.training import model_folder
+from termweave.training.backbone_model import SCRATCH
 from termweave.training.data.pairs import DEFAULT_TABLE, most_frequent
+from termweave.training.dev_measure import CHANCE, compared
 from termweave.training.mixture import learn, parts
-from termweave.training.model_folder import card, curves, writer
-from termweave.training.model_folder.precision import ONLY_FP32, loses_too_much, remove_int8
+from termweave.training.model_folder import ONLY_FP32, loses_too_much, remove_int8
 from termweave.training.trainer.checkpoints import HISTORY, system_errors
 
 if TYPE_CHECKING:
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from termweave.training.mixture import DataPart, TrainedModel
 
 RUN, CHECKPOINTS = "run.json", "checkpoints"
-#: A difference whose p-value is not below it counts as chance.
-CHANCE = 0.05
 
 
 @dataclass(frozen=True)
@@ -128,12 +126,7 @@ def train(
 
 
 def _fit_and_finish(
-    method: Method,
-    spec: str,
-    settings: TrainingParameters,
-    out: Path,
-    say: Callable[[str], None],
-    progress: Callable[..., None],
+    method: Method, spec: str, settings: TrainingParameters, out: Path, say: Callable[[str], None], progress: Callable[..., None]
 ) -> None:
     """Fit a model of torch, resuming from its checkpoints, and write its folder."""
     data = parts(spec, settings, out, say)
@@ -240,32 +233,20 @@ def _finish(
     setup, model, development = data[0].setup, trained.model, trained.developments[0]
     bm25 = development.bm25()
     dev, unrounded = development.figures(model, unrounded=True)
-    p = float(randomisation_test(dev, bm25))
-    contents = writer.FolderContents(
+    contents = model_folder.FolderContents(
         name=out.resolve().name,
         settings=trained.settings,
         setup=setup,
         statistics=most_frequent(setup.statistics, DEFAULT_TABLE),
-        training=card.described(method, settings, trained.settings, data),
+        training=model_folder.described(method, settings, trained.settings, data),
     )
-    writer.write(method, model, out, contents)
+    model_folder.write(method, model, out, contents)
     parity = export(out)
     say(f"exported: {parity}")
     manifest = read_folder(out, check=False).manifest
-    figures = {
-        "history": trained.history.__dict__,
-        "measure": development.measure,
-        "bm25": float(bm25.mean()),
-        "start": float(trained.start.mean()),
-        "start_p": float(randomisation_test(dev, trained.start)),
-        "dev": float(dev.mean()),
-        "dev_float": float(unrounded.mean()),
-        "p": p,
-        "questions": len(dev),
-        "documents": len(setup.places),
-        "default": not (dev.mean() < bm25.mean() and p < CHANCE),
-    }
-    ndcg = development.int8_cost(out, manifest.outputs, setup)
+    figures = compared(development.measure, trained.history.__dict__, dev, bm25, trained.start, unrounded)
+    figures |= {"questions": len(dev), "documents": len(setup.places)}
+    ndcg = development.int8_cost(out, manifest.outputs)
     say(int8_cost(ndcg))
     if loses_too_much(ndcg):
         say(ONLY_FP32)
@@ -273,8 +254,8 @@ def _finish(
         manifest = read_folder(out, check=False).manifest
     quantisation = {**manifest.quantisation, "ndcg": ndcg}
     manifest = replace(manifest, quantisation=quantisation, metrics={"train": figures})
-    curves.write(out, figures["history"], development.measure)
-    card.write(out, manifest)
+    model_folder.write_curves(out, figures["history"], development.measure)
+    model_folder.write_card(out, manifest)
     write_manifest(out, manifest)
     shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
 
@@ -285,9 +266,7 @@ def _result(out: Path) -> TrainingResult:
     return TrainingResult(
         folder=out,
         hash=manifest.hash,
-        **{
-            name: figures[name] for name in ("history", "measure", "bm25", "start", "start_p", "dev", "dev_float", "p", "default")
-        },
+        **{each.name: figures[each.name] for each in fields(TrainingResult) if each.name in figures},
         parity=manifest.quantisation.get("parity", {}),
         ndcg=manifest.quantisation.get("ndcg", {}),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import orjson
@@ -17,7 +18,7 @@ from termweave.encoders.manifest import TOKENIZER
 from termweave.encoders.term_weighting import BM25
 from termweave.errors import InputError
 from termweave.support.messages import counted, normalised
-from termweave.training.backbone import lookup
+from termweave.training import backbone_model
 from termweave.training.data import dataset
 from termweave.training.data.bm25_index import SparseIndex, bm25_weights
 from termweave.training.data.pairs import count, sample
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
+    from termweave.encoders.term_weighting import Kind
+    from termweave.records import TermWeights
     from termweave.statistics import CorpusStatistics
     from termweave.training.data.dataset import Examples
     from termweave.training.data.pairs import Pairs
@@ -85,10 +88,19 @@ class RunSetup:
         """Number of documents that answer a training question."""
         return len({place for known in self.train.relevant for place in known})
 
-    @property
+    @cached_property
     def texts(self) -> list[str]:
         """Texts of the documents that are encoded."""
         return [self.examples.texts[place] for place in self.places]
+
+    def bm25_weights(self, texts: Sequence[str], kind: Kind) -> list[TermWeights]:
+        """BM25 impacts of documents, or occurrences of the terms of questions, at BM25's usual parameters."""
+        return bm25_weights(texts, self.analysis, self.statistics, BM25(), kind)
+
+    @cached_property
+    def bm25_index(self) -> SparseIndex:
+        """BM25 over the documents that are encoded."""
+        return SparseIndex(self.bm25_weights(self.texts, "document"))
 
 
 def set_up(spec: str, settings: TrainingParameters, out: Path, say: Callable[[str], None]) -> RunSetup:
@@ -104,7 +116,7 @@ def set_up(spec: str, settings: TrainingParameters, out: Path, say: Callable[[st
         TermweaveError: The data or the backbone cannot be used.
     """
     examples = dataset.read(spec, settings)
-    backbone = lookup.find(settings, examples.corpus, out)
+    backbone = backbone_model.find(settings, examples.corpus, out)
     tokenizer = PieceTokenizer(backbone / TOKENIZER)
     analysis = analysis_of(settings.terms, examples.corpus, tokenizer)
     chosen, drawn = sample(examples.train, settings.documents, settings.questions, settings.seed)
@@ -113,9 +125,8 @@ def set_up(spec: str, settings: TrainingParameters, out: Path, say: Callable[[st
     )
     if examples.remark:
         say(examples.remark)
-    train = (
-        drawn if examples.origin == "corpus" else apart(drawn, examples.dev.questions, say)
-    )  # a title may name many texts, each an answer
+    # A title may name many texts of a corpus, each an answer.
+    train = drawn if examples.origin == "corpus" else apart(drawn, examples.dev.questions, say)
     statistics = count([examples.corpus], analysis)
     if settings.backbone != FROM_SCRATCH:  # a backbone from scratch has a vocabulary made from the corpus
         _warn_of_language(examples.corpus, tokenizer, analysis, say)
@@ -127,16 +138,8 @@ def set_up(spec: str, settings: TrainingParameters, out: Path, say: Callable[[st
             f"{len(places):,} of {len(examples.texts):,} documents are read: answers, BM25's best for held-out questions, and others at random"
         )
     position = {place: index for index, place in enumerate(places)}
-    return RunSetup(
-        examples=examples,
-        places=places,
-        train=train.within(position),
-        dev=examples.dev.within(position),
-        backbone=backbone,
-        tokenizer=tokenizer,
-        analysis=analysis,
-        statistics=statistics,
-    )
+    train, dev = train.within(position), examples.dev.within(position)
+    return RunSetup(examples, places, train, dev, backbone, tokenizer, analysis, statistics)
 
 
 def apart(train: Pairs, held_out: Iterable[str], say: Callable[[str], None]) -> Pairs:

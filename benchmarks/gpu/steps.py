@@ -341,8 +341,8 @@ def fit(given, results) -> None:
 
     from termweave.training.methods import base
     from termweave.training.mixture import parts
-    from termweave.training.trainer import loop
-    from termweave.training.trainer.fit import Fit
+    from termweave.training.trainer import trainer
+    from termweave.training.trainer.trainer import Fit
 
     method = base.get(given.method)
     steps = 2 if given.small else 12
@@ -365,7 +365,7 @@ def fit(given, results) -> None:
         if torch.cuda.is_available():
             torch.cuda.reset_peak_memory_stats()
         clock.start()
-        loop.fit(trainable, lambda: 0.0, work / "fit", progress=lambda *_, clock=clock, **__: clock.tick())
+        trainer.fit(trainable, lambda: 0.0, work / "fit", progress=lambda *_, clock=clock, **__: clock.tick())
         memory = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else None
         results.add(**{precision: {"losses": losses, "seconds_a_step": median(clock.wall), "gpu_bytes": memory}})
 

@@ -179,7 +179,7 @@ def export(*, model: str, out_folder: Path | None, dataset: str | None, out: Out
     write_weights(path)
     sample = None
     if dataset:
-        from termweave.training.model_folder import sample_cost
+        from termweave.training import sample_cost
 
         outputs = read_folder(path, check=False).manifest.outputs
         if "scores" in outputs:

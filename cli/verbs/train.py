@@ -171,7 +171,7 @@ def _as_json(result: TrainingResult, inspection: Inspection | None) -> dict[str,
 def _show(result: TrainingResult, inspection: Inspection | None, out: Output) -> None:
     """Print the figures of a run and, if the model has term weights, sample passages and the terms that changed most."""
     from termweave.encoders.onnx.export import int8_cost
-    from termweave.training.model_folder.precision import ONLY_FP32, loses_too_much
+    from termweave.training.model_folder import ONLY_FP32, loses_too_much
 
     if inspection is not None:
         _show_weights(inspection, out)

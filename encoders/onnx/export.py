@@ -125,7 +125,7 @@ def _copy(path: Path, staging: Path) -> None:
 
 
 def int8_cost(figures: Mapping[str, Any]) -> str:
-    """What int8 costs in nDCG, as training measured it (`training.model_folder.quantisation_check`), in words."""
+    """What int8 costs in nDCG, as training measured it (`training.dev_measure.DevelopmentSet.int8_cost`), in words."""
     parts = []
     for output, name in (("weights", "weights"), ("dense", "vectors"), ("scores", "the ranker")):
         if measured := figures.get(output):

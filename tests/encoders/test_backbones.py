@@ -171,11 +171,11 @@ def test_the_parameters_of_a_graph_are_those_of_the_model(graph):
 
 
 def test_training_reads_the_weights_from_the_graph(shelf, graph, tmp_path):
-    from termweave.training.backbone import loading, lookup
+    from termweave.training import backbone_model
     from termweave.training.methods import base
 
     settings = base.get("fectek").settings({"backbone": "tiny", "outputs": "weights"})
-    model = loading.load(lookup.find(settings, [], tmp_path), settings)
+    model = backbone_model.load(backbone_model.find(settings, [], tmp_path), settings)
     for name, tensor in graph[1].state_dict().items():
         torch.testing.assert_close(model.state_dict()[name], tensor)
 

@@ -92,10 +92,12 @@ def test_the_command_line_takes_the_name(served, tmp_path):
 
 
 def test_a_backbone_may_lie_on_the_hub(served, tmp_path):
-    from termweave.training.backbone import lookup
+    from termweave.training import backbone_model
     from termweave.training.methods import base
 
     served.files["1_Pooling/config.json"] = json.dumps(
         {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}
     ).encode()
-    assert lookup.find(base.get("fectek").settings({"backbone": "hf:team/model"}), [], tmp_path) == resolve("hf:team/model")
+    assert backbone_model.find(base.get("fectek").settings({"backbone": "hf:team/model"}), [], tmp_path) == resolve(
+        "hf:team/model"
+    )

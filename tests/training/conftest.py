@@ -121,7 +121,7 @@ def texts(toy, base):
     from termweave.encoders.analysis.words import Analysis
     from termweave.encoders.term_weighting import BM25
     from termweave.training.data.pairs import count
-    from termweave.training.term_weights.inputs import prepare
+    from termweave.training.term_weights.preparation import prepare
 
     documents, questions, _ = toy
     tokenizer = PieceTokenizer(base / "tokenizer.json")

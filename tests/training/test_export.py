@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import jsonschema
 import numpy as np
@@ -25,10 +26,10 @@ from termweave.encoders.onnx.rewritten_graphs import write_single
 from termweave.encoders.term_weighting import BM25
 from termweave.errors import ModelError
 from termweave.statistics import StatisticsCounter
-from termweave.training.data.bm25_index import bm25_weights
+from termweave.training import dev_measure
+from termweave.training.data.bm25_index import SparseIndex, bm25_weights
 from termweave.training.data.pairs import Pairs
-from termweave.training.dev_measure import DevelopmentSet, search_measure, stored
-from termweave.training.model_folder import quantisation_check
+from termweave.training.dev_measure import search_measure, stored
 from tests.encoders.exact_scores import dot
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
@@ -137,10 +138,13 @@ def test_what_int8_costs_is_asked_of_the_graphs_themselves(model, folder, toy, m
     plain, asked = (
         bm25_weights(texts, analysis, statistics, BM25(), kind) for texts, kind in ((documents, "document"), (questions, "query"))
     )
-    development = DevelopmentSet(Pairs(questions, relevant), plain, asked, 8)
+    weighed = dict(zip(questions, asked, strict=True))
+    setup = SimpleNamespace(dev=Pairs(questions, relevant), texts=documents, statistics=statistics, bm25_index=SparseIndex(plain))
+    setup.bm25_weights = lambda texts, kind: [weighed[text] for text in texts]  # noqa: ARG005 - as `RunSetup`
+    development = dev_measure.DevelopmentSet(setup)
 
     def cost():
-        return quantisation_check.cost(folder, ("weights", "dense"), development, documents, statistics)
+        return development.int8_cost(folder, ("weights", "dense"))
 
     found = cost()
     assert (found["questions"], found["documents"] <= 6 * len(questions)) == (20, True)
@@ -155,16 +159,17 @@ def test_what_int8_costs_is_asked_of_the_graphs_themselves(model, folder, toy, m
     write_manifest(folder, replace(manifest, files=digests(folder)))
     other = cost()
     assert other["weights"]["fp32"] == found["weights"]["fp32"]
-    pool = quantisation_check._pool(development, range(20))
+    pool = development._pool(range(20))
     gains = [{number: 1 for number, place in enumerate(pool) if place in known} for known in relevant]
-    bm25 = search_measure(stored([plain[place] for place in pool], 8), asked, gains).mean()
+    bm25 = search_measure(stored([plain[place] for place in pool]), asked, gains).mean()
     assert other["weights"]["int8"] == pytest.approx(bm25, abs=1e-3)
     assert abs(other["weights"]["change"]) > 0.01
     spared = [frozenset(range(len(documents))) - known for known in relevant]
-    alone = replace(development, pairs=Pairs(questions, relevant, spared=spared))
-    found = quantisation_check.cost(folder, ("weights", "dense"), alone, documents, statistics)
+    whole, setup.dev = setup.dev, Pairs(questions, relevant, spared=spared)
+    found = cost()
     assert {found[output]["fp32"] for output in ("weights", "dense")} == {1.0}  # only answers are ranked
-    monkeypatch.setattr(quantisation_check, "QUESTIONS", 7)
+    setup.dev = whole
+    monkeypatch.setattr(dev_measure, "QUESTIONS", 7)
     assert cost()["questions"] == 7
 
 

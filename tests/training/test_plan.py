@@ -9,13 +9,12 @@ from termweave.declared_settings import LARGEST
 from termweave.encoders.model_lookup import resolve
 from termweave.encoders.term_weighting import BM25
 from termweave.errors import InputError, UsageError
-from termweave.training.data.bm25_index import SparseIndex, bm25_weights
-from termweave.training.data.negatives import mine
-from termweave.training.dev_measure import search_measure
+from termweave.training.data.bm25_index import SparseIndex, bm25_weights, mine
+from termweave.training.dev_measure import ranking_measure
 from termweave.training.methods import base as methods
 from termweave.training.mixture import DataPart, parts
 from termweave.training.setup import set_up
-from termweave.training.trainer.fit import Fit
+from termweave.training.trainer.trainer import Fit
 
 
 @pytest.fixture
@@ -101,7 +100,7 @@ def test_what_answers_a_question_is_none_of_its_hard_negatives(tmp_path, base):
     assert len(ahead.places) == 60
     assert 0 < len(ahead.train) <= 10
     assert ahead.trained_on == 10
-    mined = mine(ahead.train.questions, ahead.texts, ahead.train.known, ahead.analysis, ahead.statistics, BM25(), 25)
+    mined = mine(ahead.bm25_index, ahead.bm25_weights(ahead.train.questions, "query"), ahead.train.known, 25)
     for question, known, wrong in zip(ahead.train.questions, ahead.train.known, mined, strict=True):
         subject = question.split()[0]
         assert {ahead.texts[place].split()[1] for place in known} == {subject}
@@ -123,7 +122,8 @@ def test_no_view_of_a_document_is_a_hard_negative_of_another(made):
     for relevant, wrong in zip(ahead.train.relevant, material.negatives, strict=True):
         assert {of[place] for place in relevant}.isdisjoint(of[place] for place in wrong)
     gains = [dict.fromkeys(known, 1) for known in ahead.dev.relevant]
-    assert development.bm25().mean() > search_measure(development.plain, development.asked, gains).mean()
+    found = [ahead.bm25_index.search(question, 10) for question in ahead.bm25_weights(ahead.dev.questions, "query")]
+    assert development.bm25().mean() > ranking_measure(found, gains).mean()
 
 
 def test_what_is_held_out_is_not_trained_on_under_another_id(tmp_path, base):

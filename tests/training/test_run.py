@@ -21,8 +21,8 @@ from safetensors.torch import save_file as save_torch
 
 from termweave.errors import InputError
 from termweave.support import file_locks
+from termweave.training import backbone_model
 from termweave.training import run as running
-from termweave.training.backbone import char_backbone
 from termweave.training.data.sampler import BatchSampler
 from termweave.training.methods import base as methods
 from termweave.training.trainer import checkpoints
@@ -245,5 +245,5 @@ def test_killed_before_or_while_it_was_written_down(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Path, "replace", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            char_backbone.make(["granada"], tmp_path / "backbone", 64, 0)
-    assert (char_backbone.make(["granada"], tmp_path / "backbone", 64, 0) / "tokenizer.json").stat().st_size > 0
+            backbone_model.make(["granada"], tmp_path / "backbone", 64, 0)
+    assert (backbone_model.make(["granada"], tmp_path / "backbone", 64, 0) / "tokenizer.json").stat().st_size > 0

@@ -8,9 +8,7 @@ import pytest
 
 from termweave.training.methods import base as methods
 from termweave.training.mixture import parts
-from termweave.training.trainer.fit import Fit
-from termweave.training.trainer.loop import fit
-from termweave.training.trainer.optimizer import optimizer
+from termweave.training.trainer.trainer import Fit, fit, optimizer
 from tests.training.conftest import with_special_tokens
 
 pytestmark = pytest.mark.usefixtures("own_cache")

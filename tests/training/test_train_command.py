@@ -19,8 +19,8 @@ from termweave.encoders.kinds import read_folder
 from termweave.encoders.manifest import digests, write_manifest
 from termweave.encoders.onnx import export as exporting
 from termweave.encoders.onnx.checked_graphs import TOLERANCE
+from termweave.training import model_folder
 from termweave.training.data.pairs import Collection
-from termweave.training.model_folder import precision
 from termweave.training.run import TrainingResult
 from termweave.training.term_weights import hidden_states
 from tests.training.conftest import SMALL, train, with_special_tokens
@@ -203,7 +203,7 @@ def test_a_run_begins_with_the_heads_of_another(capsys, folder, base, tmp_path):
         return train(capsys, folder, given.pop("base", base), tmp_path / number, settings=(*begun, *changed), **given)
 
     assert "another shape (hidden: 16, here 8)" in refused("a", "hidden=8", status=2)
-    assert "another form" in refused("b", "anchor=idf", status=2)
+    assert "another shape (kind: bm25, here idf" in refused("b", "anchor=idf", status=2)
     assert "another backbone" in refused("c", "backbone=scratch", status=2)
     assert "no model named 'nobody'" in refused("d", "start=nobody", status=2)
     (tmp_path / "first" / "heads.safetensors").write_bytes(b"broken")
@@ -264,12 +264,12 @@ def test_a_joint_model_reads_and_pools_as_its_backbone(capsys, folder, base, tmp
 
 @pytest.mark.parametrize(("most", "precise"), [(-1.0, True), (1.0, False)])
 def test_a_model_that_loses_too_much_by_int8_is_used_in_fp32(capsys, folder, base, tmp_path, monkeypatch, most, precise):
-    monkeypatch.setattr(precision, "MOST_LOST", most)
+    monkeypatch.setattr(model_folder, "MOST_LOST", most)
     sets = [part for each in (f"backbone={base}", *SMALL, "steps=1") for part in ("--set", each)]
     out = tmp_path / "out"
     assert run(["train", "fectek", str(folder), "--out", str(out), *sets]) == 0
-    assert (precision.ONLY_FP32 in capsys.readouterr().out) == precise
-    assert (precision.ONLY_FP32 in (out / "README.md").read_text(encoding="utf-8")) == precise
+    assert (model_folder.ONLY_FP32 in capsys.readouterr().out) == precise
+    assert (model_folder.ONLY_FP32 in (out / "README.md").read_text(encoding="utf-8")) == precise
     assert (out / "model.int8.onnx").is_file() != precise
     default, exact = (load(out, out, precision=each).encode(["about granada"], kind="query")[0].vector for each in (None, "fp32"))
     assert np.array_equal(default, exact) == precise

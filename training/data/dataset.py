@@ -62,8 +62,13 @@ def read(spec: str, settings: TrainingParameters) -> Examples:
     origin = _origin(spec, settings)
     base, split = _judged_split(spec) if origin == "qrels" else (spec, "")
     documents, repeated = documents_of(base, settings.reading)
-    read_by = {"qrels": _judged, "clicks": _clicked, "corpus": _made_questions}[origin]
-    examples = read_by(documents, base, split, settings)
+    if origin == "corpus":
+        examples = _made_questions(documents, settings)
+    else:
+        ids, texts = [document.id for document in documents], [document.content for document in documents]
+        place = {name: index for index, name in enumerate(ids)}
+        pairs = _judged(base, split, place, settings) if origin == "qrels" else _clicked(place, settings)
+        examples = Examples(origin, ids, texts, texts, *pairs)
     if len(examples.train) < _LEAST or len(examples.dev) < 1:
         raise InputError(
             f"{spec} gives {len(examples.train)} training questions and {len(examples.dev)} held-out questions ({origin}); that is too few."
@@ -144,9 +149,10 @@ def _judged_split(spec: str) -> tuple[str, str]:
         raise
 
 
-def _judged(documents: Sequence[Document], base: str, split: str, settings: TrainingParameters) -> Examples:
+def _judged(
+    base: str, split: str, place: Mapping[str, int], settings: TrainingParameters
+) -> tuple[Pairs, Pairs, Mapping[str, str], str]:
     """Read a split of a BEIR folder. Held-out questions come from its split "dev", else from the split itself."""
-    place = {document.id: index for index, document in enumerate(documents)}
     remarks: list[str] = []
 
     def pairs(name: str) -> tuple[list[str], Pairs]:
@@ -155,55 +161,45 @@ def _judged(documents: Sequence[Document], base: str, split: str, settings: Trai
         judged = {document for grades in qrels.values() for document, grade in grades.items() if grade > 0}
         if lost := len(judged - place.keys()):
             remarks.append(f"the corpus lacks {lost:,} of the {counted(len(judged), 'relevant document')} of {name!r}")
-        questions = [
-            (
-                query.id,
-                query.text,
-                frozenset(place[each] for each, grade in qrels[query.id].items() if grade > 0 and each in place),
-            )
-            for query in opened.queries()
-        ]
-        questions = [each for each in questions if each[2] and each[1].strip()]
-        return [each[0] for each in questions], Pairs([each[1] for each in questions], [each[2] for each in questions])
+        names, questions, relevant = list[str](), list[str](), list[frozenset[int]]()
+        for query in opened.queries():
+            right = frozenset(place[each] for each, grade in qrels[query.id].items() if grade > 0 and each in place)
+            if right and query.text.strip():
+                names.append(query.id)
+                questions.append(query.text)
+                relevant.append(right)
+        return names, Pairs(questions, relevant)
 
     names, train = pairs(split)
     queries = dict(zip(names, train.questions, strict=True))
-    texts, ids = [document.content for document in documents], [document.id for document in documents]
-    try:
-        dev_names, dev = pairs("dev") if split != "dev" else ([], None)
-    except UsageError:
-        dev_names, dev = [], None
+    dev = None
+    with suppress(UsageError):  # there is no such split
+        if split != "dev":
+            names, dev = pairs("dev")
+            queries |= zip(names, dev.questions, strict=True)
+            dev = dev.part(_drawn(len(dev), settings.dev, settings.seed + 1))
     if dev is None:
         train, dev = _held_out(train, settings)
-    else:
-        queries |= zip(dev_names, dev.questions, strict=True)
-        dev = dev.part(_drawn(len(dev), settings.dev, settings.seed + 1))
-    return Examples("qrels", ids, texts, texts, train, dev, queries, "\n".join(remarks))
+    return train, dev, queries, "\n".join(remarks)
 
 
-def _clicked(documents: Sequence[Document], base: str, split: str, settings: TrainingParameters) -> Examples:
+def _clicked(place: Mapping[str, int], settings: TrainingParameters) -> tuple[Pairs, Pairs, Mapping[str, str], str]:
     """Make questions of the queries of a click log."""
-    del base, split
-    place = {document.id: index for index, document in enumerate(documents)}
     clicked = click_log.gather(settings.clicks, place)
     every = clicked.pairs()
-    texts, ids = [document.content for document in documents], [document.id for document in documents]
-    train, dev = _held_out(every, settings)
-    return Examples("clicks", ids, texts, texts, train, dev, {each: each for each in every.questions}, clicked.remark)
+    return *_held_out(every, settings), {each: each for each in every.questions}, clicked.remark
 
 
-def _made_questions(documents: Sequence[Document], base: str, split: str, settings: TrainingParameters) -> Examples:
+def _made_questions(documents: Sequence[Document], settings: TrainingParameters) -> Examples:
     """Make questions of the documents of a corpus.
 
     Most views of a document are its whole text but for the question, so that the others hold it word for word: they are no wrong
     answers, and nothing could be learned from them as right ones.
     """
-    del base, split
-    wanted = settings.views
     generator = random.Random(settings.seed)  # noqa: S311 - a draw, not a secret
     examples = []
     for document in documents:
-        made = [(view, *pair) for view in wanted for pair in pseudo_queries.questions_of(document, (view,), generator)]
+        made = [(view, *pair) for view in settings.views for pair in pseudo_queries.questions_of(document, (view,), generator)]
         for number, (view, question, rest) in enumerate(made):
             text = replace(document, title="", text=rest).content
             examples.append((f"{document.id}#{number}", question, text, document.id, view in pseudo_queries.PARTS))

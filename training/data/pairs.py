@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from termweave.corpora import open_dataset
-from termweave.errors import InputError, TermweaveError
+from termweave.corpora import open_dataset, open_source
 from termweave.statistics import CorpusStatistics, StatisticsCounter
 from termweave.support.batching import in_parts
 
@@ -90,39 +89,22 @@ class Collection:
         """Read the documents.
 
         Raises:
-            InputError: The data set is not there or cannot be read.
+            TermweaveError: The data set is not there or cannot be read.
         """
-        self.name = path.name
+        self.name, self.path = path.name, path
         self._statistics: dict[str, CorpusStatistics] = {}
-        self.path = path
-        try:
-            self._split = open_dataset(f"{path}:{self._some_split()}")
-            documents = list(self._split.documents())
-        except TermweaveError as error:
-            raise InputError(
-                f"The data set {self.name!r} cannot be read from {path}: {error.message}",
-                "Name the folder that holds it with --data.",
-            ) from error
+        documents = list(open_source(str(path)).documents())
         self.ids = [document.id for document in documents]
         self.texts = [document.content for document in documents]
         self.index = {identifier: place for place, identifier in enumerate(self.ids)}
-
-    def _some_split(self) -> str:
-        for split in ("train", "test", "dev"):
-            if list(self.path.glob(f"qrels/{split}.tsv*")):
-                return split
-        raise InputError(f"There is no data set {self.name!r} at {self.path}.", "Name the folder that holds it with --data.")
 
     def judged(self, split: str) -> tuple[list[Query], Qrels]:
         """Queries and judgements of a split.
 
         Raises:
-            InputError: No such split.
+            UsageError: No such split.
         """
-        try:
-            dataset = open_dataset(f"{self.path}:{split}")
-        except TermweaveError as error:
-            raise InputError(f"{self.name} has no split {split!r}: {error.message}") from error
+        dataset = open_dataset(f"{self.path}:{split}")
         return dataset.queries(), dataset.qrels()
 
     def statistics(self, analysis: Analysis) -> CorpusStatistics:

@@ -15,15 +15,14 @@ import numpy as np
 from termweave.corpora.formats import lines
 from termweave.errors import InputError, UsageError
 from termweave.evaluation import runs
-from termweave.training.data.bm25_index import SparseIndex, bm25_weights
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from termweave.encoders.term_weighting import BM25
     from termweave.records import TermWeights
+    from termweave.training.data.bm25_index import SparseIndex
     from termweave.training.setup import RunSetup
 
 NONE = "none"
@@ -133,28 +132,19 @@ def _scaled(rows: NDArray[np.float64], base: NDArray[np.float64], unit: NDArray[
     return result
 
 
-def vector_teacher(
-    spec: str,
-    setup: RunSetup,
-    bm25: BM25,
-    documents: NDArray[np.float32],
-    questions: NDArray[np.float32],
-) -> Teacher:
+def vector_teacher(spec: str, setup: RunSetup, documents: NDArray[np.float32], questions: NDArray[np.float32]) -> Teacher:
     """A teacher that is made of the backbone's vectors.
 
     Args:
         spec: One of `MADE`.
-        setup: The data set.
-        bm25: What "minmax" and "zscore" add to the vectors.
+        setup: The data set, whose BM25 "minmax" and "zscore" add to the vectors.
         documents: The pooled states of the last layer of each document, float32 ``(N, d)``; they need not have length 1.
         questions: The same of each training question.
     """
     vectors = Vectors(units(documents), units(questions))
     if spec == "dense":
         return vectors
-    common = (setup.analysis, setup.statistics, bm25)
-    index = SparseIndex(bm25_weights(setup.texts, *common, "document"))
-    return Sum(vectors, index, bm25_weights(setup.train.questions, *common, "query"), spec)
+    return Sum(vectors, setup.bm25_index, setup.bm25_weights(setup.train.questions, "query"), spec)
 
 
 def units(means: NDArray[np.float32]) -> NDArray[np.float32]:

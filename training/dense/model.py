@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 import copy
-from functools import partial
+import json
+import shutil
+from dataclasses import replace
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from termweave.encoders.kinds import sentence_layout, sentence_modules
 from termweave.encoders.kinds.sentence_modules import read_modules
+from termweave.encoders.manifest import TOKENIZER, Manifest, digests, write_manifest
 from termweave.errors import UsageError
-from termweave.training.backbone import loading
-from termweave.training.backbone.reading import problem_of
-from termweave.training.dense.inputs import by_length, reading_of
-from termweave.training.trainer.gradient_cache import CachedPasses
-from termweave.training.trainer.mixed_precision import backbone_precision
+from termweave.training import backbone_model
+from termweave.training.backbone_model import problem_of
+from termweave.training.dense.preparation import reading_of
+from termweave.training.trainer.passes import backbone_precision, by_length, in_passes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
 
-    from termweave.training.dense.inputs import TokenIds
+    from termweave.training.dense.preparation import TokenIds
     from termweave.training.methods.bi_encoder import DenseParameters
+    from termweave.training.model_folder import FolderContents
 
 Side = Literal["query", "document"]
 #: Ways of pooling that are trained, as sentence-transformers names them.
@@ -46,7 +51,7 @@ class Towers(nn.Module):
         pooling: One of `POOLING`.
         unit: Whether vectors get length 1.
         fixed_documents: Whether the documents' tower is not trained, so that documents are encoded once.
-        precision: What the transformers compute with in training (`mixed_precision.backbone_precision`).
+        precision: What the transformers compute with in training (`passes.backbone_precision`).
     """
 
     def __init__(
@@ -93,7 +98,7 @@ class Towers(nn.Module):
     def encode(self, side: Side, texts: TokenIds, rows: Sequence[int] | NDArray[np.int64], chunk: int = 0) -> Tensor:
         """Encode texts with gradients; with `chunk`, keep the activations of at most that many texts at a time.
 
-        Gradient caching (Gao et al. 2021, "Scaling deep contrastive learning batch size under memory limited setup"): every chunk is
+        Gradient caching (`passes.CachedPasses`; Gao et al. 2021, "Scaling deep contrastive learning batch size under memory limited setup"): every chunk is
         computed without its activations being kept, the loss is computed on all vectors, and the backward pass computes each chunk
         again. The memory is that of one chunk, the loss and its gradients are those of the whole batch.
 
@@ -109,24 +114,22 @@ class Towers(nn.Module):
         chosen = np.asarray(rows, dtype=np.int64)
         if not len(chosen):
             return torch.zeros((0, self.width), device=self.device)
-        parts = by_length(texts.lengths[chosen], chunk or len(chosen))
-        passes = [partial(self._encode_rows, side, texts, chosen[part]) for part in parts]
         trained = any(parameter.requires_grad for parameter in self.tower(side).parameters())
-        if len(parts) > 1 and trained and torch.is_grad_enabled():
-            vectors: Tensor = CachedPasses.apply(torch.zeros((), requires_grad=True), self.device, passes)
-        else:
-            vectors = torch.cat([encode() for encode in passes])
-        return vectors[torch.from_numpy(np.argsort(np.concatenate(parts))).to(self.device)]
+        lengths, size = texts.lengths[chosen], chunk or len(chosen)
+        return in_passes(lengths, size, lambda part: self._encode_rows(side, texts, chosen[part]), self.device, cached=trained)
 
     def _encode_rows(self, side: Side, texts: TokenIds, rows: NDArray[np.int64]) -> Tensor:
         device = next(self.tower(side).parameters()).device
         lengths = texts.lengths[rows]
         padded = len(rows) * lengths.max(initial=0) > _PADDED * lengths.sum()
-        parts = by_length(lengths, _PIECE) if device.type == "cpu" and padded else [np.arange(len(rows))]
-        vectors = torch.cat(
-            [self(side, *(torch.from_numpy(each).to(device) for each in texts.padded(rows[part]))) for part in parts]
-        )
-        return vectors if len(parts) == 1 else vectors[torch.from_numpy(np.argsort(np.concatenate(parts))).to(device)]
+
+        def encode(part: NDArray[np.int64]) -> Tensor:
+            vectors: Tensor = self(side, *(torch.from_numpy(each).to(device) for each in texts.padded(rows[part])))
+            return vectors
+
+        if device.type == "cpu" and padded:
+            return in_passes(lengths, _PIECE, encode, device, cached=False)
+        return encode(np.arange(len(rows)))
 
     def vectors(self, side: Side, texts: TokenIds) -> NDArray[np.float32]:
         """Encode all texts without gradients and without dropout: float32 ``(texts, d)``."""
@@ -171,8 +174,8 @@ def build(settings: DenseParameters, backbone: Path) -> Towers:
             f"The backbone {backbone.name} was trained with {problem}, which termweave does not train.",
             f"Name a backbone without dense layers, pooled by one of {', '.join(POOLING)}.",
         )
-    transformer = loading.load(backbone, settings)
-    loading.attend_by_sdpa(transformer)
+    transformer = backbone_model.load(backbone, settings)
+    backbone_model.attend_by_sdpa(transformer)
     reinitialise(transformer, settings.reinitialise, settings.seed)
     unit = settings.vectors != "given" or read_modules(backbone).normalised
     pooling = "mean" if settings.vectors == "mean" else manifest.pooling
@@ -197,3 +200,66 @@ def reinitialise(backbone: Any, layers: int, seed: int) -> None:
                 weight._is_hf_initialized = False  # noqa: SLF001 - transformers 5 keeps what it loaded
             for module in block.modules():
                 backbone._init_weights(module)  # noqa: SLF001 - transformers has no public name for it
+
+
+QUERY = "query"
+_MODULES = (("Transformer", ""), ("Pooling", "1_Pooling"), ("Normalize", "2_Normalize"))
+
+
+def save(model: Towers, folder: Path, contents: FolderContents) -> None:
+    """Write the towers and their description; ``tokenizer.json`` is in the folder already."""
+    training = {**contents.training, "backbone_hash": backbone_model.fingerprint(model.backbone)}
+    if model.query_backbone is None:
+        _write_tower(model, model.backbone, folder, contents)
+        write_manifest(folder, _manifest(folder, contents.name, training))
+        return
+    home = folder / QUERY
+    home.mkdir(exist_ok=True)
+    shutil.copyfile(folder / TOKENIZER, home / TOKENIZER)
+    for backbone, place in ((model.backbone, folder), (model.query_backbone, home)):
+        _write_tower(model, backbone, place, contents)
+    query = _manifest(home, f"{contents.name}-query", training)
+    write_manifest(home, query)
+    document = _manifest(folder, contents.name, training)
+    both = blake2b(f"{document.hash} {query.hash}".encode(), digest_size=8).hexdigest()
+    write_manifest(folder, replace(document, hash=both, settings={**document.settings, "query_folder": QUERY}))
+
+
+def _write_tower(model: Towers, backbone: Any, folder: Path, contents: FolderContents) -> None:
+    """Write one encoder as sentence-transformers writes it."""
+    source = contents.setup.backbone
+    _, reading = reading_of(source)
+    backbone_model.write_backbone(backbone, source, folder)
+    modules = [
+        {"idx": place, "name": str(place), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for place, (kind, path) in enumerate(_MODULES)
+    ]
+    _write_json(folder / sentence_modules.MODULES, modules)
+    pooling: dict[str, Any] = {"word_embedding_dimension": model.width, "include_prompt": reading.include_prompt}
+    pooling.update({key: mode == model.pooling for key, mode in _POOLING_KEYS.items()})
+    (folder / "1_Pooling").mkdir(exist_ok=True)
+    (folder / "2_Normalize").mkdir(exist_ok=True)
+    _write_json(folder / "1_Pooling" / sentence_modules.CONFIG, pooling)
+    length = backbone_model.length(backbone, contents.settings.max_length)
+    _write_json(folder / "sentence_bert_config.json", {"max_seq_length": length, "do_lower_case": reading.lower})
+    config: Mapping[str, Any] = {"prompts": reading.prompts, "default_prompt_name": None, "similarity_fn_name": "cosine"}
+    _write_json(folder / "config_sentence_transformers.json", config)
+
+
+#: Keys of a ``Pooling`` module that every version of sentence-transformers reads.
+_POOLING_KEYS = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+
+
+def _manifest(folder: Path, name: str, training: Mapping[str, Any]) -> Manifest:
+    """The description of a folder that was just written, as it will be read."""
+    manifest = sentence_layout.read(folder, name=name).manifest
+    return replace(manifest, training=dict(training), files=digests(folder))
+
+
+def _write_json(file: Path, content: Any) -> None:
+    file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

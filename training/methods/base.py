@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from difflib import get_close_matches
+from inspect import getdoc
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -30,14 +31,15 @@ if TYPE_CHECKING:
     from termweave.training.dev_measure import DevelopmentSet
     from termweave.training.methods.parameters import TrainingParameters
     from termweave.training.mixture import DataPart
-    from termweave.training.model_folder.writer import FolderContents
+    from termweave.training.model_folder import FolderContents
     from termweave.training.setup import RunSetup
     from termweave.training.term_weights.inspection import Inspection
-    from termweave.training.trainer.fit import Fit
-    from termweave.training.trainer.trainer import Trainer
+    from termweave.training.trainer.trainer import Fit, Trainer
 
     #: Called with lines about the run.
     Say = Callable[[str], None]
+    #: Draws the training questions of a batch: int64 ``(Q,)``.
+    Questions = Callable[[], NDArray[np.int64]]
     #: Name -> module or parameter.
     Parts = Mapping[str, nn.Module | nn.Parameter]
 
@@ -107,36 +109,53 @@ class CardText:
 class Method:
     """One way to train. It has no state: a run, a data set and a fit each bring their settings, which may differ.
 
+    The help shows the docstring of the class: a line that says what it is (`title`), its equations,
+    indented, and what to know before choosing it (`note`).
+
     Attributes:
         name: As in ``termweave train NAME``.
-        title: One line.
         source: The paper.
-        equations: What is computed, in the paper's numbers.
-        note: What to know before choosing the method; a short paragraph.
         parameters: The record of its parameters.
         presets: Named settings beside `DEFAULT`, such as "paper".
         kind: The kind of the manifests of its model folders.
         torch: Whether its models are of torch, and the extra ``[train]`` is needed; one that is not overrides `run` alone.
+        models: The module of its kind of model that has `build` and `save`; a method without one overrides both.
+        preparation: That which has `training_inputs`, `held_out` and `estimate`; likewise.
     """
 
     name: ClassVar[str]
-    title: ClassVar[str]
     source: ClassVar[str]
-    equations: ClassVar[tuple[str, ...]]
-    note: ClassVar[str]
     parameters: ClassVar[type[TrainingParameters]]
     presets: ClassVar[Mapping[str, Preset]] = {}
     kind: ClassVar[str]
     torch: ClassVar[bool] = True
+    models: ClassVar[Any]
+    preparation: ClassVar[Any]
+
+    @property
+    def title(self) -> str:
+        """What the method is, in a line."""
+        return str(getdoc(type(self))).partition("\n")[0]
+
+    @property
+    def equations(self) -> tuple[str, ...]:
+        """What is computed, in the paper's numbers."""
+        return tuple(line[4:] for line in str(getdoc(type(self))).splitlines() if line.startswith("    "))
+
+    @property
+    def note(self) -> str:
+        """What to know before choosing the method; a short paragraph."""
+        lines = str(getdoc(type(self))).splitlines()[1:]
+        return " ".join(line for line in lines if line and not line.startswith("    "))
 
     # -- The model -------------------------------------------------------------------------------------------------------------------
 
     def build(self, settings: Any, backbone: Path) -> Any:
         """Build the torch module as training begins with it; parameters that are not trained are frozen.
 
-        Its attribute `backbone` is the transformers model (`backbone.loading.load`).
+        Its attribute `backbone` is the transformers model (`backbone_model.load`).
         """
-        raise NotImplementedError
+        return self.models.build(settings, backbone)
 
     def trained(self, model: Any, settings: Any) -> Parts:
         """Return the parts of a model that a fit trains; "backbone", and names that end like it, have the rate `layers_rate`."""
@@ -149,7 +168,7 @@ class Method:
 
     def save(self, model: Any, folder: Path, contents: FolderContents) -> None:
         """Write weights and manifest; the tokeniser and the statistics are in the folder already."""
-        raise NotImplementedError
+        self.models.save(model, folder, contents)
 
     @classmethod
     def card(cls, manifest: Manifest) -> CardText:
@@ -168,13 +187,15 @@ class Method:
 
     def inputs(self, part: DataPart, model: Any, say: Say) -> TrainingInputs:
         """Return what batches of a data set are drawn from. Called before `held_out`; both share work by `DataPart.once`."""
-        raise NotImplementedError
+        inputs: TrainingInputs = self.preparation.training_inputs(part, model, say)
+        return inputs
 
     def held_out(self, part: DataPart, model: Any, say: Say) -> DevelopmentSet:
         """Return the held-out questions of a data set, as they measure the model."""
-        raise NotImplementedError
+        development: DevelopmentSet = self.preparation.held_out(part, model, say)
+        return development
 
-    def draw(self, inputs: Any, settings: Any, generator: np.random.Generator, questions: Callable[[], NDArray[np.int64]]) -> Any:
+    def draw(self, inputs: Any, settings: Any, generator: np.random.Generator, questions: Questions) -> Any:
         """Draw what a step reads. The order in which numbers are drawn is part of the method: resumed runs depend on it.
 
         Args:
@@ -203,7 +224,8 @@ class Method:
 
     def cost(self, model: Any, settings: Any, setup: RunSetup) -> Cost:
         """Estimate from a few real texts what a run takes, for ``--plan``."""
-        raise NotImplementedError
+        cost: Cost = self.preparation.estimate(model, settings, setup)
+        return cost
 
     # -- The run ---------------------------------------------------------------------------------------------------------------------
 

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from termweave.statistics import CorpusStatistics
     from termweave.training.data.sampler import Batch
     from termweave.training.term_weights.batch import BatchSide
-    from termweave.training.trainer.fit import Fit
+    from termweave.training.trainer.trainer import Fit
 else:
     np, torch = LazyModule("numpy"), LazyModule("torch")  # `termweave train --help` reads this file and needs neither
 
@@ -126,35 +126,25 @@ class BertScorerParameters(TermWeightParameters):
 
 
 #: Targets and head of the paper.
-_PRINTED = {
-    "target": "tfidf",
-    "sides": "query",
-    "shared": True,
-    "hidden": 0,
-    "anchor": "none",
-    "outputs": "weights",
-}
+_PRINTED = {"target": "tfidf", "sides": "query", "shared": True, "hidden": 0, "anchor": "none", "outputs": "weights"}
 
 
 class BertScorer(TermWeightMethod):
-    """BERT-Scorer, and DeepCT's target."""
+    """Weights by regression on tf-idf or query-term recall.
+
+        Eq. 1  t_w = (n_wy / |y|) * log(|Y| / (df_w + 1))   (target=tfidf)
+               t_w = share of the document's questions that hold w   (target=recall)
+        Eq. 3  t^_i = W h_i + b                             (hidden=0; the default's head is deep)
+        Eq. 4  J = mean (t - t^)^2
+
+    It needs no negatives and learns what is probable, not what tells documents apart: on English sets it stays below the contrastive method
+    (docs/term-weights.md). With anchor=bm25 or idf the predicted number multiplies the anchor. preset=paper trains Eq. 1-4 as printed, with
+    all layers of the backbone, preset=paper-chinese section 3.2.1. Chinese without a backbone: --set backbone=scratch --set bmes=true.
+    """
 
     name = "bert-scorer"
-    title = "Weights by regression on tf-idf or query-term recall."
     source = (
         "LE-BS: Label Enhancement for embedding retrieval (paper 000), Eq. 1-4; target 'recall': DeepCT (Dai and Callan 2019)"
-    )
-    equations = (
-        "Eq. 1  t_w = (n_wy / |y|) * log(|Y| / (df_w + 1))   (target=tfidf)",
-        "       t_w = share of the document's questions that hold w   (target=recall)",
-        "Eq. 3  t^_i = W h_i + b                             (hidden=0; the default's head is deep)",
-        "Eq. 4  J = mean (t - t^)^2",
-    )
-    note = (
-        "It needs no negatives and learns what is probable, not what tells documents apart: on English sets it stays below the contrastive "
-        "method (docs/term-weights.md). With anchor=bm25 or idf the predicted number multiplies the anchor. preset=paper trains Eq. 1-4 as "
-        "printed, with all layers of the backbone, preset=paper-chinese section 3.2.1. Chinese without a backbone: --set backbone=scratch "
-        "--set bmes=true."
     )
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": Preset(

@@ -17,31 +17,20 @@ from termweave.training.methods.base import CardText, Method
 from termweave.training.methods.parameters import Count, TrainingParameters
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import numpy as np
     from numpy.typing import NDArray
     from torch import Tensor
 
     from termweave.encoders.manifest import Manifest
     from termweave.training.data.sampler import Batch
-    from termweave.training.dense import estimate, model_files, preparation
-    from termweave.training.dense import model as models
-    from termweave.training.dense.evaluation import DenseDevelopment
-    from termweave.training.dense.inputs import DenseInputs
     from termweave.training.dense.model import Side, Towers
-    from termweave.training.dense.preparation import TargetContext
-    from termweave.training.methods.base import Cost, Parts, Say
+    from termweave.training.dense.preparation import DenseInputs, TargetContext
+    from termweave.training.methods.base import Parts, Say
     from termweave.training.mixture import DataPart
-    from termweave.training.model_folder.writer import FolderContents
     from termweave.training.ranker import first_stage, teacher
     from termweave.training.setup import RunSetup
-    from termweave.training.trainer.fit import Fit
+    from termweave.training.trainer.trainer import Fit
 else:  # `termweave train --help` reads this file and needs neither torch nor numpy
-    estimate = LazyModule("termweave.training.dense.estimate")
-    model_files = LazyModule("termweave.training.dense.model_files")
-    models = LazyModule("termweave.training.dense.model")
-    preparation = LazyModule("termweave.training.dense.preparation")
     first_stage = LazyModule("termweave.training.ranker.first_stage")
     teacher = LazyModule("termweave.training.ranker.teacher")
 
@@ -53,23 +42,13 @@ class DenseParameters(TrainingParameters):
     heading: ClassVar[str] = "Encoder"
     towers: Annotated[
         Literal["one", "two", "query"],
-        Setting(
-            "Encoders: one for queries and documents, two that begin alike, or two of which only the query encoder is trained (query)."
-        ),
+        Setting("Encoders: one for both sides, two that begin alike, or two of which only that of queries is trained (query)."),
     ] = "one"
     reinitialise: Annotated[
-        int,
-        Setting(
-            "Top layers that begin with new random weights: a backbone that is a retriever already becomes nearer to plain BERT."
-        ),
-        Ge(0),
-        Le(1000),
+        int, Setting("Top layers that begin with new random weights: a retriever becomes nearer to plain BERT."), Ge(0), Le(1000)
     ] = 0
     chunk: Annotated[
-        Count,
-        Setting(
-            "Texts whose activations are kept at a time (gradient caching): memory is that of a chunk, the loss that of the batch; 0: all."
-        ),
+        Count, Setting("Texts whose activations are kept at a time (gradient caching); the loss is that of the batch; 0: all.")
     ] = 32
     top_layers: int = -1
     batch: int = 32
@@ -100,20 +79,14 @@ class BiEncoderMethod(Method):
     """A method that trains dense vectors; it adds parameters, the drawing of a batch, targets and the loss, which reads vectors (`encode`)."""
 
     kind = "dense"
-
-    def build(self, settings: Any, backbone: Path) -> Towers:
-        """Build the towers (`dense.model.build`)."""
-        return models.build(settings, backbone)
+    models = LazyModule("termweave.training.dense.model")
+    preparation = LazyModule("termweave.training.dense.preparation")
 
     def trained(self, model: Towers, settings: Any) -> Parts:
         """The towers; one that is not trained belongs in no checkpoint."""
         del settings
         towers = {"backbone": None if model.fixed_documents else model.backbone, "query_backbone": model.query_backbone}
         return {name: tower for name, tower in towers.items() if tower is not None}
-
-    def save(self, model: Towers, folder: Path, contents: FolderContents) -> None:
-        """Write the layout of sentence-transformers and the manifest."""
-        model_files.save(model, folder, contents)
 
     @classmethod
     def card(cls, manifest: Manifest) -> CardText:
@@ -136,20 +109,12 @@ class BiEncoderMethod(Method):
 
     def inputs(self, part: DataPart, model: Towers, say: Say) -> DenseInputs:
         """Tokenise the texts, find hard negatives, and compute `targets`."""
-        return preparation.training_inputs(part, model, self.targets, say)
+        inputs: DenseInputs = self.preparation.training_inputs(part, model, self.targets, say)
+        return inputs
 
     def targets(self, context: TargetContext) -> Any:
         """Compute what the loss compares with, such as soft labels, once before the first step."""
         del context
-
-    def held_out(self, part: DataPart, model: Towers, say: Say) -> DenseDevelopment:
-        """Tokenise the held-out questions and the documents; where the documents' encoder is fixed, encode them."""
-        del say
-        return preparation.held_out(part, model)
-
-    def cost(self, model: Towers, settings: Any, setup: RunSetup) -> Cost:
-        """Estimate what a run takes (`dense.estimate`)."""
-        return estimate.estimate(model, settings, setup)
 
     def encode(self, fit: Fit, batch: Batch, side: Side, rows: NDArray[np.int64]) -> Tensor:
         """Encode texts of the batch's data set as vectors (`Towers`), float32 ``(T, d)``, with gradients.

@@ -9,7 +9,7 @@ candidates costs one product. For a query q with candidates c_1..c_N and judged 
 
 The target r is one of (setting `labels`):
 
-    teacher=ranker:FOLDER  r = softmax(o), o = the scores of a trained cross-encoder (`ranker.candidate_targets`), whatever `labels` says
+    teacher=ranker:FOLDER  r = softmax(o), o = the scores of a trained cross-encoder (`dense.list_targets.ranker_targets`), whatever `labels` says
     hybrid     r = softmax(m / .1), m = min-max BM25 + min-max cosine, which is what hybrid search ranks by; for questions that
                were made of the corpus, where nobody judged anything
     hard       r = 1/|L(q)| on L(q), else 0                                                        plain CODER, ListNet
@@ -43,11 +43,10 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from annotated_types import Ge, Gt, Le
 
 from termweave.declared_settings import Setting
-from termweave.errors import UsageError
 from termweave.support import LazyModule
 from termweave.training.methods.base import Preset
 from termweave.training.methods.bi_encoder import BiEncoderMethod, DenseParameters
-from termweave.training.methods.parameters import PRESET, TO_THE_END, MixtureParameters
+from termweave.training.methods.parameters import PRESET, TO_THE_END, Depth, Factor, MixtureParameters, Share
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -57,18 +56,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from termweave.rerank.neighbours import evidence as algorithm
     from termweave.training.data.sampler import Batch
-    from termweave.training.dense.labels import list_targets
-    from termweave.training.dense.labels.list_targets import ListTargets
+    from termweave.training.dense import list_targets
+    from termweave.training.dense.list_targets import ListTargets
     from termweave.training.dense.model import Towers
     from termweave.training.dense.preparation import TargetContext
     from termweave.training.methods.base import Parts
-    from termweave.training.ranker import candidate_targets
-    from termweave.training.trainer.fit import Fit
+    from termweave.training.trainer.trainer import Fit
 else:
     np, torch = LazyModule("numpy"), LazyModule("torch")  # `termweave train --help` reads this file and needs neither
-    list_targets = LazyModule("termweave.training.dense.labels.list_targets")
-    candidate_targets = LazyModule("termweave.training.ranker.candidate_targets")
+    algorithm = LazyModule("termweave.rerank.neighbours.evidence")
+    list_targets = LazyModule("termweave.training.dense.list_targets")
 
 
 # -- Targets ---------------------------------------------------------------------------------------------------------------------
@@ -97,26 +96,17 @@ def target(
     """Compute the target distribution of one list: float64 ``(candidates,)``.
 
     Args:
-        settings: Labels, and how they are smoothed; hybrid labels need no list of judged documents (`dense.labels.list_targets`).
+        settings: Labels, and how they are smoothed; hybrid labels need no list of judged documents (`dense.list_targets`).
         relevant: Positions of the judged documents in the list, at least one.
         candidates: Length of the list.
         evidence: r'' of each candidate (`rerank.evidence.evidence`); needed for "evidence" alone.
-
-    Raises:
-        UsageError: No judged document, or no evidence where it is needed.
     """
-    if not len(relevant):
-        raise UsageError("A candidate list holds no judged document.", "Leave the query out, or judge one of its documents.")
     if settings.labels == "hard":
         return hard_labels(candidates, relevant)
     if settings.labels == "uniform":
         return uniform_labels(candidates, relevant)
-    if evidence is None:
-        raise UsageError("Evidence-based labels need the similarities of the candidates.", "Compute them with evidence_scores.")
-    from termweave.rerank.neighbours.evidence import labels as algorithm_labels  # noqa: PLC0415 - numpy
-    from termweave.training.dense.labels.program_labels import program_labels  # noqa: PLC0415 - numpy
-
-    make = algorithm_labels if settings.label_path == "algorithm" else program_labels
+    assert evidence is not None
+    make = algorithm.labels if settings.label_path == "algorithm" else list_targets.program_labels
     return make(evidence, relevant, boost=settings.boost, keep=settings.keep_labels or None, normalize=settings.normalisation)
 
 
@@ -156,30 +146,16 @@ class CoderParameters(MixtureParameters, DenseParameters):
     towers: Literal["one", "two", "query"] = "query"
     labels: Annotated[
         Literal["auto", "hard", "uniform", "evidence", "hybrid"],
-        Setting(
-            "Target distribution: hard, uniform, evidence, or hybrid (scores of hybrid search); auto: evidence where there are judgements, "
-            "else hybrid."
-        ),
+        Setting("Target distribution; hybrid: scores of hybrid search; auto: evidence where there are judgements, else hybrid."),
     ] = "auto"
     candidates: Annotated[int, Setting("Candidates of each query."), Ge(2), Le(10_000)] = 200
     candidates_from: Annotated[
-        str,
-        Setting(
-            "Ranking that they come from: model, bm25, a live index (index:NAME), or a run file, as `evaluate --save` writes it."
-        ),
+        str, Setting("Ranking that they come from: model, bm25, a live index (index:NAME), or a run file of `evaluate --save`.")
     ] = "model"
-    temperature: Annotated[
-        float, Setting("T of the predicted distribution as training begins; it is learned."), Gt(0), Le(1000)
-    ] = 0.05
+    temperature: Annotated[Factor, Setting("T of the predicted distribution as training begins; it is learned.")] = 0.05
     boost: Annotated[float, Setting("b: factor of the judged documents' normalised evidence."), Gt(0), Le(100)] = 1.222
     keep_labels: Annotated[
-        int,
-        Setting(
-            "n_max: candidates with the most evidence that keep a label, judged ones counted among them; a judged one always keeps it. "
-            "0: all."
-        ),
-        Ge(0),
-        Le(10_000),
+        Depth, Setting("n_max: how many with the most evidence keep a label, judged ones counted (they always keep it); 0: all.")
     ] = 4
     normalisation: Annotated[Literal["max-min", "std"], Setting("f_n: Eq. 13 or Eq. 14.")] = "max-min"
     label_path: Annotated[
@@ -187,29 +163,16 @@ class CoderParameters(MixtureParameters, DenseParameters):
         Setting("From evidence to labels: Algorithm 1 as printed, or as the authors' program computes it."),
     ] = "algorithm"
     evidence_weight: Annotated[
-        float,
-        Setting(
-            "lambda of Eq. 1: 1 is geometric similarity alone, 0 that of reciprocal neighbours alone, the paper's mixed labels lie between."
-        ),
-        Ge(0),
-        Le(1),
+        Share, Setting("lambda of Eq. 1: 1 is geometric similarity alone, 0 that of reciprocal neighbours alone, mixed between.")
     ] = 0.75
-    context: Annotated[int, Setting("N_r: candidates in whose context neighbours are computed; 0: all."), Ge(0), Le(10_000)] = 60
+    context: Annotated[Depth, Setting("N_r: candidates in whose context neighbours are computed; 0: all.")] = 60
     k: Annotated[int, Setting("Neighbours of an element, itself not counted (Eq. 3)."), Ge(1), Le(1000)] = 10
     k_exp: Annotated[int, Setting("Elements whose sets are averaged (Eq. 8)."), Ge(1), Le(1000)] = 3
     tau: Annotated[
-        float,
-        Setting(
-            "Size of the sets that expand a neighbourhood, as a share of k: tau (k + 1), rounded, and 2 with itself (Eq. 5)."
-        ),
-        Ge(0),
-        Le(1),
+        Share, Setting("Size of the sets that expand a neighbourhood: tau (k + 1), rounded, and 2 with itself (Eq. 5).")
     ] = 0.0
     inclusive: Annotated[
-        bool,
-        Setting(
-            "Expand a neighbourhood also at an overlap of exactly two thirds: Eq. 5 as printed. The authors' program does not."
-        ),
+        bool, Setting("Expand a neighbourhood also at an overlap of exactly 2/3: Eq. 5 as printed, unlike the authors' program.")
     ] = False
     vectors: Annotated[
         Literal["unit", "given"],
@@ -220,8 +183,7 @@ class CoderParameters(MixtureParameters, DenseParameters):
         ),
     ] = "unit"
     teacher: Annotated[
-        str,
-        Setting("ranker:FOLDER: a cross-encoder whose scores of the candidates are the targets, instead of labels; none."),
+        str, Setting("ranker:FOLDER: a cross-encoder whose scores of the candidates are the targets, instead of labels; none.")
     ] = "none"
     layers_rate: float = 2e-5
 
@@ -257,24 +219,23 @@ _MARCO = {
 
 
 class Coder(BiEncoderMethod):
-    """CODER with label smoothing."""
+    """List-wise fine-tuning over many candidates, with evidence-based label smoothing.
+
+        Eq. 1     s*(l, c) = lambda s(l, c) + (1 - lambda) s_J(l, c)
+        Eq. 2     r = [1 - e, e / (N - 1), ...]                              (labels=uniform)
+        Alg. 1.5  r'' = mean over the judged l of s*(l, c)                   (labels=evidence)
+        Alg. 1.6  r' = b f_n(r'') if c is judged; -inf beyond n_max; f_n(r'') otherwise
+        Alg. 1.9  L = KL(softmax(r') || softmax(s' / T)), T learned
+
+    The documents' vectors stay as they are and the query encoder learns, so that an existing index keeps its vectors and a batch costs
+    little. The default neighbourhoods (lambda .75, k 10) suit vectors of length 1, and the default b, n_max and f_n are those of
+    CODER(TAS-B). The paper's parameters belong to its base encoders: preset=paper is CODER(TAS-B) in its Tables 5 and 6, preset=cocondenser
+    has the labels of CoCondenser in Table 5 and CODER(CoCondenser) in Table 6. Without judgements hybrid search is the teacher
+    (labels=hybrid).
+    """
 
     name = "coder"
-    title = "List-wise fine-tuning over many candidates, with evidence-based label smoothing."
     source = "Evidence-based label smoothing and reranking by reciprocal nearest neighbours, on CODER (paper 002)"
-    equations = (
-        "Eq. 1     s*(l, c) = lambda s(l, c) + (1 - lambda) s_J(l, c)",
-        "Eq. 2     r = [1 - e, e / (N - 1), ...]                              (labels=uniform)",
-        "Alg. 1.5  r'' = mean over the judged l of s*(l, c)                   (labels=evidence)",
-        "Alg. 1.6  r' = b f_n(r'') if c is judged; -inf beyond n_max; f_n(r'') otherwise",
-        "Alg. 1.9  L = KL(softmax(r') || softmax(s' / T)), T learned",
-    )
-    note = (
-        "The documents' vectors stay as they are and the query encoder learns, so that an existing index keeps its vectors and a batch costs "
-        "little. The default neighbourhoods (lambda .75, k 10) suit vectors of length 1, and the default b, n_max and f_n are those of "
-        "CODER(TAS-B). The paper's parameters belong to its base encoders: preset=paper is CODER(TAS-B) in its Tables 5 and 6, preset=cocondenser "
-        "has the labels of CoCondenser in Table 5 and CODER(CoCondenser) in Table 6. Without judgements hybrid search is the teacher (labels=hybrid)."
-    )
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": Preset(
             "CODER(TAS-B) as printed, Tables 5 and 6: lambda .451, k 21, k_exp 3, tau 0, N_r 60, b 1.222, n_max 4, max-min, Eq. 5 with >=, "
@@ -314,7 +275,7 @@ class Coder(BiEncoderMethod):
         """Retrieve the candidates and make the target distributions, once."""
         settings = context.settings
         if settings.teacher != "none":
-            return candidate_targets.ranker_targets(context)
+            return list_targets.ranker_targets(context)
         if settings.labels == "hybrid":
             return list_targets.hybrid_targets(context)
         return list_targets.judged_targets(context, partial(target, settings), with_evidence=settings.labels == "evidence")

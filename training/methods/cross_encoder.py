@@ -17,31 +17,20 @@ from termweave.training.methods.base import CardText, Method
 from termweave.training.methods.parameters import Count, ParameterRecord, TrainingParameters
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import numpy as np
     import torch
     from torch import Tensor
 
     from termweave.encoders.manifest import Manifest
     from termweave.training.data.sampler import Batch
-    from termweave.training.methods.base import Cost, Parts, Say
-    from termweave.training.mixture import DataPart
-    from termweave.training.model_folder.writer import FolderContents
-    from termweave.training.ranker import estimate, first_stage, model_files, preparation
-    from termweave.training.ranker import model as models
-    from termweave.training.ranker.evaluation import RankerDevelopment
-    from termweave.training.ranker.inputs import RankerInputs
+    from termweave.training.methods.base import Parts
+    from termweave.training.ranker import first_stage
     from termweave.training.ranker.model import AnchoredRanker
     from termweave.training.setup import RunSetup
-    from termweave.training.trainer.fit import Fit
+    from termweave.training.trainer.trainer import Fit
 else:  # `termweave train --help` reads this file and needs neither torch nor numpy
     np, torch = LazyModule("numpy"), LazyModule("torch")
-    estimate = LazyModule("termweave.training.ranker.estimate")
     first_stage = LazyModule("termweave.training.ranker.first_stage")
-    models = LazyModule("termweave.training.ranker.model")
-    model_files = LazyModule("termweave.training.ranker.model_files")
-    preparation = LazyModule("termweave.training.ranker.preparation")
 
 
 @dataclass(frozen=True)
@@ -51,10 +40,7 @@ class CandidateParameters(ParameterRecord):
     heading: ClassVar[str] = "Candidates"
     candidates_from: Annotated[
         str,
-        Setting(
-            "First stage: hybrid (what hybrid search with the shipped model finds), bm25, a live index (index:NAME), or a run file, as "
-            "`evaluate --save` writes it."
-        ),
+        Setting("First stage: hybrid (of the shipped model), bm25, a live index (index:NAME), or a run of `evaluate --save`."),
     ] = "hybrid"
     candidates: Annotated[int, Setting("Best documents of the first stage that negatives are drawn from."), Ge(2), Le(10_000)] = (
         100
@@ -63,11 +49,7 @@ class CandidateParameters(ParameterRecord):
         int, Setting("Documents of a development question that are reranked to decide when to stop."), Ge(2), Le(1000)
     ] = 30
     anchor: Annotated[
-        bool,
-        Setting(
-            "Add the score of the first stage to the logit, with a factor that is learned, and start with a logit that adds nothing: "
-            "the ranker begins as the first stage."
-        ),
+        bool, Setting("Begin as the first stage: its score, times a learned factor, is added to a logit that starts at nothing.")
     ] = True
 
 
@@ -77,10 +59,7 @@ class RankerParameters(CandidateParameters, TrainingParameters):
 
     heading: ClassVar[str] = "Cross-encoder"
     chunk: Annotated[
-        Count,
-        Setting(
-            "Pairs whose activations are kept at a time (gradient caching): memory is that of a chunk, the loss that of the batch; 0: all."
-        ),
+        Count, Setting("Pairs whose activations are kept at a time (gradient caching); the loss is that of the batch; 0: all.")
     ] = 32
     top_layers: int = -1
 
@@ -104,20 +83,14 @@ class CrossEncoderMethod(Method):
     """A method that trains a ranker; it adds parameters, the drawing of blocks, and the loss, which reads scores (`score`)."""
 
     kind = "ranker"
-
-    def build(self, settings: Any, backbone: Path) -> AnchoredRanker:
-        """Build the classifier with its anchor (`ranker.model.build`)."""
-        return models.build(settings, backbone)
+    models = LazyModule("termweave.training.ranker.model")
+    preparation = LazyModule("termweave.training.ranker.preparation")
 
     def trained(self, model: AnchoredRanker, settings: Any) -> Parts:
         """The transformer, the classifier's head, and the weights of the anchor where there is one."""
         del settings
         anchor = {} if model.weights is None else {"anchor": model.weights}
         return {"backbone": model.backbone, "head": model.heads(), **anchor}
-
-    def save(self, model: AnchoredRanker, folder: Path, contents: FolderContents) -> None:
-        """Write the layout of CrossEncoder and the manifest."""
-        model_files.save(model, folder, contents)
 
     @classmethod
     def card(cls, manifest: Manifest) -> CardText:
@@ -138,18 +111,6 @@ class CrossEncoderMethod(Method):
         del setup
         first_stage.check(settings.candidates_from)
 
-    def inputs(self, part: DataPart, model: AnchoredRanker, say: Say) -> RankerInputs:
-        """Rank the documents of the training questions by the first stage."""
-        return preparation.training_inputs(part, model, say)
-
-    def held_out(self, part: DataPart, model: AnchoredRanker, say: Say) -> RankerDevelopment:
-        """Rank the documents of the held-out questions by the first stage."""
-        return preparation.held_out(part, model, say)
-
-    def cost(self, model: AnchoredRanker, settings: Any, setup: RunSetup) -> Cost:
-        """Estimate what a run takes (`ranker.estimate`)."""
-        return estimate.estimate(model, settings, setup)
-
     def score(self, fit: Fit, batch: Batch, places: Tensor | None = None) -> Tensor:
         """Score documents of the blocks with gradients.
 
@@ -169,7 +130,7 @@ class CrossEncoderMethod(Method):
         pairs = []
         for question, block in zip(batch.drawn.questions.tolist(), documents, strict=True):
             texts = [inputs.documents[document] for document in block.tolist() if document >= 0]
-            pairs += models.read(inputs.reader, inputs.questions[question], texts)
+            pairs += self.models.read(inputs.reader, inputs.pairs.questions[question], texts)
         present = documents >= 0
         scores = fit.model(pairs, features[present], fit.settings.chunk)
         where = torch.from_numpy(np.flatnonzero(present)).to(scores.device)

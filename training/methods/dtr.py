@@ -28,14 +28,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from annotated_types import Ge, Gt, Le
-
 from termweave.declared_settings import Setting, written
 from termweave.errors import UsageError
 from termweave.support import LazyModule
 from termweave.training.methods.base import Preset
 from termweave.training.methods.bi_encoder import BiEncoderMethod, DenseParameters
-from termweave.training.methods.parameters import PRESET, TO_THE_END, MixtureParameters
+from termweave.training.methods.parameters import PRESET, TO_THE_END, Depth, Factor, MixtureParameters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -47,7 +45,8 @@ if TYPE_CHECKING:
 
     from termweave.training.data.sampler import Batch
     from termweave.training.dense.preparation import TargetContext
-    from termweave.training.trainer.fit import Fit
+    from termweave.training.methods.base import Questions
+    from termweave.training.trainer.trainer import Fit
 else:
     np, torch = LazyModule("numpy"), LazyModule("torch")  # `termweave train --help` reads this file and needs neither
 
@@ -250,7 +249,7 @@ class DtrParameters(MixtureParameters, DenseParameters):
             "labels, or pairs with random templates (random)."
         ),
     ] = "semi-independent"
-    scale: Annotated[float, Setting("Factor of the cosines; the thesis prints none (1)."), Gt(0), Le(1000)] = 20.0
+    scale: Annotated[Factor, Setting("Factor of the cosines; the thesis prints none (1).")] = 20.0
     weights: Annotated[
         tuple[float, ...],
         Setting(
@@ -258,9 +257,7 @@ class DtrParameters(MixtureParameters, DenseParameters):
             "terms, each from 0 on."
         ),
     ] = (1.0, 0.5, 0.5, 0.0)
-    top: Annotated[
-        int, Setting("Negatives of each anchor that count, those with the largest scores; 0: all."), Ge(0), Le(10_000)
-    ] = 0
+    top: Annotated[Depth, Setting("Negatives of each anchor that count, those with the largest scores; 0: all.")] = 0
     layers_rate: float = 3e-5
 
     def check(self) -> None:
@@ -297,22 +294,20 @@ _PRINTED = {
 
 
 class Dtr(BiEncoderMethod):
-    """DTR."""
+    """Dense retrieval where many queries share an answer: labelled batches and a four-term loss.
+
+        Eq. 4.1   s(q, t) = cos(E_Q(q), E_T(t))
+        Eq. 4.3   L = alpha L(Q,T) + beta L(Q,Q) + gamma L(T,T) + theta L(T,Q)
+        Eq. 4.4   L(A,B) = mean over a, over positives p of -log(e^s(a,p) / (e^s(a,p) + sum over negatives e^s(a,n)))
+        Alg. 4.1  b templates uniformly; b queries among those that they answer
+
+    For data in which a document answers many queries: support templates, FAQ answers, intents. It needs no mined negatives. Equations 4.1
+    to 4.4 have no temperature; the default scale of 20 is that of the author's program, and preset=paper sets it to 1 as printed. In-batch
+    top-k (top) helps on CS-P1 and hurts on CS-Twitter.
+    """
 
     name = "dtr"
-    title = "Dense retrieval where many queries share an answer: labelled batches and a four-term loss."
     source = "DTR: dense template retrieval for customer support (paper 004)"
-    equations = (
-        "Eq. 4.1   s(q, t) = cos(E_Q(q), E_T(t))",
-        "Eq. 4.3   L = alpha L(Q,T) + beta L(Q,Q) + gamma L(T,T) + theta L(T,Q)",
-        "Eq. 4.4   L(A,B) = mean over a, over positives p of -log(e^s(a,p) / (e^s(a,p) + sum over negatives e^s(a,n)))",
-        "Alg. 4.1  b templates uniformly; b queries among those that they answer",
-    )
-    note = (
-        "For data in which a document answers many queries: support templates, FAQ answers, intents. It needs no mined negatives. Equations "
-        "4.1 to 4.4 have no temperature; the default scale of 20 is that of the author's program, and preset=paper sets it to 1 as printed. "
-        "In-batch top-k (top) helps on CS-P1 and hurts on CS-Twitter."
-    )
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": Preset(
             "the proposed model on CS-P1 as printed: two encoders, scale 1, alpha 1, beta and gamma .5, top-k of 4, batches of 32, Adam 3e-5 with "
@@ -330,9 +325,7 @@ class Dtr(BiEncoderMethod):
         """The template that labels each training query: int64 ``(queries,)``."""
         return np.array([min(relevant) for relevant in context.inputs.pairs.relevant], dtype=np.int64)
 
-    def draw(
-        self, inputs: Any, settings: Any, generator: np.random.Generator, questions: Callable[[], NDArray[np.int64]]
-    ) -> LabelledBatch:
+    def draw(self, inputs: Any, settings: Any, generator: np.random.Generator, questions: Questions) -> LabelledBatch:
         """Draw templates first: an epoch is as many batches as a pass over the queries would be."""
         del questions
         return SAMPLERS[settings.sampling](inputs.targets, settings.batch, generator)

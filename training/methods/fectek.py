@@ -34,7 +34,7 @@ from collections.abc import Mapping  # noqa: TC003 - `declared_settings` reads t
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from annotated_types import Ge, Gt, Le
+from annotated_types import Ge, Le
 
 from termweave.declared_settings import Setting
 from termweave.errors import UsageError
@@ -44,8 +44,10 @@ from termweave.training.methods.parameters import (
     FROM_SCRATCH,
     PRESET,
     TO_THE_END,
+    Factor,
     MixtureParameters,
     NegativesParameters,
+    Weight,
 )
 from termweave.training.methods.term_weights import TermWeightMethod, TermWeightParameters
 
@@ -63,7 +65,7 @@ if TYPE_CHECKING:
     from termweave.training.data.teacher_scores import Distilled
     from termweave.training.methods.base import Parts
     from termweave.training.term_weights.batch import BatchSide
-    from termweave.training.trainer.fit import Fit
+    from termweave.training.trainer.trainer import Fit
 else:
     np, torch = LazyModule("numpy"), LazyModule("torch")  # `termweave train --help` reads this file and needs neither
 
@@ -175,21 +177,13 @@ class FectekParameters(NegativesParameters, MixtureParameters, TermWeightParamet
         Setting("Weights of a query's terms: a head of its own, idf, or one for each occurrence."),
     ] = "learned"
     fcm: Annotated[
-        bool,
-        Setting(
-            "Feature context module: features are gated by the mean state of the text. training_length then equals max_length."
-        ),
+        bool, Setting("Feature context module: features are gated by the mean state of the text; training_length is max_length.")
     ] = False
     tkgm: Annotated[bool, Setting("Term-level knowledge: learn also which terms question and document share.")] = False
-    scale: Annotated[float, Setting("Factor of the scores in the softmax; scores are large with an anchor."), Gt(0), Le(1000)] = (
-        0.3
-    )
+    scale: Annotated[Factor, Setting("Factor of the scores in the softmax; scores are large with an anchor.")] = 0.3
     learn_scale: Annotated[bool, Setting("Learn the factor, beginning with scale; the paper has none (scale 1).")] = True
     joint: Annotated[
-        float,
-        Setting("Weight of the vectors' own contrastive loss, where layers are trained (0.5 was tried)."),
-        Ge(0),
-        Le(1e6),
+        Weight, Setting("Weight of the vectors' own contrastive loss, where layers are trained (0.5 was tried).")
     ] = 0.0
     teacher: Annotated[
         str,
@@ -200,16 +194,11 @@ class FectekParameters(NegativesParameters, MixtureParameters, TermWeightParamet
         ),
     ] = "auto"
     teacher_weight: Annotated[
-        float,
-        Setting("Weight of the distillation loss; 0: 9 where questions are made of the corpus, else 1."),
-        Ge(0),
-        Le(1e6),
+        Weight, Setting("Weight of the distillation loss; 0: 9 where questions are made of the corpus, else 1.")
     ] = 0.0
     temperature: Annotated[
-        float,
+        Weight,
         Setting("The teacher's scores are divided by it; 0: 0.05 for dense, 0.1 for minmax, 0.5 for zscore, 1 for a file."),
-        Ge(0),
-        Le(1e6),
     ] = 0.0
 
     @classmethod
@@ -289,24 +278,22 @@ _PRINTED = {
 
 
 class Fectek(TermWeightMethod):
-    """FecTek, and the anchored head."""
+    """Impacts by contrast: a multiplier on BM25 or idf (the anchored head), or FecTek as in the paper.
+
+        Eq. 1  W_i = log(1 + ReLU(w_1 f_i + b_1))          (anchor=none; anchored: anchor * softplus(z_i + ln(e-1)))
+        Eq. 2  F = H * sigmoid(W'' relu(W' mean(H)))        (fcm)
+        Eq. 3  P_i = sigmoid(w_2 h_i + b_2)                 (tkgm; training only)
+        Eq. 4  L_text = -log softmax(s(q, .))[d+]
+        Eq. 8  L = L_text + L_term
+
+    The default is the anchored head: a term is worth its BM25 impact times a learned multiplier, so that an untrained model is BM25 and
+    training keeps nothing that is worse on the development questions. anchor=idf leaves the term frequency out, anchor=none is the paper's
+    own formula. On a frozen backbone it trains in a minute and the vector of the same pass stays as it was. preset=paper trains what the
+    paper prints, with all layers of the backbone, which takes hours without a GPU.
+    """
 
     name = "fectek"
-    title = "Impacts by contrast: a multiplier on BM25 or idf (the anchored head), or FecTek as in the paper."
     source = "FecTek: Enhancing Term Weight in Lexicon-Based Retrieval with Feature Context and Term-level Knowledge (paper 001)"
-    equations = (
-        "Eq. 1  W_i = log(1 + ReLU(w_1 f_i + b_1))          (anchor=none; anchored: anchor * softplus(z_i + ln(e-1)))",
-        "Eq. 2  F = H * sigmoid(W'' relu(W' mean(H)))        (fcm)",
-        "Eq. 3  P_i = sigmoid(w_2 h_i + b_2)                 (tkgm; training only)",
-        "Eq. 4  L_text = -log softmax(s(q, .))[d+]",
-        "Eq. 8  L = L_text + L_term",
-    )
-    note = (
-        "The default is the anchored head: a term is worth its BM25 impact times a learned multiplier, so that an untrained model is BM25 "
-        "and training keeps nothing that is worse on the development questions. anchor=idf leaves the term frequency out, anchor=none is the "
-        "paper's own formula. On a frozen backbone it trains in a minute and the vector of the same pass stays as it was. preset=paper trains "
-        "what the paper prints, with all layers of the backbone, which takes hours without a GPU."
-    )
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": Preset(
             "the model, the losses and the optimiser that the paper prints, all layers trained, 5 epochs over all questions; texts are cut at 192 "

@@ -41,10 +41,10 @@ from termweave.errors import UsageError
 from termweave.support import LazyModule
 from termweave.training.methods.base import Preset
 from termweave.training.methods.bi_encoder import BiEncoderMethod, DenseParameters
-from termweave.training.methods.parameters import EVERYTHING, PRESET, NegativesParameters
+from termweave.training.methods.parameters import EVERYTHING, PRESET, NegativesParameters, Share
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     import numpy as np
@@ -53,18 +53,73 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from termweave.training.data.sampler import Batch
-    from termweave.training.dense import pair_sampler
-    from termweave.training.dense.labels import term_label_weights
-    from termweave.training.dense.pair_sampler import PairBatch
-    from termweave.training.dense.preparation import TargetContext
-    from termweave.training.methods.base import Method
+    from termweave.training.dense import term_label_weights
+    from termweave.training.dense.preparation import DenseInputs, TargetContext
+    from termweave.training.methods.base import Method, Questions
     from termweave.training.mixture import DataPart
-    from termweave.training.trainer.fit import Fit
-    from termweave.training.trainer.trainer import Trainer
+    from termweave.training.trainer.trainer import Fit, Trainer
 else:
     np, torch = LazyModule("numpy"), LazyModule("torch")  # `termweave train --help` reads this file and needs neither
-    pair_sampler = LazyModule("termweave.training.dense.pair_sampler")
-    term_label_weights = LazyModule("termweave.training.dense.labels.term_label_weights")
+    term_label_weights = LazyModule("termweave.training.dense.term_label_weights")
+
+
+# -- Batches ---------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PairBatch:
+    """The pairs of one step.
+
+    Attributes:
+        queries: int64 ``(Q,)``, indices of training queries.
+        documents: int64 ``(D,)``, distinct documents.
+        rows: int64 ``(P,)``, for each pair the position of its query in `queries`.
+        columns: int64 ``(P,)``, for each pair the position of its document in `documents`.
+        labels: float64 ``(P,)``, the label l of each pair.
+    """
+
+    queries: NDArray[np.int64]
+    documents: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    columns: NDArray[np.int64]
+    labels: NDArray[np.float64]
+
+    def pairs(self) -> list[tuple[int, int]]:
+        """(query, document) of each pair, as indices into the collection."""
+        return list(zip(self.queries[self.rows].tolist(), self.documents[self.columns].tolist(), strict=True))
+
+
+def draw_pairs(
+    inputs: DenseInputs, settings: LeBsParameters, queries: NDArray[np.int64], generator: np.random.Generator
+) -> PairBatch:
+    """Draw one pair with l = 1 of each query, and pairs with l = 0: hard negatives, random ones, or with `in_batch` all others of the batch.
+
+    A document that answers a query is never a negative of it; where `in_batch` meets a second right answer, its label is 1.
+    """
+    relevant, known = inputs.pairs.relevant, inputs.pairs.known
+    own = [_drawn_for(inputs, settings, query, generator) for query in queries.tolist()]
+    documents = np.unique(np.concatenate(own))
+    if settings.in_batch:
+        rows, columns = (each.ravel() for each in np.indices((len(queries), len(documents))))
+    else:
+        rows = np.repeat(np.arange(len(queries)), [len(each) for each in own])
+        columns = np.searchsorted(documents, np.concatenate(own))
+    pairs = list(zip(queries[rows].tolist(), documents[columns].tolist(), strict=True))
+    right = np.array([document in relevant[query] for query, document in pairs], dtype=np.bool_)
+    kept = right | np.array([document not in known[query] for query, document in pairs], dtype=np.bool_)
+    return PairBatch(queries, documents, rows[kept], columns[kept], right[kept].astype(np.float64))
+
+
+def _drawn_for(inputs: DenseInputs, settings: LeBsParameters, query: int, generator: np.random.Generator) -> NDArray[np.int64]:
+    """The right answer that is drawn, then hard negatives, then random ones."""
+    answers, known = sorted(inputs.pairs.relevant[query]), inputs.pairs.known[query]
+    drawn = [answers[int(generator.integers(len(answers)))]]
+    if inputs.negatives and len(inputs.negatives[query]):
+        drawn += generator.permutation(inputs.negatives[query])[: settings.drawn].tolist()
+    if count := settings.random_negatives:
+        others = generator.permutation(len(inputs.documents))[: count + len(known) + len(drawn)].tolist()
+        drawn += [each for each in others if each not in known and each not in drawn][:count]
+    return np.array(drawn, dtype=np.int64)
 
 
 # -- Targets ---------------------------------------------------------------------------------------------------------------------
@@ -86,9 +141,7 @@ def label_distribution(query: Mapping[str, float], document: Mapping[str, float]
 
 
 def distributions(
-    queries: Sequence[Mapping[str, float]],
-    documents: Sequence[Mapping[str, float]],
-    pairs: Iterable[tuple[int, int]],
+    queries: Sequence[Mapping[str, float]], documents: Sequence[Mapping[str, float]], pairs: Iterable[tuple[int, int]]
 ) -> NDArray[np.float64]:
     """Compute Eq. 5 of many pairs of (query, document) indices: float64 ``(pairs,)``."""
     return np.array([label_distribution(queries[x], documents[y]) for x, y in pairs], dtype=np.float64)
@@ -167,9 +220,7 @@ class LeBsParameters(NegativesParameters, DenseParameters):
         Literal["scorer", "tfidf", "distill", "none"],
         Setting("Label distribution: scorer (LE-BS), tfidf (LE-TFIDF), distill (LE-Distill), or none (LE-None, alpha 0)."),
     ] = "scorer"
-    alpha: Annotated[
-        float, Setting("Share of the label distribution in the loss; the rest is that of the hard labels."), Ge(0), Le(1)
-    ] = 0.2
+    alpha: Annotated[Share, Setting("Share of the label distribution in the loss; the rest is that of the hard labels.")] = 0.2
     scorer: Annotated[
         str,
         Setting(
@@ -179,10 +230,7 @@ class LeBsParameters(NegativesParameters, DenseParameters):
     ] = "paper-frozen"
     farthest: Annotated[
         float,
-        Setting(
-            "Distance that a label of 0 asks for: 0.5 is a cosine of 0, where the vectors of unrelated texts lie; 1, as in the paper, a "
-            "cosine of -1."
-        ),
+        Setting("Distance that a label of 0 asks for: 0.5 (cosine 0, of unrelated texts) or the paper's 1 (cosine -1)."),
         Gt(0),
         Le(1),
     ] = 0.5
@@ -220,20 +268,18 @@ class LeBsParameters(NegativesParameters, DenseParameters):
 
 
 class LeBs(BiEncoderMethod):
-    """LE-BS, and the paper's variants."""
+    """A two-tower retriever that learns label distributions made of BERT-Scorer's term weights.
+
+        Eq. 5     d = tanh(1/|x n y| sum over shared terms of t_w^y t_w^x)
+        Eq. 6     f(x, y) = 1/2 (1 - cos(u, v))
+        Eq. 8     L = sum of alpha (f + d - 1)^2 + (1 - alpha) (f + l - 1)^2
+
+    BERT-Scorer is trained first, on the same data, or named with scorer=MODEL. The paper's best alpha is 1 on SQuAD and .2 on NQ.
+    labels=none, tfidf and distill are the paper's variants under the same loop. Number and kind of negatives are not in the paper.
+    """
 
     name = "le-bs"
-    title = "A two-tower retriever that learns label distributions made of BERT-Scorer's term weights."
     source = "LE-BS: label enhancement for embedding retrieval (paper 000)"
-    equations = (
-        "Eq. 5     d = tanh(1/|x n y| sum over shared terms of t_w^y t_w^x)",
-        "Eq. 6     f(x, y) = 1/2 (1 - cos(u, v))",
-        "Eq. 8     L = sum of alpha (f + d - 1)^2 + (1 - alpha) (f + l - 1)^2",
-    )
-    note = (
-        "BERT-Scorer is trained first, on the same data, or named with scorer=MODEL. The paper's best alpha is 1 on SQuAD and .2 on NQ. "
-        "labels=none, tfidf and distill are the paper's variants under the same loop. Number and kind of negatives are not in the paper."
-    )
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": Preset(
             "shared towers, average pooling, 64 word-pieces, the loss as printed, hard and random negatives of each query alone",
@@ -246,7 +292,7 @@ class LeBs(BiEncoderMethod):
                 "farthest": 1.0,
                 "scorer": "paper",
             },
-        ),
+        )
     }
     parameters = LeBsParameters
 
@@ -260,20 +306,9 @@ class LeBs(BiEncoderMethod):
         weigh = sources.get(context.settings.labels)
         return LabelSource(*weigh(context)) if weigh else LabelSource()
 
-    def draw(
-        self, inputs: Any, settings: Any, generator: np.random.Generator, questions: Callable[[], NDArray[np.int64]]
-    ) -> PairBatch:
+    def draw(self, inputs: Any, settings: Any, generator: np.random.Generator, questions: Questions) -> PairBatch:
         """Draw labelled pairs of the questions."""
-        sampler = pair_sampler.PairSampler(
-            relevant=inputs.pairs.relevant,
-            known=inputs.pairs.known,
-            hard=inputs.negatives,
-            documents=len(inputs.documents),
-            hard_drawn=settings.drawn,
-            random_drawn=settings.random_negatives,
-            in_batch=settings.in_batch,
-        )
-        return sampler.draw(questions(), generator)
+        return draw_pairs(inputs, settings, questions(), generator)
 
     def loss(self, fit: Fit, batch: Batch) -> dict[str, Tensor]:
         """Eq. 8 of a batch, divided by its number of pairs: the part "labels"."""

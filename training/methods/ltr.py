@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from termweave.training import feature_ranker
     from termweave.training.methods.base import Say
 else:
-    feature_ranker = LazyModule(
-        "termweave.training.feature_ranker"
-    )  # `termweave train --help` reads this file and needs no numpy
+    # `termweave train --help` reads this file and needs no numpy.
+    feature_ranker = LazyModule("termweave.training.feature_ranker")
 
 
 @dataclass(frozen=True)
@@ -37,22 +36,15 @@ class FeatureRankerParameters(ParameterRecord):
     preset: Annotated[Literal["default"], PRESET] = "default"
     candidates_from: Annotated[
         str,
-        Setting(
-            "The live index whose search the model reranks, in its default mode with its rewriting, without rerankers: index:NAME. It must "
-            "be given."
-        ),
+        Setting("Live index whose search, in its default mode with its rewriting, is reranked: index:NAME; it must be given."),
     ] = ""
     candidates: Annotated[int, Setting("Best documents of that search that are reranked."), Ge(5), Le(1000)] = 100
     metadata: Annotated[
-        tuple[str, ...],
-        Setting("Typed metadata entries that are features, separated by commas; empty: all; none: none."),
+        tuple[str, ...], Setting("Typed metadata entries that are features, separated by commas; empty: all; none: none.")
     ] = ()
     clicks: Annotated[
         str,
-        Setting(
-            "Log of user behaviour whose clicks and conversions are features: ubi:FOLDER or ubi:opensearch. Those of a judged question "
-            "never count in its own features."
-        ),
+        Setting("Log of user behaviour (ubi:FOLDER, ubi:opensearch): clicks and conversions of other questions are features."),
     ] = ""
     steps: Annotated[int, Setting("Most trees; cross-validation chooses how many of them are kept."), Ge(1), Le(2000)] = 300
     rate: Annotated[float, Setting("Learning rate."), Gt(0), Le(1)] = 0.05
@@ -69,21 +61,19 @@ class FeatureRankerParameters(ParameterRecord):
 
 
 class Ltr(Method):
-    """LambdaMART."""
+    """Boosted decision trees over the scores of the signals, vectors and metadata: a reranker that takes a millisecond.
+
+        lambda_ij = -sigma |Delta nDCG_ij| / (1 + exp(sigma (s_i - s_j)))   of each pair i, j of a question, i the better one
+        s = sum of the trees; each is fitted to the sums of a document's lambdas
+
+    It reranks the best documents of an index by what the search has at hand: the score, rank and spread of each signal, cosine, rNN's J,
+    and typed metadata such as votes, dates and categories (docs/rankers.md lists the features). Cross-validation over the questions
+    measures it and chooses the number of trees. Train it on questions that the index's own models have not learned from: their scores are
+    too good there.
+    """
 
     name = "ltr"
-    title = "Boosted decision trees over the scores of the signals, vectors and metadata: a reranker that takes a millisecond."
     source = "LambdaMART (Burges 2010), by LightGBM"
-    equations = (
-        "lambda_ij = -sigma |Delta nDCG_ij| / (1 + exp(sigma (s_i - s_j)))   of each pair i, j of a question, i the better one",
-        "s = sum of the trees; each is fitted to the sums of a document's lambdas",
-    )
-    note = (
-        "It reranks the best documents of an index by what the search has at hand: the score, rank and spread of each signal, cosine, "
-        "rNN's J, and typed metadata such as votes, dates and categories (docs/rankers.md lists the features). Cross-validation over the "
-        "questions measures it and chooses the number of trees. Train it on questions that the index's own models have not learned from: "
-        "their scores are too good there."
-    )
     parameters = FeatureRankerParameters  # type: ignore[assignment]  # not of torch: none of the common ones
     kind = "ltr"
     torch = False

@@ -19,6 +19,12 @@ from termweave.training.data import pseudo_queries
 #: Whole numbers from 0 and from 1.
 Count = Annotated[int, Ge(0), Le(LARGEST)]
 Positive = Annotated[int, Ge(1), Le(LARGEST)]
+#: Places in a list of documents.
+Depth = Annotated[int, Ge(0), Le(10_000)]
+#: Real numbers: a part of one, a factor that is not 0, and the weight of a part of a loss.
+Share = Annotated[float, Ge(0), Le(1)]
+Factor = Annotated[float, Gt(0), Le(1000)]
+Weight = Annotated[float, Ge(0), Le(1e6)]
 #: The backbone that is made anew. It knows nothing until it is trained: all of it is trained by default, and it gives no vector.
 FROM_SCRATCH = "scratch"
 #: The value of `epochs` that leaves the number of steps to `steps`.
@@ -60,10 +66,7 @@ class DataParameters(ParameterRecord):
     heading: ClassVar[str] = "Data"
     pairs: Annotated[
         Literal["auto", "qrels", "clicks", "corpus"],
-        Setting(
-            "Where questions come from: judgements (qrels), a click log (clicks), or the corpus itself (corpus); auto: the first of these "
-            "that is there."
-        ),
+        Setting("Where questions come from: judgements (qrels), a click log or the corpus; auto: the first that is there."),
     ] = "auto"
     clicks: Annotated[
         str,
@@ -79,12 +82,7 @@ class DataParameters(ParameterRecord):
     documents: Annotated[int, Setting("Largest number of documents to train on."), Ge(2), Le(LARGEST)] = 5000
     questions: Annotated[int, Setting("Largest number of questions to train on."), Ge(2), Le(LARGEST)] = 12_000
     dev: Annotated[
-        int,
-        Setting(
-            "Largest number of questions that decide when to stop: from the split 'dev', or held out where there is no such split."
-        ),
-        Ge(5),
-        Le(LARGEST),
+        int, Setting("Most questions that decide when to stop: of the split 'dev', else held out."), Ge(5), Le(LARGEST)
     ] = 300
 
     def check(self) -> None:
@@ -110,11 +108,7 @@ class BackboneParameters(ParameterRecord):
         ),
     ] = ""
     layers: Annotated[
-        Count,
-        Setting(
-            "Number of the backbone's layers to use, from below; 0: all. Term weights alone need fewer: half the layers take half the time "
-            "(docs/encoding.md)."
-        ),
+        Count, Setting("Layers of the backbone to use, from below; 0: all; half of them take half the time (docs/encoding.md).")
     ] = 0
     top_layers: Annotated[
         int,
@@ -145,10 +139,7 @@ class LoopParameters(ParameterRecord):
     steps: Annotated[Positive, Setting("Largest number of optimiser steps.")] = 500
     epochs: Annotated[
         float,
-        Setting(
-            "Largest number of passes over the training questions of DATASET, each of them once in a pass (dtr draws by its own rules as many "
-            "batches as that takes), instead of steps; -1: steps counts."
-        ),
+        Setting("Most passes over the questions of DATASET (of dtr: as many batches) instead of steps; -1: steps counts."),
         Ge(_NO_EPOCHS),
         Le(100_000),
     ] = _NO_EPOCHS
@@ -158,8 +149,7 @@ class LoopParameters(ParameterRecord):
     ] = 100
     patience: Annotated[Positive, Setting("Evaluations without a better figure after which training stops.")] = 3
     measure: Annotated[
-        Literal["nDCG@10", "MRR@10", "recall@100"],
-        Setting("Measure of the development questions that decides when to stop."),
+        Literal["nDCG@10", "MRR@10", "recall@100"], Setting("Measure of the development questions that decides when to stop.")
     ] = "nDCG@10"
 
     def check(self) -> None:
@@ -198,9 +188,7 @@ class OptimiserParameters(ParameterRecord):
     weight_decay: Annotated[float, Setting("Weight decay; scalars have none."), Ge(0), Le(100)] = 0.01
     precision: Annotated[
         Literal["auto", "fp32", "bf16"],
-        Setting(
-            "Numbers that the backbone computes with in training: bf16, fp32, or auto (bf16 on a GPU that has it). Losses are always fp32."
-        ),
+        Setting("The backbone's numbers in training: bf16, fp32, or auto (bf16 on a GPU that has it). Losses are fp32."),
     ] = "auto"
 
     def check(self) -> None:
@@ -277,12 +265,8 @@ class NegativesParameters(ParameterRecord):
     """Wrong documents that look right."""
 
     heading: ClassVar[str] = "Hard negatives"
-    negatives: Annotated[int, Setting("BM25's best wrong documents of a question, to draw from; 0: none."), Ge(0), Le(10_000)] = (
-        25
-    )
-    drawn: Annotated[
-        int, Setting("How many of them each question gets in a batch; FecTek's paper has 15."), Ge(0), Le(10_000)
-    ] = 1
+    negatives: Annotated[Depth, Setting("BM25's best wrong documents of a question, to draw from; 0: none.")] = 25
+    drawn: Annotated[Depth, Setting("How many of them each question gets in a batch; FecTek's paper has 15.")] = 1
     in_batch: Annotated[bool, Setting("The other questions' documents are negatives too.")] = True
     # What a method does that lacks the parameter of this name.
     random_negatives = 0

@@ -45,13 +45,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from termweave.training.data.sampler import Batch
-    from termweave.training.ranker import inputs as ranker_inputs
-    from termweave.training.ranker.inputs import Blocks, RankerInputs
-    from termweave.training.trainer.fit import Fit
-    from termweave.training.trainer.trainer import Trainer
+    from termweave.training.methods.base import Questions
+    from termweave.training.ranker.preparation import Blocks, RankerInputs
+    from termweave.training.trainer.trainer import Fit, Trainer
 else:
     np, torch = LazyModule("numpy"), LazyModule("torch")  # `termweave train --help` reads this file and needs neither
-    ranker_inputs = LazyModule("termweave.training.ranker.inputs")
 
 #: Versions that train one compressor after the other, and those that train one model on all levels.
 _ONE_BY_ONE, _TOGETHER = ("v1", "v2"), ("v3", "v4")
@@ -130,7 +128,7 @@ def _block(
     lists, size = inputs.lists, settings.block()
     right = int(generator.choice(sorted(inputs.pairs.relevant[question])))
     column = int(np.flatnonzero(lists.documents[question] == right)[0])
-    documents = np.full(size, ranker_inputs.NOTHING, dtype=np.int64)
+    documents = np.full(size, -1, dtype=np.int64)  # `first_stage.NOTHING`
     features = np.zeros((size, lists.features.shape[2]), dtype=np.float32)
     documents[0], features[0] = right, lists.features[question, column]
     if settings.variant == "random":  # any documents of the collection; the first stage knows nothing of most of them
@@ -163,7 +161,7 @@ def narrowed(model: Any, inputs: RankerInputs, keep: int, say: Callable[[str], N
             say(f"selecting the best {keep}: {of}, {paced(rate, 'question')}, {duration(left)} left")
         lists = inputs.lists
         texts = [inputs.documents[document] for document in lists.documents[question, columns].tolist()]
-        scores = model.rank(inputs.reader, inputs.questions[question], texts, lists.features[question, columns])
+        scores = model.rank(inputs.reader, inputs.pairs.questions[question], texts, lists.features[question, columns])
         chosen.append(columns[(-scores).argsort(kind="stable")[:keep]])
     return replace(inputs, negatives=chosen)
 
@@ -182,20 +180,14 @@ class SirParameters(MixtureParameters, RankerParameters):
         Setting("v1 to v4 of the paper, or a baseline: random, static (hard negatives) or lcl (localized contrastive loss)."),
     ] = "v3"
     blocks: Annotated[
-        tuple[int, ...],
-        Setting("Documents in the block of each compressor, the right one included: 88,48,16 in the paper."),
+        tuple[int, ...], Setting("Documents in the block of each compressor, the right one included: 88,48,16 in the paper.")
     ] = (16, 8)
     selector: Annotated[
         Literal["auto", "top", "random"],
-        Setting(
-            "Which wrong documents go on: those with the best scores (top) or any (random); auto: top for v3 and v4, random for v1 and v2."
-        ),
+        Setting("Wrong documents that go on: those with the best scores (top) or any; auto: top for v3 and v4, else random."),
     ] = "auto"
     reuse: Annotated[
-        bool,
-        Setting(
-            "Later levels take their scores from the first pass; false: every level is scored again, with other dropout (Algorithm 1)."
-        ),
+        bool, Setting("Later levels take their scores from the first pass; false: each is scored again, with other dropout.")
     ] = True
     questions: int = 2000
     dev: int = 50
@@ -251,23 +243,21 @@ class SirParameters(MixtureParameters, RankerParameters):
 
 
 class Sir(CrossEncoderMethod):
-    """SIR in its four versions, and three baselines."""
+    """A ranker (cross-encoder) that selects its own hard negatives: self-involvement ranker.
+
+        Eq. 1     L(i) = -log P(o_i^0) - sum over wrong j of log(1 - P(o_i^j));  Eq. 2: P = softmax over the block
+        Eq. 4     S_{i+1} = the K_i wrong documents with the best scores, and the right one
+        Eq. 5     V3: L = L(1) + L(M)
+        Eq. 7     CPR_i = softmax(P_1 * ... * P_i), of the documents of level i
+        Eq. 8, 9  V4: L = sum over i of L(i) with CPR_i for P
+
+    The default ranker is anchored: its logit is the first stage's score times a factor, plus a residual that starts at zero, so that it
+    begins as the first stage and learns what that gets wrong. preset=paper is the paper's model: no anchor, blocks of 88, 48 and 16. V1 and
+    V2 train one compressor after the other; with their top selector they collapse in the paper.
+    """
 
     name = "sir"
-    title = "A ranker (cross-encoder) that selects its own hard negatives: self-involvement ranker."
     source = "Yes SIR! Optimizing semantic space of negatives with self-involvement ranker (paper 003)"
-    equations = (
-        "Eq. 1     L(i) = -log P(o_i^0) - sum over wrong j of log(1 - P(o_i^j));  Eq. 2: P = softmax over the block",
-        "Eq. 4     S_{i+1} = the K_i wrong documents with the best scores, and the right one",
-        "Eq. 5     V3: L = L(1) + L(M)",
-        "Eq. 7     CPR_i = softmax(P_1 * ... * P_i), of the documents of level i",
-        "Eq. 8, 9  V4: L = sum over i of L(i) with CPR_i for P",
-    )
-    note = (
-        "The default ranker is anchored: its logit is the first stage's score times a factor, plus a residual that starts at zero, so that it "
-        "begins as the first stage and learns what that gets wrong. preset=paper is the paper's model: no anchor, blocks of 88, 48 and 16. "
-        "V1 and V2 train one compressor after the other; with their top selector they collapse in the paper."
-    )
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": Preset(
             "the paper's set-up: no anchor, blocks of 88, 48 and 16, each level scored again, AdamW 5e-5, 2 epochs over all questions; not printed: "
@@ -286,18 +276,17 @@ class Sir(CrossEncoderMethod):
                 "epochs": 2.0,
                 "every": 1000,
             },
-        ),
+        )
     }
     parameters = SirParameters
 
-    def draw(
-        self, inputs: Any, settings: Any, generator: np.random.Generator, questions: Callable[[], NDArray[np.int64]]
-    ) -> Blocks:
+    def draw(self, inputs: Any, settings: Any, generator: np.random.Generator, questions: Questions) -> Blocks:
         """Draw a block for each question: one right document, and wrong ones from where `variant` says."""
         rows = questions()
         drawn = [_block(inputs, settings, question, generator) for question in rows.tolist()]
         documents, features = (np.stack(part) for part in zip(*drawn, strict=True))
-        return ranker_inputs.Blocks(rows, documents, features, generator.random(documents.shape, dtype=np.float32))
+        blocks: Blocks = self.preparation.Blocks(rows, documents, features, generator.random(documents.shape, dtype=np.float32))
+        return blocks
 
     def loss(self, fit: Fit, batch: Batch) -> dict[str, Tensor]:
         """The loss of a batch: "block" for one block, else "level1" and so on."""

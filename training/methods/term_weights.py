@@ -16,10 +16,9 @@ from termweave.declared_settings import Setting
 from termweave.errors import UsageError
 from termweave.support import LazyModule
 from termweave.training.methods.base import CardText, Method
-from termweave.training.methods.parameters import ParameterRecord, TrainingParameters
+from termweave.training.methods.parameters import Depth, ParameterRecord, TrainingParameters
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     import numpy as np
@@ -27,39 +26,30 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from termweave.encoders import term_weighting
     from termweave.encoders.manifest import Manifest
     from termweave.encoders.models import joint_model
     from termweave.encoders.models.joint_model import JointModel
     from termweave.encoders.term_weighting import Form, Kind
-    from termweave.training.backbone import loading
+    from termweave.training import backbone_model
     from termweave.training.data import sampler
     from termweave.training.data.sampler import AnsweredQuestions, Batch
-    from termweave.training.methods.base import Cost, Parts, Say
-    from termweave.training.mixture import DataPart
-    from termweave.training.model_folder.writer import FolderContents
+    from termweave.training.methods.base import Parts, Questions, Say
     from termweave.training.setup import RunSetup
     from termweave.training.term_weights import batch as sides
-    from termweave.training.term_weights import estimate, inspection, preparation
-    from termweave.training.term_weights import model as models
+    from termweave.training.term_weights import inspection
     from termweave.training.term_weights.batch import BatchSide, HeadInputs
-    from termweave.training.term_weights.evaluation import TermWeightDevelopment
-    from termweave.training.term_weights.inputs import TermWeightInputs
     from termweave.training.term_weights.inspection import Inspection
-    from termweave.training.trainer import mixed_precision
-    from termweave.training.trainer.fit import Fit
+    from termweave.training.trainer import passes
+    from termweave.training.trainer.trainer import Fit
 else:  # `termweave train --help` reads this file and needs neither torch nor numpy
     torch = LazyModule("torch")
     joint_model = LazyModule("termweave.encoders.models.joint_model")
     term_weighting = LazyModule("termweave.encoders.term_weighting")
-    loading = LazyModule("termweave.training.backbone.loading")
+    backbone_model = LazyModule("termweave.training.backbone_model")
     sampler = LazyModule("termweave.training.data.sampler")
     sides = LazyModule("termweave.training.term_weights.batch")
-    estimate = LazyModule("termweave.training.term_weights.estimate")
     inspection = LazyModule("termweave.training.term_weights.inspection")
-    models = LazyModule("termweave.training.term_weights.model")
-    preparation = LazyModule("termweave.training.term_weights.preparation")
-    mixed_precision = LazyModule("termweave.training.trainer.mixed_precision")
+    passes = LazyModule("termweave.training.trainer.passes")
 
 #: The value of `start` that needs no other model.
 ANCHOR = "anchor"
@@ -83,14 +73,10 @@ class HeadParameters(ParameterRecord):
         Literal["weights", "weights,dense"], Setting("Outputs of the model: term weights alone, or also the pooled vector.")
     ] = "weights,dense"
     terms: Annotated[
-        Literal["word", "piece"],
-        Setting("Terms that get weights: words (Chinese ones by jieba), or the backbone's word-pieces."),
+        Literal["word", "piece"], Setting("Terms that get weights: words (Chinese ones by jieba), or the backbone's word-pieces.")
     ] = "word"
     hidden: Annotated[
-        int,
-        Setting("Width of the head's hidden layer; 0: a linear head on the last layer, as in the papers."),
-        Ge(0),
-        Le(10_000),
+        Depth, Setting("Width of the head's hidden layer; 0: a linear head on the last layer, as in the papers.")
     ] = 128
     shared: Annotated[bool, Setting("One head for documents and queries, as in the papers.")] = False
 
@@ -108,13 +94,7 @@ class StartParameters(ParameterRecord):
         ),
     ] = ANCHOR
     keep: Annotated[
-        float,
-        Setting(
-            "With start=MODEL: the share of that model in the result. The evaluated and saved parameters are interpolated between the "
-            "trained ones (0) and those of the start (1)."
-        ),
-        Ge(0),
-        Le(0.95),
+        float, Setting("With start=MODEL: the share of its parameters in those that are evaluated and saved."), Ge(0), Le(0.95)
     ] = 0.0
 
     @classmethod
@@ -172,22 +152,16 @@ class TermWeightMethod(Method):
     """
 
     kind = "anchored"
-
-    def build(self, settings: Any, backbone: Path) -> JointModel:
-        """Build backbone and heads (`term_weights.model.build`)."""
-        return models.build(settings, backbone)
+    models = LazyModule("termweave.training.term_weights.model")
+    preparation = LazyModule("termweave.training.term_weights.preparation")
 
     def trained(self, model: JointModel, settings: Any) -> Parts:
         """The document head and the query head, and the backbone where its layers are trained."""
         if settings.top_layers == 0:
             return {"heads": model.heads}
         if not torch.cuda.is_available():  # on a GPU its gradients may differ from run to run
-            loading.attend_by_sdpa(model.backbone)
+            backbone_model.attend_by_sdpa(model.backbone)
         return {"backbone": model.backbone, "heads": model.heads}
-
-    def save(self, model: JointModel, folder: Path, contents: FolderContents) -> None:
-        """Write heads, backbone and manifest."""
-        models.save(model, folder, contents, self.kind)
 
     @classmethod
     def card(cls, manifest: Manifest) -> CardText:
@@ -203,25 +177,11 @@ class TermWeightMethod(Method):
 
     def refuse(self, settings: Any, setup: RunSetup) -> None:
         """Refuse a teacher that cannot be used: a file of scores, or a ranker."""
-        preparation.refuse_teacher(settings.teacher, setup)
+        self.preparation.refuse_teacher(settings.teacher, setup)
 
-    def inputs(self, part: DataPart, model: JointModel, say: Say) -> TermWeightInputs:
-        """Analyse the texts, compute hidden states, find hard negatives and read teacher scores."""
-        return preparation.training_inputs(part, model, say)
-
-    def held_out(self, part: DataPart, model: JointModel, say: Say) -> TermWeightDevelopment:
-        """Analyse the held-out questions; of a frozen backbone their states are computed once."""
-        return preparation.held_out(part, model, say)
-
-    def draw(
-        self, inputs: Any, settings: Any, generator: np.random.Generator, questions: Callable[[], NDArray[np.int64]]
-    ) -> AnsweredQuestions:
+    def draw(self, inputs: Any, settings: Any, generator: np.random.Generator, questions: Questions) -> AnsweredQuestions:
         """Draw a relevant document of each question, and hard negatives."""
         return sampler.AnsweredQuestions.draw(questions(), inputs.pairs.relevant, inputs.negatives, settings.drawn, generator)
-
-    def cost(self, model: JointModel, settings: Any, setup: RunSetup) -> Cost:
-        """Estimate what a run takes (`term_weights.estimate`)."""
-        return estimate.estimate(model, settings, setup)
 
     def inspect(self, folder: Path, spec: str, settings: Any, say: Say) -> Inspection:
         """Weigh sample passages with a trained model (`term_weights.inspection`)."""
@@ -250,7 +210,7 @@ class TermWeightMethod(Method):
         if fit.settings.top_layers == 0:
             return side.cached(batch.inputs.states(side.kind), gated=fit.model.heads.document.gated), None
         ids, mask, features = side.padded()
-        with mixed_precision.backbone_precision(fit.device, fit.settings.precision):
+        with passes.backbone_precision(fit.device, fit.settings.precision):
             lower, last = (each.float() for each in fit.model.states(ids, mask, features))
         both = torch.cat((lower, last), dim=-1) if fit.model.shape.lower else last
         return side.live(both, joint_model.masked_mean(both, mask)), joint_model.pooled(last, mask, fit.model.pooling)

@@ -1,1 +1,1 @@
-"""Rankers: a cross-encoder that reads a question with each candidate, its inputs, candidate lists and evaluation."""
+"""Rankers: a cross-encoder that reads a question with each candidate, its first stage and its texts."""

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from termweave import settings as machine_settings
 from termweave.contracts.signal import Fitting
 from termweave.encoders import load
-from termweave.encoders.term_weighting import BM25
 from termweave.engine import connect
 from termweave.errors import InputError, UsageError
 from termweave.records import Capabilities
@@ -26,12 +24,12 @@ from termweave.signals.weights import Weights
 from termweave.statistics import StatisticsCounter
 from termweave.support.batching import in_parts
 from termweave.support.messages import counted
-from termweave.training.data.bm25_index import SparseIndex, bm25_weights
+from termweave.training.data.bm25_index import SparseIndex
 from termweave.training.data.teacher_scores import by_question
-from termweave.training.ranker.inputs import NOTHING, CandidateLists
+from termweave.training.dev_measure import vectors_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -39,6 +37,13 @@ if TYPE_CHECKING:
     from termweave.training.data.pairs import Pairs
     from termweave.training.setup import RunSetup
 
+    #: Documents of a question, best first -> their features.
+    Candidates = dict[int, tuple[float, ...]]
+    #: Documents -> their scores, and whether these are of a fusion, which lie in [0, 1] already.
+    Scored = tuple[Mapping[int, float], bool]
+
+#: Fills up a block or list that is shorter than the others.
+NOTHING = -1
 #: Before the name of a live index.
 INDEX = "index:"
 #: The mode in which a live index is searched.
@@ -49,17 +54,36 @@ _WINDOW = 100
 _BLOCK = 1024
 
 
-class FirstStage(Protocol):
-    """Ranks the documents of a data set."""
+@dataclass(frozen=True)
+class CandidateLists:
+    """The documents of each question that the first stage found, and what it says of them.
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The features of a candidate."""
-        ...
+    Attributes:
+        documents: int64 ``(Q, N)``, best first; `NOTHING` at the end of a shorter list.
+        features: float32 ``(Q, N, F)``: the features that the first stage names, its score first.
+    """
 
-    def rank(self, questions: Sequence[str], spared: Sequence[frozenset[int]], depth: int) -> list[dict[int, tuple[float, ...]]]:
+    documents: NDArray[np.int64]
+    features: NDArray[np.float32]
+
+
+class FirstStage:
+    """Ranks the documents of a data set.
+
+    Attributes:
+        names: The features of a candidate.
+    """
+
+    names: tuple[str, ...] = ("score",)
+
+    def rank(self, questions: Sequence[str], spared: Sequence[frozenset[int]], depth: int) -> list[Candidates]:
         """The best documents of each question, best first, with their features; documents in `spared` are left out."""
-        ...
+        rows = self.scored(questions, spared, max(depth, _WINDOW))
+        return [_best(scores, left_out, depth, fused=fused) for (scores, fused), left_out in zip(rows, spared, strict=True)]
+
+    def scored(self, questions: Sequence[str], spared: Sequence[frozenset[int]], window: int) -> list[Scored]:
+        """Score the best `window` documents of each question."""
+        raise NotImplementedError
 
 
 def check(name: str, usual: str = "hybrid") -> None:
@@ -105,41 +129,13 @@ def lists_of(stage: FirstStage, pairs: Pairs, depth: int, *, with_relevant: bool
     return CandidateLists(documents, features)
 
 
-@dataclass(frozen=True)
-class HybridStage:
-    """Hybrid search as `termweave search` fuses it: term weights and vectors of the shipped model, exact instead of approximate.
+class HybridStage(FirstStage):
+    """Hybrid search as `termweave search` fuses it: term weights and vectors of the shipped model, exact instead of approximate."""
 
-    Attributes:
-        texts: The documents.
-    """
-
-    texts: Sequence[str]
-    names: tuple[str, ...] = ("score", "cosine", "jaccard")
-
-    @cached_property
-    def _opened(self) -> _InMemory:
-        return _InMemory(self.texts)
-
-    def rank(self, questions: Sequence[str], spared: Sequence[frozenset[int]], depth: int) -> list[dict[int, tuple[float, ...]]]:
-        """See `FirstStage`. Features: the fused score, the cosine, and rNN's J among the documents that search reranks together."""
-        opened, together = self._opened, CrossEncoderReranker("").candidates
-        rows: list[dict[int, tuple[float, ...]]] = []
-        for query, left_out in zip(opened.encode(questions), spared, strict=True):
-            assert query.vector is not None
-            best = opened.search(query, left_out, max(depth, _WINDOW))[:depth]
-            places = [document for document, _ in best]
-            cosines, jaccard = opened.vectors[places] @ query.vector, np.zeros(len(places))
-            if places:
-                jaccard[:together] = neighbourhood_features(query.vector, opened.vectors[places[:together]])[1]
-            features = zip((score for _, score in best), cosines.tolist(), jaccard.tolist(), strict=True)
-            rows.append(dict(zip(places, features, strict=True)))
-        return rows
-
-
-class _InMemory:
-    """The documents of a corpus, encoded by the shipped model, with the signals fitted to them."""
+    names = ("score", "cosine", "jaccard")
 
     def __init__(self, texts: Sequence[str]) -> None:
+        """Encode the documents, and fit the signals to them."""
         self._encoder = load()
         counter = StatisticsCounter(self._encoder.analysis or "")
         for part in in_parts(texts, _BLOCK):
@@ -156,24 +152,35 @@ class _InMemory:
         )
         self._weights, self._dense = Weights.fit(fitting), Dense.fit(fitting)
         self._index = SparseIndex([self._weights.rounded(each.weights) for each in encodings if each.weights is not None])
-        self.vectors = np.stack([each.vector for each in encodings if each.vector is not None])
+        self._vectors = vectors_of(encodings)
 
-    def encode(self, questions: Sequence[str]) -> list[Encoding]:
-        """The questions as search encodes them."""
-        return self._encoder.encode(questions, kind="query", statistics=self._statistics)
+    def rank(self, questions: Sequence[str], spared: Sequence[frozenset[int]], depth: int) -> list[Candidates]:
+        """See `FirstStage`. Features: the fused score, the cosine, and rNN's J among the documents that search reranks together."""
+        together = CrossEncoderReranker("").candidates
+        rows: list[Candidates] = []
+        encoded = self._encoder.encode(questions, kind="query", statistics=self._statistics)
+        for query, left_out in zip(encoded, spared, strict=True):
+            assert query.vector is not None
+            best = self._fused(query, left_out, max(depth, _WINDOW))[:depth]
+            places = [document for document, _ in best]
+            cosines, jaccard = self._vectors[places] @ query.vector, np.zeros(len(places))
+            if places:
+                jaccard[:together] = neighbourhood_features(query.vector, self._vectors[places[:together]])[1]
+            features = zip((score for _, score in best), cosines.tolist(), jaccard.tolist(), strict=True)
+            rows.append(dict(zip(places, features, strict=True)))
+        return rows
 
-    def search(self, query: Encoding, spared: frozenset[int], window: int) -> list[tuple[int, float]]:
+    def _fused(self, query: Encoding, spared: frozenset[int], window: int) -> list[tuple[int, float]]:
         """The documents of both signals with their fused scores, best first."""
         assert query.weights is not None
         assert query.vector is not None
         words, values = self._index.search(query.weights, window, spared)
-        cosines = self.vectors @ query.vector
+        cosines = self._vectors @ query.vector
         cosines[list(spared)] = -np.inf
         near = np.argsort(-cosines, kind="stable")[: min(window, len(cosines) - len(spared))]
+        most = self._weights.full_match_score(query.weights)
         lists = {
-            "weights": Ranked.from_scores(
-                _named(words, values), window, self._weights, full_match_score=self._weights.full_match_score(query.weights)
-            ),
+            "weights": Ranked.from_scores(_named(words, values), window, self._weights, full_match_score=most),
             "dense": Ranked.from_scores(_named(near, cosines[near]), window, self._dense),
         }
         fused = fuse(lists, dict.fromkeys(lists, 0.5))
@@ -185,42 +192,35 @@ def _named(documents: NDArray[np.int64], scores: NDArray[np.floating]) -> list[t
 
 
 @dataclass(frozen=True)
-class BM25Stage:
+class BM25Stage(FirstStage):
     """BM25."""
 
     setup: RunSetup
-    names: tuple[str, ...] = ("score",)
 
-    def rank(self, questions: Sequence[str], spared: Sequence[frozenset[int]], depth: int) -> list[dict[int, tuple[float, ...]]]:
-        """See `FirstStage`. Scores are scaled to [0, 1] for each question, as search scales those of one signal for a reranker."""
-        common = (self.setup.analysis, self.setup.statistics, BM25())
-        index = SparseIndex(bm25_weights(self.setup.texts, *common, "document"))
-        rows: list[dict[int, tuple[float, ...]]] = []
-        for question, left_out in zip(bm25_weights(questions, *common, "query"), spared, strict=True):
-            best, scores = index.search(question, max(depth, _WINDOW), left_out)
-            scores_of = dict(zip(best.tolist(), scores.tolist(), strict=True))
-            rows.append(_best(scores_of, left_out, depth, fused=False))
-        return rows
+    def scored(self, questions: Sequence[str], spared: Sequence[frozenset[int]], window: int) -> list[Scored]:
+        """See `FirstStage`."""
+        asked = zip(self.setup.bm25_weights(questions, "query"), spared, strict=True)
+        found = [self.setup.bm25_index.search(question, window, left_out) for question, left_out in asked]
+        return [(dict(zip(best.tolist(), scores.tolist(), strict=True)), False) for best, scores in found]
 
 
 @dataclass(frozen=True)
-class LiveIndexStage:
+class LiveIndexStage(FirstStage):
     """A live index, searched with its signals fused and without a reranker. Documents that are not trained on are passed over."""
 
     name: str
     setup: RunSetup
-    names: tuple[str, ...] = ("score",)
 
-    def rank(self, questions: Sequence[str], spared: Sequence[frozenset[int]], depth: int) -> list[dict[int, tuple[float, ...]]]:
-        """See `FirstStage`. Scores of a fusion lie in [0, 1]; those of one signal are scaled to it for each question, as search does it.
+    def scored(self, questions: Sequence[str], spared: Sequence[frozenset[int]], window: int) -> list[Scored]:
+        """See `FirstStage`.
 
         Raises:
             UsageError: The index has none of the documents.
         """
+        del spared
         index, position = Index.pinned(connect(machine_settings.load()), self.name), self.setup.positions
         fused = not modes.parse(_HYBRID, index.signals).single
         asked = {str(number): question for number, question in enumerate(questions)}
-        window = max(depth, _WINDOW)
         run = index.run(asked, k=window, candidates=window, mode=_HYBRID, rerank="none")
         known = [{position[each]: score for each, score in run.scores[number].items() if each in position} for number in asked]
         if not any(known):
@@ -228,49 +228,43 @@ class LiveIndexStage:
                 f"The index {self.name} found no document of the training data.",
                 "Name an index of the same documents, by their ids.",
             )
-        return [_best(row, left_out, depth, fused=fused) for row, left_out in zip(known, spared, strict=True)]
+        return [(row, fused) for row in known]
 
 
 @dataclass(frozen=True)
-class RunFileStage:
+class RunFileStage(FirstStage):
     """A run file. Questions that are missing in it are ranked by BM25, which is said."""
 
     file: Path
     setup: RunSetup
     say: Callable[[str], None]
-    names: tuple[str, ...] = ("score",)
 
-    def rank(self, questions: Sequence[str], spared: Sequence[frozenset[int]], depth: int) -> list[dict[int, tuple[float, ...]]]:
-        """See `FirstStage`. Scores of a fusion, which lie in [0, 1], stay as they are; others are scaled to it for each question.
+    def scored(self, questions: Sequence[str], spared: Sequence[frozenset[int]], window: int) -> list[Scored]:
+        """See `FirstStage`.
 
         Raises:
             InputError: The file ranks no document of any question.
         """
-        setup = self.setup
-        known = by_question(self.file, setup.examples.queries, setup.positions)
-        fused = all(0 <= score <= 1 for row in known.values() for score in row.values())
-        missing = [place for place, question in enumerate(questions) if question not in known]
-        if known.keys().isdisjoint(setup.examples.queries.values()):
+        queries = self.setup.examples.queries
+        known = by_question(self.file, queries, self.setup.positions)
+        if known.keys().isdisjoint(queries.values()):
             raise InputError(
-                f"{self.file} ranks no document of the training data for any of its {counted(len(setup.examples.queries), 'question')}.",
+                f"{self.file} ranks no document of the training data for any of its {counted(len(queries), 'question')}.",
                 "Its queries are ids or texts of the data set's questions, its documents ids of the corpus.",
             )
+        fused = all(0 <= score <= 1 for row in known.values() for score in row.values())
+        missing = [place for place, question in enumerate(questions) if question not in known]
         if missing:
             self.say(f"{self.file} has no ranking of {counted(len(missing), 'question')}; BM25 ranks for them")
-        words = BM25Stage(setup).rank([questions[place] for place in missing], [spared[place] for place in missing], depth)
-        by_words = dict(zip(missing, words, strict=True))
-        return [
-            by_words[place] if place in by_words else _best(known[question], spared[place], depth, fused=fused)
-            for place, question in enumerate(questions)
-        ]
+        asked, left_out = [questions[place] for place in missing], [spared[place] for place in missing]
+        by_words = dict(zip(asked, BM25Stage(self.setup).scored(asked, left_out, window), strict=True))
+        return [by_words[question] if question in by_words else (known[question], fused) for question in questions]
 
 
-def _best(known: dict[int, float], spared: frozenset[int], depth: int, *, fused: bool) -> dict[int, tuple[float, ...]]:
-    """The best documents, best first, with a score in [0, 1]."""
+def _best(known: Mapping[int, float], spared: frozenset[int], depth: int, *, fused: bool) -> Candidates:
+    """The best documents, best first; scores of one signal are scaled to [0, 1], as search scales them for a reranker."""
     own = sorted((-score, document) for document, score in known.items() if document not in spared)[: max(depth, _WINDOW)]
     if fused or not own:
         return {document: (-negative,) for negative, document in own[:depth]}
-    low, extent = -own[-1][0], own[-1][0] - own[0][0]
-    return {
-        document: ((-negative - low) / extent if extent else 1.0,) for negative, document in own[:depth]
-    }  # as `Ranked.normalised`
+    low, extent = -own[-1][0], own[-1][0] - own[0][0]  # as `Ranked.normalised`
+    return {document: ((-negative - low) / extent if extent else 1.0,) for negative, document in own[:depth]}

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from functools import partial
+import json
+from dataclasses import replace
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from termweave.encoders.kinds import sentence_layout, sentence_modules
 from termweave.encoders.kinds.ranker import FEATURES
+from termweave.encoders.manifest import digests, write_manifest
 from termweave.encoders.models.transformer import PairScores
-from termweave.training.backbone import loading
-from termweave.training.dense.inputs import by_length
-from termweave.training.trainer.gradient_cache import CachedPasses
-from termweave.training.trainer.mixed_precision import backbone_precision
+from termweave.training import backbone_model
+from termweave.training.trainer.passes import backbone_precision, in_passes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
     from termweave.encoders.kinds.ranker import PairReader
     from termweave.training.methods.cross_encoder import RankerParameters
+    from termweave.training.model_folder import FolderContents
 
     #: Token ids and token types of a pair.
     TokenPair = tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -49,7 +52,7 @@ class AnchoredRanker(nn.Module):
     Attributes:
         classifier: The transformers model with one label; its logit is the residual.
         weights: float32 ``(F,)``, of the features; None: no anchor.
-        precision: What the transformer computes with in training (`mixed_precision.backbone_precision`).
+        precision: What the transformer computes with in training (`passes.backbone_precision`).
     """
 
     def __init__(self, classifier: Any, weights: Sequence[float] = (), precision: str = "fp32") -> None:
@@ -99,18 +102,14 @@ class AnchoredRanker(nn.Module):
         Args:
             pairs: Token ids and types.
             features: float32 ``(P, F)``, of the first stage; needed with an anchor.
-            chunk: Pairs whose activations are kept at a time (`gradient_cache.CachedPasses`); 0: all.
+            chunk: Pairs whose activations are kept at a time (`passes.CachedPasses`); 0: all.
         """
         if not pairs:
             return torch.zeros(0, device=self.device)
         lengths = np.array([len(ids) for ids, _ in pairs])
-        parts = by_length(lengths, chunk or len(pairs))
-        passes = [partial(self._residuals, [pairs[place] for place in part]) for part in parts]
-        if len(parts) > 1 and torch.is_grad_enabled():
-            residuals: Tensor = CachedPasses.apply(torch.zeros((), requires_grad=True), self.device, passes)
-        else:
-            residuals = torch.cat([score() for score in passes])
-        residuals = residuals[torch.from_numpy(np.argsort(np.concatenate(parts))).to(self.device)]
+        residuals = in_passes(
+            lengths, chunk or len(pairs), lambda part: self._residuals([pairs[place] for place in part]), self.device, cached=True
+        )
         if self.weights is None or features is None:
             return residuals
         return residuals + torch.from_numpy(features).to(residuals) @ self.weights
@@ -147,7 +146,7 @@ def read(reader: PairReader, question: str, documents: Sequence[str]) -> list[To
 def build(settings: RankerParameters, backbone: Path) -> AnchoredRanker:
     """Build the classifier with its anchor as training begins with them; layers that are not trained are frozen."""
     classifier = load_classifier(backbone, settings.layers, settings.seed)
-    loading.freeze(classifier.base_model, settings.top_layers)
+    backbone_model.freeze(classifier.base_model, settings.top_layers)
     features = FEATURES if settings.candidates_from == "hybrid" else FEATURES[:1]  # as `first_stage` gives
     start = [_ANCHOR_SCALE, *(0.0 for _ in features[1:])]
     return AnchoredRanker(classifier, start if settings.anchor else (), settings.precision)
@@ -174,3 +173,24 @@ def load_classifier(folder: Path, layers: int, seed: int) -> Any:
             folder, config=config, ignore_mismatched_sizes=True, attn_implementation="sdpa", **local
         )
     return model.float()
+
+
+_TOKENISER_SETTINGS = "tokenizer_config.json"
+
+
+def save(model: AnchoredRanker, folder: Path, contents: FolderContents) -> None:
+    """Write the classifier and its description; ``tokenizer.json`` is in the folder already."""
+    source = contents.setup.backbone
+    backbone_model.write_backbone(model.classifier, source, folder)
+    config: dict[str, Any] = sentence_modules.read_json(source / _TOKENISER_SETTINGS, missing={})
+    length = backbone_model.length(model.backbone, contents.settings.max_length)
+    text = json.dumps({**config, "model_max_length": length}, indent=2) + "\n"
+    (folder / _TOKENISER_SETTINGS).write_text(text, encoding="utf-8")
+    manifest = sentence_layout.read(folder, name=contents.name).manifest
+    training = {**contents.training, "backbone_hash": backbone_model.fingerprint(model.backbone)}
+    manifest = replace(manifest, training=training, files=digests(folder))
+    if model.weights is not None:
+        weights = dict(zip(FEATURES, model.weights.detach().cpu().tolist(), strict=False))
+        anchored = blake2b(f"{manifest.hash} {weights}".encode(), digest_size=8).hexdigest()
+        manifest = replace(manifest, hash=anchored, anchor={"kind": "first-stage", "weights": weights})
+    write_manifest(folder, manifest)

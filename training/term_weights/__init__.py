@@ -1,1 +1,1 @@
-"""Models of term weights: inputs, batches, hidden states, evaluation."""
+"""Models of term weights: texts, batches, hidden states."""

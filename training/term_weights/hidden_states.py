@@ -6,15 +6,18 @@ second against 18), and the heads are trained on the same numbers that they will
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,8 +27,7 @@ from termweave.encoders.onnx.checked_graphs import adds_only_mask, write_fp32
 from termweave.encoders.onnx.quantisation import write_int8
 from termweave.encoders.onnx.runtime import GraphInput, OnnxModel, cuda_usable
 from termweave.support import atomic_files, file_locks, paths, private_files
-from termweave.support.messages import duration, paced
-from termweave.training.term_weights import states_cache
+from termweave.support.messages import counted, duration, paced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,6 +41,15 @@ _BLOCK = 512
 _WORK = "graph"
 _SAY_EVERY = 15.0
 _NO_FEATURES = np.zeros((0, 2), dtype=np.float32)
+#: Most bytes in the folder, including new states. States that were removed are computed again when they are needed.
+MOST = 8 * 2**30
+#: A file that is written last, so a folder that contains it is complete. Its time is that of the last use.
+DONE = "done.json"
+#: Ending of the file with the number of finished texts, while states are incomplete.
+MARK = ".texts"
+_STARTED = time.time()
+#: Seconds for which states count as in use by another run.
+_RECENT = 3600
 
 
 @dataclass(frozen=True)
@@ -98,22 +109,20 @@ def states(
     folder = (home or paths.cache() / "states") / key.hexdigest()
     starts = np.concatenate(([0], np.cumsum([len(each.ids) for each in pieces]))).astype(np.int64)
     width = 2 * int(model.backbone.config.hidden_size)
-    if not (folder / states_cache.DONE).is_file():
+    if not (folder / DONE).is_file():
         private_files.make_folder(folder.parent)
         with file_locks.one_at_a_time(
             folder.with_suffix(".lock"), lambda: say("states: another run is computing these; waiting for it")
         ):
-            if not (folder / states_cache.DONE).is_file():
+            if not (folder / DONE).is_file():
                 partial = folder.with_suffix(".partial")  # exists if a run was stopped; it is continued
                 if not partial.is_dir():
-                    states_cache.make_room(folder.parent, 2 * int(starts[-1]) * width, say)
+                    make_room(folder.parent, 2 * int(starts[-1]) * width, say)
                     partial.mkdir()
                 _compute(model, pieces, starts, partial / "states.f16", width, say)
-                (partial / states_cache.DONE).write_text(
-                    json.dumps({"texts": len(pieces), "pieces": int(starts[-1]), "width": width})
-                )
+                (partial / DONE).write_text(json.dumps({"texts": len(pieces), "pieces": int(starts[-1]), "width": width}))
                 partial.rename(folder)
-    states_cache.used(folder)
+    os.utime(folder / DONE)  # used now
     values = np.memmap(folder / "states.f16", dtype=np.float16, mode="r", shape=(int(starts[-1]), width))
     return States(values, starts)
 
@@ -133,47 +142,34 @@ def seconds_of(model: JointModel, pieces: Sequence[Pieces]) -> float:
 def _compute(
     model: JointModel, pieces: Sequence[Pieces], starts: NDArray[np.int64], file: Path, width: int, say: Callable[[str], None]
 ) -> None:
-    """Write the states of every text, block by block; blocks that an earlier run finished are kept."""
-    size = 2 * int(starts[-1]) * width
-    mark = file.with_suffix(states_cache.MARK)
+    """Write the states of every text, block by block, and the number of finished texts beside them; an earlier run's blocks are kept."""
+    size, mark = 2 * int(starts[-1]) * width, file.with_suffix(MARK)
     whole = file.is_file() and file.stat().st_size == size and mark.is_file()
     ready = int(mark.read_text()) if whole else 0
     if not whole:
-        states_cache.allocate(file, size)
+        allocate(file, size)
     out = np.memmap(file, dtype=np.float16, mode="r+", shape=(int(starts[-1]), width))
     work = file.with_name(_WORK)
     shutil.rmtree(work, ignore_errors=True)  # left by a run that was killed
     work.mkdir()
     try:
-        _fill(out, _graph(model, work), pieces, starts, ready, mark, say)
+        graph = _graph(model, work)
+        begun = reported = time.monotonic()
+        for first in range(ready, len(pieces), _BLOCK):
+            block = pieces[first : first + _BLOCK]
+            done = first + len(block)
+            finish = graph.start([GraphInput(each.ids, _NO_FEATURES) for each in block], ["states"])
+            for index, (hidden,) in enumerate(finish(), start=first):
+                out[starts[index] : starts[index + 1]] = hidden
+            out.flush()
+            atomic_files.write(mark, str(done).encode())
+            if time.monotonic() - reported > _SAY_EVERY:
+                reported = time.monotonic()
+                rate = (done - ready) / (reported - begun)
+                left = duration((len(pieces) - done) / rate)
+                say(f"states: {done:,} of {len(pieces):,} texts, {paced(rate, 'text')}, {left} left")
     finally:
         shutil.rmtree(work)
-
-
-def _fill(
-    out: np.memmap[Any, np.dtype[np.float16]],
-    graph: OnnxModel,
-    pieces: Sequence[Pieces],
-    starts: NDArray[np.int64],
-    ready: int,
-    mark: Path,
-    say: Callable[[str], None],
-) -> None:
-    """Run the graph on all texts from number `ready` on. After each block the number of finished texts is written to the file `mark`."""
-    begun = reported = time.monotonic()
-    for first in range(ready, len(pieces), _BLOCK):
-        block = pieces[first : first + _BLOCK]
-        finish = graph.start([GraphInput(each.ids, _NO_FEATURES) for each in block], ["states"])
-        for index, (hidden,) in enumerate(finish(), start=first):
-            out[starts[index] : starts[index + 1]] = hidden
-        out.flush()
-        atomic_files.write(mark, str(first + len(block)).encode())
-        if time.monotonic() - reported > _SAY_EVERY:
-            reported = time.monotonic()
-            done = first + len(block)
-            rate = (done - ready) / (reported - begun)
-            left = duration((len(pieces) - done) / rate)
-            say(f"states: {done:,} of {len(pieces):,} texts, {paced(rate, 'text')}, {left} left")
 
 
 def _graph(model: JointModel, work: Path) -> OnnxModel:
@@ -184,3 +180,63 @@ def _graph(model: JointModel, work: Path) -> OnnxModel:
         write_int8(work / GRAPHS["fp32"], work / GRAPHS["int8"], only_mask=adds_only_mask(model))
     manifest = Manifest(name="states", kind="states", outputs=("states",), hash="", max_length=0, files={GRAPHS[precision]: ""})
     return OnnxModel(ModelFolder(work, manifest))
+
+
+def make_room(home: Path, size: int, say: Callable[[str], None]) -> None:
+    """Remove the states that were not used for the longest time, until `size` new bytes fit below `MOST`.
+
+    States that this process has used are kept, and so are states that were used or extended within the last hour.
+
+    Args:
+        home: The folder of all states.
+        size: Size of the new states.
+        say: Called with a line about the removed states.
+    """
+    folders = []
+    for folder in home.iterdir():
+        with suppress(FileNotFoundError):  # another run may remove it at the same time
+            if folder.is_dir():
+                folders.append((_last_use(folder), folder, _size(folder)))
+    total, removed, freed = sum(taken for *_, taken in folders) + size, 0, 0
+    in_use = min(_STARTED, time.time() - _RECENT)
+    for last_use, folder, taken in sorted(folders):
+        if total - freed <= MOST or last_use >= in_use:
+            break
+        shutil.rmtree(folder, ignore_errors=True)
+        removed += 1
+        freed += taken
+    if removed:
+        say(
+            f"Removed the hidden states of {counted(removed, 'older run')} ({freed / 1e9:.1f} GB): {home} holds at most {MOST / 1e9:.0f} GB."
+        )
+
+
+def allocate(file: Path, size: int) -> None:
+    """Create `file` with `size` bytes reserved on disk, because a memory map on a full disk would end the process with SIGBUS.
+
+    Raises:
+        OSError: The disk has not enough space (ENOSPC); the file is removed.
+    """
+    free = shutil.disk_usage(file.parent).free
+    if free < size:  # checked first, so that other programs keep the last bytes
+        raise OSError(errno.ENOSPC, f"Hidden states need {size / 1e9:.1f} GB and {free / 1e9:.1f} GB are free", str(file))
+    try:
+        private_files.make_file(file)
+        with file.open("wb") as opened:
+            os.truncate(opened.fileno(), size)
+            if hasattr(os, "posix_fallocate") and size:
+                os.posix_fallocate(opened.fileno(), 0, size)
+    except OSError as error:
+        file.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(file)) from error
+
+
+def _last_use(folder: Path) -> float:
+    """Time when states were last read or, if they are incomplete, last written."""
+    files = [folder / DONE, *folder.glob(f"*{MARK}")]
+    return next((file for file in files if file.exists()), folder).stat().st_mtime
+
+
+def _size(folder: Path) -> int:
+    """Size of a folder on disk, in bytes."""
+    return sum(file.stat().st_blocks * 512 for file in folder.rglob("*") if file.is_file())

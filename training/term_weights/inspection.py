@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -82,9 +83,8 @@ def inspect(folder: Path, spec: str, settings: TrainingParameters) -> Inspection
         spec: The data set.
         settings: The settings of the training.
     """
-    documents, _ = documents_of(
-        path_and_split(spec)[0], {**settings.reading, "skip_bad": True}
-    )  # training has reported the bad entries
+    reading = {**settings.reading, "skip_bad": True}  # training has reported the bad entries
+    documents, _ = documents_of(path_and_split(spec)[0], reading)
     encoder = load(folder, "")
     manifest = read_folder(folder, check=False).manifest
     analysis = analysis_of(manifest.analysis, PieceTokenizer(folder / TOKENIZER).tokenizer, model=manifest.name)
@@ -107,22 +107,16 @@ def inspect(folder: Path, spec: str, settings: TrainingParameters) -> Inspection
 
 def compared(learned: Sequence[TermWeights], plain: Sequence[TermWeights]) -> list[Change]:
     """Compare the summed impacts of all terms that are in enough documents; largest gain first."""
-    totals: list[dict[str, float]] = []
-    frequency: dict[str, int] = {}
-    for side in (learned, plain):
-        total: dict[str, float] = {}
+    by_model, by_bm25 = defaultdict[str, float](float), defaultdict[str, float](float)
+    for total, side in ((by_model, learned), (by_bm25, plain)):
         for document in side:
             for term, weight in zip(document.terms, document.weights.tolist(), strict=True):
-                total[term] = total.get(term, 0.0) + weight
-        totals.append(total)
-    for document in plain:
-        for term in document.terms:
-            frequency[term] = frequency.get(term, 0) + 1
-    by_model, by_bm25 = totals
+                total[term] += weight
+    frequency = Counter(term for document in plain for term in document.terms)
     scale = (sum(by_bm25.values()) or 1.0) / (sum(by_model.values()) or 1.0)
     least = max(3, len(plain) // 100)
     changes = [
-        Change(term, round(scale * by_model.get(term, 0.0) / worth, 4), frequency[term])
+        Change(term, round(scale * by_model[term] / worth, 4), frequency[term])
         for term, worth in by_bm25.items()
         if frequency[term] >= least and worth > 0
     ]

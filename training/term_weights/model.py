@@ -1,10 +1,11 @@
-"""Build the term-weight model that a run starts with, and save the trained model."""
+"""Build the term-weight model that a run starts with, save the trained model, and weigh the terms of many texts with it."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -14,17 +15,24 @@ from termweave.encoders.manifest import Manifest
 from termweave.encoders.model_lookup import resolve
 from termweave.encoders.models import joint_model
 from termweave.encoders.models.joint_model import HEADS, HeadShape, JointModel
-from termweave.encoders.term_weighting import BM25, Form
+from termweave.encoders.term_weighting import BM25, Form, place_tags
 from termweave.errors import ModelError, UsageError
-from termweave.training.backbone import loading
-from termweave.training.backbone.reading import reading_of
+from termweave.training import backbone_model
+from termweave.training.backbone_model import reading_of
 from termweave.training.methods.term_weights import ANCHOR
+from termweave.training.term_weights.batch import padded
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from numpy.typing import NDArray
+
+    from termweave.encoders.term_weighting import Kind
+    from termweave.records import TermWeights
     from termweave.training.methods.term_weights import TermWeightParameters
-    from termweave.training.model_folder.writer import FolderContents
+    from termweave.training.model_folder import FolderContents
+    from termweave.training.term_weights.batch import Prepared
+    from termweave.training.term_weights.hidden_states import States
 
 
 def build(settings: TermWeightParameters, folder: Path) -> JointModel:
@@ -39,7 +47,7 @@ def build(settings: TermWeightParameters, folder: Path) -> JointModel:
         ModelError: A folder is incomplete.
     """
     torch.manual_seed(settings.seed)  # the first layers of the heads are random
-    backbone = loading.load(folder, settings)
+    backbone = backbone_model.load(folder, settings)
     form = settings.form()
     shape = _shape(settings, int(backbone.config.num_hidden_layers))
     pooling, _ = reading_of(folder, settings)
@@ -81,18 +89,13 @@ def _load_heads(model: JointModel, form: Form, name: str) -> None:
         )
     usual = asdict(BM25())
     theirs = HeadShape(**manifest.heads).as_dict() | {name: manifest.anchor.get(name, usual[name]) for name in usual}
-    ours = model.shape.as_dict() | usual
+    theirs, ours = theirs | asdict(Form.from_anchor(manifest.anchor)), model.shape.as_dict() | usual | asdict(form)
     if differences := [f"{part}: {theirs[part]}, here {ours[part]}" for part in ours if theirs[part] != ours[part]]:
         raise UsageError(
             f"The heads of {name!r} have another shape ({'; '.join(differences)}).",
-            "Use the settings that it was trained with, or start=anchor.",
+            "Use the method and the settings that it was trained with, or start=anchor.",
         )
-    if Form.from_anchor(manifest.anchor) != form:
-        raise UsageError(
-            f"The heads of {name!r} were trained for another form of weights ({Form.from_anchor(manifest.anchor)}).",
-            "Use the method and the settings anchor and query that it was trained with, or start=anchor.",
-        )
-    if manifest.training.get("backbone_hash") != loading.fingerprint(model.backbone):
+    if manifest.training.get("backbone_hash") != backbone_model.fingerprint(model.backbone):
         raise UsageError(
             f"The heads of {name!r} were trained on another backbone.", "Set backbone to that one, or use start=anchor."
         )
@@ -102,7 +105,7 @@ def _load_heads(model: JointModel, form: Form, name: str) -> None:
         raise ModelError(f"{path / HEADS} is damaged.", "Copy the folder again, or train it again.") from error
 
 
-def save(model: JointModel, folder: Path, contents: FolderContents, kind: str) -> None:
+def save(model: JointModel, folder: Path, contents: FolderContents) -> None:
     """Write the weights and the manifest of a model."""
     settings = contents.settings
     _, reading = reading_of(contents.setup.backbone, settings)
@@ -111,15 +114,58 @@ def save(model: JointModel, folder: Path, contents: FolderContents, kind: str) -
         folder,
         Manifest(
             name=contents.name,
-            kind=kind,
+            kind="anchored",
             outputs=tuple(settings.outputs.split(",")),
             hash="",
-            max_length=loading.length(model.backbone, settings.max_length),
+            max_length=backbone_model.length(model.backbone, settings.max_length),
             pooling=model.pooling,
             terms=settings.terms,
             analysis=contents.setup.analysis.id,
             anchor={**asdict(settings.form()), **asdict(BM25())},
             settings={"prompts": reading.prompts} if reading.prompts else {},
-            training={**contents.training, "backbone_hash": loading.fingerprint(model.backbone)},
+            training={**contents.training, "backbone_hash": backbone_model.fingerprint(model.backbone)},
         ),
     )
+
+
+#: Number of texts computed at once, from cached states and by forward passes.
+_BLOCK, _LIVE_BLOCK = 256, 16
+
+
+@torch.no_grad()  # type: ignore[untyped-decorator, unused-ignore]
+def weigh(model: JointModel, prepared: Prepared, states: States | None, kind: Kind) -> list[TermWeights]:
+    """Compute term weights as the exported model does: heads on cached states, or forward passes if no states are cached."""
+    weighed: list[TermWeights] = []
+    size = _BLOCK if states is not None else _LIVE_BLOCK
+    for first in range(0, len(prepared.pieces), size):
+        texts = range(first, min(first + size, len(prepared.pieces)))
+        logits = _cached(model, prepared, states, kind, texts) if states is not None else _live(model, prepared, kind, texts)
+        for text, z in zip(texts, logits, strict=True):
+            weighed.append(prepared.anchors[text].weights(z, prepared.pieces[text].words, kind))
+    return weighed
+
+
+def _features(prepared: Prepared, text: int, kind: Kind) -> NDArray[np.float32]:
+    words = prepared.pieces[text].words
+    return np.column_stack((prepared.anchors[text].features(words, kind), place_tags(words))).astype(np.float32)
+
+
+def _cached(model: JointModel, prepared: Prepared, states: States, kind: Kind, texts: range) -> list[NDArray[np.float32]]:
+    head = model.heads.head(kind)
+    device = next(head.parameters()).device
+    starts = states.starts[texts.start : texts.stop + 1]
+    hidden = torch.from_numpy(states.values[starts[0] : starts[-1]].astype(np.float32)).to(device)
+    features = torch.from_numpy(np.concatenate([_features(prepared, text, kind) for text in texts])).to(device)
+    lengths = np.diff(starts)
+    means = states.means[texts.start : texts.stop] if head.gated else np.zeros((len(texts), 1), dtype=np.float32)
+    z = head(hidden, features, torch.from_numpy(np.repeat(means, lengths, axis=0)).to(device))
+    return np.split(z.cpu().numpy(), np.cumsum(lengths)[:-1])
+
+
+def _live(model: JointModel, prepared: Prepared, kind: Kind, texts: range) -> list[NDArray[np.float32]]:
+    device = next(model.heads.parameters()).device
+    pieces = [prepared.pieces[text] for text in texts]
+    inputs = padded(pieces, [_features(prepared, text, kind) for text in texts])
+    outputs = model(*(each.to(device) for each in inputs))
+    chosen = outputs[0 if kind == "document" else 1].cpu().numpy()
+    return [row[: len(each.ids)] for row, each in zip(chosen, pieces, strict=True)]

@@ -1,35 +1,131 @@
-"""From a data set to what term weights learn from: analysed texts, hidden states, hard negatives, teacher scores, the held-out questions."""
+"""From a data set to what term weights learn from: texts, hidden states, negatives, teacher scores, held-out questions; what a run takes."""
 
 from __future__ import annotations
 
+import time
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
+import numpy as np
+import torch
+
 from termweave.encoders.manifest import digest, weight_files
-from termweave.encoders.term_weighting import BM25
-from termweave.training.backbone import loading
-from termweave.training.backbone.reading import reading_of
-from termweave.training.data import negatives, teacher_scores
+from termweave.encoders.term_weighting import BM25, Form, anchored
+from termweave.training import backbone_model
+from termweave.training.data import teacher_scores
+from termweave.training.data.bm25_index import mine
+from termweave.training.data.sampler import TrainingInputs
 from termweave.training.data.teacher_scores import MADE, RANKER, Distilled
+from termweave.training.dev_measure import DevelopmentSet, search_measure, stored
+from termweave.training.methods.base import Cost
 from termweave.training.ranker import teacher as ranker_teacher
 from termweave.training.term_weights import hidden_states
-from termweave.training.term_weights.evaluation import TermWeightDevelopment, last_layer
-from termweave.training.term_weights.inputs import TermWeightInputs, prepare
+from termweave.training.term_weights.batch import Prepared, padded
+from termweave.training.term_weights.model import weigh
+from termweave.training.trainer.passes import parameter_bytes, pass_cost, sampled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
+    from termweave.encoders.analysis.word_pieces import PieceTokenizer
+    from termweave.encoders.analysis.words import Analysis
     from termweave.encoders.models.joint_model import JointModel
     from termweave.encoders.term_weighting import Kind
+    from termweave.statistics import CorpusStatistics
+    from termweave.training.methods.term_weights import TermWeightParameters
     from termweave.training.mixture import DataPart
     from termweave.training.setup import RunSetup
-    from termweave.training.term_weights.batch import Prepared
     from termweave.training.term_weights.hidden_states import States
 
-#: Bits in which an index stores weights.
-BITS = 8
+
+@dataclass(frozen=True)
+class TermWeightInputs(TrainingInputs):
+    """One data set that term weights learn from; the pairs are indices into `documents`.
+
+    Attributes:
+        documents: The analysed documents.
+        questions: The analysed questions.
+        document_states: Hidden states of the documents; None if the backbone is trained, because they change.
+        question_states: Hidden states of the questions; None if the backbone is trained.
+        negatives: For each question the indices of its hard negatives; may be empty.
+        statistics: Statistics of the whole corpus.
+        distilled: Teacher scores and the weight of their loss; None: no teacher.
+    """
+
+    documents: Prepared
+    questions: Prepared
+    document_states: States | None
+    question_states: States | None
+    negatives: list[NDArray[np.int64]]
+    statistics: CorpusStatistics
+    distilled: Distilled | None = None
+
+    def prepared(self, kind: Kind) -> Prepared:
+        """Return the analysed questions or documents."""
+        return self.questions if kind == "query" else self.documents
+
+    def states(self, kind: Kind) -> States | None:
+        """Return the hidden states of the questions or of the documents."""
+        return self.question_states if kind == "query" else self.document_states
+
+    @cached_property
+    def answered(self) -> dict[int, list[int]]:
+        """Relevant document -> the questions that it answers."""
+        answered: dict[int, list[int]] = {}
+        for question, relevant in enumerate(self.pairs.relevant):
+            for document in relevant:
+                answered.setdefault(document, []).append(question)
+        return answered
+
+
+@dataclass(frozen=True, kw_only=True)
+class TermWeightDevelopment(DevelopmentSet):
+    """Held-out questions and the part of the corpus in which they are searched.
+
+    Attributes:
+        documents: The analysed documents.
+        questions: The analysed questions.
+        document_states: Hidden states of the documents; None if the backbone is trained.
+        question_states: Hidden states of the questions; None if the backbone is trained.
+    """
+
+    documents: Prepared
+    questions: Prepared
+    document_states: States | None
+    question_states: States | None
+
+    def figures(self, model: JointModel, *, unrounded: bool = False) -> list[NDArray[np.float64]]:
+        """Compute the measure of the model for each question, with weights as an index stores them; `unrounded`: then with floats."""
+        documents = weigh(model, self.documents, self.document_states, "document")
+        questions = weigh(model, self.questions, self.question_states, "query")
+        return [
+            search_measure(weights, questions, self.gains(), self.pairs.spared, self.measure)
+            for weights in (stored(documents), *([documents] if unrounded else []))
+        ]
+
+
+def prepare(
+    texts: Sequence[str],
+    analysis: Analysis,
+    tokenizer: PieceTokenizer,
+    statistics: CorpusStatistics,
+    bm25: BM25,
+    kind: Kind,
+    max_length: int,
+    form: Form | None = None,
+    prompt: str = "",
+) -> Prepared:
+    """Analyse texts and cut them into word-pieces; `Pieces.words` of the result are indices of the analysis's words.
+
+    The pieces of a prompt before the texts belong to no word.
+    """
+    words = analysis.words(texts)
+    cut = tokenizer.encode([each.clean for each in words], max_length, ends=[each.clean_ends for each in words], prompt=prompt)
+    pieces = [replace(piece, words=each.word_of_piece(piece)) for piece, each in zip(cut, words, strict=True)]
+    return Prepared([anchored(each, statistics, bm25, kind, form or Form()) for each in words], pieces)
 
 
 def refuse_teacher(name: str, setup: RunSetup) -> None:
@@ -52,19 +148,16 @@ def training_inputs(part: DataPart, model: JointModel, say: Callable[[str], None
         UsageError: There is no such teacher.
         OSError: The disk has no room for the states.
     """
-    setup, settings, texts = part.setup, part.settings, part.setup.texts
-    teacher: teacher_scores.Teacher | None = teacher_scores.written(
-        settings.teacher, setup
-    )  # before the states, which take minutes
-    documents = part.once("documents", lambda: _analysed(part, model, texts, "document"))
-    questions = _analysed(part, model, setup.train.questions, "query")
+    setup, settings = part.setup, part.settings
+    teacher: teacher_scores.Teacher | None = teacher_scores.written(settings.teacher, setup)  # before the states: minutes
+    documents, questions = _documents(part, model), analysed(setup, settings, model, setup.train.questions, "query")
     document_states = question_states = None
     if settings.top_layers == 0 or settings.joint > 0 or settings.teacher in MADE:
         document_states = part.once("states", lambda: _states(part, model, documents, say))
         question_states = _states(part, model, questions, say)
     mined: list[NDArray[np.int64]] = []
     if depth := settings.negatives:
-        mined = negatives.mine(setup.train.questions, texts, setup.train.known, setup.analysis, setup.statistics, BM25(), depth)
+        mined = mine(setup.bm25_index, setup.bm25_weights(setup.train.questions, "query"), setup.train.known, depth)
     if settings.teacher.startswith(RANKER):
         wrong: list[list[int]] = [each.tolist() for each in mined] or [[]] * len(setup.train)
         pairs = [[*sorted(right), *others] for right, others in zip(setup.train.relevant, wrong, strict=True)]
@@ -72,7 +165,7 @@ def training_inputs(part: DataPart, model: JointModel, say: Callable[[str], None
     if settings.teacher in MADE:
         width = int(model.backbone.config.hidden_size)
         vectors = (each.pooled(model.pooling)[:, -width:] for each in (document_states, question_states) if each is not None)
-        teacher = teacher_scores.vector_teacher(settings.teacher, setup, BM25(), *vectors)
+        teacher = teacher_scores.vector_teacher(settings.teacher, setup, *vectors)
     return TermWeightInputs(
         share=part.share,
         pairs=setup.train,
@@ -89,12 +182,10 @@ def training_inputs(part: DataPart, model: JointModel, say: Callable[[str], None
 def held_out(part: DataPart, model: JointModel, say: Callable[[str], None]) -> TermWeightDevelopment:
     """Analyse the held-out questions; their states, and those of the documents, are computed where the backbone is frozen."""
     setup, frozen = part.setup, part.settings.top_layers == 0
-    documents = part.once("documents", lambda: _analysed(part, model, setup.texts, "document"))
-    questions = _analysed(part, model, setup.dev.questions, "query")
-    return TermWeightDevelopment.from_setup(
+    documents, questions = _documents(part, model), analysed(setup, part.settings, model, setup.dev.questions, "query")
+    return TermWeightDevelopment(
         setup,
-        bits=BITS,
-        measure=part.settings.measure,
+        part.settings.measure,
         documents=documents,
         questions=questions,
         document_states=_as_read(model, part.once("states", lambda: _states(part, model, documents, say))) if frozen else None,
@@ -102,10 +193,14 @@ def held_out(part: DataPart, model: JointModel, say: Callable[[str], None]) -> T
     )
 
 
-def _analysed(part: DataPart, model: JointModel, texts: Sequence[str], kind: Kind) -> Prepared:
-    setup, settings = part.setup, part.settings
-    length = loading.length(model.backbone, settings.training_length)
-    prompt = reading_of(setup.backbone, settings)[1].prompt(kind)
+def _documents(part: DataPart, model: JointModel) -> Prepared:
+    return part.once("documents", lambda: analysed(part.setup, part.settings, model, part.setup.texts, "document"))
+
+
+def analysed(setup: RunSetup, settings: TermWeightParameters, model: JointModel, texts: Sequence[str], kind: Kind) -> Prepared:
+    """Analyse questions or documents of a data set as training reads them."""
+    length = backbone_model.length(model.backbone, settings.training_length)
+    prompt = backbone_model.reading_of(setup.backbone, settings)[1].prompt(kind)
     return prepare(texts, setup.analysis, setup.tokenizer, setup.statistics, BM25(), kind, length, settings.form(), prompt)
 
 
@@ -119,4 +214,50 @@ def _as_read(model: JointModel, states: States | None) -> States | None:
     """The states that the heads read: of both layers, or of the last one alone."""
     if states is None or model.shape.lower:
         return states
-    return last_layer(states, int(model.backbone.config.hidden_size))
+    return replace(states, values=states.values[:, int(model.backbone.config.hidden_size) :])
+
+
+def estimate(model: JointModel, settings: TermWeightParameters, setup: RunSetup) -> Cost:
+    """Estimate what a run takes, from a few real texts.
+
+    A frozen backbone reads each text once, and nothing of what the cache holds; layers that are trained read the texts of each step, and all
+    texts that are searched at each evaluation. Memory is that of parameters, gradients, the optimiser's moments and the activations of a batch.
+    """
+    questions, documents = settings.texts()
+    if settings.top_layers == 0:
+        read_document, weigh_document = _one_cached_text(model, setup.texts, "document", settings, setup)
+        read_question, weigh_question = _one_cached_text(model, setup.train.questions, "query", settings, setup)
+        return Cost(
+            step=3 * (questions * weigh_question + documents * weigh_document),  # forwards, and twice that backwards
+            look=len(setup.dev) * weigh_question + len(setup.texts) * weigh_document,
+            memory_bytes=parameter_bytes(model),
+            preparing=len(setup.texts) * read_document + (len(setup.train) + len(setup.dev)) * read_question,
+        )
+
+    def one_text(texts: Sequence[str], kind: Kind) -> tuple[float, float]:
+        prompt = backbone_model.reading_of(setup.backbone, settings)[1].prompt(kind)
+        sample = setup.tokenizer.encode(sampled(texts), settings.training_length, prompt=prompt)
+        inputs = padded(sample, [np.zeros((1, 3))] * len(sample))
+        return pass_cost(model, lambda: torch.cat(model.states(*inputs)), len(sample))
+
+    question_seconds, question_bytes = one_text(setup.train.questions, "query")
+    document_seconds, document_bytes = one_text(setup.texts, "document")
+    return Cost(
+        step=questions * question_seconds + documents * document_seconds,
+        look=(len(setup.dev) * question_seconds + len(setup.texts) * document_seconds) / 3,  # forwards alone
+        memory_bytes=round(parameter_bytes(model) + questions * question_bytes + documents * document_bytes),
+    )
+
+
+def _one_cached_text(
+    model: JointModel, texts: Sequence[str], kind: Kind, settings: TermWeightParameters, setup: RunSetup
+) -> tuple[float, float]:
+    """Seconds in which the frozen backbone reads a text, with the graph of the run, and in which the heads weigh it from cached states."""
+    prepared = analysed(setup, settings, model, sampled(texts, 32), kind)
+    starts = np.cumsum([0, *(len(each.ids) for each in prepared.pieces)])
+    width = int(model.backbone.config.hidden_size) * (2 if model.shape.lower else 1)
+    states = hidden_states.States(np.zeros((int(starts[-1]), width), dtype=np.float16), starts)
+    begun = time.monotonic()
+    weigh(model, prepared, states, kind)
+    weighing = time.monotonic() - begun
+    return hidden_states.seconds_of(model, prepared.pieces) / len(starts[1:]), weighing / len(starts[1:])

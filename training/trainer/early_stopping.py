@@ -10,20 +10,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import torch
+from safetensors.torch import load_file, save_file
 from transformers import TrainerCallback
 
 from termweave.support import atomic_files
 from termweave.support.messages import duration, paced
 from termweave.training.trainer.checkpoints import HISTORY
-from termweave.training.trainer.kept_start import KeptStart
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    import torch
+    from torch import nn
 
-    from termweave.training.trainer.fit import Fit
+    from termweave.training.trainer.trainer import Fit
 
     #: Called with (done, total, stage).
     ShowProgress = Callable[..., None]
@@ -68,14 +69,9 @@ class DevelopmentCallback(TrainerCallback):
     """Evaluates on the development questions, keeps the best parameters, writes checkpoints, and ends the fit."""
 
     def __init__(
-        self,
-        model: Fit,
-        measure: Callable[[], float],
-        home: Path,
-        say: Callable[[str], None],
-        progress: ShowProgress,
+        self, model: Fit, measure: Callable[[], float], home: Path, say: Callable[[str], None], progress: ShowProgress
     ) -> None:
-        """Prepare for a fit; arguments as in `loop.fit`."""
+        """Prepare for a fit; arguments as in `trainer.fit`."""
         self.model, self.measure, self.settings, self.home = model, measure, model.settings, home
         self.say, self.progress = say, progress
         self.history, self.interrupted = History(), False
@@ -94,8 +90,6 @@ class DevelopmentCallback(TrainerCallback):
 
     def restore(self, checkpoint: Path) -> None:
         """Read figures and best parameters from a checkpoint."""
-        from safetensors.torch import load_file  # noqa: PLC0415
-
         kept = json.loads((checkpoint / HISTORY).read_text(encoding="utf-8"))
         self.losses = kept.pop("since")
         self.history = History(**kept)
@@ -126,8 +120,6 @@ class DevelopmentCallback(TrainerCallback):
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Add our files to the checkpoint. The history is written last, and a checkpoint without it counts as incomplete."""
-        from safetensors.torch import save_file  # noqa: PLC0415
-
         del args, control
         folder = self.home / f"checkpoint-{int(state.global_step)}"
         save_file(self.best, folder / _BEST)
@@ -176,3 +168,45 @@ class DevelopmentCallback(TrainerCallback):
         finally:
             if before is not None:  # a handler that is not Python's cannot be set again
                 signal.signal(signal.SIGINT, before)
+
+
+_FILE = "begun.safetensors"
+
+
+class KeptStart:
+    """``keep * start + (1 - keep) * parameters`` of a module.
+
+    Models between the start and the fine-tuned one are nearly as good on both data sets (Wortsman et al. 2022, "Robust fine-tuning of
+    zero-shot models").
+    """
+
+    def __init__(self, module: nn.Module, keep: float) -> None:
+        self._module, self._keep = module, keep
+        self._start = {name: each.detach().clone() for name, each in self._parameters().items()} if keep else {}
+
+    def _parameters(self) -> dict[str, torch.Tensor]:
+        return {name: each for name, each in self._module.named_parameters() if each.requires_grad}
+
+    @contextmanager
+    def mixed_in(self) -> Iterator[None]:
+        """Context in which the module has the mixed parameters; afterwards it has its own again."""
+        with torch.no_grad():
+            current = self._parameters()
+            before = {name: current[name].detach().clone() for name in self._start}
+            for name, start in self._start.items():
+                current[name].lerp_(start.to(current[name]), self._keep)
+            try:
+                yield
+            finally:
+                for name, value in before.items():
+                    current[name].copy_(value)
+
+    def save(self, folder: Path) -> None:
+        """Write the start into a checkpoint's folder: a resumed run may begin with another model."""
+        if self._start:
+            save_file({name: each.contiguous().cpu() for name, each in self._start.items()}, folder / _FILE)
+
+    def load(self, folder: Path) -> None:
+        """Read what `save` wrote."""
+        if self._start:
+            self._start = load_file(folder / _FILE)

@@ -19,7 +19,7 @@ from termweave.encoders.manifest import GRAPHS, write_manifest
 from termweave.encoders.onnx import export as exporting
 from termweave.encoders.onnx.checked_graphs import TOLERANCE
 from termweave.errors import ModelError, TermweaveError, UsageError
-from termweave.training.model_folder import sample_cost
+from termweave.training import sample_cost
 
 SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
 

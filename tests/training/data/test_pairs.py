@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from termweave.errors import InputError
+from termweave.errors import UsageError
 from termweave.records import TermWeights
 from termweave.statistics import CorpusStatistics
 from termweave.training.data.bm25_index import SparseIndex
@@ -33,12 +33,12 @@ def collection(tmp_path):
 def test_judged(collection):
     queries, qrels = collection.judged("test")
     assert {query.text: qrels[query.id] for query in queries} == {"cat on a mat": {"a": 1, "b": 0}, "what is json": {"d": 1}}
-    with pytest.raises(InputError, match="no split 'dev'"):
+    with pytest.raises(UsageError, match="dev"):
         collection.judged("dev")
 
 
 def test_a_missing_data_set_is_named(tmp_path):
-    with pytest.raises(InputError, match="no data set 'nothing'"):
+    with pytest.raises(UsageError, match="nothing"):
         Collection(tmp_path / "nothing")
 
 

@@ -12,7 +12,7 @@ pytest.importorskip("torch", reason="training needs the extra [train]")
 from termweave.training.data.pairs import Pairs
 from termweave.training.data.sampler import BatchSampler
 from termweave.training.methods import base as methods
-from termweave.training.ranker.inputs import CandidateLists
+from termweave.training.ranker.first_stage import CandidateLists
 
 QUESTIONS, BATCH, EPOCHS = 11, 4, 5
 

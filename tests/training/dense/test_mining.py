@@ -3,10 +3,8 @@
 import pytest
 
 from termweave.cli import run
-from termweave.training.dense import mining
-from termweave.training.dense.labels import candidate_lists
-from termweave.training.dense.labels.candidate_lists import NOTHING
-from termweave.training.dense.preparation import TargetContext
+from termweave.training.dense import candidate_lists, list_targets
+from termweave.training.dense.candidate_lists import NOTHING
 from tests.training.conftest import train
 
 pytest.importorskip("accelerate", reason="training needs the extra [train]")
@@ -21,13 +19,11 @@ def test_a_live_index_gives_candidates(capsys, folder, base, tmp_path, name, ope
     capsys.readouterr()
     asked = []
 
-    def noted(self, ranking, depth):
-        lists = mining.mined(self, ranking, depth)
-        if ranking != "bm25":
-            asked.append((self, ranking, depth, lists))
+    def noted(context, ranking, depth):
+        asked.append((context, ranking, depth, lists := candidate_lists.mined(context, ranking, depth)))
         return lists
 
-    monkeypatch.setattr(TargetContext, "candidates", noted)
+    monkeypatch.setattr(list_targets, "mined", noted)
     data = train(capsys, folder, base, tmp_path / "out", method="coder", settings=(*SETTINGS, f"candidates_from=index:{name}"))
     assert data["history"]["steps"] == [0, 2]
     ((context, *wanted, lists),) = asked
@@ -39,7 +35,7 @@ def test_a_live_index_gives_candidates(capsys, folder, base, tmp_path, name, ope
     (tmp_path / "pins.csv").write_text(f"query,document,action\n{question},{hidden},hide\n")
     saved = ["profiles", name, "--save", "shop", "--mode", "lexical", "--rewrite", f"pins@{tmp_path / 'pins.csv'}"]
     assert run([*saved, "--use", "shop", "--quiet"]) == 0
-    again = mining.mined(context, *wanted).documents
+    again = candidate_lists.mined(context, *wanted).documents
     assert best not in again[0]
     assert (again[1:] == lists.documents[1:]).all()
 

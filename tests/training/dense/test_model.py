@@ -13,10 +13,10 @@ transformers = pytest.importorskip("transformers", reason="training needs the ex
 
 from termweave.encoders.analysis.word_pieces import ModelTokenizer  # noqa: E402 - after the checks
 from termweave.errors import UsageError  # noqa: E402
-from termweave.training.dense.inputs import TokenIds, by_length, tokenise  # noqa: E402
 from termweave.training.dense.model import Towers, pool, reinitialise  # noqa: E402
+from termweave.training.dense.preparation import TokenIds, tokenise  # noqa: E402
 from termweave.training.methods import dtr  # noqa: E402
-from termweave.training.trainer.cpu_dropout import CpuDropout  # noqa: E402
+from termweave.training.trainer.passes import CpuDropout, by_length  # noqa: E402
 
 
 def backbone(**changed):
@@ -73,7 +73,7 @@ _PEAKS = """
 import os, re, sys
 from pathlib import Path
 import numpy as np, torch, transformers
-from termweave.training.dense.inputs import TokenIds
+from termweave.training.dense.preparation import TokenIds
 from termweave.training.dense.model import Towers
 config = transformers.BertConfig(vocab_size=100, hidden_size=128, num_hidden_layers=4, num_attention_heads=4, intermediate_size=512)
 model = Towers(transformers.BertModel(config, add_pooling_layer=False)).train()

@@ -24,9 +24,9 @@ from termweave.encoders.manifest import write_manifest
 from termweave.encoders.models.joint_model import load_backbone
 from termweave.encoders.onnx.export import export
 from termweave.errors import UsageError
-from termweave.training.dense.inputs import reading_of
+from termweave.training.dense.preparation import reading_of
 from termweave.training.methods import base as methods
-from termweave.training.model_folder.precision import remove_int8
+from termweave.training.model_folder import remove_int8
 from termweave.training.trainer import checkpoints
 from tests.training.conftest import stop_and_resume, train, with_special_tokens
 

@@ -14,8 +14,8 @@ from termweave.training.data.sampler import BatchSampler
 from termweave.training.methods import base as methods
 from termweave.training.methods import bert_scorer
 from termweave.training.term_weights.batch import BatchSide
-from termweave.training.term_weights.inputs import TermWeightInputs, prepare
-from termweave.training.trainer.fit import Fit
+from termweave.training.term_weights.preparation import TermWeightInputs, prepare
+from termweave.training.trainer.trainer import Fit
 
 
 def test_beyond_the_cut_nothing_has_a_weight_where_the_model_is_that_of_the_paper():

@@ -8,10 +8,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="training needs the extra [train]")
 
-from termweave.errors import UsageError  # noqa: E402 - after the check
 from termweave.rerank.neighbours.evidence import evidence  # noqa: E402
 from termweave.rerank.neighbours.rules import Rules  # noqa: E402
-from termweave.training.dense.labels.program_labels import program_labels  # noqa: E402
+from termweave.training.dense.list_targets import program_labels  # noqa: E402
 from termweave.training.methods import coder  # noqa: E402
 
 GOLDEN = Path(__file__).parents[4] / "shared" / "golden" / "labels"
@@ -78,13 +77,6 @@ def test_target_of_algorithm_1_from_vectors():
     powers = [1.3 * normal[c] if c in relevant else -math.inf if rank[c] >= 5 else normal[c] for c in range(8)]
     exponentials = [math.exp(power) for power in powers]
     np.testing.assert_allclose(target, np.array(exponentials) / sum(exponentials), atol=1e-12)
-
-
-def test_a_list_without_a_judged_document_is_refused():
-    with pytest.raises(UsageError, match="no judged document"):
-        coder.target(coder.CoderParameters(labels="hard"), [], 3)
-    with pytest.raises(UsageError, match="need the similarities"):
-        coder.target(coder.CoderParameters(), [0], 3)
 
 
 # -- Loss

@@ -15,8 +15,8 @@ from termweave.training.data.sampler import AnsweredQuestions, BatchSampler
 from termweave.training.methods import base as methods
 from termweave.training.methods import fectek
 from termweave.training.term_weights.batch import BatchSide
-from termweave.training.term_weights.inputs import TermWeightInputs
-from termweave.training.trainer.fit import Fit
+from termweave.training.term_weights.preparation import TermWeightInputs
+from termweave.training.trainer.trainer import Fit
 
 
 def test_the_gate_is_that_of_the_paper():

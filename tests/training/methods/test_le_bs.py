@@ -1,14 +1,14 @@
 """LE-BS: label distributions, distance and loss against slow transcriptions and worked numbers; the sampler against its definition."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="training needs the extra [train]")
 
-from termweave.training.dense.labels.term_label_weights import type_weights  # noqa: E402
-from termweave.training.dense.pair_sampler import PairSampler  # noqa: E402 - after the check
+from termweave.training.dense.term_label_weights import type_weights  # noqa: E402
 from termweave.training.methods import le_bs  # noqa: E402
 
 X, Y = {"a": 0.5, "b": 0.2, "z": 0.4}, {"a": 0.6, "b": -0.1, "c": 0.3}
@@ -108,16 +108,17 @@ KNOWN = [frozenset({0, 9}), frozenset({1, 2}), frozenset({3})]
 HARD = [np.array([4, 5]), np.array([6]), np.array([], dtype=np.int64)]
 
 
-def pairs_of(sampler, seed):
-    drawn = sampler.draw(np.array([0, 1, 2]), np.random.default_rng(seed))
+def pairs_of(known, negatives, seed, **given):
+    inputs = SimpleNamespace(pairs=SimpleNamespace(relevant=RELEVANT, known=known), negatives=negatives, documents=range(20))
+    settings = le_bs.LeBs().settings(given)
+    drawn = le_bs.draw_pairs(inputs, settings, np.array([0, 1, 2]), np.random.default_rng(seed))
     return drawn, dict(zip(drawn.pairs(), drawn.labels.tolist(), strict=True))
 
 
 def test_each_query_gets_one_answer_and_its_negatives():
-    sampler = PairSampler(RELEVANT, KNOWN, HARD, documents=20, hard_drawn=1, random_drawn=2)
     answers = set()
     for seed in range(200):
-        drawn, pairs = pairs_of(sampler, seed)
+        drawn, pairs = pairs_of(KNOWN, HARD, seed, drawn=1, random_negatives=2)
         assert len(drawn.documents) == len(set(drawn.documents.tolist()))
         for query in range(3):
             own = {document: label for (x, document), label in pairs.items() if x == query}
@@ -132,10 +133,10 @@ def test_each_query_gets_one_answer_and_its_negatives():
 
 
 def test_in_batch_pairs_are_all_pairs_but_those_that_say_nothing():
-    sampler = PairSampler(RELEVANT, KNOWN, [], documents=20, hard_drawn=0, random_drawn=0, in_batch=True)
-    drawn, pairs = pairs_of(sampler, 0)
+    given = {"drawn": 0, "random_negatives": 0, "in_batch": True}
+    drawn, pairs = pairs_of(KNOWN, [], 0, **given)
     assert len(drawn.documents) == 3
     assert len(pairs) == 9
     assert [pairs[x, y] for x in range(3) for y in drawn.documents.tolist()] == np.eye(3).ravel().tolist()
-    spared = PairSampler(RELEVANT, [frozenset({0, 3}), *KNOWN[1:]], [], 20, 0, 0, in_batch=True)
-    assert (0, 3) not in pairs_of(spared, 0)[1]  # no right answer, and no wrong one
+    spared = [frozenset({0, 3}), *KNOWN[1:]]
+    assert (0, 3) not in pairs_of(spared, [], 0, **given)[1]  # no right answer, and no wrong one

@@ -67,7 +67,7 @@ class Bags(Method):
 
     def held_out(self, part, model, say):
         documents = part.once("documents", lambda: pytest.fail("computed again"))
-        return BagDevelopment(part.setup.dev, [], [], 0, "MRR@10", (documents, ids(part, part.setup.dev.questions)))
+        return BagDevelopment(part.setup, "MRR@10", (documents, ids(part, part.setup.dev.questions)))
 
     def draw(self, inputs, settings, generator, questions):
         return AnsweredQuestions.draw(questions(), inputs.pairs.relevant, [], 0, generator)

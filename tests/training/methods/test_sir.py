@@ -9,6 +9,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="training needs the extra [train]")
 
 from termweave.errors import UsageError  # noqa: E402 - after the check
+from termweave.training.data.pairs import Pairs  # noqa: E402
 from termweave.training.methods import sir  # noqa: E402
 
 
@@ -260,7 +261,7 @@ class _Model:
 def test_compressors_are_trained_one_after_the_other_on_what_the_one_before_selected(given, fits, restarts, left, monkeypatch):
     from dataclasses import dataclass, field
 
-    from termweave.training.ranker.inputs import CandidateLists
+    from termweave.training.ranker.first_stage import CandidateLists
 
     @dataclass(frozen=True)
     class Inputs:
@@ -269,7 +270,7 @@ def test_compressors_are_trained_one_after_the_other_on_what_the_one_before_sele
         )
         negatives: tuple = (np.random.default_rng(0).permutation(30), np.arange(30))
         documents: tuple = tuple(map(str, range(30)))
-        questions: tuple = ("q", "r")
+        pairs: Pairs = field(default_factory=lambda: Pairs(["q", "r"], [frozenset()] * 2))
         reader: None = None
 
     monkeypatch.setattr(sir, "_SAY_EVERY", -1.0)

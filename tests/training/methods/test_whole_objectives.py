@@ -23,14 +23,14 @@ from termweave.encoders.term_weighting import BM25  # noqa: E402
 from termweave.errors import UsageError  # noqa: E402
 from termweave.training.data.pairs import Pairs, count  # noqa: E402
 from termweave.training.data.sampler import BatchSampler  # noqa: E402
-from termweave.training.dense.inputs import DenseInputs, tokenise  # noqa: E402
-from termweave.training.dense.labels import term_label_weights  # noqa: E402
+from termweave.training.dense import term_label_weights  # noqa: E402
+from termweave.training.dense.preparation import DenseInputs, tokenise  # noqa: E402
 from termweave.training.methods import base as methods  # noqa: E402
 from termweave.training.methods import le_bs  # noqa: E402
 from termweave.training.mixture import DataPart  # noqa: E402
 from termweave.training.setup import analysis_of, set_up  # noqa: E402
-from termweave.training.term_weights.inputs import TermWeightInputs, prepare  # noqa: E402
-from termweave.training.trainer.fit import Fit  # noqa: E402
+from termweave.training.term_weights.preparation import TermWeightInputs, prepare  # noqa: E402
+from termweave.training.trainer.trainer import Fit  # noqa: E402
 from tests.training.conftest import with_special_tokens  # noqa: E402
 
 #: Texts of unequal lengths, with words that repeat, words of several word-pieces, stop words and punctuation.

@@ -15,7 +15,7 @@ from termweave.rerank.ranker import CrossEncoderReranker
 from termweave.rerank.rerankers import RerankRequest
 from termweave.training.methods import base as methods
 from termweave.training.mixture import parts
-from termweave.training.trainer.fit import Fit
+from termweave.training.trainer.trainer import Fit
 from tests.training.conftest import stop_and_resume, train
 
 torch = pytest.importorskip("torch", reason="training needs the extra [train]")
@@ -197,20 +197,15 @@ def test_a_run_file_gives_the_candidates(folder, complete, tmp_path):
 
 def test_bm25_is_scaled_as_search_scales_one_signal(folder, complete, tmp_path):
     from termweave.signals.fusion import Ranked
-    from termweave.training.data.bm25_index import SparseIndex, bm25_weights
-    from termweave.training.ranker.first_stage import BM25, first_stage
+    from termweave.training.ranker.first_stage import first_stage
 
     method = methods.get("sir")
     chosen = method.settings({"backbone": str(complete), **dict(each.split("=") for each in QUICK)})
     (part,) = parts(str(folder), chosen, tmp_path / "out", lambda _: None)
     setup, nothing = part.setup, [frozenset()]
     (short,) = first_stage("bm25", setup, print).rank(setup.train.questions[:1], nothing, 3)
-    plain = (setup.analysis, setup.statistics, BM25())
-    documents, question = (
-        bm25_weights(setup.texts, *plain, "document"),
-        bm25_weights(setup.train.questions[:1], *plain, "query")[0],
-    )
-    found = SparseIndex(documents).search(question, 100, frozenset())
+    (question,) = setup.bm25_weights(setup.train.questions[:1], "query")
+    found = setup.bm25_index.search(question, 100, frozenset())
     ranked = Ranked.from_scores(
         [(str(document), score) for document, score in zip(*(each.tolist() for each in found), strict=True)]
     )

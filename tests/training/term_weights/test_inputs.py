@@ -13,16 +13,14 @@ from termweave.encoders.analysis.word_pieces import PieceTokenizer
 from termweave.encoders.analysis.words import Analysis
 from termweave.encoders.onnx.export import export
 from termweave.encoders.term_weighting import BM25
-from termweave.training.data.bm25_index import SparseIndex, bm25_weights
-from termweave.training.data.negatives import mine
+from termweave.training.data.bm25_index import SparseIndex, bm25_weights, mine
 from termweave.training.data.pairs import Pairs, count
 from termweave.training.data.sampler import AnsweredQuestions, Batch, BatchSampler
 from termweave.training.methods import base as methods
 from termweave.training.term_weights import hidden_states as making_of_states
 from termweave.training.term_weights.hidden_states import states
-from termweave.training.term_weights.inputs import TermWeightInputs, prepare
-from termweave.training.trainer.fit import Fit
-from termweave.training.trainer.loop import fit
+from termweave.training.term_weights.preparation import TermWeightInputs, prepare
+from termweave.training.trainer.trainer import Fit, fit
 from tests.encoders.exact_scores import dot
 
 METHOD = methods.get("fectek")
@@ -37,6 +35,7 @@ def material(toy, base, model, tmp_path):
     statistics = count([documents], analysis)
     given = prepare(documents, analysis, tokenizer, statistics, BM25(), "document", 64)
     asked = prepare(questions, analysis, tokenizer, statistics, BM25(), "query", 64)
+    index = SparseIndex(bm25_weights(documents, analysis, statistics, BM25(), "document"))
     return TermWeightInputs(
         1.0,
         Pairs(questions, relevant),
@@ -44,7 +43,7 @@ def material(toy, base, model, tmp_path):
         asked,
         states(model, "toy", given.pieces, home=tmp_path / "states"),
         states(model, "toy", asked.pieces, home=tmp_path / "states"),
-        mine(questions, documents, relevant, analysis, statistics, BM25(), 10),
+        mine(index, bm25_weights(questions, analysis, statistics, BM25(), "query"), relevant, 10),
         statistics,
     )
 

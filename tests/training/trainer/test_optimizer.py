@@ -10,10 +10,8 @@ import torch
 from termweave.training.data.pairs import Pairs
 from termweave.training.methods import base as methods
 from termweave.training.methods.fectek import Fectek
-from termweave.training.trainer.fit import Fit
-from termweave.training.trainer.loop import fit
-from termweave.training.trainer.mixed_precision import backbone_precision
-from termweave.training.trainer.optimizer import optimizer
+from termweave.training.trainer.passes import backbone_precision
+from termweave.training.trainer.trainer import Fit, fit, optimizer
 
 DEFAULTS = methods.get("fectek").settings({"batch": 1, "drawn": 0, "steps": 1, "every": 100, "rate": 0.1, "weight_decay": 0})
 

@@ -9,10 +9,10 @@ from termweave.errors import InputError
 from termweave.records import TermWeights
 from termweave.training import dev_measure
 from termweave.training.data import teacher_scores
-from termweave.training.data.bm25_index import SparseIndex
+from termweave.training.data.bm25_index import SparseIndex, mine
 from termweave.training.data.pairs import Pairs
-from termweave.training.dense.labels.candidate_lists import NOTHING, RankedLists, by_bm25, from_run, nearest
-from termweave.training.dense.labels.list_targets import hybrid_targets
+from termweave.training.dense.candidate_lists import NOTHING, RankedLists, by_bm25, from_run, nearest
+from termweave.training.dense.list_targets import hybrid_targets
 
 
 def units(generator, count, width=8):
@@ -41,11 +41,11 @@ def test_judged_documents_take_the_last_places():
     assert found.present.all()
 
 
-def test_negatives_leave_out_what_is_known():
-    documents = np.array([[1.0, 0.0], [0.8, 0.6], [0.6, 0.8], [0.99, 0.141], [0.0, 1.0]], np.float32)
-    queries = np.array([[1.0, 0.0]], np.float32)
-    lists = nearest(queries, documents, 5)
-    assert [each.tolist() for each in lists.negatives([frozenset({1, 4})])] == [[0, 3, 2]]
+def test_hard_negatives_leave_out_what_is_known():
+    documents = [TermWeights(("cat",), np.array([weight], np.float32)) for weight in (5, 3, 2, 4, 1)]
+    questions = [TermWeights(("cat",), np.ones(1, np.float32))] * 2
+    mined = mine(SparseIndex(documents), questions, [frozenset({1, 4}), frozenset()], 4)
+    assert [each.tolist() for each in mined] == [[0, 3, 2], [0, 3, 1, 2]]
 
 
 def test_other_views_of_a_question_are_no_candidates_of_hybrid_search_in_a_small_corpus(monkeypatch):

@@ -1,28 +1,38 @@
-"""Candidate lists: for each question its best documents by some ranking, and which of them may be negatives.
+"""Candidate lists: for each question its best documents by some ranking.
 
-Lists come from the model's own vectors (`nearest`), from a BM25 index (`by_bm25`), from a run file (`from_run`) or from a live index
-(`mining.mined`). They are computed in blocks, so that memory stays bounded.
+Lists come from the model's own vectors, from BM25, from a run file or from a live index (`mined`). Memory stays bounded: scores are computed
+in blocks. Lists of the model are kept in the cache folder under everything that they depend on, so that a run that is started again does not
+encode again. A live index is always asked: its profiles and documents may have changed.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from hashlib import blake2b
+from io import BytesIO
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from termweave.errors import InputError
+from termweave import settings as machine_settings
+from termweave.engine import connect
+from termweave.errors import InputError, UsageError
+from termweave.search import Index
+from termweave.support import atomic_files, paths, private_files
+from termweave.training import backbone_model
 from termweave.training.data.teacher_scores import by_question
 from termweave.training.dev_measure import rankings
+from termweave.training.ranker.first_stage import INDEX
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from termweave.records import TermWeights
     from termweave.training.data.bm25_index import SparseIndex
+    from termweave.training.dense.preparation import TargetContext
 
 #: Fills up a list that is shorter than the others.
 NOTHING = -1
@@ -69,22 +79,10 @@ class RankedLists:
             documents[row, : len(kept) + len(missing)] = kept + missing
         return RankedLists(documents)
 
-    def negatives(self, known: Sequence[frozenset[int]]) -> list[NDArray[np.int64]]:
-        """Return the wrong answers of each list, best first: documents that are not `known` to be right."""
-        return [
-            np.array([each for each in row if each != NOTHING and each not in spared], np.int64)
-            for row, spared in zip(self.documents.tolist(), known, strict=True)
-        ]
-
 
 def nearest(queries: NDArray[np.float32], documents: NDArray[np.float32], depth: int) -> RankedLists:
     """The documents with the largest inner products, ties by index: an exact search in blocks of bounded memory."""
     return RankedLists(np.stack([columns for columns, _ in rankings(queries, documents, depth)]))
-
-
-def by_bm25(index: SparseIndex, questions: Sequence[TermWeights], depth: int) -> RankedLists:
-    """The best documents of an inverted index; a document without a word of the question is in no list."""
-    return filled([index.search(question, depth)[0].tolist() for question in questions], depth)
 
 
 def from_run(
@@ -118,3 +116,64 @@ def filled(lists: Sequence[Sequence[int]], depth: int) -> RankedLists:
     for row, own in enumerate(lists):
         documents[row, : len(own)] = own
     return RankedLists(documents)
+
+
+def mined(context: TargetContext, ranking: str, depth: int) -> RankedLists:
+    """The best documents of each training question.
+
+    Args:
+        context: Questions, documents and the model.
+        ranking: "model", "bm25", "index:NAME", or the path of a run file.
+        depth: Length of a list.
+
+    Raises:
+        UsageError: The live index has none of the documents.
+        InputError: The run file cannot be used.
+    """
+    if ranking == "model":
+        model = context.model
+        towers = [backbone_model.fingerprint(model.tower(side)) for side in ("query", "document")]
+        known = [ranking, *towers, model.pooling, str(model.unit)]
+        return _cached(context, known, depth, lambda: nearest(context.question_vectors, context.document_vectors, depth))
+    setup, questions = context.setup, context.setup.train.questions
+    if ranking == "bm25":
+        return by_bm25(setup.bm25_index, setup.bm25_weights(questions, "query"), depth)
+    if ranking.startswith(INDEX):
+        return _by_index(context, Index.pinned(connect(machine_settings.load()), ranking.removeprefix(INDEX)), depth)
+    return from_run(Path(ranking), questions, setup.examples.queries, setup.positions, depth)
+
+
+def by_bm25(index: SparseIndex, questions: Sequence[TermWeights], depth: int) -> RankedLists:
+    """The best documents of an inverted index; a document without a word of the question is in no list."""
+    return filled([index.search(question, depth)[0].tolist() for question in questions], depth)
+
+
+def _by_index(context: TargetContext, index: Index, depth: int) -> RankedLists:
+    """What a live index finds with its adopted profile; documents that are not trained on are passed over."""
+    questions = context.setup.train.questions
+    context.say(f"{context.part.name}: asking the index {index.name} {len(questions):,} questions")
+    run = index.run({str(row): question for row, question in enumerate(questions)}, k=depth, candidates=depth)
+    place = context.setup.positions
+    lists = [[place[each] for each in run.scores[str(row)] if each in place] for row in range(len(questions))]
+    if not any(lists):
+        raise UsageError(
+            f"The index {index.name} found no document of {context.part.name}.",
+            "Name an index of the same documents, by their ids.",
+        )
+    return filled(lists, depth)
+
+
+def _cached(context: TargetContext, what: list[str], depth: int, compute: Callable[[], RankedLists]) -> RankedLists:
+    state = blake2b(repr([*what, depth, context.setup.places]).encode(), digest_size=12)
+    for texts in (context.inputs.questions, context.inputs.documents):
+        for array in (texts.values, texts.starts):
+            state.update(np.ascontiguousarray(array).data)
+    file = paths.cache() / "candidates" / f"{state.hexdigest()}.npy"
+    if file.is_file():
+        return RankedLists(np.load(file))
+    lists = compute()
+    buffer = BytesIO()
+    np.save(buffer, lists.documents)
+    private_files.make_folder(file.parent)
+    atomic_files.write(file, buffer.getvalue(), private=True)
+    return lists

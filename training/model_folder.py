@@ -1,26 +1,87 @@
-"""Write the model card, ``README.md`` in a model folder, from ``termweave.json``."""
+"""The model folder that a run leaves: its files, its card ``README.md`` with the picture ``curves.svg``, and whether int8 is kept.
+
+The card is made of ``termweave.json`` alone.
+"""
 
 from __future__ import annotations
 
 import shlex
-from dataclasses import asdict
+import shutil
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from termweave.declared_settings import written
 from termweave.encoders import hub
+from termweave.encoders.kinds import read_folder
+from termweave.encoders.manifest import GRAPHS, MANIFEST, STATISTICS, TOKENIZER, write_manifest
 from termweave.encoders.onnx.export import int8_cost
-from termweave.support import paths
+from termweave.evaluation.html_page import svg
+from termweave.support import atomic_files, paths
 from termweave.training.methods.base import card_of
-from termweave.training.model_folder.precision import ONLY_FP32, loses_too_much
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from termweave.encoders.manifest import Manifest
+    from termweave.statistics import CorpusStatistics
     from termweave.training.methods.base import Method
     from termweave.training.methods.parameters import TrainingParameters
     from termweave.training.mixture import DataPart
+    from termweave.training.setup import RunSetup
+
+#: The largest loss of nDCG@10 by int8 with which a model is used in int8.
+MOST_LOST = 0.005
+#: What a run says where it is larger, and the card with it.
+ONLY_FP32 = (
+    f"int8 costs more than {MOST_LOST:g}, so the folder keeps the fp32 graph alone, which is then used: two to three times as slow on a "
+    "CPU. `termweave export FOLDER` writes int8 again."
+)
+_INT8 = (GRAPHS["int8"], GRAPHS["dequantised"])
+
+
+@dataclass(frozen=True)
+class FolderContents:
+    """The contents of a model folder other than the weights.
+
+    Attributes:
+        name: Name of the model.
+        settings: All settings, with the values that were used for automatic ones.
+        setup: Setup of the first data set, with backbone, tokeniser and analysis.
+        statistics: Document frequencies for texts without a corpus.
+        training: Description of the training for the manifest.
+    """
+
+    name: str
+    settings: Any
+    setup: RunSetup
+    statistics: CorpusStatistics
+    training: Mapping[str, Any]
+
+
+def write(method: Method, model: Any, folder: Path, contents: FolderContents) -> None:
+    """Write the folder of a model that a method trained, without the exported graphs."""
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(contents.setup.backbone / TOKENIZER, folder / TOKENIZER)
+    (folder / STATISTICS).write_bytes(contents.statistics.to_bytes())
+    method.save(model, folder, contents)
+
+
+def loses_too_much(figures: Mapping[str, Any]) -> bool:
+    """Whether an output of a model loses too much by int8 (`DevelopmentSet.int8_cost`)."""
+    return any(isinstance(each, dict) and each["change"] < -MOST_LOST for each in figures.values())
+
+
+def remove_int8(folder: Path) -> None:
+    """Leave a model folder, and those of its towers, with the fp32 graph, which is then the one that is used."""
+    for file in folder.rglob(MANIFEST):
+        manifest = read_folder(file.parent).manifest
+        kept = {name: digest for name, digest in manifest.files.items() if not name.endswith(_INT8)}
+        write_manifest(file.parent, replace(manifest, files=kept))
+    for name in _INT8:
+        for graph in folder.rglob(name):
+            graph.unlink()
+
 
 _RUN = """\
 # {name}
@@ -122,7 +183,7 @@ def summary(method: Method, settings: TrainingParameters) -> str:
     )
 
 
-def write(path: Path, manifest: Manifest) -> None:
+def write_card(path: Path, manifest: Manifest) -> None:
     """Write the card of a model that `termweave train` made, into its folder."""
     (path / "README.md").write_text(render(manifest), encoding="utf-8")
 
@@ -155,3 +216,25 @@ def render(manifest: Manifest) -> str:
         searched=figures["documents"],
         history="\n".join(f"| {step} | {loss:.4f} | {value:.4f} |" for step, loss, value in rows),
     )
+
+
+def write_curves(folder: Path, history: Mapping[str, Any], measure: str) -> None:
+    """Write the curves of a run: the loss and the development measure by step.
+
+    Args:
+        folder: The model folder.
+        history: steps, losses, values and best of `trainer.early_stopping.History`; the loss at step 0 is not known.
+        measure: Name of the development measure.
+    """
+    from matplotlib.figure import Figure  # noqa: PLC0415 - 300 ms
+
+    steps, values, best = history["steps"], history["values"], int(history["best"])
+    figure = Figure(figsize=(6.6, 4.6), layout="constrained")
+    loss, development = figure.subplots(2, sharex=True)
+    loss.plot(steps[1:], history["losses"][1:], marker=".", gid="loss")
+    loss.set_title("mean loss since the evaluation before", fontsize=9)
+    development.plot(steps, values, marker=".", gid="development")
+    development.plot(steps[best], values[best], "o", markersize=12, markerfacecolor="none", color="#c2410c", gid="kept")
+    development.set_title(f"development {measure} (the ring marks the step that was kept)", fontsize=9)
+    development.set_xlabel("step", fontsize=8)
+    atomic_files.write(folder / "curves.svg", svg(figure, "curves").encode())

@@ -11,7 +11,7 @@ from safetensors.torch import save
 from termweave.cli import run
 from termweave.encoders.models.joint_model import HeadShape, JointModel, load_backbone
 from termweave.errors import ModelError
-from termweave.training.backbone import loading
+from termweave.training import backbone_model
 
 
 @pytest.fixture
@@ -90,8 +90,8 @@ def test_a_backbone_counts_so_far_and_no_further(family, most):
     )
     backbone = getattr(transformers, f"{family}Model")(config, add_pooling_layer=False).eval()
     model = JointModel(backbone, HeadShape(layer=1, hidden=4))
-    assert loading.length(model.backbone, 1000) == most
-    assert loading.length(model.backbone, 20) == 20
+    assert backbone_model.length(model.backbone, 1000) == most
+    assert backbone_model.length(model.backbone, 20) == 20
     backbone(torch.full((1, most), 7))
     with pytest.raises((IndexError, RuntimeError)):
         backbone(torch.full((1, most + 1), 7))

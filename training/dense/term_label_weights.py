@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import asdict
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, cast
@@ -21,16 +22,12 @@ from termweave.training.methods import base
 from termweave.training.methods.parameters import DataParameters
 from termweave.training.setup import analysis_of
 
-#: The preset whose terms labels=tfidf weighs where a trained scorer is named.
-_DEFAULT_PRESET = "paper-frozen"
-
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from termweave.encoders.kinds.anchored import AnchoredModel
     from termweave.encoders.manifest import ModelFolder
-    from termweave.statistics import CorpusStatistics
     from termweave.training.dense.preparation import TargetContext
     from termweave.training.methods.base import Method
     from termweave.training.mixture import DataPart
@@ -39,6 +36,9 @@ if TYPE_CHECKING:
     #: Term -> weight, of each text.
     Weights = list[dict[str, float]]
 
+#: The preset whose terms labels=tfidf weighs where a trained scorer is named.
+_DEFAULT_PRESET = "paper-frozen"
+
 
 def tfidf_weights(context: TargetContext) -> tuple[Weights, Weights]:
     """Static weights of every text: Eq. 1 of the text at itself, ``(n_w / |y|) log(|Y| / (df_w + 1))``, for the terms of BERT-Scorer."""
@@ -46,20 +46,13 @@ def tfidf_weights(context: TargetContext) -> tuple[Weights, Weights]:
     _, scorer = scorer_settings(context.settings)
     analysis = analysis_of(scorer.terms, setup.examples.corpus, setup.tokenizer)
     statistics = setup.statistics if analysis.id == setup.analysis.id else count([setup.examples.corpus], analysis)
-    weights_of_both = []
-    for texts in (setup.train.questions, setup.texts):
-        weights = []
-        for terms in analysis.terms(texts):
-            length, counts = len(terms), dict[str, int]()
-            for term in terms:
-                counts[term] = counts.get(term, 0) + 1
-            weights.append({term: number / length * _idf(term, statistics) for term, number in counts.items()})
-        weights_of_both.append(weights)
-    return weights_of_both[0], weights_of_both[1]
 
+    def weighed(terms: Sequence[str]) -> dict[str, float]:
+        counts = ((term, count, statistics.document_frequency.get(term, 0)) for term, count in Counter(terms).items())
+        return {term: count / len(terms) * math.log(statistics.documents / (df + 1)) for term, count, df in counts}
 
-def _idf(term: str, statistics: CorpusStatistics) -> float:
-    return math.log(statistics.documents / (statistics.document_frequency.get(term, 0) + 1))
+    questions, documents = ([weighed(terms) for terms in analysis.terms(texts)] for texts in (setup.train.questions, setup.texts))
+    return questions, documents
 
 
 def scorer_weights(context: TargetContext) -> tuple[Weights, Weights]:

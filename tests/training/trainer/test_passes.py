@@ -9,8 +9,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="the extra 'train' is not installed")
 from torch.nn.functional import dropout, scaled_dot_product_attention  # noqa: E402
 
-from termweave.training.trainer.cpu_dropout import CpuDropout  # noqa: E402
-from termweave.training.trainer.pass_cost import pass_cost  # noqa: E402
+from termweave.training.trainer.passes import CpuDropout, pass_cost  # noqa: E402
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -63,7 +62,7 @@ def test_a_plan_measures_a_step_as_the_loop_takes_it():
         drawn.append(dropout(values, 0.5))
         return model(drawn[-1][:4])
 
-    pass_cost(model, compute)
+    pass_cost(model, compute, 1)
     torch.manual_seed(0)
     with CpuDropout():
         assert torch.equal(drawn[-1], dropout(values, 0.5))

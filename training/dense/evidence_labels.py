@@ -22,15 +22,15 @@ from termweave.rerank.neighbours.evidence import evidence
 from termweave.rerank.neighbours.rules import Rules
 from termweave.support import atomic_files, private_files
 from termweave.support.python_processes import process_pool
-from termweave.training.dense.labels.candidate_lists import NOTHING
+from termweave.training.dense.candidate_lists import NOTHING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
 
-    from termweave.training.dense.labels.candidate_lists import RankedLists
+    from termweave.training.dense.candidate_lists import RankedLists
 
 #: Questions of a block: the unit of work, and what is lost by a kill.
 BLOCK = 128
@@ -80,7 +80,13 @@ def evidence_scores(
     Returns:
         float32 ``(Q, N)``; -inf for a candidate outside the context, and where a list is shorter.
     """
-    folder = home / _key(queries, documents, lists, relevant, settings)
+    state = blake2b(digest_size=12)  # of everything that the evidence is computed from
+    for array in (queries, documents, lists.documents):
+        state.update(repr(array.shape).encode())
+        state.update(np.ascontiguousarray(array).data)
+    state.update(repr([sorted(judged) for judged in relevant]).encode())
+    state.update(repr(astuple(settings)).encode())
+    folder = home / state.hexdigest()
     whole = folder / _COMPLETE
     if whole.is_file():
         result: NDArray[np.float32] = np.load(whole)
@@ -89,7 +95,9 @@ def evidence_scores(
     blocks = range(0, len(queries), BLOCK)
     missing = [first for first in blocks if not (folder / f"{first}.npy").is_file()]
     if missing:
-        _store(folder, {"queries": queries, "documents": documents, "lists": lists.documents})
+        shared: dict[str, NDArray[Any]] = {"queries": queries, "documents": documents, "lists": lists.documents}
+        for name, content in shared.items():
+            _save(folder / f"{name}.npy", content)
         work = [(first, [sorted(judged) for judged in relevant[first : first + BLOCK]]) for first in missing]
         count = min(workers or os.cpu_count() or 1, len(missing))
         compute = partial(_block, folder, settings)
@@ -144,29 +152,7 @@ def _block(folder: Path, settings: EvidenceSettings, work: tuple[int, list[list[
     _save(folder / f"{first}.npy", np.stack(scores))
 
 
-def _store(folder: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
-    for name, array in arrays.items():
-        _save(folder / f"{name}.npy", array)
-
-
 def _save(file: Path, array: NDArray[Any]) -> None:
     buffer = BytesIO()
     np.save(buffer, array)
     atomic_files.write(file, buffer.getvalue())
-
-
-def _key(
-    queries: NDArray[np.float32],
-    documents: NDArray[np.float32],
-    lists: RankedLists,
-    relevant: Sequence[frozenset[int]],
-    settings: EvidenceSettings,
-) -> str:
-    """The name of the cache: a digest of everything that the evidence is computed from."""
-    state = blake2b(digest_size=12)
-    for array in (queries, documents, lists.documents):
-        state.update(repr(array.shape).encode())
-        state.update(np.ascontiguousarray(array).data)
-    state.update(repr([sorted(judged) for judged in relevant]).encode())
-    state.update(repr(astuple(settings)).encode())
-    return state.hexdigest()

@@ -10,7 +10,7 @@ from transformers import TrainingArguments
 
 from termweave.training.data.sampler import BatchSampler
 from termweave.training.methods import fectek
-from termweave.training.trainer import loop
+from termweave.training.trainer import trainer
 from tests.training.conftest import SMALL, train
 
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -32,7 +32,7 @@ LIVE = ("top_layers=-1", "layers_rate=0.0001")
 def test_a_step_is_computed_where_its_parameters_are(method, settings, parts, capsys, folder, base, tmp_path, monkeypatch):
     """Parameters that say they are on a GPU, and torch's rules of what may meet what; the numbers alone are missing."""
     found = {}
-    compute = loop._BatchTrainer.compute_loss
+    compute = trainer._BatchTrainer.compute_loss
 
     def also_there(self, model, inputs, **rest):
         objective, batch = self.accelerator.unwrap_model(model), inputs["batch"]
@@ -45,7 +45,7 @@ def test_a_step_is_computed_where_its_parameters_are(method, settings, parts, ca
     def known(scores, wanted):  # the one question to the numbers: has any row two?
         return torch.nn.functional.kl_div(scores.log_softmax(dim=1), wanted.softmax(dim=1), reduction="batchmean")
 
-    monkeypatch.setattr(loop._BatchTrainer, "compute_loss", also_there)
+    monkeypatch.setattr(trainer._BatchTrainer, "compute_loss", also_there)
     monkeypatch.setattr(fectek, "distillation", known)
     train(capsys, folder, base, tmp_path / "out", method=method, settings=(*SMALL, "steps=1", *settings))
     assert found.keys() == {"loss", *parts}
@@ -71,7 +71,7 @@ def test_of_several_gpus_one_is_used(capsys, folder, base, tmp_path, monkeypatch
         drawn.append(step)
         return draw(self, step)
 
-    monkeypatch.setattr(loop, "TrainingArguments", Two)
+    monkeypatch.setattr(trainer, "TrainingArguments", Two)
     monkeypatch.setattr(BatchSampler, "draw", noted)
     train(capsys, folder, base, tmp_path / "out", settings=(*SMALL, "steps=4"))
     assert drawn == [0, 1, 2, 3]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from termweave.encoders.analysis.word_pieces import PieceTokenizer
-from termweave.training.term_weights import states_cache
+from termweave.training.term_weights import hidden_states
 from termweave.training.term_weights.hidden_states import states
 
 DAY = 86_400
@@ -20,16 +20,16 @@ def kept(home, name, size, age):
     folder = home / name
     folder.mkdir()
     (folder / "states.f16").write_bytes(os.urandom(size))
-    (folder / states_cache.DONE).write_text("{}")
-    os.utime(folder / states_cache.DONE, (time.time() - age,) * 2)
+    (folder / hidden_states.DONE).write_text("{}")
+    os.utime(folder / hidden_states.DONE, (time.time() - age,) * 2)
     return folder
 
 
 def test_states_used_longest_ago_make_room(tmp_path, monkeypatch):
-    monkeypatch.setattr(states_cache, "MOST", 1_000_000)
+    monkeypatch.setattr(hidden_states, "MOST", 1_000_000)
     old, older, young = (kept(tmp_path, name, 400_000, age) for name, age in (("a", 2 * DAY), ("b", 3 * DAY), ("c", DAY)))
     said = []
-    states_cache.make_room(tmp_path, 150_000, said.append)
+    hidden_states.make_room(tmp_path, 150_000, said.append)
     assert [old.exists(), older.exists(), young.exists()] == [True, False, True]
     assert "Removed the hidden states of 1 older run (0.0 GB)" in said[0]
     assert str(tmp_path) in said[0]
@@ -38,40 +38,40 @@ def test_states_used_longest_ago_make_room(tmp_path, monkeypatch):
 @pytest.mark.parametrize("step", ["_last_use", "_size"])
 def test_two_runs_make_room_at_once(tmp_path, monkeypatch, step):
     """What the other one removes while this one looks is no error."""
-    monkeypatch.setattr(states_cache, "MOST", 1_000)
+    monkeypatch.setattr(hidden_states, "MOST", 1_000)
     old, older = (kept(tmp_path, name, 50_000, age) for name, age in (("a", 2 * DAY), ("b", 3 * DAY)))
-    look = getattr(states_cache, step)
+    look = getattr(hidden_states, step)
 
     def removed(folder):
         if folder == older:
             shutil.rmtree(folder)
         return look(folder)
 
-    monkeypatch.setattr(states_cache, step, removed)
-    states_cache.make_room(tmp_path, 0, lambda _: None)
+    monkeypatch.setattr(hidden_states, step, removed)
+    hidden_states.make_room(tmp_path, 0, lambda _: None)
     assert not old.exists()
 
 
 def test_states_in_use_stay_however_large_they_are(tmp_path, monkeypatch):
-    monkeypatch.setattr(states_cache, "MOST", 1_000)
+    monkeypatch.setattr(hidden_states, "MOST", 1_000)
     mine, others = kept(tmp_path, "mine", 50_000, 0), kept(tmp_path, "others", 50_000, 600)
     stopped = tmp_path / "stopped.partial"
     stopped.mkdir()
     (stopped / "states.texts").write_text("512")
-    states_cache.make_room(tmp_path, 50_000, pytest.fail)
+    hidden_states.make_room(tmp_path, 50_000, pytest.fail)
     assert mine.exists()
     assert others.exists()
     assert stopped.exists()
 
 
 def test_a_run_stopped_days_ago_makes_room_too(tmp_path, monkeypatch):
-    monkeypatch.setattr(states_cache, "MOST", 1_000)
+    monkeypatch.setattr(hidden_states, "MOST", 1_000)
     stopped = tmp_path / "stopped.partial"
     stopped.mkdir()
     (stopped / "states.f16").write_bytes(b"1" * 50_000)
     (stopped / "states.texts").write_text("512")
     os.utime(stopped / "states.texts", (time.time() - 3 * DAY,) * 2)
-    states_cache.make_room(tmp_path, 0, lambda _: None)
+    hidden_states.make_room(tmp_path, 0, lambda _: None)
     assert not stopped.exists()
 
 
@@ -92,24 +92,24 @@ def test_a_killed_pass_leaves_nothing_but_the_states(model, base, tmp_path, monk
     assert (states(model, "toy", pieces, home=killed).values == whole).all()
     for home in (tmp_path / "home", killed):
         (folder,) = (each for each in home.iterdir() if each.is_dir())
-        assert {each.name for each in folder.iterdir()} == {states_cache.DONE, "states.f16", "states.texts"}
+        assert {each.name for each in folder.iterdir()} == {hidden_states.DONE, "states.f16", "states.texts"}
 
 
 def test_reading_states_is_a_use_of_them(model, base, tmp_path, monkeypatch):
     pieces = PieceTokenizer(base / "tokenizer.json").encode(["about granada", "mortar"], 64)
     states(model, "toy", pieces, home=tmp_path)
-    (done,) = tmp_path.glob(f"*/{states_cache.DONE}")
+    (done,) = tmp_path.glob(f"*/{hidden_states.DONE}")
     os.utime(done, (time.time() - 9 * DAY,) * 2)
     states(model, "toy", pieces, home=tmp_path)
     assert time.time() - done.stat().st_mtime < 60
-    monkeypatch.setattr(states_cache, "MOST", 0)
+    monkeypatch.setattr(hidden_states, "MOST", 0)
     states(model, "another", pieces, home=tmp_path)
     assert done.exists()
 
 
 def test_no_room_on_the_disk_is_said_before_it_is_filled(tmp_path):
     with pytest.raises(OSError, match=r"Hidden states need .* GB and .* GB are free") as caught:
-        states_cache.allocate(tmp_path / "states.f16", shutil.disk_usage(tmp_path).total + 1)
+        hidden_states.allocate(tmp_path / "states.f16", shutil.disk_usage(tmp_path).total + 1)
     assert caught.value.errno == errno.ENOSPC
     assert not list(tmp_path.iterdir())
 
@@ -123,7 +123,7 @@ def test_a_pass_that_failed_leaves_no_lock(model, base, tmp_path, monkeypatch):
 
 
 def test_room_is_really_there(tmp_path):
-    states_cache.allocate(tmp_path / "states.f16", 1_000_000)
+    hidden_states.allocate(tmp_path / "states.f16", 1_000_000)
     found = (tmp_path / "states.f16").stat()
     assert found.st_size == 1_000_000
     assert found.st_blocks * 512 >= 1_000_000

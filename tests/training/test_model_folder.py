@@ -1,9 +1,12 @@
-"""The picture of a run's curves."""
+"""The card of a model folder, and the picture of a run's curves."""
 
 import re
+from pathlib import Path
 from xml.etree import ElementTree as ET
 
-from termweave.training.model_folder import curves
+import pytest
+
+from termweave.training import model_folder
 
 
 def markers(root, name):
@@ -18,8 +21,8 @@ def markers(root, name):
 
 def test_the_picture_shows_every_evaluation_and_the_step_that_was_kept(tmp_path):
     history = {"steps": [0, 5, 10], "losses": [0.0, 2.0, 1.0], "values": [0.2, 0.6, 0.4], "best": 1}
-    curves.write(tmp_path, history, "nDCG@10 <dev>")
-    root = ET.parse(tmp_path / curves.FILE).getroot()
+    model_folder.write_curves(tmp_path, history, "nDCG@10 <dev>")
+    root = ET.parse(tmp_path / "curves.svg").getroot()
     loss, development, kept = (markers(root, name) for name in ("loss", "development", "kept"))
     assert len(loss) == 2
     assert loss[0][1] < loss[1][1]  # higher values stand higher
@@ -29,6 +32,21 @@ def test_the_picture_shows_every_evaluation_and_the_step_that_was_kept(tmp_path)
 
 
 def test_a_run_with_one_figure_has_a_picture(tmp_path):
-    curves.write(tmp_path, {"steps": [0], "losses": [0.0], "values": [0.5], "best": 0}, "MRR@10")
-    root = ET.parse(tmp_path / curves.FILE).getroot()
+    model_folder.write_curves(tmp_path, {"steps": [0], "losses": [0.0], "values": [0.5], "best": 0}, "MRR@10")
+    root = ET.parse(tmp_path / "curves.svg").getroot()
     assert (len(markers(root, "loss")), len(markers(root, "development"))) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("given", "folder", "name"),
+    [
+        ("", "package/model", "all-MiniLM-L6-v2"),
+        ("scratch", "out/backbone", "scratch"),
+        ("bge-small-en", "cache/bge-small-en", "bge-small-en"),
+        ("hf:BAAI/bge-m3", "snapshots/5617a9f", "hf:BAAI/bge-m3"),
+        ("/home/me/mine", "/home/me/mine", "mine"),
+        ("..", "/home/me", "me"),
+    ],
+)
+def test_the_name_of_a_backbone(given, folder, name):
+    assert model_folder.name_of(given, Path(folder)) == name

@@ -5,9 +5,9 @@ import pytest
 
 from termweave.rerank.neighbours.evidence import evidence
 from termweave.rerank.neighbours.rules import Rules
-from termweave.training.dense.labels import evidence_labels
-from termweave.training.dense.labels.candidate_lists import NOTHING, nearest
-from termweave.training.dense.labels.evidence_labels import EvidenceSettings, evidence_scores, list_evidence
+from termweave.training.dense import evidence_labels
+from termweave.training.dense.candidate_lists import NOTHING, nearest
+from termweave.training.dense.evidence_labels import EvidenceSettings, evidence_scores, list_evidence
 
 SETTINGS = EvidenceSettings(weight=0.4, context=12, rules=Rules(k=5, k_exp=2))
 

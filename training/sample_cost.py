@@ -16,20 +16,17 @@ import numpy as np
 from termweave import corpora
 from termweave.encoders import load
 from termweave.errors import TermweaveError, UsageError
-from termweave.statistics import CorpusStatistics, StatisticsCounter
-from termweave.training.data.bm25_index import SparseIndex
-from termweave.training.dev_measure import ranking_measure, rankings, stored, vectors_of
+from termweave.statistics import StatisticsCounter
+from termweave.training.dev_measure import encoded_rankings, ranking_measure, vectors_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from pathlib import Path
 
-    from numpy.typing import NDArray
-
     from termweave.corpora import Source
-    from termweave.encoders import TextEncoder
     from termweave.encoders.onnx.runtime import Precision
     from termweave.records import Document, Encoding
+    from termweave.training.dev_measure import Ranking
 
 #: Number of queries, of documents, and the most relevant documents of a query.
 _QUERIES, _DOCUMENTS, _RELEVANT = 50, 300, 3
@@ -37,8 +34,6 @@ _QUERIES, _DOCUMENTS, _RELEVANT = 50, 300, 3
 _WORDS = 12
 #: Places at the top that are compared.
 _TOP = 10
-#: Bits in which an index stores term weights.
-_BITS = 8
 
 
 @dataclass(frozen=True)
@@ -73,13 +68,14 @@ def draw(spec: str) -> CorpusSample:
     if not judged:
         documents = list(_drawn(spec, corpora.open_source(spec), frozenset()).values())
         chosen = documents[:: -(-len(documents) // _QUERIES)]
-        return CorpusSample([document.title or _beginning(document) for document in chosen], _texts(documents), [])
+        queries = [document.title or " ".join(document.text.split()[:_WORDS]) for document in chosen]
+        return CorpusSample(queries, [document.content for document in documents], [])
     judged = judged[:: -(-len(judged) // _QUERIES)]
     best = [sorted(grades, key=lambda key, grades=grades: (-grades[key], key))[:_RELEVANT] for _, grades in judged]  # type: ignore[misc]
     drawn = _drawn(spec, dataset, frozenset(key for keys in best for key in keys))
     place = {key: number for number, key in enumerate(drawn)}
     gains = [{place[key]: grade for key, grade in grades.items() if key in place and grade > 0} for _, grades in judged]
-    return CorpusSample([query.text for query, _ in judged], _texts(list(drawn.values())), gains)
+    return CorpusSample([query.text for query, _ in judged], [document.content for document in drawn.values()], gains)
 
 
 def cost(folder: Path, output: str, sample: CorpusSample) -> dict[str, Any]:
@@ -94,34 +90,28 @@ def cost(folder: Path, output: str, sample: CorpusSample) -> dict[str, Any]:
         ``{"queries", "documents", "overlap"}``, with judgements ``"ndcg": {"fp32", "int8", "change"}``, and of vectors ``"cosine_min"``
         and ``"cosine_mean"``.
     """
-    rankings: list[list[NDArray[np.int64]]] = []
-    measured: dict[str, float] = {}
-    vectors = []
     precisions: tuple[Precision, ...] = ("fp32", "int8")
-    for precision in precisions:
-        documents, ranked = searched(folder, output, sample, precision)
-        if output == "dense":
-            vectors.append(vectors_of(documents))
-        rankings.append([places for places, _ in ranked])
-        if sample.gains:
-            measured[precision] = float(ranking_measure(ranked, sample.gains).mean())
-    shares = [len(set(one.tolist()) & set(other.tolist())) / max(1, len(one)) for one, other in zip(*rankings, strict=True)]
+    (documents, fp32), (in_int8, int8) = (searched(folder, output, sample, precision) for precision in precisions)
+    shares = [
+        len(set(one.tolist()) & set(other.tolist())) / max(1, len(one)) for (one, _), (other, _) in zip(fp32, int8, strict=True)
+    ]
     figures: dict[str, Any] = {
         "queries": len(sample.queries),
         "documents": len(sample.documents),
         "overlap": float(np.mean(shares)),
     }
-    if measured:
-        figures["ndcg"] = {**measured, "change": measured["int8"] - measured["fp32"]}
-    if vectors:
-        cosines = (vectors[0] * vectors[1]).sum(axis=1)
+    if sample.gains:
+        ndcg = [float(ranking_measure(ranked, sample.gains).mean()) for ranked in (fp32, int8)]
+        figures["ndcg"] = {"fp32": ndcg[0], "int8": ndcg[1], "change": ndcg[1] - ndcg[0]}
+    if output == "dense":
+        cosines = (vectors_of(documents) * vectors_of(in_int8)).sum(axis=1)
         figures |= {"cosine_min": float(cosines.min()), "cosine_mean": float(cosines.mean())}
     return figures
 
 
 def searched(
     folder: Path, output: str, sample: CorpusSample, precision: Precision | None = None
-) -> tuple[list[Encoding], list[tuple[NDArray[np.int64], NDArray[np.floating[Any]]]]]:
+) -> tuple[list[Encoding], list[Ranking]]:
     """Search a sample with one model: its documents, encoded, and the ten best of each query with their scores.
 
     Args:
@@ -132,10 +122,15 @@ def searched(
     """
     weights, dense = (folder if name == output else "" for name in ("weights", "dense"))
     encoder = load(weights, dense, precision=precision)
-    statistics = _statistics(encoder, sample.documents)
+    statistics = None
+    if encoder.analysis is not None:  # weights depend on the statistics of the sample
+        counter = StatisticsCounter(encoder.analysis)
+        for terms in encoder.analyse(sample.documents):
+            counter.add(terms)
+        statistics = counter.result()
     documents = encoder.encode(sample.documents, kind="document", statistics=statistics)
     queries = encoder.encode(sample.queries, kind="query", statistics=statistics)
-    return documents, _ranked(documents, queries, output)
+    return documents, encoded_rankings(output, documents, queries, _TOP)
 
 
 def in_words(output: str, figures: Mapping[str, Any]) -> str:
@@ -173,31 +168,3 @@ def _drawn(spec: str, source: Source, wanted: frozenset[str]) -> dict[str, Docum
             f"{spec} has fewer than two documents, so nothing can be ranked.", "Name a corpus with more: --on DATASET."
         )
     return {document.id: document for _, document in chosen}
-
-
-def _texts(documents: Sequence[Document]) -> list[str]:
-    return [document.content for document in documents]
-
-
-def _beginning(document: Document) -> str:
-    return " ".join(document.text.split()[:_WORDS])
-
-
-def _statistics(encoder: TextEncoder, texts: Sequence[str]) -> CorpusStatistics | None:
-    """The statistics of the sample, for models whose weights depend on them."""
-    if encoder.analysis is None:
-        return None
-    counter = StatisticsCounter(encoder.analysis)
-    for terms in encoder.analyse(texts):
-        counter.add(terms)
-    return counter.result()
-
-
-def _ranked(
-    documents: Sequence[Encoding], queries: Sequence[Encoding], output: str
-) -> list[tuple[NDArray[np.int64], NDArray[np.floating[Any]]]]:
-    """The ten best documents of each query, and their scores."""
-    if output == "weights":
-        index = SparseIndex(stored([each.weights for each in documents if each.weights is not None], _BITS))
-        return [index.search(query.weights, _TOP, ()) for query in queries if query.weights is not None]
-    return list(rankings(vectors_of(queries), vectors_of(documents), _TOP))

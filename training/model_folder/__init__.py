@@ -1,1 +1,0 @@
-"""Write model folders after training: files, model card, figures."""
