@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from termweave.encoders import term_weighting
     from termweave.encoders.manifest import Manifest
     from termweave.encoders.models import joint_model
     from termweave.encoders.models.joint_model import JointModel
