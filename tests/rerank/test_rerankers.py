@@ -7,6 +7,8 @@ from importlib.metadata import EntryPoint, EntryPoints
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from termweave import plugins
 from termweave.errors import TermweaveError, UsageError
@@ -18,7 +20,7 @@ from termweave.rerank.rnn import ReciprocalNeighbours
 from termweave.search.ranking.order import below_all, order
 from termweave.search.results.explanation import as_text
 from termweave.search.retrieval.candidates import Candidates
-from termweave.signals.fusion import Ranked
+from termweave.signals.fusion import METHODS, Ranked
 from termweave.signals.modes import Mode
 from termweave.ui.pages import score_bars
 
@@ -329,3 +331,31 @@ def test_texts_come_with_the_candidates(index, monkeypatch):
     explained = chained[0].explain()
     assert {"rnn", "longest"} <= {part["name"] for part in explained["parts"]}
     assert sum(part["share"] for part in explained["parts"]) == pytest.approx(chained[0].score)
+
+
+DOCUMENTS = "abcdefgh"
+SCORES = st.dictionaries(st.sampled_from(DOCUMENTS), st.floats(-50, 50), max_size=len(DOCUMENTS))
+CHAINS = st.lists(st.sampled_from(["rnn", "rnn@dense", "diverse@0.3", "boost@votes:0.2", "boost@votes:0.4:5"]), max_size=4)
+
+
+@given(
+    SCORES, SCORES, st.sampled_from(sorted(METHODS)), CHAINS, st.lists(st.sampled_from(DOCUMENTS + "xy"), unique=True, max_size=3)
+)
+def test_the_parts_of_every_score_sum_to_it_whatever_is_fused_reranked_and_pinned(words, dense, fusion, chain, pinned):
+    lists = {"weights": Ranked.from_scores([*words.items()]), "dense": Ranked.from_scores([*dense.items()])}
+    angles = {document: number * 0.7 for number, document in enumerate(DOCUMENTS)}
+    found = Candidates(
+        Encoding("q", None, np.array([1.0, 0.0], np.float32)),
+        lists,
+        {},
+        {document: np.array([np.cos(angle), np.sin(angle)], np.float32) for document, angle in angles.items()},
+        metadata={document: {"votes": [10.0 * number]} for number, document in enumerate("abcd")},
+        pinned=pinned,
+    )
+    mode = Mode("both", {"weights": 0.3, "dense": 0.7}, fusion)
+    places = order(found, mode, rerankers.choose(">".join(chain)) if chain else None)
+    assert {place.id for place in places} == words.keys() | dense.keys() | {*pinned}
+    assert [place.id for place in places[: len(pinned)]] == pinned
+    assert [place.score for place in places] == sorted((place.score for place in places), reverse=True)
+    for place in places:
+        assert sums(place) == pytest.approx(place.score, abs=1e-6)

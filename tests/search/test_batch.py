@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import resource
+import time
 import uuid
 from contextlib import suppress
 from pathlib import Path
@@ -284,3 +285,20 @@ def test_many_queries_from_python_are_a_run(index):
     for wrong, said in (({"q": None}, "A query is text"), ({"q": "x"}, "whole number")):
         with pytest.raises(UsageError, match=said):
             index.run(wrong, k=1.5 if said == "whole number" else 1)
+
+
+def test_blocks_are_answered_in_their_order_a_few_ahead_and_none_after_the_reader_has_gone():
+    begun = []
+
+    def answer(block):
+        begun.append(block)
+        time.sleep(0.02 if block % 2 else 0.0)
+        return [block, -block]
+
+    answers = batch._in_order(answer, iter(range(1_000)), workers=2)
+    assert [next(answers) for _ in range(6)] == [0, 0, 1, -1, 2, -2]
+    answers.close()
+    count = len(begun)
+    assert count <= 3 + 2 * 2 + 2
+    time.sleep(0.1)
+    assert len(begun) == count
