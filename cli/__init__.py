@@ -247,9 +247,8 @@ def _fault(error: Exception, arguments: list[str]) -> int:
         where = f"The details are in {report}; please report them."
     except OSError:
         where = "Run it again with --verbose for the details."
-    connection = sys.modules.get(
-        "termweave.engine.client.connection"
-    )  # where an answer that no server sends is told from a fault
+    # There an answer that no server sends is told from a fault; nobody has heard a server without it.
+    connection = sys.modules.get("termweave.engine.client.connection")
     if connection and (blamed := connection.blamed_server(error)) is not None:
         return _refused(blamed)
     _complain(f"A fault in termweave itself: {type(error).__name__}: {error}.", where)

@@ -33,7 +33,7 @@ class BuildSetting(Setting):
         fingerprint: Whether a build with another value makes another generation. "if set": only a value that is not the default counts;
             "model": the hash of the model counts.
         kept: Whether an update keeps what the generation was made with, and refuses another value.
-        stored: Returns the value that a generation was made with; None: the index is asked.
+        stored: Returns the value that a generation was made with; None: its stored options or the index are asked.
         noted: Whether a generation of an earlier version, which did not store its options, tells whether it was built with this one.
     """
 
@@ -279,7 +279,7 @@ ENCODING = ("model", "weights", "dense", "dense_query", "passages")
 
 
 def in_words(value: object) -> str:
-    """Return the value of an option as messages and ledgers write it."""
+    """Return the value of an option as messages and lineages write it."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, Mapping) and value:

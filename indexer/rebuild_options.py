@@ -6,7 +6,7 @@ them, so a model is one that this host already has, and a text is never read as 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from termweave.catalog.layout import signal_class
 from termweave.encoders.kinds import read_folder
 from termweave.encoders.model_lookup import DEFAULT, NONE, resolve
 from termweave.encoders.recorded_models import local_folder
+from termweave.engine.client.payloads import as_text
 from termweave.errors import UsageError
 from termweave.indexer.options import BuildOptions, build_settings, in_words
 from termweave.support.messages import clipped
@@ -163,7 +164,10 @@ def shown(made: Lineage) -> dict[str, str]:
 
 def differences(made: Lineage, planned: BuildPlan, source: Source | None = None) -> str:
     """Describe in what a build differs from a generation: options, models and, where it is given, the source; "" for nothing."""
-    usual = {name: getattr(BuildOptions(), name) for name, setting in build_settings().items() if setting.kept}
+    counts = {
+        name: setting.kept and (source is None or setting.fingerprint != "never") for name, setting in build_settings().items()
+    }
+    usual = {name: getattr(BuildOptions(), name) for name in counts if counts[name]}
     if made.options is None:  # an earlier version stored only what the documents tell
         usual = {name: value for name, value in usual.items() if build_settings()[name].stored}
     before = usual | of_generation(made) | _of_models(made.models, made.signals, made.signals.get("lexical", {}).get("analyzer"))
@@ -199,10 +203,10 @@ def refuse_other(engine: Engine, live: LiveGeneration, options: BuildOptions, gi
             continue
         asked = getattr(options, name)
         stored = setting.stored(live.lineage) if setting.stored else _stored_value(engine, live, name)
-        if in_words(stored) != in_words(asked):
-            if isinstance(asked, Mapping) and isinstance(stored, Mapping):  # of a file only what differs
-                keys = [key for key in {**stored, **asked} if stored.get(key) != asked.get(key)]
-                stored, asked = ({key: each[key] for key in keys if key in each} for each in (stored, asked))
+        if isinstance(asked, Mapping) and isinstance(stored, Mapping):  # of a file only what it says, and of that what differs
+            have, wanted = dict(_leaves(stored)), dict(_leaves(asked))
+            stored, asked = ({key: each.get(key) for key in wanted if have.get(key) != wanted[key]} for each in (have, wanted))
+        if stored != asked:
             raise UsageError(
                 f"An update cannot change {setting.flag}: the live generation was built with {clipped(in_words(stored))}, "
                 f"not {clipped(in_words(asked))}.",
@@ -263,4 +267,13 @@ def _stored_value(engine: Engine, live: LiveGeneration, name: str) -> Any:
     if name in {"shards", "replicas"}:
         settings = engine.request("GET", f"/{live.index}/_settings", params={"flat_settings": True})[live.index]["settings"]
         return int(settings[f"index.number_of_{name}"])
-    return "unknown" if live.lineage.options is None else live.lineage.options.get(name, {})
+    return "unknown options" if live.lineage.options is None else of_generation(live.lineage).get(name, {})
+
+
+def _leaves(part: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    """The values inside nested objects as texts, which servers take for the same, by their names with dots."""
+    for key, value in part.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{path}{key}.")
+        else:
+            yield f"{path}{key}", as_text(value)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from termweave import engine, settings
 from termweave.indexer.generations import deletion, listing, publication
-from termweave.search.index import Index
+from termweave.search import index as searched
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from termweave.learning.report import Learned
 
 
-class LiveIndex(Index):
+class Index(searched.Index):
     """An index that also learns."""
 
     def learn(self, questions: str | None = None, *, minutes: float = 20.0, promote: bool = False) -> Learned:
@@ -72,7 +72,7 @@ class Connection:
         weights: str | Path | None = None,
         dense: str | Path | None = None,
         dense_query: str | Path | None = None,
-    ) -> LiveIndex:
+    ) -> Index:
         """Open an index by its alias (or a generation by its full name).
 
         Args:
@@ -85,7 +85,7 @@ class Connection:
             UsageError: There is no such index, or it was not built by termweave.
             ModelError: The models found are not those the index was made with.
         """
-        return LiveIndex.open(self.engine, name, weights=weights, dense=dense, dense_query=dense_query)
+        return Index.open(self.engine, name, weights=weights, dense=dense, dense_query=dense_query)
 
     def indices(self) -> list[ListedIndex]:
         """The indices that termweave made on this server, as `termweave list --json` has them."""

@@ -15,10 +15,9 @@ __version__ = "0.1.0"
 _NAMES = {
     "encoders": "DenseEncoder TermWeighter",
     "errors": "TermweaveError",
-    "python": "connect index",
+    "python": "Index connect index",
     "records": "Capabilities Document Encoding Hit Query Run TermWeights",
     "rerank": "rerank",
-    "search": "Index",
     "statistics": "CorpusStatistics",
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
@@ -46,9 +45,8 @@ if TYPE_CHECKING:
     from termweave import rerank
     from termweave.encoders import DenseEncoder, TermWeighter
     from termweave.errors import TermweaveError
-    from termweave.python import connect, index
+    from termweave.python import Index, connect, index
     from termweave.records import Capabilities, Document, Encoding, Hit, Query, Run, TermWeights
-    from termweave.search import Index
     from termweave.statistics import CorpusStatistics
 
 __getattr__, __dir__ = lazy_names(__name__, _HOME)

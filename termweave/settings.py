@@ -186,7 +186,7 @@ def _read(file: Path) -> dict[str, Any]:
         reason = str(error).replace("at end of document", f"at its end, line {len(text.splitlines())}")
         hint = "Correct that line; a setting is written like timeout = 30."
         raise UsageError(f"{file} is not valid TOML: {reason}.", hint) from None
-    for unknown in values.keys() - Settings.model_fields.keys():
+    for unknown in (name for name in values if name not in Settings.model_fields):
         near = get_close_matches(unknown, Settings.model_fields, 1)
         hint = f"Is it {near[0]!r}? " if near else ""
         hint = f"{hint}Settings: {', '.join(Settings.model_fields)}."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import OrderedDict
+from concurrent.futures import Future
 from contextlib import suppress
 from http import HTTPStatus
 from threading import Lock
@@ -51,7 +52,7 @@ class FreshItems(Generic[_Item]):
     def __init__(self, most: int, seconds: float) -> None:
         self._most, self.seconds = most, seconds
         self._items: OrderedDict[str, tuple[float, _Item]] = OrderedDict()
-        self._opening: dict[str, Lock] = {}
+        self._opening: dict[str, Future[_Item]] = {}
         self._lock = Lock()
 
     def fresh(self, name: str) -> _Item | None:
@@ -60,30 +61,39 @@ class FreshItems(Generic[_Item]):
         return item if time.monotonic() - looked < self.seconds else None
 
     def get(self, name: str, look: Callable[[_Item | None], _Item]) -> _Item:
-        """The item; `look` gets the one that is open, if one is, and returns it again or another one."""
-        if (item := self.fresh(name)) is not None:
-            return item
+        """The item; `look` gets the one that is open, if one is, and returns it again or another one.
+
+        While one thread looks at an open item, others go on with it. While one opens an item, others wait, and share its error.
+        """
         with self._lock:
-            opening = self._opening.setdefault(name, Lock())
-        try:
-            with opening:
-                if (item := self.fresh(name)) is not None:
-                    return item
-                item = look(self._items.get(name, (0.0, None))[1])
-                with self._lock:
-                    self._items[name] = (time.monotonic(), item)
-                    self._items.move_to_end(name)
-                    while len(self._items) > self._most:
-                        self._items.popitem(last=False)
+            if (item := self.fresh(name)) is not None:
                 return item
-        finally:
-            with self._lock:
-                self._opening.pop(name, None)  # names come from requests: there is no end to them
+            if (item := self._items.get(name, (0.0, None))[1]) is not None:
+                self._items[name] = time.monotonic(), item
+            opening = self._opening.get(name) if item is None else None
+            if opening is None:
+                mine = self._opening[name] = Future()
+        if opening is not None:
+            return opening.result()
+        try:
+            mine.set_result(look(item))
+        except BaseException as error:  # noqa: BLE001 - it is raised below, here and in those who wait
+            mine.set_exception(error)
+        with self._lock:
+            if self._opening.get(name) is mine:  # nobody forgot it meanwhile
+                del self._opening[name]
+                self._items.pop(name, None)  # of one that is gone, opening it again says so
+                if mine.exception() is None:
+                    self._items[name] = time.monotonic(), mine.result()
+                while len(self._items) > self._most:
+                    self._items.popitem(last=False)
+        return mine.result()
 
     def forget(self, name: str) -> None:
         """Open an item anew when it is asked for."""
         with self._lock:
             self._items.pop(name, None)
+            self._opening.pop(name, None)
 
 
 class Workspace:

@@ -62,7 +62,6 @@ def _python() -> Finding:
 
 
 def _java() -> Finding:
-
     try:
         installation = java.find(fetch=False)
     except TermweaveError as error:

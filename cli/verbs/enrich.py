@@ -71,7 +71,6 @@ def command(
       termweave enrich products --watch 5
       termweave enrich products --remove
     """
-    from termweave import engine
     from termweave.corpora import IndexReading
     from termweave.corpora.formats.addresses import PREFIX
     from termweave.indexer.enrichment import enrichment

@@ -179,7 +179,8 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
     """Follows up to ten redirects, but none from https to http or to another scheme."""
 
     def redirect_request(self, req: Any, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str) -> Any:
-        if not newurl.startswith(_SCHEMES) or (req.full_url.startswith("https:") and newurl.startswith("http:")):
+        before, after = urlsplit(req.full_url).scheme, urlsplit(newurl).scheme
+        if after not in {"http", "https"} or (before == "https" and after == "http"):
             hint = "If you trust the network, name the second address yourself."
             raise InputError(f"{shown(req.full_url)} redirects to {shown(newurl)}, which is not encrypted.", hint)
         return super().redirect_request(req, fp, code, msg, headers, newurl)

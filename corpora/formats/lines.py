@@ -180,17 +180,18 @@ def new_copy(name: str) -> Iterator[IO[bytes]]:
     Raises:
         InputError: There is no room.
     """
-    with tempfile.NamedTemporaryFile(dir=private_files.scratch(), delete=False) as copy:
-        path = Path(copy.name)
-        copies[path] = name
-        try:
+    handle, made = tempfile.mkstemp(dir=private_files.scratch())
+    path = Path(made)
+    copies[path] = name
+    try:
+        with os.fdopen(handle, "wb") as copy:  # closing it writes the last part
             yield copy
-        except BaseException as error:  # Ctrl-C, too: a pipe may never end
-            discard(path)
-            if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile):
-                hint = "Set TMPDIR to a folder on a disk with enough room."
-                raise InputError(f"{name} cannot be copied to {path.parent}: {error.strerror or error}.", hint) from error
-            raise
+    except BaseException as error:  # Ctrl-C, too: a pipe may never end
+        discard(path)
+        if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile):
+            hint = "Set TMPDIR to a folder on a disk with enough room."
+            raise InputError(f"{name} cannot be copied to {path.parent}: {error.strerror or error}.", hint) from error
+        raise
 
 
 def discard(copy: Path) -> None:

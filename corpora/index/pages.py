@@ -187,7 +187,8 @@ def changed_since(point: PointInTime, pace: Pace, excludes: Sequence[str]) -> It
     for view in point.views:
         if view.renewed:
             for hits, _ in point.pages(view, view.last + 1, None, _body(excludes), lambda: pace.turn(_FIRST)):
-                yield _contents(hits)
+                if hits:
+                    yield _contents(hits)
 
 
 def _contents(hits: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -51,7 +51,8 @@ class Engine:
         self._transport = DetectingTransport(access)
         self.addresses = tuple(each.url for each in access.addresses)
         self.url = ",".join(self.addresses)
-        self.user = next((each.user for each in access.addresses if each.user and each.signer is None), "")
+        user = next((each.user for each in access.addresses if each.user and each.signer is None), "")
+        self.user = user.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
         self._tls = next((each.context for each in access.addresses if each.context), None)  # all addresses share it
         self._retries = retries.Retries()
         self._last_answers = LastAnswers()

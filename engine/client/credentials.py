@@ -290,17 +290,21 @@ def split(address: str) -> tuple[str, str | None, str | None]:
     from urllib3.exceptions import LocationParseError  # noqa: PLC0415 - with the client, 150 ms
     from urllib3.util import parse_url  # noqa: PLC0415
 
-    wrong, hint = f"The address {without_password(address)!r} is not valid.", "Write it as https://host:9200."
+    wrong, hint = f"The address {without_password(address)!r} is not valid", "Write it as https://host:9200."
     if "@" in address:  # a password with "/" or "#" in it ends the host
         beside = "with --user and --password - beside it, or the password's /, #, ? as %2F, %23, %3F"
         hint = f"Write it as https://host:9200, {beside}."
     try:
-        parts = parse_url(address if "://" in address else f"http://{address}")
+        parts = urlsplit(address if "://" in address else f"http://{address}")
+        host, port = parts.hostname, parts.port or (443 if parts.scheme == "https" else 9200)
+    except ValueError as error:  # its text may show the password
+        raise UsageError(f"{wrong}." if "@" in address else f"{wrong}: {error}.", hint) from None
+    url = f"{parts.scheme}://{f'[{host}]' if ':' in (host or '') else host}:{port}{parts.path.rstrip('/')}"
+    try:
+        parse_url(url)  # the client's own parser is stricter
     except LocationParseError:
-        raise UsageError(wrong, hint) from None
-    if parts.scheme not in {"http", "https"} or not parts.host:
-        raise UsageError(wrong, hint)
-    port = parts.port or (443 if parts.scheme == "https" else 9200)
-    user, _, password = (parts.auth or "").partition(":")
-    url = f"{parts.scheme}://{parts.host}:{port}{(parts.path or '').rstrip('/')}"
-    return url, unquote(user) or None, unquote(password) or None
+        host = None
+    if parts.scheme not in {"http", "https"} or not host:
+        raise UsageError(f"{wrong}.", hint)
+    user, password = (unquote(each) if each else None for each in (parts.username, parts.password))
+    return url, user, password

@@ -44,6 +44,10 @@ _TRUSTED = "give its certificate as --ca-certs; use --insecure for a test server
 #: OpenSSL's codes of a certificate that is not trusted -> what is wrong, and what to do.
 #: https://docs.openssl.org/3.0/man3/X509_STORE_CTX_get_error/
 _CERTIFICATE_ERRORS = {
+    7: (
+        "carries a signature that does not match",
+        "Is --ca-certs the authority that signed it, or an older one of the same name?",
+    ),
     9: ("is not valid yet", "Check the clocks of this machine and of the server."),
     10: ("has expired", "Renew the server's certificate; check the clock of this machine."),
     18: ("is self-signed", f"If you trust it, {_TRUSTED}"),
@@ -53,8 +57,12 @@ _CERTIFICATE_ERRORS = {
         "comes without the certificates that lead to its authority",
         "Let the server send them, or add them to the file of --ca-certs.",
     ),
+    23: ("was revoked", "Renew the server's certificate."),
+    26: ("is not meant for servers", "Give the server a certificate whose extended key usage names serverAuth."),
     62: ("is for another host name", "Write the address with a name that the certificate has."),
     64: ("is for another address", "Write the address with a name or an IP address that the certificate has."),
+    66: ("has a key that is too short", "Give the server a certificate with an RSA key of 2048 bits or more."),
+    68: ("is signed with an outdated digest", "Give the server a certificate that is signed with SHA-256."),
 }
 #: OpenSSL's names of other failures, as they stand in an exception's text -> what is wrong with the server, and what to do.
 _HANDSHAKE_ERRORS = {

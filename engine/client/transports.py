@@ -286,11 +286,7 @@ class ElasticsearchTransport(Transport):
         subject = f"The server at {access.addresses[0].url} is an Elasticsearch, and its client"
         library = needed("elasticsearch", "elasticsearch", subject)
         logging.getLogger("elastic_transport").addHandler(logging.NullHandler())  # as that of opensearch-py
-        context = next((each.context for each in access.addresses if each.context), None)
-        options: dict[str, Any] = {"connections_per_node": access.connections, "http_compress": access.compress}
-        if context is not None:
-            options |= {"ssl_context": context, "verify_certs": context.verify_mode != ssl.CERT_NONE, "ssl_show_warn": False}
-        self.client = library.Elasticsearch([*addresses], max_retries=0, **options)
+        self.client = library.Elasticsearch([_node(each, access) for each in access.addresses], max_retries=0)
         self._pool = self.client.transport.node_pool
         self._next = self._pool.get
         for node in self._pool.all():
@@ -309,6 +305,24 @@ class ElasticsearchTransport(Transport):
         limit = {"request_timeout": request.timeout or self._access.timeout}
         meta, body = connection.perform_request(request.method, target, body=request.data, headers=request.headers, **limit)
         return meta.status, meta.headers, body.decode("utf-8", "surrogatepass")
+
+
+def _node(address: Address, access: Access) -> Any:
+    """An address as elasticsearch-py takes it; another one may have another scheme."""
+    from elastic_transport import NodeConfig  # noqa: PLC0415 - an extra
+
+    parts, context = urlsplit(address.url), address.context
+    return NodeConfig(
+        scheme=parts.scheme,
+        host=parts.hostname or "",
+        port=parts.port or 0,
+        path_prefix=parts.path,
+        connections_per_node=access.connections,
+        http_compress=access.compress,
+        ssl_context=context,
+        verify_certs=context is None or context.verify_mode != ssl.CERT_NONE,
+        ssl_show_warn=False,
+    )
 
 
 def _host(address: Address) -> dict[str, Any]:

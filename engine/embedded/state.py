@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import orjson
@@ -100,8 +100,10 @@ def read(home: Path) -> NodeState | None:
     try:
         state = orjson.loads(state_file(home).read_bytes())
         nodes = tuple(NodeProcess(each["name"], each["pid"], each["port"], each["transport"]) for each in state["nodes"])
-        del state["schema"]
-        return NodeState(**{**state, "nodes": nodes})
+        known = {
+            field.name: state[field.name] for field in fields(NodeState) if field.name in state
+        }  # a newer version may write more
+        return NodeState(**{**known, "nodes": nodes})
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

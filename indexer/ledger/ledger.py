@@ -165,8 +165,8 @@ class Ledger:
             alike = all(digest == other for digest, (_, _, other, _) in taken)
             same = alike and len(taken) == len(parts) and len(earlier) in {0, len(parts)}
             first_line = min(earlier) if earlier else taken[0][1][1]
-            # Else a passage of one has the id of the other.
             itself = (document, first_line, 0, document)
+            # A passage of one may have the id of the other.
             key, other_line, _, other = next((row for _, row in taken if row[3] != document), itself)
             duplicates[document, line] = Duplicate(document, line, other, other_line, same, key)
         places = [(document, document, line) for document, line in duplicates]

@@ -22,9 +22,6 @@ from termweave.records import Document, Passage
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from termweave.corpora.sources import Progress, Source
-    from termweave.records import Document
-
 # ruff: noqa: RUF001 - full stops, quotes and brackets of other scripts are what this file is about
 _SPACELESS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 #: A word; in scripts without spaces a single character, which is about how analyzers cut them.

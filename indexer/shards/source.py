@@ -9,7 +9,7 @@ from hashlib import blake2b
 from typing import Annotated, Any, ClassVar
 
 import orjson
-from pydantic import Field, TypeAdapter
+from pydantic import Field, TypeAdapter, ValidationError
 
 from termweave.corpora.sources import Encodings, OpenedSource, Progress, Reader, Reading, Skips
 from termweave.errors import InputError, UsageError
@@ -72,7 +72,9 @@ class ShardManifest:
             if other == _FORMAT:
                 return TypeAdapter(cls).validate_json(content, strict=True)  # a number is not read from a text
         except (ValueError, KeyError, TypeError) as error:  # pydantic's error is a ValueError
-            raise InputError(f"{MANIFEST} in {store.shown} is damaged.", "Encode again, into another folder.") from error
+            first = error.errors()[0] if isinstance(error, ValidationError) else None
+            reason = f": {'.'.join(map(str, first['loc']))}: {first['msg']}" if first else ""
+            raise InputError(f"{MANIFEST} in {store.shown} is damaged{reason}.", "Encode again, into another folder.") from error
         raise InputError(
             f"{store.shown} has shards of format {other!r}, which this version of termweave does not read.",
             "Install the version that wrote it, or encode again.",
