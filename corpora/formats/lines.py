@@ -181,10 +181,11 @@ def new_copy(name: str) -> Iterator[IO[bytes]]:
         InputError: There is no room.
     """
     handle, made = tempfile.mkstemp(dir=private_files.scratch())
+    os.close(handle)
     path = Path(made)
     copies[path] = name
     try:
-        with os.fdopen(handle, "wb") as copy:  # closing it writes the last part
+        with path.open("wb") as copy:  # closing it writes the last part
             yield copy
     except BaseException as error:  # Ctrl-C, too: a pipe may never end
         discard(path)
