@@ -32,6 +32,8 @@ TOKENIZER = "tokenizer.json"
 STATISTICS = "statistics.bin"
 #: The weights of a transformer as transformers saves them.
 WEIGHTS = "model.safetensors"
+#: What training adds to a transformer.
+HEADS = "heads.safetensors"
 #: The graph of a folder in the layout of sentence-transformers.
 SENTENCE_GRAPH = "onnx/model.onnx"
 #: Precision -> the file that holds the graph in this precision.

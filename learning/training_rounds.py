@@ -21,8 +21,7 @@ import orjson
 from termweave.catalog.layout import signal_class
 from termweave.encoders import backbones, model_lookup
 from termweave.encoders.kinds import read_folder
-from termweave.encoders.manifest import MANIFEST
-from termweave.encoders.models.joint_model import HEADS
+from termweave.encoders.manifest import HEADS, MANIFEST
 from termweave.errors import InputError, ModelError, UsageError
 from termweave.learning.preparation import LEARNED
 from termweave.learning.questions import HELD_OUT, TRAIN

@@ -269,7 +269,8 @@ def choose(asked: str | Reranker | Reranking | None, profile: Reranking | None =
         if not isinstance(asked, Reranker):
             raise UsageError(
                 f"rerank is the name of a reranker, or one of these, not {asked!r}.",
-                'Write rerank="rnn", or give a reranker: rerank=ReciprocalNeighbours(k=5), from termweave.rerank.',
+                'Write rerank="rnn", or give a reranker: rerank=ReciprocalNeighbours(k=5), from termweave.rerank. A class of your own '
+                "inherits from termweave.rerank.rerankers.Reranker.",
             )
         return Reranking((asked,))
     if asked.strip() == "none":
@@ -343,7 +344,10 @@ def _create(name: str, option: str) -> Reranker:
     with plugins.answerable("rerankers", name):
         made: Reranker = factory(option) if option else factory()
         if not isinstance(made, Reranker):
-            raise UsageError(f"The reranker {name!r} does not inherit from termweave.rerank.rerankers.Reranker.")
+            raise UsageError(
+                f"The reranker {name!r} does not inherit from termweave.rerank.rerankers.Reranker.",
+                f"Let it, with a name, needs (of {', '.join(NEEDS)}), candidates and rerank(request): docs/python.md has an example.",
+            )
         _ = made.name, made.candidates
         if wrong := [need for need in made.needs if need not in NEEDS and not need.startswith((METADATA, WORDS, SIGNAL))]:
             raise UsageError(f"The reranker {name!r} needs {', '.join(map(repr, wrong))}.", f"It may need {', '.join(NEEDS)}.")

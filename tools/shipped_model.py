@@ -27,8 +27,7 @@ from typing import TYPE_CHECKING, Any
 from termweave.encoders import calibration, load
 from termweave.encoders.backbones import BACKBONES
 from termweave.encoders.kinds import read_folder
-from termweave.encoders.manifest import GRAPHS, MANIFEST, STATISTICS, TOKENIZER, Manifest, digests, write_manifest
-from termweave.encoders.models.joint_model import HEADS
+from termweave.encoders.manifest import GRAPHS, HEADS, MANIFEST, STATISTICS, TOKENIZER, Manifest, digests, write_manifest
 from termweave.encoders.onnx.export import export
 from termweave.errors import InputError, ModelError, TermweaveError, UsageError
 from termweave.support import paths

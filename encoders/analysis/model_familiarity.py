@@ -60,7 +60,7 @@ _CHARACTERS = 2000
 _PIECES, _IDEOGRAPHS = 200, 1000
 #: Above the first share of unknown words the model is of no use; above the second the user is told.
 _USELESS, _WORTH_SAYING = 0.5, 0.1
-_FEWEST__ENGLISH, _MOST_PIECES = 0.1, 1.5
+_FEWEST_ENGLISH, _MOST_PIECES = 0.1, 1.5
 #: With fewer words there is no evidence for or against a language.
 _ENOUGH_WORDS = 50
 #: First words of Unicode names that all mean the script "CJK".
@@ -136,7 +136,7 @@ class Familiarity:
 
     @property
     def _unlike_english(self) -> bool:
-        return self.language == "English" and self.english < _FEWEST__ENGLISH and self.pieces > _MOST_PIECES
+        return self.language == "English" and self.english < _FEWEST_ENGLISH and self.pieces > _MOST_PIECES
 
 
 def familiarity(texts: Sequence[str], tokenizer: Any, language: str | None) -> Familiarity:

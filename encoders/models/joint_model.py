@@ -34,7 +34,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from termweave.encoders.manifest import TOKENIZER, WEIGHTS, Manifest, ModelFolder, digest, write_manifest
+from termweave.encoders.manifest import HEADS, TOKENIZER, WEIGHTS, Manifest, ModelFolder, digest, write_manifest
 from termweave.encoders.models.transformer import load_backbone
 from termweave.errors import ModelError
 from termweave.support.messages import first_line
@@ -42,7 +42,6 @@ from termweave.support.messages import first_line
 if TYPE_CHECKING:
     from pathlib import Path
 
-HEADS = "heads.safetensors"
 #: How the last states become a vector: their mean, or the state of the first token, [CLS].
 POOLING = ("mean", "cls")
 

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 def write_int8(fp32: Path, file: Path, *, only_mask: bool) -> None:
-    """Quantise all matrices, per channel and such that no product saturates (`saturation`), and the embedding tables.
+    """Quantise all matrices, per channel and such that no product saturates (`quantised`), and the embedding tables.
 
     Args:
         fp32: The graph that `write_fp32` wrote.

@@ -21,7 +21,7 @@ from termweave import corpora
 from termweave.catalog import generations
 from termweave.catalog.profiles import Profile
 from termweave.encoders import TextEncoder, model_lookup
-from termweave.encoders.models.joint_model import HEADS
+from termweave.encoders.manifest import HEADS
 from termweave.errors import InputError, UsageError
 from termweave.evaluation import per_query, randomisation_test, runs
 from termweave.indexer import BuildOptions, build, update

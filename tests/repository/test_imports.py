@@ -67,6 +67,13 @@ class RunImports(ast.NodeVisitor):
         self.found |= names & self.known or {node.module} & self.known
 
 
+def test_what_a_base_install_runs_imports_nothing_of_the_extra_train():
+    """Only what makes models, and what trains them, does; it is entered behind a check for the extra."""
+    names = [name for name in modules() if not name.startswith(("termweave.training.", "termweave.encoders.models."))]
+    blocked = f"import sys; sys.modules |= dict.fromkeys({['torch', 'transformers', 'safetensors', 'onnx', 'lightgbm']!r})"
+    assert "termweave" in modules_after(f"{blocked}\nimport importlib\nfor name in {names!r}: importlib.import_module(name)")
+
+
 def test_no_files_import_each_other_in_a_circle():
     """An import inside a function counts: it only hides the circle. Imports for type checkers do not, because they never run."""
     files = modules()

@@ -15,7 +15,7 @@ from termweave.encoders.analysis.analyses import analysis_of  # noqa: E402
 from termweave.encoders.analysis.word_pieces import PieceTokenizer  # noqa: E402
 from termweave.encoders.analysis.words import ANALYSIS  # noqa: E402
 from termweave.encoders.kinds import read_folder  # noqa: E402
-from termweave.encoders.manifest import MANIFEST, STATISTICS, TOKENIZER, WEIGHTS  # noqa: E402
+from termweave.encoders.manifest import HEADS, MANIFEST, STATISTICS, TOKENIZER, WEIGHTS  # noqa: E402
 from termweave.encoders.models import joint_model  # noqa: E402
 from termweave.encoders.term_weighting import Form  # noqa: E402
 from termweave.errors import UsageError  # noqa: E402
@@ -127,6 +127,6 @@ def test_the_command_makes_a_folder_that_serves(teacher, trained_folder, tmp_pat
     assert fewer_layers.main([*asked, "1,3"]) == 2
     assert "exists" in capsys.readouterr().err
     shutil.rmtree(out)
-    (home / joint_model.HEADS).write_bytes(b"cut")
+    (home / HEADS).write_bytes(b"cut")
     assert fewer_layers.main([*asked, "1,3"]) != 0
     assert "Traceback" not in capsys.readouterr().err

@@ -18,7 +18,7 @@ from termweave.encoders import load
 from termweave.encoders.analysis.analyses import analysis_of
 from termweave.encoders.analysis.word_pieces import PieceTokenizer
 from termweave.encoders.kinds import read_folder
-from termweave.encoders.manifest import WEIGHTS, digests, write_manifest
+from termweave.encoders.manifest import HEADS, WEIGHTS, digests, write_manifest
 from termweave.encoders.models import joint_model
 from termweave.encoders.onnx import checked_graphs
 from termweave.encoders.onnx import export as exporting
@@ -214,7 +214,7 @@ def test_an_attention_of_another_kind_stays_as_it_is(model, tmp_path):
     onnxruntime.InferenceSession(str(single))
 
 
-@pytest.mark.parametrize("file", [joint_model.HEADS, WEIGHTS])
+@pytest.mark.parametrize("file", [HEADS, WEIGHTS])
 def test_damaged_weights_are_a_sentence(folder, file):
     whole = (folder / file).read_bytes()
     (folder / file).write_bytes(whole[: len(whole) // 2])
@@ -225,8 +225,8 @@ def test_damaged_weights_are_a_sentence(folder, file):
 def test_weights_of_another_shape_are_a_sentence(folder):
     from safetensors.torch import load_file, save_file
 
-    heads = load_file(folder / joint_model.HEADS)
-    save_file({name: values.repeat(2, *[1] * (values.dim() - 1)) for name, values in heads.items()}, folder / joint_model.HEADS)
+    heads = load_file(folder / HEADS)
+    save_file({name: values.repeat(2, *[1] * (values.dim() - 1)) for name, values in heads.items()}, folder / HEADS)
     with pytest.raises(ModelError, match="are damaged"):
         exporting.export(folder)
 
@@ -242,8 +242,8 @@ def test_what_an_index_would_take_for_another_model_is_not_written(folder):
         with pytest.raises(ModelError, match="was altered"):
             exporting.export(folder)
     write_manifest(folder, manifest)
-    heads = load_file(folder / joint_model.HEADS)
-    save_file({name: values + 1 for name, values in heads.items()}, folder / joint_model.HEADS)
+    heads = load_file(folder / HEADS)
+    save_file({name: values + 1 for name, values in heads.items()}, folder / HEADS)
     with pytest.raises(ModelError, match="was altered"):
         exporting.export(folder)
     assert read_folder(folder).manifest == manifest  # digests hold: nothing was written

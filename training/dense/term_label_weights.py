@@ -48,8 +48,8 @@ def tfidf_weights(context: TargetContext) -> tuple[Weights, Weights]:
     statistics = setup.statistics if analysis.id == setup.analysis.id else count([setup.examples.corpus], analysis)
 
     def weighed(terms: Sequence[str]) -> dict[str, float]:
-        counts = ((term, count, statistics.document_frequency.get(term, 0)) for term, count in Counter(terms).items())
-        return {term: count / len(terms) * math.log(statistics.documents / (df + 1)) for term, count, df in counts}
+        times = ((term, number, statistics.document_frequency.get(term, 0)) for term, number in Counter(terms).items())
+        return {term: number / len(terms) * math.log(statistics.documents / (df + 1)) for term, number, df in times}
 
     questions, documents = ([weighed(terms) for terms in analysis.terms(texts)] for texts in (setup.train.questions, setup.texts))
     return questions, documents

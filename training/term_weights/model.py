@@ -11,10 +11,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from termweave.encoders.kinds import read_folder
-from termweave.encoders.manifest import Manifest
+from termweave.encoders.manifest import HEADS, Manifest
 from termweave.encoders.model_lookup import resolve
 from termweave.encoders.models import joint_model
-from termweave.encoders.models.joint_model import HEADS, HeadShape, JointModel
+from termweave.encoders.models.joint_model import HeadShape, JointModel
 from termweave.encoders.term_weighting import BM25, Form, place_tags
 from termweave.errors import ModelError, UsageError
 from termweave.training import backbone_model
