@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from termweave.learning.report import Learned
 
 
-class Index(searched.Index):
+class LiveIndex(searched.Index):
     """An index that also learns."""
 
     def learn(self, questions: str | None = None, *, minutes: float = 20.0, promote: bool = False) -> Learned:
@@ -40,6 +40,10 @@ class Index(searched.Index):
         if promote and learned.confirmed:
             learned = run.promote(self._server, learned)
         return learned
+
+
+#: Its public name: `termweave.Index`.
+Index = LiveIndex
 
 
 class Connection:
@@ -72,7 +76,7 @@ class Connection:
         weights: str | Path | None = None,
         dense: str | Path | None = None,
         dense_query: str | Path | None = None,
-    ) -> Index:
+    ) -> LiveIndex:
         """Open an index by its alias (or a generation by its full name).
 
         Args:
@@ -85,7 +89,7 @@ class Connection:
             UsageError: There is no such index, or it was not built by termweave.
             ModelError: The models found are not those the index was made with.
         """
-        return Index.open(self.engine, name, weights=weights, dense=dense, dense_query=dense_query)
+        return LiveIndex.open(self.engine, name, weights=weights, dense=dense, dense_query=dense_query)
 
     def indices(self) -> list[ListedIndex]:
         """The indices that termweave made on this server, as `termweave list --json` has them."""
