@@ -6,7 +6,7 @@ them, so a model is one that this host already has, and a text is never read as 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -202,11 +202,11 @@ def refuse_other(engine: Engine, live: LiveGeneration, options: BuildOptions, gi
         if not setting.kept or name not in given:
             continue
         asked = getattr(options, name)
-        stored = setting.stored(live.lineage) if setting.stored else _stored_value(engine, live, name)
-        if isinstance(asked, Mapping) and isinstance(stored, Mapping):  # of a file only what it says, and of that what differs
-            have, wanted = dict(_leaves(stored)), dict(_leaves(asked))
-            stored, asked = ({key: each.get(key) for key in wanted if have.get(key) != wanted[key]} for each in (have, wanted))
+        stored = setting.stored(live.lineage) if setting.stored else _stored_in_index(engine, live.index, name, asked)
         if stored != asked:
+            if isinstance(asked, Mapping):  # of a file only what differs
+                keys = [key for key in asked if as_text(stored[key]) != as_text(asked[key])]
+                stored, asked = ({key: each[key] for key in keys} for each in (stored, asked))
             raise UsageError(
                 f"An update cannot change {setting.flag}: the live generation was built with {clipped(in_words(stored))}, "
                 f"not {clipped(in_words(asked))}.",
@@ -262,18 +262,42 @@ def options_of(engine: Engine, live: LiveGeneration, models: Mapping[str, Any]) 
     return BuildOptions(**values, **models)
 
 
-def _stored_value(engine: Engine, live: LiveGeneration, name: str) -> Any:
-    """The value of an option that a generation has: numbers of shards and copies as the index has them, a mapping or settings as given."""
-    if name in {"shards", "replicas"}:
-        settings = engine.request("GET", f"/{live.index}/_settings", params={"flat_settings": True})[live.index]["settings"]
+def _stored_in_index(engine: Engine, index: str, name: str, asked: Any) -> Any:
+    """The value of an option that the index has: of settings and a mapping only the keys that are asked for; `asked` if they agree."""
+    if name == "mapping":
+        mapping = engine.request(
+            "GET", f"/{index}/_mapping", params={"filter_path": "*.mappings.properties,*.mappings.d*,*.mappings.n*"}
+        )
+        mapping = mapping.get(index, {}).get("mappings", {})
+        answer = engine.request("GET", f"/{index}/_mapping/field/*", params={"include_defaults": True})[index]["mappings"]
+        fields = {name: field["mapping"][name.rpartition(".")[2]] for name, field in answer.items() if field["mapping"]}
+        return asked if _contains(mapping, asked, fields) else {key: mapping.get(key) for key in asked}
+    settings = engine.request("GET", f"/{index}/_settings", params={"flat_settings": True})[index]["settings"]
+    if name != "settings":
         return int(settings[f"index.number_of_{name}"])
-    return "unknown options" if live.lineage.options is None else of_generation(live.lineage).get(name, {})
+    stored = {key: settings.get(key) for key in asked}
+    return asked if stored == {key: as_text(value) for key, value in asked.items()} else stored
 
 
-def _leaves(part: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """The values inside nested objects as texts, which servers take for the same, by their names with dots."""
-    for key, value in part.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{path}{key}.")
-        else:
-            yield f"{path}{key}", as_text(value)
+def _contains(stored: Any, asked: Any, fields: Mapping[str, Any], path: str = "") -> bool:
+    """Whether a part of a stored mapping has everything that a user asked for.
+
+    Args:
+        stored: The part as the server returns it, without default values and without the type of objects that have properties.
+        asked: The part as the user wrote it.
+        fields: Full name of a field -> its whole mapping, default values included.
+        path: Names of the objects around the properties, each with a dot behind it.
+    """
+    if not (isinstance(stored, dict) and isinstance(asked, dict)):
+        return bool(as_text(stored) == as_text(asked))
+    for key, value in asked.items():
+        if key == "properties":
+            inner = stored.get(key, {})
+            names = {name: f"{path}{name}" for name in value}
+            if not all(
+                _contains(fields.get(full, inner.get(name)), value[name], fields, f"{full}.") for name, full in names.items()
+            ):
+                return False
+        elif not ((key, value) == ("type", "object") and key not in stored) and not _contains(stored.get(key), value, {}):
+            return False
+    return True

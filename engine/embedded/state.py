@@ -8,8 +8,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-import orjson
-
 from termweave.errors import TermweaveError
 from termweave.support import atomic_files, file_locks
 
@@ -97,6 +95,8 @@ def state_file(home: Path) -> Path:
 
 def read(home: Path) -> NodeState | None:
     """Read the state file; None where there is none, or where it is damaged."""
+    import orjson  # noqa: PLC0415 - the command line names nodes without it
+
     try:
         state = orjson.loads(state_file(home).read_bytes())
         nodes = tuple(NodeProcess(each["name"], each["pid"], each["port"], each["transport"]) for each in state["nodes"])
@@ -110,6 +110,8 @@ def read(home: Path) -> NodeState | None:
 
 def write(home: Path, state: NodeState) -> None:
     """Replace the state file in one step: a reader sees the old state or the new one."""
+    import orjson  # noqa: PLC0415 - likewise
+
     atomic_files.write(state_file(home), orjson.dumps(state.as_dict(), option=orjson.OPT_INDENT_2))
 
 

@@ -439,7 +439,7 @@ def test_vectors_alone_are_tuned_for_their_neighbours(opensearch_engine, folder)
 )
 def test_only_what_the_index_has_is_tuned_and_the_default_is_hybrid(signals, tuned):
     search = ParameterSearch(TrialRanker([], [], 1, "nDCG@10"), signals, lambda *_: None)
-    assert {each.name for each in search._space} == tuned
+    assert {*search._space} == tuned
     mode, reranking = search.choice(search.default)
     assert (mode.weights, reranking) == (modes.parse("hybrid", signals).weights, None)
 
