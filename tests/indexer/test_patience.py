@@ -91,7 +91,7 @@ def test_a_server_that_is_paused_is_waited_for_and_that_is_said(tmp_path):
             os.kill(state.nodes[0].pid, signal.SIGCONT)
         said, _ = process.communicate(timeout=300)
         assert process.returncode == 0, said
-        assert "The server answers again, after " in said
+        assert "The server has answered, after " in said
         bench.whole()
 
 
