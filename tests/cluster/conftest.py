@@ -9,7 +9,7 @@ import time
 import uuid
 from contextlib import suppress
 from pathlib import Path
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -79,10 +79,10 @@ class Cluster:
     def container(self, number):
         return f"{self._project}-opensearch-{number}-1"
 
-    def get(self, path, number=None):
+    def get(self, path, number=None, method="GET"):
         """The answer of a node, or of the first one that answers; None if there is none."""
         for url in [self.urls[number]] if number else self.urls.values():
-            with suppress(OSError, ValueError), urlopen(f"{url}{path}", timeout=5) as answer:
+            with suppress(OSError, ValueError), urlopen(Request(f"{url}{path}", method=method), timeout=5) as answer:
                 return json.load(answer)
         return None
 
@@ -97,6 +97,8 @@ class Cluster:
             not (health := self.get("/_cluster/health?wait_for_status=green&wait_for_nodes=3&timeout=4s")) or health["timed_out"]
         ):
             assert time.monotonic() < end, json.dumps([self.get(path) for path in _NOT_WHOLE], indent=1)
+            if time.monotonic() > end - 200:  # a shard that failed five times waits for an operator
+                self.get("/_cluster/reroute?retry_failed=true&metric=none", method="POST")
             time.sleep(1)
 
     def network(self, action, number):
