@@ -93,7 +93,7 @@ def test_an_unfinished_generation_of_another_source_is_named_until_fresh(opensea
         ({"shards": 2}, "shards was 1 and is 2"),
         ({"analyzer": "german"}, "analyzer was english and is german"),
         ({"dense": None}, "signals was lexical and is dense,lexical; dense was none and is .*"),
-        ({"skip_bad": True}, "skip_bad, or the version of termweave"),
+        ({"skip_bad": True}, "skip_bad, what keep_mapping takes over, or the version of termweave"),
         ({"settings": {"index.codec": "default"}}, 'settings was none and is {"index.codec":"default"}'),
     ):
         with pytest.raises(UsageError, match=rf"with another source, model or setting: {said}"):
