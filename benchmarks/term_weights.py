@@ -25,7 +25,7 @@ from entry_point import enter
 from termweave.encoders.manifest import digest
 from termweave.encoders.term_weighting import BM25
 from termweave.evaluation import randomisation_test
-from termweave.training.data import bm25_index, teacher_scores
+from termweave.training.data import negatives, teacher_scores
 from termweave.training.data.bm25_index import SparseIndex, bm25_weights
 from termweave.training.data.pairs import Collection
 from termweave.training.dev_measure import ranking_measure, search_measure, stored
@@ -197,7 +197,7 @@ class World:
         if depth and depth not in self.mined:
             train, setup = self.setup.train, self.setup
             asked = setup.bm25_weights(train.questions, "query")
-            self.mined[depth] = bm25_index.mine(setup.bm25_index, asked, train.known, depth)
+            self.mined[depth] = negatives.mine(setup.bm25_index, asked, train.known, depth)
         return self.mined[depth] if depth else []
 
 

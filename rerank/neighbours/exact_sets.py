@@ -1,6 +1,6 @@
 """Neighbour sets of rNN, computed element by element as the equations are written.
 
-Handles ties, negative weights and empty sets. `neighbour_sets_fast` is tested against this module.
+Handles ties, negative weights and empty sets. `fast_sets` is tested against this module.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Neighbour sets of rNN, computed from sorted values: the same numbers as `neighbour_sets_exact`, several times as fast.
+"""Neighbour sets of rNN, computed from sorted values: the same numbers as `exact_sets`, several times as fast.
 
 Works for lists without ties and with similarities above 0. Why the shortcuts are correct:
 
@@ -40,7 +40,7 @@ def fast_sets(
 ) -> Sets | None:
     """Compute the overlaps from symmetric similarities ``(m, m)``; None if the shortcuts are not valid for them.
 
-    Then `neighbour_sets_exact` computes them.
+    Then `exact_sets` computes them.
     """
     count = len(similarity)
     columns, averaged = rules.columns(count), rules.averaged(rules.columns(count))

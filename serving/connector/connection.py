@@ -19,7 +19,7 @@ from termweave.engine.client.resolved_name import default_pipeline
 from termweave.errors import EngineError, UsageError
 from termweave.search import profiles
 from termweave.search.single_query import choose
-from termweave.serving.connector import inference, ml_commons, parts
+from termweave.serving.connector import inference, ml_commons, registrations
 from termweave.serving.connector.references import references
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from termweave.engine import Engine
     from termweave.rerank.rerankers import Reranking
     from termweave.search.rewriting.configuration import Rewriting
-    from termweave.serving.connector.parts import DocumentEncoding, IndexConnection
+    from termweave.serving.connector.registrations import DocumentEncoding, IndexConnection
     from termweave.signals.modes import Mode
 
 
@@ -113,13 +113,13 @@ def plan(engine: Engine, name: str, options: ConnectOptions) -> ConnectPlan:
     )
     kept, outdated = {}, []
     bodies = connection.model_bodies()
-    for model in parts.model_names(name):
+    for model in registrations.model_names(name):
         # A token cannot be read back, so that a model with one is always registered anew.
         wanted = None if options.token or model not in bodies else bodies[model]["description"]
         for each in registry.models(engine, model):
             if each.description == wanted and model not in kept:
                 kept[model] = each.id
-            elif each.description.startswith(parts.marker(name)):
+            elif each.description.startswith(registrations.marker(name)):
                 outdated.append(each.id)
     for user in references(engine, {connection.pipeline, connection.ingest_pipeline, *outdated}) if outdated else ():
         if user.part in outdated:
@@ -154,14 +154,16 @@ def connect(engine: Engine, planned: ConnectPlan, say: Callable[[str], None] = l
         say(f"The cluster reaches the model server at {connection.address}.")
         switching = True
         for path, body in connection.bodies(models).items():
-            registered = parts.found(engine, "GET", path) if "/pipeline/" in path else None
+            registered = registrations.found(engine, "GET", path) if "/pipeline/" in path else None
             if registered is not None:
-                body = parts.with_additions(body, next(iter(registered.values())))  # noqa: PLW2901
+                body = registrations.with_additions(body, next(iter(registered.values())))  # noqa: PLW2901
             engine.request("PUT", path, body=body)
     except BaseException as error:
         # Only a refusal says that the server will not write a part after this, as it may after a time-out or Ctrl-C.
         if not switching or (isinstance(error, EngineResponseError) and error.status < HTTPStatus.INTERNAL_SERVER_ERROR):
-            written = orjson.dumps([parts.found(engine, "GET", path) for path in registry.parts(connection.name)]).decode()
+            written = orjson.dumps(
+                [registrations.found(engine, "GET", path) for path in registry.parts(connection.name)]
+            ).decode()
             for model in models.keys() - planned.kept.keys():
                 if models[model] not in written:
                     registry.delete(engine, models[model])
@@ -185,9 +187,9 @@ def remove(engine: Engine, name: str) -> list[str]:
     registered = _registered(engine, name)
     models = {
         each.id: model
-        for model in parts.model_names(name)
+        for model in registrations.model_names(name)
         for each in registry.models(engine, model)
-        if each.description.startswith(parts.marker(name))
+        if each.description.startswith(registrations.marker(name))
     }
     if (registered or models) and (users := references(engine, {f"{name}-learned", f"{name}-documents", *models})):
         raise UsageError(
@@ -200,7 +202,7 @@ def remove(engine: Engine, name: str) -> list[str]:
     for key, model in models.items():
         registry.delete(engine, key)
         removed.append(f"remote model {model}")
-    for model in parts.model_names(name):
+    for model in registrations.model_names(name):
         registry.delete_group(engine, model, name)
     if removed:
         audit.write(engine, "disconnect", name, before=f"{name}-learned")
@@ -235,11 +237,11 @@ def _documents(made: Lineage, name: str, *, asked: bool) -> DocumentEncoding:
     models = {
         signal.name: made.models[signal.needs].hash
         for signal in made.layout.signals
-        if signal.needs and signal.name in parts.ENCODED
+        if signal.needs and signal.name in registrations.ENCODED
     }
     if not models:
         raise UsageError(f"An ingest pipeline writes the signals weights and dense, and {name!r} has neither.", enriching)
-    return parts.DocumentEncoding(fields, models, made.source["enriched"].split())
+    return registrations.DocumentEncoding(fields, models, made.source["enriched"].split())
 
 
 def _registered(engine: Engine, name: str) -> dict[str, str]:
@@ -250,9 +252,9 @@ def _registered(engine: Engine, name: str) -> dict[str, str]:
     """
     registered = {}
     for path, kind in _registry(engine).parts(name).items():
-        if (part := parts.found(engine, "GET", path)) is None:
+        if (part := registrations.found(engine, "GET", path)) is None:
             continue
-        if parts.marker(name) not in orjson.dumps(part).decode():
+        if registrations.marker(name) not in orjson.dumps(part).decode():
             raise UsageError(
                 f"The server has a {kind} {path.rpartition('/')[2]} that termweave did not make.",
                 "Rename it: termweave does not replace the parts of others.",

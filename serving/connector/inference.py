@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from termweave.engine import EngineResponseError
 from termweave.engine.client.connection import quote
 from termweave.errors import UsageError
-from termweave.serving.connector.parts import IndexConnection, RemoteModel, found, marker, stored_template
+from termweave.serving.connector.registrations import IndexConnection, RemoteModel, found, marker, stored_template
 from termweave.signals.dense import reach
 
 if TYPE_CHECKING:

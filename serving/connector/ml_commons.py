@@ -13,7 +13,7 @@ import orjson
 from termweave.engine import EngineResponseError
 from termweave.engine.client.connection import quote
 from termweave.errors import EngineError, UsageError
-from termweave.serving.connector.parts import IndexConnection, RemoteModel, found, marker
+from termweave.serving.connector.registrations import IndexConnection, RemoteModel, found, marker
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,7 +9,8 @@ from termweave.declared_settings import LARGEST
 from termweave.encoders.model_lookup import resolve
 from termweave.encoders.term_weighting import BM25
 from termweave.errors import InputError, UsageError
-from termweave.training.data.bm25_index import SparseIndex, bm25_weights, mine
+from termweave.training.data.bm25_index import SparseIndex, bm25_weights
+from termweave.training.data.negatives import mine
 from termweave.training.dev_measure import ranking_measure
 from termweave.training.methods import base as methods
 from termweave.training.mixture import DataPart, parts

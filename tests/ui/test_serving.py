@@ -21,7 +21,7 @@ import uvicorn
 
 from termweave.cli import run
 from termweave.serving import server
-from termweave.serving.connector import parts
+from termweave.serving.connector import registrations
 from termweave.ui.protection import limits
 from termweave.ui.rendering import FOLDER
 from termweave.ui.serve_options import ServeOptions
@@ -152,7 +152,7 @@ def test_a_model_server_takes_the_connections_of_a_node(listening, monkeypatch):
     monkeypatch.setattr(limits, "HERE", "none")  # the test is a client of another machine
     address, connections = listening(serves_models=True)
     with ExitStack() as stack:
-        opened = [stack.enter_context(socket.create_connection(address, 30)) for _ in range(parts.CONNECTIONS)]
+        opened = [stack.enter_context(socket.create_connection(address, 30)) for _ in range(registrations.CONNECTIONS)]
         until(lambda: len(connections) == len(opened))
 
 

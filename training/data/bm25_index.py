@@ -1,4 +1,4 @@
-"""An inverted index in numpy: exact sparse dot products, for hard negatives and for measuring models without an engine."""
+"""An inverted index in numpy: exact sparse dot products, for hard negatives (`negatives`) and for measuring models without an engine."""
 
 from __future__ import annotations
 
@@ -80,14 +80,3 @@ def bm25_weights(
             anchor = anchored(words, statistics, bm25, kind)
             weights.append(TermWeights(anchor.terms, anchor.anchor.astype(np.float32)))
     return weights
-
-
-def mine(
-    index: SparseIndex, questions: Sequence[TermWeights], known: Sequence[frozenset[int]], depth: int
-) -> list[NDArray[np.int64]]:
-    """Find hard negatives: for each question BM25's best `depth` documents without those in `known`, which may answer it."""
-    best = [index.search(question, depth)[0].tolist() for question in questions]
-    return [
-        np.array([document for document in own if document not in spared], dtype=np.int64)
-        for own, spared in zip(best, known, strict=True)
-    ]

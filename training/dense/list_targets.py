@@ -14,7 +14,7 @@ from termweave.rerank.neighbours.rules import Rules
 from termweave.support import paths
 from termweave.training.data import teacher_scores
 from termweave.training.dense.candidate_lists import NOTHING, RankedLists, mined
-from termweave.training.dense.evidence_labels import EvidenceSettings, evidence_scores
+from termweave.training.dense.evidence_scores import EvidenceSettings, evidence_scores
 from termweave.training.dev_measure import best
 from termweave.training.ranker.teacher import teach
 

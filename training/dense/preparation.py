@@ -16,7 +16,7 @@ from termweave.encoders.manifest import TOKENIZER
 from termweave.errors import UsageError
 from termweave.support.batching import in_parts
 from termweave.training import backbone_model
-from termweave.training.data.bm25_index import mine
+from termweave.training.data.negatives import mine
 from termweave.training.data.sampler import TrainingInputs
 from termweave.training.data.teacher_scores import units
 from termweave.training.dev_measure import DevelopmentSet, depth, ranking_measure, rankings

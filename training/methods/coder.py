@@ -99,7 +99,7 @@ def target(
         settings: Labels, and how they are smoothed; hybrid labels need no list of judged documents (`dense.list_targets`).
         relevant: Positions of the judged documents in the list, at least one.
         candidates: Length of the list.
-        evidence: r'' of each candidate (`rerank.evidence.evidence`); needed for "evidence" alone.
+        evidence: r'' of each candidate (`rerank.neighbours.evidence.evidence`); needed for "evidence" alone.
     """
     if settings.labels == "hard":
         return hard_labels(candidates, relevant)

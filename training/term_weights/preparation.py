@@ -14,7 +14,7 @@ from termweave.encoders.manifest import digest, weight_files
 from termweave.encoders.term_weighting import BM25, Form, anchored
 from termweave.training import backbone_model
 from termweave.training.data import teacher_scores
-from termweave.training.data.bm25_index import mine
+from termweave.training.data.negatives import mine
 from termweave.training.data.sampler import TrainingInputs
 from termweave.training.data.teacher_scores import MADE, RANKER, Distilled
 from termweave.training.dev_measure import DevelopmentSet, search_measure, stored

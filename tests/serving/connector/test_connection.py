@@ -13,7 +13,7 @@ from termweave.errors import EngineError, EngineUnreachable, TermweaveError, Usa
 from termweave.search import Index
 from termweave.serving.connector import connection, ml_commons
 from termweave.serving.connector.connection import ConnectOptions
-from termweave.serving.connector.parts import IndexConnection, marker, model_names
+from termweave.serving.connector.registrations import IndexConnection, marker, model_names
 from termweave.serving.model_server import served_models
 
 from .conftest import DOCUMENTS, answering, serving

@@ -13,7 +13,7 @@ from termweave.catalog.source_fields import Fields
 from termweave.corpora.formats.fields import Mapper
 from termweave.corpora.index.entries import entry_of
 from termweave.corpora.sources import Reading
-from termweave.serving.connector.parts import DocumentEncoding, IndexConnection
+from termweave.serving.connector.registrations import DocumentEncoding, IndexConnection
 
 #: Fields that `enrich` was told -> documents.
 CASES = {

@@ -13,7 +13,8 @@ from termweave.encoders.analysis.word_pieces import PieceTokenizer
 from termweave.encoders.analysis.words import Analysis
 from termweave.encoders.onnx.export import export
 from termweave.encoders.term_weighting import BM25
-from termweave.training.data.bm25_index import SparseIndex, bm25_weights, mine
+from termweave.training.data.bm25_index import SparseIndex, bm25_weights
+from termweave.training.data.negatives import mine
 from termweave.training.data.pairs import Pairs, count
 from termweave.training.data.sampler import AnsweredQuestions, Batch, BatchSampler
 from termweave.training.methods import base as methods
