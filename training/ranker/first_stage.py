@@ -257,8 +257,8 @@ class RunFileStage(FirstStage):
         if missing:
             self.say(f"{self.file} has no ranking of {counted(len(missing), 'question')}; BM25 ranks for them")
         asked, left_out = [questions[place] for place in missing], [spared[place] for place in missing]
-        by_words = dict(zip(missing, BM25Stage(self.setup).scored(asked, left_out, window), strict=True))
-        return [by_words[place] if place in by_words else (known[question], fused) for place, question in enumerate(questions)]
+        by_bm25 = dict(zip(missing, BM25Stage(self.setup).scored(asked, left_out, window), strict=True))
+        return [by_bm25[place] if place in by_bm25 else (known[question], fused) for place, question in enumerate(questions)]
 
 
 def _best(known: Mapping[int, float], spared: frozenset[int], depth: int, *, fused: bool) -> Candidates:
