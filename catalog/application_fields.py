@@ -32,11 +32,16 @@ def with_fields(engine: Engine, index: str, made: Lineage) -> DocumentLayout:
     """The layout of a generation; for an enriched index with the fields of its application, which may have changed since."""
     if (fields := fields_read(made)) is None:
         return made.layout
-    properties = engine.of_indices(f"/{quote(index)}/_mapping", "mappings")[index]["mappings"].get("properties") or {}
     ours = set(made.source["enriched"].split()) - {"id"}
-    columns = dict(_columns({name: field for name, field in properties.items() if name not in ours}))
-    aliases = {name: columns[path] for name, path in _aliases(properties) if path in columns}
-    return replace(made.layout, application=replace(fields, columns=columns | aliases))
+    merged: dict[str, Column] = {}
+    different = set()
+    for stored in engine.of_indices(f"/{quote(index)}/_mapping", "mappings").values():
+        properties = stored["mappings"].get("properties") or {}
+        columns = dict(_columns({name: field for name, field in properties.items() if name not in ours}))
+        columns |= {name: columns[path] for name, path in _aliases(properties) if path in columns}
+        different |= {name for name, column in columns.items() if merged.setdefault(name, column) != column}
+    # A field of another type in another index can be neither compared nor counted.
+    return replace(made.layout, application=replace(fields, columns={k: v for k, v in merged.items() if k not in different}))
 
 
 def fields_read(made: Lineage) -> ApplicationFields | None:

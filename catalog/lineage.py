@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,7 +12,7 @@ from termweave.catalog.layout import DocumentLayout
 from termweave.catalog.typed_fields import TYPES
 from termweave.engine import EngineResponseError
 from termweave.engine.client.payloads import NO_PIPELINES, WHOLE_DOCUMENTS, quote
-from termweave.engine.client.resolved_name import ResolvedName, narrowing, stands_for
+from termweave.engine.client.resolved_name import ResolvedName, narrowing, stands_for, target
 from termweave.errors import EngineError, UsageError
 from termweave.support import arguments
 from termweave.support.messages import few, is_hash
@@ -122,9 +122,20 @@ class Lineage:
         del values["types"]
         return {**values, "schema": 1}
 
+    def differences(self, other: Lineage) -> list[str]:
+        """What keeps documents of both lineages from being compared by one query; the profiles, too, because a search uses one."""
+        parts = {
+            "models": (self.models, other.models),
+            "signals": (self.signals, other.signals),
+            "statistics": (self.statistics.get("hash"), other.statistics.get("hash")),
+            "fields": (self.source.get("fields"), other.source.get("fields")),
+            "profiles": (self.profiles.get(self.profile), other.profiles.get(other.profile)),
+        }
+        return [part for part, (first, second) in parts.items() if first != second]
+
     @classmethod
-    def from_meta(cls, meta: Mapping[str, Any], index: str) -> Lineage:
-        """Read `as_meta`.
+    def from_meta(cls, meta: Mapping[str, Any], index: str, name: str = "") -> Lineage:
+        """Read `as_meta` of an index, which was named by `name`, if that is another one.
 
         Raises:
             UsageError: The index was not built by termweave, or by a newer version.
@@ -132,9 +143,11 @@ class Lineage:
         """
         values = dict(meta.get("termweave") or {})
         if not values:
+            whose = f", which {name!r} stands for now," if name not in {"", index} else ""
             raise UsageError(
-                f"The index {index!r} was not built by termweave.",
-                "Build an index under another name with 'termweave index SOURCE NAME'.",
+                f"The index {index!r}{whose} was not built by termweave, nor enriched.",
+                f"Add signals to it with 'termweave enrich {name or index}', or build an index under another name with "
+                "'termweave index SOURCE NAME'.",
             )
         if values.pop("schema", 1) not in FORMATS:
             raise UsageError(
@@ -204,35 +217,40 @@ def resolve(engine: Engine, name: str) -> str:
 
     Raises:
         UsageError: No index has this name; the message lists the names that exist.
-        EngineError: It stands for several indices.
+        EngineError: It stands for several indices that are not all enriched.
     """
-    return _looked_up(engine, name)[0]
+    indices, _, lacking = _looked_up(engine, name)
+    return target(name, indices, lacking)
 
 
 def resolved(engine: Engine, name: str) -> ResolvedName:
-    """The concrete index behind a name, and which of its documents searches of the name see.
+    """The concrete index behind a name, or several that are enriched, and which of their documents searches of the name see.
 
     Raises:
         UsageError: As `resolve`; or the documents that the index hides cannot be found out.
-        EngineError: It stands for several indices.
+        EngineError: It stands for several indices, and none of them is enriched.
     """
-    index, aliases = _looked_up(engine, name)
-    return narrowing(engine, name, index, aliases)
+    return narrowing(engine, name, *_looked_up(engine, name))
 
 
-def _looked_up(engine: Engine, name: str) -> tuple[str, Mapping[str, Mapping[str, Any]]]:
-    """The concrete index behind a name, and the properties of its aliases."""
+def _looked_up(engine: Engine, name: str) -> tuple[list[str], Mapping[str, Mapping[str, Any]], list[str]]:
+    """The concrete indices behind a name, the properties of their aliases, and of several indices those that are not enriched."""
     arguments.check(engine=engine)
     check_one(name)
     if (found := unless_missing(lambda: stands_for(engine, name))) is None:
         raise UsageError(f"There is no index named {name!r} at {engine.url}.", _what_instead(engine, name))
     indices, aliases = found
-    if len(indices) != 1:
+    if len(indices) == 1:
+        return indices, aliases, []
+    made = {index: stored["mappings"] for index, stored in engine.of_indices(f"/{quote(name)}/_mapping", "mappings").items()}
+    enriched = [index for index in indices if is_enriched(made.get(index, {}))]
+    if not enriched:
         raise EngineError(
-            f"{name!r} stands for {len(indices)} indices, and a search reads one: {few(indices)}.",
-            "Give the name of one of them, or read all of them into a new index: 'termweave index opensearch:NAME NEW'.",
+            f"{name!r} stands for {len(indices)} indices, and a search reads one unless all are enriched: {few(indices)}.",
+            f"Run 'termweave enrich {name}', give the name of one of them, or read all of them into a new index: "
+            f"'termweave index opensearch:{name} NEW'.",
         )
-    return indices[0], aliases
+    return enriched, aliases, [index for index in indices if index not in enriched]
 
 
 def book_of(resolved: ResolvedName, made: Lineage) -> str:
@@ -255,10 +273,58 @@ def check_one(name: str) -> None:
         raise UsageError(f"{name!r} is not the name of an index.", "Give the NAME of 'termweave index SOURCE NAME'.")
 
 
-def read(engine: Engine, index: str) -> Lineage:
-    """The lineage of a concrete index."""
+def read(engine: Engine, index: str, name: str = "") -> Lineage:
+    """The lineage of a concrete index; of several (`ResolvedName.index`) that of the last one, if they are enriched alike.
+
+    Args:
+        engine: The server.
+        index: The index, or several.
+        name: What the user called it.
+
+    Raises:
+        UsageError: They are not.
+    """
     answer = engine.of_indices(f"/{quote(index)}/_mapping", "mappings")
-    return Lineage.from_meta(answer[index]["mappings"].get("_meta") or {}, index)
+    every = {
+        each: Lineage.from_meta(stored["mappings"].get("_meta") or {}, each, name) for each, stored in sorted(answer.items())
+    }
+    check_alike(every)
+    return [*every.values()][-1]
+
+
+def check_alike(every: Mapping[str, Lineage]) -> None:
+    """Check that several indices (index -> lineage) can be searched together.
+
+    Raises:
+        UsageError: They are enriched with different models, fields and so on.
+    """
+    for other, made in every.items():
+        last = [*every][-1]
+        if parts := every[last].differences(made):
+            raise UsageError(
+                f"{last!r} and {other!r} are enriched with different {few(parts)}, so they cannot be searched together.",
+                f"Search each by its own name; or run 'termweave enrich {other} --remove' and then 'termweave enrich' with the name of "
+                "both, which enriches them alike.",
+            )
+
+
+def predecessor(engine: Engine, name: str) -> tuple[str, Lineage] | None:
+    """The index that was enriched last under a name which stands for another one now, and its lineage; None: there is none.
+
+    A role that may not read all mappings finds none.
+    """
+    params = {"filter_path": "*.mappings._meta.termweave", "expand_wildcards": "all"}
+    made: dict[str, Lineage] = {}
+    with suppress(EngineResponseError):
+        for index, stored in engine.of_indices("/*/_mapping", "mappings", params=params).items():
+            with suppress(UsageError, EngineError):  # unreadable: of a newer version, or damaged
+                made[index] = Lineage.from_meta(stored["mappings"]["_meta"], index)
+    last = max(
+        (index for index, each in made.items() if "enriched" in each.source and each.source["name"] == f"opensearch:{name}"),
+        key=lambda index: made[index].created,
+        default=None,
+    )
+    return None if last is None else (last, made[last])
 
 
 def all_live(engine: Engine) -> dict[str, Lineage]:
@@ -274,6 +340,11 @@ def all_live(engine: Engine) -> dict[str, Lineage]:
     return lineages
 
 
+def is_enriched(mapping: Mapping[str, Any]) -> bool:
+    """Whether a mapping says that `termweave enrich` added signals to its index."""
+    return "enriched" in ((mapping.get("_meta") or {}).get("termweave") or {}).get("source", {})
+
+
 def refuse_enriched(made: Lineage) -> None:
     """Refuse to change, replace or compare with a source an index that belongs to another application.
 
@@ -287,9 +358,20 @@ def refuse_enriched(made: Lineage) -> None:
         )
 
 
-def write(engine: Engine, index: str, lineage: Lineage) -> None:
-    """Store a lineage. A mapping update replaces the whole ``_meta``, so the lineage must be complete."""
-    engine.request("PUT", f"/{quote(index)}/_mapping", body={"_meta": {"termweave": lineage.as_meta()}})
+def write(engine: Engine, index: str, lineage: Lineage | None) -> None:
+    """Store a lineage beside what an application has in ``_meta``; None: take it out. Of several indices each keeps its own, with the profiles.
+
+    A mapping update replaces the whole ``_meta``.
+    """
+    answer = engine.of_indices(f"/{quote(index)}/_mapping", "mappings")
+    for each, stored in answer.items():
+        before = stored["mappings"].get("_meta") or {}
+        made = lineage
+        if lineage is not None and len(answer) > 1:
+            made = replace(Lineage.from_meta(before, each), profiles=lineage.profiles, profile=lineage.profile)
+        meta = {key: value for key, value in before.items() if key != "termweave"}
+        meta |= {} if made is None else {"termweave": made.as_meta()}
+        engine.request("PUT", f"/{quote(each)}/_mapping", body={"_meta": meta})
 
 
 def _what_instead(engine: Engine, name: str) -> str:

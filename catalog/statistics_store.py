@@ -31,6 +31,11 @@ def companion(index: str) -> str:
     return f"{index}.stats"
 
 
+def home(index: str, made: Lineage) -> str:
+    """The index with whose `companion` the statistics lie: the index itself, or another of those that were enriched under one name."""
+    return str(made.statistics.get("index", index))
+
+
 def is_taken(engine: Engine, index: str) -> bool:
     """Whether `companion` is the name of an index, or of an alias, that this module did not make."""
     name = companion(index)
@@ -54,6 +59,15 @@ def save(engine: Engine, index: str, statistics: CorpusStatistics, settings: dic
         body = {"part": number, "data": base64.b64encode(chunk).decode("ascii")}
         engine.request("PUT", f"/{name}/_doc/{number}", body=body)
     engine.request("POST", f"/{name}/_refresh")
+
+
+def delete_unused(engine: Engine, index: str, made: Lineage) -> None:
+    """Delete the statistics of an enriched index, unless another index shares them, or they are not termweave's."""
+    stored, path = home(index, made), "*.mappings._meta.termweave.statistics.index"
+    answer = engine.of_indices("/*/_mapping", "mappings", params={"filter_path": path, "expand_wildcards": "all"})
+    users = {each for each, of in answer.items() if of["mappings"]["_meta"]["termweave"]["statistics"]["index"] == stored}
+    if users <= {index} and not is_taken(engine, stored):
+        engine.request("DELETE", f"/{quote(companion(stored))}", params={"ignore_unavailable": True})
 
 
 def is_complete(engine: Engine, index: str) -> bool:
@@ -81,7 +95,7 @@ def load(engine: Engine, index: str, made: Lineage) -> CorpusStatistics | None:
             cached.unlink(missing_ok=True)
     body = {"size": 1000, "sort": ["part"], "query": {"match_all": {}}}
     # If the index is gone, the answer has no hits.
-    answer = engine.request("GET", f"/{companion(index)}/_search", params={"ignore_unavailable": True}, body=body)
+    answer = engine.request("GET", f"/{companion(home(index, made))}/_search", params={"ignore_unavailable": True}, body=body)
     data = b"".join(base64.b64decode(hit["_source"]["data"]) for hit in answer["hits"]["hits"])
     try:
         statistics = CorpusStatistics.from_bytes(data)

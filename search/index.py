@@ -267,7 +267,7 @@ class Index:
         for _ in range(_TRIES - 1):
             generation = self._current()
             try:
-                return call(generation, self.name)
+                return call(generation, generation.index if generation.name.several else self.name)
             except (AliasMoved, hits.DocumentGone):
                 self._follow(generation)
             except EngineError:

@@ -63,7 +63,7 @@ def open_generation(engine: Engine, name: str, models: Mapping[str, str | Path |
     """
     resolved = lineage.resolved(engine, name)
     index = resolved.index
-    made = lineage.read(engine, index)
+    made = lineage.read(engine, index, name)
     encoder = encoder_of(made, name, models)
     layout = application_fields.with_fields(engine, index, made)
     statistics = statistics_store.load(engine, index, made)

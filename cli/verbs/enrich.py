@@ -110,7 +110,7 @@ def command(
 
 def _announcing(progress: BuildProgress, name: str, every: float | None, out: Output) -> BuildProgress:
     """Progress that also says when the watch begins: a log shows no bar."""
-    from termweave.indexer.enrichment.enrichment import STAGE
+    from termweave.indexer.enrichment.enrichment_run import STAGE
 
     begun = False
 

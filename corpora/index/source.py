@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import weakref
+from copy import copy
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import orjson
 
+from termweave.catalog.lineage import predecessor
 from termweave.catalog.source_fields import Fields
 from termweave.corpora.file_source import EntrySource
 from termweave.corpora.formats import addresses
@@ -20,7 +22,7 @@ from termweave.corpora.formats.fields import BadLine, Mapper, described
 from termweave.corpora.index import entries
 from termweave.corpora.index.pages import READERS, Pace, Page, PageReader, Slice, Spool, changed_since, slices_of, snapshots
 from termweave.corpora.index.point_in_time import PointInTime, ShardView, open_views, uuid_of
-from termweave.corpora.sources import NotAnIndex, Reader
+from termweave.corpora.sources import NotAnIndex, Reader, Skips
 from termweave.engine.client.connection import Engine, connect, quote
 from termweave.engine.client.resolved_name import DefaultPipeline, shared_pipeline
 from termweave.engine.client.server_errors import EngineResponseError, NotOpenSearch
@@ -58,7 +60,7 @@ class IndexSource(EntrySource, Reader):
             clauses = [*pipeline.filters, *filter(None, [reading.index.query])]
             self.reading = reading = replace(reading, index=replace(reading.index, query={"bool": {"filter": clauses}}))
         if not reading.fields.named():
-            self.reading = reading = replace(reading, fields=_enriched_fields(self.mappings) or reading.fields)
+            self.reading = reading = replace(reading, fields=self._enriched_fields() or reading.fields)
         self.sample = _sample(engine, place, reading)
         merged: dict[str, str] = {}
         enriched: set[str] = set()
@@ -112,6 +114,44 @@ class IndexSource(EntrySource, Reader):
     def index(self) -> IndexSource:
         """The source itself."""
         return self
+
+    def again(self) -> IndexSource:
+        """The same source, of what its name stands for now.
+
+        Raises:
+            UsageError: Nothing has this name.
+        """
+        other = copy(self)
+        other.mappings, other.skipped = _mappings(self.engine, self.address), Skips()
+        return other
+
+    def of(self, index: str) -> IndexSource:
+        """The same source, of one of its indices alone.
+
+        Raises:
+            UsageError: It was made by termweave, or its documents cannot be read back.
+        """
+        other, place = copy(self), replace(self.address, index=index)
+        other.mappings, other.skipped = _mappings(self.engine, place), Skips()
+        for mapping in other.mappings.values():
+            _enriched(mapping, index, place)
+            entries.check_stored(mapping, index, self.reading.fields)
+        other.sample = _sample(self.engine, place, self.reading)
+        return other
+
+    def _enriched_fields(self) -> Fields | None:
+        """The fields that `termweave enrich` read of these indices, else of the one that the name stood for when it was enriched.
+
+        None: there is none, or there are several that were enriched otherwise.
+        """
+        made = [(mapping.get("_meta") or {}).get("termweave") or {} for mapping in self.mappings.values()]
+        stored = {str(each.get("source", {}).get("fields", "")) for each in made if each}
+        if not stored and self.reading.index.hidden and (first := predecessor(self.engine, self.address.index)):
+            stored = {first[1].source.get("fields", "")}
+        if len(stored) != 1 or stored == {""}:
+            return None
+        named = orjson.loads(stored.pop())
+        return Fields(named["id"], named["title"], tuple(named["text"]))
 
     @property
     def query(self) -> Mapping[str, Any] | None:
@@ -324,16 +364,6 @@ def _enriched(mapping: Mapping[str, Any], index: str, place: addresses.IndexAddr
         hint = "Name the source that it was made from."
         raise UsageError(f"{place.shown} was made by termweave ({index}): its documents are not those of its source.", hint)
     return str(made["source"]["enriched"]).split() if made else []
-
-
-def _enriched_fields(mappings: Mapping[str, Mapping[str, Any]]) -> Fields | None:
-    """The fields that `termweave enrich` read; None for an index that was not enriched, or for several that were enriched otherwise."""
-    made = [(mapping.get("_meta") or {}).get("termweave") or {} for mapping in mappings.values()]
-    stored = {str(each.get("source", {}).get("fields", "")) for each in made}
-    if len(stored) != 1 or stored == {""}:
-        return None
-    named = orjson.loads(stored.pop())
-    return Fields(named["id"], named["title"], tuple(named["text"]))
 
 
 def _names(engine: Engine) -> str:

@@ -1,4 +1,4 @@
-"""What a name stands for in the server: one concrete index, and which of its documents searches of the name see.
+"""What a name stands for in the server: one concrete index or several, and which of their documents searches of the name see.
 
 An alias may have a filter and a routing, and an index a default search pipeline whose `filter_query` hides documents: drafts, for example.
 termweave searches the concrete index, without that pipeline (`Engine.without_pipeline`), because it may rename fields or change scores. So
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 #: Documents that one search reads by their ids.
 _IDS = 1000
+#: Characters of names of indices in the address of a request; a server takes 4,096 in all.
+_LONGEST = 2000
 SETTING = "index.search.default_pipeline"
 #: The tag of processors that `termweave connect` makes; termweave searches in their way without them.
 OURS = "termweave"
@@ -46,10 +48,12 @@ class ResolvedName:
 
     Attributes:
         name: The name: that of an index, an alias or a data stream.
-        index: The concrete index.
+        index: What a request names to search it: the concrete index, or several with commas.
         filters: Clauses of the query DSL that every document must match.
         routing: Values of the routing, which lead to the shards that are searched; "": all shards.
         remarks: Sentences about what the default search pipeline does and searches of termweave do not.
+        several: Where the name stands for several indices, those that are searched; (): it stands for one.
+        lacking: Other indices that the name stands for, not enriched yet, so that they cannot be searched.
     """
 
     name: str
@@ -57,6 +61,13 @@ class ResolvedName:
     filters: Sequence[Mapping[str, Any]] = ()
     routing: str = ""
     remarks: Sequence[str] = ()
+    several: Sequence[str] = ()
+    lacking: Sequence[str] = ()
+
+    @property
+    def indices(self) -> list[str]:
+        """The concrete indices that are searched, the newest last."""
+        return [*self.several] or [self.index]
 
     @property
     def partial(self) -> bool:
@@ -108,6 +119,7 @@ def stands_for(engine: Engine, name: str) -> tuple[list[str], dict[str, Mapping[
     """The concrete indices that a name stands for, and the properties of their aliases.
 
     Raises:
+        UsageError: An alias of several indices hides something else in each.
         EngineResponseError: 404: nothing has this name.
     """
     entries: dict[str, Any] = {}
@@ -120,25 +132,51 @@ def stands_for(engine: Engine, name: str) -> tuple[list[str], dict[str, Mapping[
     # A data stream is no alias on OpenSearch; Elasticsearch lists the aliases of a data stream under its name, not under its indices.
     if not entries or engine.product == "Elasticsearch":
         indices = list(engine.of_indices(f"/{quote(name)}/_mapping", "mappings"))
+    ways = [entry["aliases"].get(name, {}) for entry in entries.values()]
+    if any(each.get(key) != ways[0].get(key) for each in ways for key in ("filter", "search_routing")):
+        raise UsageError(
+            f"The alias {name!r} has another filter or routing for each of {few(sorted(entries))}.",
+            "Search each index by its own name, or give the alias the same filter for all of them.",
+        )
     return sorted(indices), {alias: each for entry in entries.values() for alias, each in entry["aliases"].items()}
 
 
-def narrowing(engine: Engine, name: str, index: str, aliases: Mapping[str, Mapping[str, Any]]) -> ResolvedName:
+def uuids_of(engine: Engine, name: str) -> dict[str, str]:
+    """The concrete indices that a name stands for, with the id that no other index has, even of the same name; {}: nothing has this name."""
+    try:
+        answer = engine.request("GET", f"/{quote(name)}/_settings/index.uuid", params={"flat_settings": True})
+    except EngineResponseError as error:
+        if error.status == HTTPStatus.NOT_FOUND:
+            return {}
+        raise
+    return {index: str(each["settings"]["index.uuid"]) for index, each in sorted(answer.items())}
+
+
+def narrowing(
+    engine: Engine, name: str, indices: Sequence[str], aliases: Mapping[str, Mapping[str, Any]], lacking: Sequence[str] = ()
+) -> ResolvedName:
     """What searches of a name see.
 
     Args:
         engine: The server.
         name: The name.
-        index: The concrete index that it stands for.
-        aliases: The aliases of the index, with their properties.
+        indices: The concrete indices that are searched.
+        aliases: Their aliases, with their properties.
+        lacking: Other indices that the name stands for.
 
     Raises:
         UsageError: A default search pipeline cannot be read, or does what termweave cannot do.
     """
     alias = aliases.get(name, {})
-    pipeline = default_pipeline(engine, index)
+    pipeline = shared_pipeline(engine, indices)
     filters = [each for each in (alias.get("filter"), *pipeline.filters) if each]
-    return ResolvedName(name, index, filters, str(alias.get("search_routing", "")), pipeline.remarks)
+    several, routing = indices if lacking or len(indices) > 1 else (), str(alias.get("search_routing", ""))
+    return ResolvedName(name, target(name, indices, lacking), filters, routing, pipeline.remarks, several, lacking)
+
+
+def target(name: str, indices: Sequence[str], lacking: Sequence[str]) -> str:
+    """What requests name to reach these indices. Arguments as `narrowing`."""
+    return name if not lacking and sum(map(len, indices)) > _LONGEST else ",".join(indices)
 
 
 @dataclass(frozen=True)

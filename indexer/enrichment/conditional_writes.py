@@ -24,15 +24,17 @@ _LATER = {HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND} | TURNED_AWAY
 _PAGE = 200
 
 
-def pages(point: PointInTime, source: Any) -> Iterator[list[dict[str, Any]]]:
+def pages(point: PointInTime, source: Any, digest: str) -> Iterator[list[dict[str, Any]]]:
     """All documents of a point in time with `_source`, sequence number, primary term and routing, page by page.
 
     Args:
         point: The point in time.
         source: `_source` of the requests, which must give weights and vectors, too.
+        digest: A field whose value is given as the server indexed it.
     """
     body = {
         "_source": source,
+        "docvalue_fields": [digest],
         "sort": [{"_seq_no": "asc"}],
         "track_total_hits": False,
         "seq_no_primary_term": True,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from termweave.catalog import statistics_store
+from termweave.catalog import lineage, statistics_store
 from termweave.catalog.layout import DocumentLayout, signal_class, source_digest
 from termweave.catalog.lineage import Lineage
 from termweave.corpora.index import entries
@@ -14,8 +15,10 @@ from termweave.corpora.index.point_in_time import shards_of
 from termweave.dialect import dialect_of
 from termweave.engine.client.capabilities import check_native_vectors
 from termweave.engine.client.payloads import as_text, quote
+from termweave.engine.client.server_errors import EngineResponseError
 from termweave.errors import UsageError
 from termweave.signals.learned import ANALYZER
+from termweave.support.messages import few
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
 
 #: The signals of an enrichment, where none is named. The lexical one would need a copy of all texts; the index has analysed fields of its own.
 SIGNALS = ("weights", "dense")
+#: The field that every document has whose fields are searched.
+DIGEST = "source_digest"
 _OWN = {"id": {"type": "keyword"}, "source_digest": {"type": "long"}, "encoding_digest": {"type": "long"}}
 _KNN = (
     'index.knn is set when an index is created. Make a new index with the same mapping and settings and {"index.knn": true}, copy the documents '
@@ -37,21 +42,28 @@ _BESIDE = "Build a separate index: termweave index opensearch:INDEX NAME."
 _NOT_GIVEN_BACK = (*entries.VECTORS, "rank_vectors", "semantic_text")
 
 
-def one_index(source: IndexSource) -> str:
-    """The concrete index.
+def whole_indices(source: IndexSource) -> list[str]:
+    """The concrete indices that the name stands for.
 
     Raises:
-        UsageError: The alias stands for several, or shows a part of its documents.
+        UsageError: The alias shows a part of their documents.
     """
-    if len(source.mappings) != 1:
-        raise UsageError(f"{source.name} stands for {len(source.mappings)} indices.", "Enrich each of them.")
-    (index,) = source.mappings
-    name, engine = source.address.index, source.engine
-    if name != index and shards_of(engine, name, [index]) != shards_of(engine, index, [index]):
-        raise UsageError(
-            f"{source.name} is an alias that hides a part of {index}.", f"Enrich all of it: termweave enrich {index}."
-        )
-    return index
+    name, engine, indices = source.address.index, source.engine, sorted(source.mappings)
+    if indices != [name] and shards_of(engine, name, indices) != [
+        shard for each in indices for shard in shards_of(engine, each, [each])
+    ]:
+        whole = " and ".join(f"termweave enrich {index}" for index in indices)
+        raise UsageError(f"{source.name} is an alias that hides a part of {few(indices)}.", f"Enrich all of it: {whole}.")
+    return indices
+
+
+def check_alike(source: IndexSource) -> None:
+    """Check that those of the name's indices that are enriched can be searched together.
+
+    Raises:
+        UsageError: They cannot; the message names two and what is different.
+    """
+    lineage.check_alike({index: made for index in sorted(source.mappings) if (made := lineage_of(source, index))})
 
 
 def lineage_of(source: IndexSource, index: str) -> Lineage | None:
@@ -70,8 +82,24 @@ def field_names(layout: DocumentLayout) -> list[str]:
     return [*_OWN, *(name for signal in layout.signals for name in signal.properties())]
 
 
-def check_index(engine: Engine, source: IndexSource, index: str, signals: Sequence[str]) -> None:
+def _is_copy(source: IndexSource, layout: DocumentLayout) -> bool:
+    """Whether the documents were copied from an enriched index, with what was written into it."""
+    ours = {*field_names(layout)} - {"id"}
+    written = [hit["_source"] for hit in source.sample if ours & (hit["_source"] or {}).keys()]
+    return bool(written) and all({"source_digest", "encoding_digest"} <= each.keys() for each in written)
+
+
+def check_index(
+    engine: Engine, source: IndexSource, index: str, signals: Sequence[str], earlier: DocumentLayout | None = None
+) -> None:
     """Check that mapping and settings allow the fields.
+
+    Args:
+        engine: The server.
+        source: The index.
+        index: Its concrete name.
+        signals: The signals that are written.
+        earlier: The fields of the index that the name stood for before, from which documents may have been copied; None: there was none.
 
     Raises:
         UsageError: They do not; the message names every conflict.
@@ -90,10 +118,11 @@ def check_index(engine: Engine, source: IndexSource, index: str, signals: Sequen
     theirs = mapping.get("properties") or {}
     wanted = {*_OWN, *(name for signal in signals for name in _properties_of(signal))}
     possible = wanted.union(*map(_properties_of, (*SIGNALS, "learned")))
-    left = {name for name in possible & theirs.keys() if _may_stay(engine, index, name, theirs, source)}
+    copied = earlier is not None and _is_copy(source, earlier)
+    left = {name for name in possible & theirs.keys() if _may_stay(engine, index, name, theirs, source, copied=copied)}
     _check_source(engine, index, mapping, settings, left)
     conflicts = [f"{name} ({theirs[name].get('type', 'object')})" for name in sorted((wanted & theirs.keys()) - left)]
-    unmapped = (wanted & own_fields(source)) - theirs.keys() - ({"id"} if source.ids_agree else set())
+    unmapped = set() if copied else (wanted & own_fields(source)) - theirs.keys() - ({"id"} if source.ids_agree else set())
     conflicts += [f"{name} (not in the mapping)" for name in sorted(unmapped)]
     if conflicts:
         raise UsageError(
@@ -144,7 +173,7 @@ def _properties_of(signal: str) -> Sequence[str]:
     return several.get(signal, (signal_class(signal).name,))
 
 
-def _may_stay(engine: Engine, index: str, name: str, theirs: Mapping[str, Any], source: IndexSource) -> bool:
+def _may_stay(engine: Engine, index: str, name: str, theirs: Mapping[str, Any], source: IndexSource, *, copied: bool) -> bool:
     """Whether a field of the application serves as it is: a keyword `id` that equals the `_id`; else one that `enrich --remove` left."""
     kind = theirs[name].get("type")
     if name == "id":
@@ -152,6 +181,8 @@ def _may_stay(engine: Engine, index: str, name: str, theirs: Mapping[str, Any], 
     ours = {"long", "integer", "rank_features", "sparse_vector", "knn_vector", "dense_vector", "binary"}
     if kind not in ours and theirs[name].get("analyzer") != ANALYZER:
         return False
+    if copied:
+        return True
     if any(name in (hit["_source"] or {}) for hit in source.sample):
         return False
     if kind == "rank_features":  # it takes no `exists`
@@ -195,17 +226,18 @@ def add_fields(engine: Engine, source: IndexSource, index: str, layout: Document
     properties: dict[str, Any] = dict(_OWN)
     for signal in layout.signals:
         properties |= signal.properties(dialect_of(engine.capabilities))
-    engine.request("PUT", f"/{quote(index)}/_mapping", body={"properties": properties})
+    try:
+        engine.request("PUT", f"/{quote(index)}/_mapping", body={"properties": properties})
+    except EngineResponseError as error:
+        if error.status != HTTPStatus.BAD_REQUEST:
+            raise
+        raise UsageError(
+            f"The mapping of the index {index!r} does not take the fields of the signals: {error.reason}.",
+            "If its documents were copied from an enriched index, make it anew with the mapping of that one, or leave the fields out of "
+            f'the copy: {{"_source": {{"excludes": {orjson.dumps([*properties]).decode()}}}}} in the source of POST /_reindex.',
+        ) from error
     source.mappings[index].setdefault("properties", {}).update(properties)
-    write_lineage(engine, index, made)
-
-
-def write_lineage(engine: Engine, index: str, made: Lineage | None) -> None:
-    """Store the lineage beside what else the application has in `_meta`; None: take it out."""
-    mapping = engine.request("GET", f"/{quote(index)}/_mapping")[index]["mappings"]
-    meta = {key: value for key, value in (mapping.get("_meta") or {}).items() if key != "termweave"}
-    meta |= {} if made is None else {"termweave": made.as_meta()}
-    engine.request("PUT", f"/{quote(index)}/_mapping", body={"_meta": meta})
+    lineage.write(engine, index, made)
 
 
 def count(engine: Engine, index: str) -> int:

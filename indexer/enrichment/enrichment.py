@@ -8,7 +8,6 @@ a write of the application is never undone: such a document is read and encoded 
 
 from __future__ import annotations
 
-import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -16,35 +15,28 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from termweave.catalog import audit, statistics_store
+from termweave.catalog import audit, lineage, statistics_store
 from termweave.catalog.source_fields import Fields
-from termweave.corpora.sources import Skips
 from termweave.encoders.recorded_models import encoder_of, remember
-from termweave.engine.client.payloads import quote
 from termweave.errors import UsageError
 from termweave.indexer.build_plan import BuildPlan, plan
 from termweave.indexer.enrichment import enriched_mapping, index_passes
+from termweave.indexer.enrichment.enrichment_run import EnrichmentRun, Recipe
 from termweave.indexer.enrichment.index_passes import IndexPasses
 from termweave.indexer.ledger import storage
 from termweave.indexer.ledger.ledger import temporary_ledger
 from termweave.indexer.preparation.corpus_pass import BuildProgress, read_corpus
 from termweave.indexer.preparation.corpus_remarks import unreadable
 from termweave.indexer.preparation.estimate import estimate_build
-from termweave.support.messages import counted
+from termweave.support.messages import few
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from termweave.catalog.lineage import Lineage
     from termweave.corpora.index.source import IndexSource
-    from termweave.encoders import TextEncoder
     from termweave.engine import Engine
-    from termweave.indexer.ledger.build_lock import Lease
     from termweave.indexer.options import BuildOptions
-    from termweave.statistics import CorpusStatistics
-
-#: The stage of the progress while the application's writes are awaited.
-STAGE = "Watching"
 
 
 @dataclass(frozen=True)
@@ -104,17 +96,18 @@ def enrich(
 ) -> Enriched:
     """Write the signals' fields into the index that `source` reads, and verify them.
 
-    With `every` the index is read once and then watched: what the application has written since the beginning gets its fields, until a
-    KeyboardInterrupt, which ends the function in order. A run that was killed leaves nothing undone either: the next one finds what lacks its fields.
+    With `every` the index is read once and then watched: what the application has written since the beginning gets its fields, and so does
+    an index that the name stands for later, until a KeyboardInterrupt, which ends the function in order. A run that was killed leaves nothing
+    undone either: the next one finds what lacks its fields.
 
     Args:
         engine: The server of the index.
-        source: The index; an alias must stand for one index.
+        source: The index, or an alias or a data stream of several, which are enriched alike.
         options: Models, signals, `patience` and `skip_bad` are used.
         progress: Called with (stage, done, total).
         close: Whether the index may be closed for a moment, which the signal learned needs.
         every: Seconds between two looks for documents that the application wrote; None: it is not watched.
-        say: Called with a sentence about each document that the watch leaves out.
+        say: Called with a sentence about each document that the watch leaves out, and about what the name stands for.
 
     Raises:
         UsageError: Server, mapping or settings do not allow it; the message says what to do.
@@ -122,71 +115,52 @@ def enrich(
         VerificationFailed: The application changed documents as fast as they were enriched.
     """
     engine = engine.patient(options.patience)
-    index = enriched_mapping.one_index(source)
-    with storage.lease(engine, index) as lease:
-        before = enriched_mapping.lineage_of(source, index)
-        made, encoder, statistics, notes = (
-            _begin(engine, source, index, options, progress, close=close)
-            if before is None
-            else _resume(engine, source, index, before, options)
-        )
-        stale_writes = partial(index_passes.stale_writes, source, made.layout, encoder, statistics)
-        passes, left_out = IndexPasses(engine, source, index, stale_writes), source.skipped
-        total = passes.total
-        seen = index_passes.checkpoints(engine, index) if every is not None else {}
-        first = passes.repeat(progress, "differ", once=every is not None)  # the watch goes on where this pass began
-        if before is not None:
-            kept = f"{first.kept:,} of {counted(first.documents, 'document')}"
-            notes.append(f"{kept} had the fields already, with the same content: they were not written again.")
-        enriched_mapping.write_lineage(engine, index, replace(made, complete=True, documents=total.documents))
-        try:
-            if every is not None:
-                left_out = _watch(passes, seen, every, lease, progress, say)
-                total.documents = enriched_mapping.count(engine, index)
-        finally:
-            if total.written:
-                audit.write(engine, "enrich", index, before=index, after=index, documents=total.written)
-    notes += [each for each in unreadable(left_out) if each not in notes]
-    return Enriched(index, total.documents, total.written, total.conflicts, tuple(made.signals), tuple(notes))
+    indices = enriched_mapping.whole_indices(source)
+    notes: list[str] = []
+    resume, begin = partial(_resume, engine, options), partial(_begin, engine, source, indices, options, progress, notes)
+    with EnrichmentRun(engine, source, begin, resume, close, every is not None, progress, say) as run:
+        if first := _first(source, options):
+            index, made = first
+            run.recipe = _resume(engine, options, made, index)
+            notes.append(
+                "Models and statistics are those of the first enrichment ('enrich --remove' begins anew)."
+                if index in indices
+                else f"{source.address.index!r} stood for {index!r} when it was enriched. Models, fields and statistics are those of that "
+                "index (name a model, or other fields or signals, to begin anew)."
+            )
+        for index in indices:
+            run.add(index)
+        if every is not None:
+            run.watch(every)
+        done = [one.passes for one in run.indices.values()]
+        documents = sum(each.total.documents if every is None else enriched_mapping.count(engine, each.index) for each in done)
+    notes += [each for each in (*run.notes, *unreadable(run.left_out)) if each not in notes]
+    conflicts = sum(each.total.conflicts for each in run.passes)
+    named = done[0].index if len(done) == 1 else source.address.index
+    return Enriched(
+        named, documents, run.written, conflicts, tuple(run.recipe.lineage.signals) if run.recipe else (), tuple(notes)
+    )
 
 
-def _watch(
-    passes: IndexPasses, seen: Mapping[str, int], every: float, lease: Lease, progress: BuildProgress, say: Callable[[str], None]
-) -> Skips:
-    """Enrich what the application writes, until a KeyboardInterrupt.
+def _first(source: IndexSource, options: BuildOptions) -> tuple[str, Lineage] | None:
+    """The index whose models, fields and statistics an enrichment goes on with, and its lineage; None: it begins anew.
 
-    Args:
-        passes: Reads and writes the index, and has made the first pass.
-        seen: The checkpoints at which that pass began.
-        every: Seconds between two looks.
-        lease: Of the index; lost, it ends the watch.
-        progress: Called with (stage, written, None, time).
-        say: Called with a sentence about each document that cannot be read.
+    It is the last of the name's indices that is enriched, else the one that the name stood for before.
 
-    Returns:
-        The documents that cannot be read, also those that the first pass came upon.
+    Raises:
+        UsageError: Indices of the name are enriched otherwise than the user asks for now, or otherwise than each other.
     """
-    left_out = Skips()
-
-    def name_skipped() -> None:
-        for skipped in passes.source.skipped:
-            if skipped not in left_out.kept:
-                left_out.add(skipped)
-                say(f"Left out: {skipped}.")
-
-    def read(after: Mapping[str, int]) -> Mapping[str, int]:
-        lease.check()
-        counts = passes.run(after=after)
-        name_skipped()
-        if counts.written:
-            progress(STAGE, passes.total.written, None, f"last written {time.strftime('%H:%M:%S')}")
-        return counts.last
-
-    name_skipped()
-    progress(STAGE, passes.total.written, None)
-    with suppress(KeyboardInterrupt):
-        index_passes.watch(passes.engine, passes.index, seen, every, read)
-    return left_out
+    made = {index: each for index in sorted(source.mappings) if (each := enriched_mapping.lineage_of(source, index))}
+    lineage.check_alike(made)
+    for index, each in reversed(made.items()):
+        _check_unchanged(source, each, options)
+        return index, each
+    earlier = lineage.predecessor(source.engine, source.address.index)
+    with suppress(UsageError):  # with other fields or signals the new index is enriched anew
+        if earlier is not None and not (options.weights or options.dense):
+            _check_unchanged(source, earlier[1], options)
+            return earlier
+    return None
 
 
 def plan_enrichment(
@@ -197,22 +171,26 @@ def plan_enrichment(
     Raises:
         UsageError: Server, mapping or settings do not allow it; the message says what to do.
     """
-    index = enriched_mapping.one_index(source)
-    before = enriched_mapping.lineage_of(source, index)
-    if before is not None:
-        _check_unchanged(source, before, options)
-        stale = partial(index_passes.stale, source, before.layout)
-        counts = IndexPasses(engine, source, index, stale).run(progress, write=False)
-        models = {output: model.name for output, model in before.models.items()}
-        to_write = counts.documents - counts.kept
-        notes = tuple(unreadable(source.skipped))
-        return EnrichmentPlan(index, counts.documents, to_write, tuple(before.signals), models, notes=notes)
-    planned = _planned(engine, source, index, options)
+    indices = enriched_mapping.whole_indices(source)
+    name = indices[0] if len(indices) == 1 else source.address.index
+    if (first := _first(source, options)) is not None:
+        made, to_write, documents = first[1], 0, 0
+        for index in indices:
+            one = source.of(index)
+            if enriched_mapping.lineage_of(one, index) is None:
+                enriched_mapping.check_index(engine, one, index, tuple(made.signals), made.layout)
+            counts = IndexPasses(engine, one, index, partial(index_passes.stale, one, made.layout)).run(progress, write=False)
+            documents, to_write = documents + counts.documents, to_write + counts.documents - counts.kept
+            source.skipped.count += one.skipped.count
+            source.skipped.kept += one.skipped.kept
+        models = {output: model.name for output, model in made.models.items()}
+        return EnrichmentPlan(name, documents, to_write, tuple(made.signals), models, notes=tuple(unreadable(source.skipped)))
+    planned = _planned(engine, source, indices, options)
     estimate = estimate_build(source, engine.capabilities, planned.options, progress=progress)
     closes = "learned" in planned.signals
     closing = ["The index must be closed for about a second, for the analyzers of learned: add --yes."] if closes else []
     notes = (*estimate.warnings, *planned.notes, *closing)
-    return EnrichmentPlan(index, source.total, source.total, planned.signals, estimate.models, estimate.encode_seconds, notes)
+    return EnrichmentPlan(name, source.total, source.total, planned.signals, estimate.models, estimate.encode_seconds, notes)
 
 
 def remove(engine: Engine, source: IndexSource, progress: BuildProgress = lambda *_: None) -> int:
@@ -222,52 +200,51 @@ def remove(engine: Engine, source: IndexSource, progress: BuildProgress = lambda
         UsageError: The index was not enriched.
         VerificationFailed: The application changed documents as fast as they were written; the lineage stays.
     """
-    index = enriched_mapping.one_index(source)
-    made = enriched_mapping.lineage_of(source, index)
-    if made is None:
-        raise UsageError(f"{index!r} was not enriched.", "'termweave enrich' does that.")
-    with storage.lease(engine, index):
-        removing_writes = partial(index_passes.removing_writes, set(made.source["enriched"].split()))
-        passes = IndexPasses(engine, source, index, removing_writes)
-        passes.repeat(progress, "have the fields")
-        if made.statistics and not statistics_store.is_taken(engine, index):
-            engine.request("DELETE", f"/{quote(statistics_store.companion(index))}", params={"ignore_unavailable": True})
-        enriched_mapping.write_lineage(engine, index, None)  # last: without it the command could not be repeated
-    audit.write(engine, "remove fields", index, before=index, after=index, documents=passes.total.written)
-    return passes.total.written
+    indices = enriched_mapping.whole_indices(source)
+    enriched = {index: made for index in indices if (made := enriched_mapping.lineage_of(source, index))}
+    if not enriched:
+        raise UsageError(f"{few(indices)!r} was not enriched.", "'termweave enrich' does that.")
+    written = 0
+    for index, made in enriched.items():
+        with storage.lease(engine, index):
+            removing_writes = partial(index_passes.removing_writes, set(made.source["enriched"].split()))
+            passes = IndexPasses(engine, source.of(index), index, removing_writes)
+            passes.repeat(progress, "have the fields")
+            if made.statistics:
+                statistics_store.delete_unused(engine, index, made)
+            lineage.write(engine, index, None)  # last: without it the command could not be repeated
+        audit.write(engine, "remove fields", index, before=index, after=index, documents=passes.total.written)
+        written += passes.total.written
+    return written
 
 
-def _planned(engine: Engine, source: IndexSource, index: str, options: BuildOptions) -> BuildPlan:
-    """The plan of a first enrichment, which the index allows.
+def _planned(engine: Engine, source: IndexSource, indices: Sequence[str], options: BuildOptions) -> BuildPlan:
+    """The plan of a first enrichment, which the indices allow.
 
     Where no signals are named, they are those of `SIGNALS` whose model the user did not turn off.
     """
     signals = options.signals or tuple(name for name in enriched_mapping.SIGNALS if getattr(options, name) != "none")
     planned = plan(source, engine.capabilities, replace(options, signals=signals))
-    enriched_mapping.check_index(engine, source, index, planned.signals)
+    for index in indices:
+        enriched_mapping.check_index(engine, source.of(index), index, planned.signals)
     return planned
 
 
 def _begin(
-    engine: Engine, source: IndexSource, index: str, options: BuildOptions, progress: BuildProgress, *, close: bool
-) -> tuple[Lineage, TextEncoder, CorpusStatistics | None, list[str]]:
-    """Count the statistics, check that the index can take the fields, and add them to its mapping."""
-    planned = _planned(engine, source, index, options)
+    engine: Engine, source: IndexSource, indices: Sequence[str], options: BuildOptions, progress: BuildProgress, notes: list[str]
+) -> Recipe:
+    """Count the statistics, check that the indices can take the fields, and say what they get. Notes are added to `notes`."""
+    planned = _planned(engine, source, indices, options)
     remember(planned.encoder.models.values())
     with temporary_ledger() as ledger:
         corpus = read_corpus(source, planned.encoder, ledger, skip_bad=options.skip_bad, progress=progress)
     sample = planned.encoder.encode([each.content for each in corpus.sample], kind="document", statistics=corpus.statistics)
     layout = planned.layout(engine.capabilities, sample, corpus.statistics)
-    enriched_mapping.add_settings(engine, index, layout, close=close)
-    theirs = {"id"} & {*(source.mappings[index].get("properties") or {}), *enriched_mapping.own_fields(source)}
-    added = [name for name in enriched_mapping.field_names(layout) if name not in theirs]
     # For later commands.
-    origin = {"name": source.name, "fingerprint": "", "enriched": " ".join(added), "fields": _fields(source)}
-    made = planned.lineage(engine, index, layout, corpus.statistics, origin)
-    if corpus.statistics is not None:
-        statistics_store.save(engine, index, corpus.statistics, {"index.auto_expand_replicas": "0-1"})
-    enriched_mapping.add_fields(engine, source, index, layout, made)
-    return made, planned.encoder, corpus.statistics, [*planned.notes, *corpus.notes]
+    origin = {"name": source.name, "fingerprint": "", "enriched": "", "fields": _fields(source)}
+    made = planned.lineage(engine, indices[-1], layout, corpus.statistics, origin)
+    notes += [*planned.notes, *corpus.notes]
+    return Recipe(made, planned.encoder, corpus.statistics)
 
 
 def _fields(source: IndexSource) -> str:
@@ -295,12 +272,8 @@ def _check_unchanged(source: IndexSource, made: Lineage, options: BuildOptions) 
     )
 
 
-def _resume(
-    engine: Engine, source: IndexSource, index: str, made: Lineage, options: BuildOptions
-) -> tuple[Lineage, TextEncoder, CorpusStatistics | None, list[str]]:
+def _resume(engine: Engine, options: BuildOptions, made: Lineage, index: str) -> Recipe:
     """Go on with the models and statistics of an earlier enrichment."""
-    _check_unchanged(source, made, options)
     encoder = encoder_of(made, index, {"weights_otherwise": options.weights, "dense_otherwise": options.dense})
     remember(encoder.models.values())
-    notes = ["Models and statistics are those of the first enrichment ('enrich --remove' begins anew)."]
-    return made, encoder, statistics_store.load(engine, index, made), notes
+    return Recipe(made, encoder, statistics_store.load(engine, index, made))

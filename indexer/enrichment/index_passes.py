@@ -5,11 +5,10 @@ A watch makes a pass over what the application has written since: that is found 
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from termweave.corpora.formats.fields import BadLine
 from termweave.corpora.index import entries
@@ -116,12 +115,16 @@ class IndexPasses:
         counts = PassCounts(last={view.key: view.last for view in views})
         total = sum(view.documents for view in views)
         try:
-            for hits in conditional_writes.pages(point, dialect_of(self.engine.capabilities).source()):
+            for hits in conditional_writes.pages(point, dialect_of(self.engine.capabilities).source(), enriched_mapping.DIGEST):
                 counts.documents += len(hits)
                 writes = list(self.writes_of(hits, counts))
                 counts.stale += len(writes)
                 if not write:
                     continue
+                if uuid_of(self.engine, self.index) != views[0].uuid:  # else the server would make an index of this name anew
+                    raise InputError(
+                        f"The index {self.index!r} was deleted meanwhile.", "Run the command again for the new index."
+                    )
                 unpiped = [(hit, self._unpiped(action)) for hit, action in writes]
                 written = conditional_writes.send(self.engine, self.index, unpiped)
                 counts.written += written
@@ -184,7 +187,10 @@ def stale(
         stored = {name: hit["_source"][name] for name in ours if name in hit["_source"]}
         own = {name: value for name, value in hit["_source"].items() if name not in ours or name == "id"}
         document = _document(source, hit["_id"], own)
-        if document is not None and enriched_mapping.agrees(layout, document, stored):
+        searched = enriched_mapping.DIGEST in hit.get(
+            "fields", {}
+        )  # else it was copied from another index, before the mapping had the fields
+        if document is not None and searched and enriched_mapping.agrees(layout, document, stored):
             counts.kept += 1
         elif document is not None or stored.keys() - {"id"}:
             yield hit, own, document, stored
@@ -228,34 +234,41 @@ def checkpoints(engine: Engine, index: str) -> dict[str, int]:
     return {ShardView(index, shard, uuid).key: each["global_checkpoint"] for shard, each in numbers}
 
 
-def watch(
-    engine: Engine, index: str, seen: Mapping[str, int], every: float, read: Callable[[Mapping[str, int]], Mapping[str, int]]
-) -> NoReturn:
-    """Call `read` whenever the application has written, without end.
+@dataclass
+class Watch:
+    """Looks for what the application has written to an index since it was read.
 
     A copy of a shard that is cut off from the others may answer, too, without their last writes. So what is not reached is read again.
 
-    Args:
-        engine: The server of the index.
-        index: The concrete index.
-        seen: The checkpoints up to which it was read; a shard without one is read from its beginning.
-        every: Seconds between two looks.
-        read: Enriches what is after these checkpoints. What is written meanwhile, also to a document that it has read, comes after those
-            that were taken before: it is the work of the next call. It returns the last number that it read of each shard.
-
-    Raises:
-        InputError: The index was deleted, and perhaps made again.
+    Attributes:
+        passes: Enriches the index.
+        done: The checkpoints up to which it was read; a shard without one is read from its beginning.
+        missed: Shard -> how many looks in a row have not reached the last writes.
     """
-    done, missed = dict(seen), Counter[str]()
-    while True:
-        reached = checkpoints(engine, index)
+
+    passes: IndexPasses
+    done: dict[str, int]
+    missed: Counter[str] = field(default_factory=Counter)
+
+    def look(self) -> PassCounts | None:
+        """Enrich what was written, and say what came of it; None: nothing was.
+
+        What is written meanwhile, also to a document that is read, is the work of the next look.
+
+        Raises:
+            InputError: The index was deleted, and perhaps made again.
+        """
+        reached, done = checkpoints(self.passes.engine, self.passes.index), self.done
         if len({shard.partition("/")[0] for shard in (*done, *reached)}) > 1:
-            raise InputError(f"The index {index!r} was deleted and made again.", "Run the command again for the new index.")
-        if any(number > done.get(shard, -1) for shard, number in reached.items()):
-            last = read(dict(done))
-            for shard, number in reached.items():
-                behind = done.get(shard, -1) < number and last.get(shard, -1) < number
-                missed[shard] = missed[shard] + 1 if behind else 0
-                if not behind or missed[shard] == _LOOKS:
-                    done[shard], missed[shard] = number, 0
-        time.sleep(every)
+            raise InputError(
+                f"The index {self.passes.index!r} was deleted and made again.", "Run the command again for the new index."
+            )
+        if all(number <= done.get(shard, -1) for shard, number in reached.items()):
+            return None
+        counts = self.passes.run(after=dict(done))
+        for shard, number in reached.items():
+            behind = done.get(shard, -1) < number and counts.last.get(shard, -1) < number
+            self.missed[shard] = self.missed[shard] + 1 if behind else 0
+            if not behind or self.missed[shard] == _LOOKS:
+                done[shard], self.missed[shard] = number, 0
+        return counts

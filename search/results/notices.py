@@ -137,7 +137,7 @@ def enrichment_lag(opened: OpenGeneration, ids: Sequence[str] = ()) -> Enrichmen
     if ids and fields is not None:
         read = dialect_of(opened.engine.capabilities).source([*opened.layout.text_fields, "id", "source_digest"])
         searches.append(("hits", {"size": len(ids), "query": {"terms": {"id": list(ids)}}, "_source": read}))
-    count, *answers = answers_to(opened.engine, opened.index, searches)
+    count, *answers = answers_to(opened.engine, opened.name.name if opened.name.lacking else opened.index, searches)
     hits = [hit for answer in answers for hit in answer["hits"]["hits"]]
     resolved, made = opened.name, opened.lineage
     lag = EnrichmentLag(

@@ -88,7 +88,7 @@ def _analysed(text: str, field: str, opened: OpenGeneration) -> Located:
     """The terms of a text in a field of the source. Lucene counts offsets in UTF-16 units, of which an emoji has two."""
     text = text[:_ANALYSED]
     try:
-        answer = opened.engine.request("POST", f"/{opened.index}/_analyze", body={"field": field, "text": text})
+        answer = opened.engine.request("POST", f"/{opened.name.indices[-1]}/_analyze", body={"field": field, "text": text})
     except EngineError:
         return []  # a role may be allowed to search and not to analyse: the text is not shaded then
     offsets = characters(text)

@@ -12,6 +12,7 @@ from termweave.catalog.source_fields import text_at
 from termweave.engine import EngineResponseError
 from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.engine.client.server_errors import hint_for
+from termweave.errors import EngineError
 from termweave.records import Passage
 from termweave.signals.dense import VECTOR_FIELD, from_half, from_halves
 from termweave.signals.fusion import Ranked
@@ -164,6 +165,7 @@ def gather(
 
     Raises:
         SearchFailed: A search failed, or only some of the shards answered, so that the ranking would be wrong.
+        EngineError: Documents of two indices have the same id.
     """
     searches = [each for requests in prepared for each in requests.bodies.items()]
     remaining = iter(answers_to(engine, target, searches))
@@ -225,6 +227,7 @@ def _candidates(
     texts: dict[str, str] = {}
     metadata: dict[str, dict[str, Any]] = {}
     short, entries, words = False, prepared.entries, prepared.words
+    homes: dict[str, str] = {}
     for name, clause, answer in answered:
         signal = signals[name]
         pairs: list[tuple[str, float]] = []
@@ -235,6 +238,12 @@ def _candidates(
             seen.add(hit["_index"])
             if identity is None:  # another program wrote this document; `verify` names it
                 continue
+            if homes.setdefault(identity, hit["_index"]) != hit["_index"] and layout.application is not None:
+                raise EngineError(
+                    f"{identity!r} is the _id of a document in {homes[identity]!r} and of one in {hit['_index']!r}: termweave tells them "
+                    "apart by their _id.",
+                    "Search each index by its own name.",
+                )
             pairs.append((identity, signal.score(hit["_score"], clause)))
             key = identity
             if "passage" in fields and layout.application is None:

@@ -65,7 +65,7 @@ def fit(
         query = replace(query, weights=weights.part(sorted(order[:budget])))
     fields = [signal.text_field for signal in signals if signal.text_field]
     if fields and pieces(query.text) > budget:
-        query = replace(query, text=_ordered(engine, generation.index, query.text, *fields[0]))
+        query = replace(query, text=_ordered(engine, generation.name.indices[-1], query.text, *fields[0]))
     return query, left_out
 
 

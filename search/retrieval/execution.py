@@ -58,7 +58,7 @@ def retrieve(
         except EngineError as error:
             documents.advise(error, what.where)
             raise
-        if seen - {generation.index}:
+        if seen - {*generation.name.indices}:
             raise AliasMoved(f"The alias {target!r} has moved from {generation.index!r}.", "Run the command again.")
         if target != generation.index:
             # Each search of the request resolves the alias by itself, and an empty list does not say which index was searched.

@@ -24,10 +24,10 @@ TEXTS = (
 
 @pytest.fixture
 def shop(opensearch_engine, name):
-    """A function that makes the index NAME-shop of an application."""
+    """A function that makes the index NAME-shop of an application, or NAME-shop-NUMBER."""
 
-    def make(properties=None, *, knn=True, **mapping):
-        index = f"{name}-shop"
+    def make(properties=None, *, knn=True, number="", **mapping):
+        index = f"{name}-shop{number and f'-{number}'}"
         properties = {"name": {"type": "text"}, "stock": {"type": "integer"}, **(properties or {})}
         settings = {"number_of_shards": 2, "number_of_replicas": 0}
         if dialect_of(opensearch_engine.capabilities).vector_settings():

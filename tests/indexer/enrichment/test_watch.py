@@ -16,7 +16,8 @@ import pytest
 
 from termweave.cli.output import Output
 from termweave.engine import Engine
-from termweave.indexer.enrichment import conditional_writes, index_passes
+from termweave.indexer.enrichment import conditional_writes, enrichment_run, index_passes
+from termweave.indexer.enrichment.index_passes import Watch
 from termweave.search import Index
 from tests.indexer.builds import sources
 
@@ -68,7 +69,7 @@ def steps_of(monkeypatch, *steps):
             raise KeyboardInterrupt
         step()
 
-    monkeypatch.setattr(index_passes, "time", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr(enrichment_run, "time", SimpleNamespace(sleep=sleep, strftime=time.strftime))
 
 
 @pytest.mark.slow
@@ -116,9 +117,7 @@ def test_a_watch_keeps_the_newest_text_and_reads_only_what_was_written(shop, ope
     )
     pages, counts = conditional_writes.pages, []
     monkeypatch.setattr(conditional_writes, "send", meanwhile)
-    monkeypatch.setattr(
-        conditional_writes, "pages", lambda point, source: (counts.append(len(page)) or page for page in pages(point, source))
-    )
+    monkeypatch.setattr(conditional_writes, "pages", lambda *asked: (counts.append(len(page)) or page for page in pages(*asked)))
     done = enrich(index, "--watch", "1")
     stored = sources(opensearch_engine, index)
     assert (stored["p1"]["name"], stored["p2"]["name"]) == ("a second text", "another text")
@@ -172,19 +171,9 @@ def test_a_watch_leaves_out_what_it_cannot_read_and_names_it(shop, opensearch_en
     assert is_enriched(opensearch_engine, index, "late")
 
 
-def test_a_watched_index_that_is_made_again_ends_the_watch(shop, opensearch_engine, enrich, monkeypatch):
-    index = shop()
-    enrich(index)
-
-    def again(_):
-        opensearch_engine.request("DELETE", f"/{index}")
-        shop()
-
-    monkeypatch.setattr(index_passes, "time", SimpleNamespace(sleep=again))
-    assert "was deleted and made again" in enrich(index, "--watch", "1", status=1)
-    assert not any("encoding_digest" in each for each in sources(opensearch_engine, index).values())
+def test_a_watch_takes_seconds_and_excludes_other_commands(enrich, name):
     for wrong in (("--watch", "0"), ("--watch", "nan"), ("--watch", "1", "--plan"), ("--watch", "1", "--remove")):
-        enrich(index, *wrong, status=2)
+        enrich(name, *wrong, status=2)
 
 
 def test_a_watch_goes_on_while_a_shard_is_not_open_yet(shop, enrich, opensearch_engine, monkeypatch):
@@ -209,14 +198,14 @@ def test_a_watch_goes_on_while_a_shard_is_not_open_yet(shop, enrich, opensearch_
 @pytest.mark.parametrize(("hidden", "reads"), [(1, 2), (3, 4), (10_000, 10)], ids=["once", "thrice", "deletions"])
 def test_writes_that_a_copy_does_not_show_are_read_again(monkeypatch, hidden, reads):
     """A copy that is cut off answers without the last writes; deletions leave nothing to read, which is believed after ten looks."""
-    steps_of(monkeypatch, *[lambda: None] * 20)
     monkeypatch.setattr(index_passes, "checkpoints", lambda *_: {"uuid/0": 7})
     looks = []
 
-    def read(after):
-        looks.append(after)
-        return {"uuid/0": -1 if len(looks) <= hidden else 7}
+    def run(after):
+        looks.append(dict(after))
+        return SimpleNamespace(last={"uuid/0": -1 if len(looks) <= hidden else 7})
 
-    with pytest.raises(KeyboardInterrupt):
-        index_passes.watch(None, "docs", {"uuid/0": 4}, 1.0, read)
+    watch = Watch(SimpleNamespace(engine=None, index="docs", run=run), {"uuid/0": 4})
+    for _ in range(20):
+        watch.look()
     assert looks == [{"uuid/0": 4}] * reads

@@ -190,8 +190,8 @@ def test_what_termweave_did_not_make_is_said_to_be_there(opensearch_engine, name
     assert run([verb[0], name, *verb[1:], "--url", opensearch_engine.url]) == 2
     said = capsys.readouterr().err
     assert (
-        f"The index '{name}' was not built by termweave.\nBuild an index under another name with 'termweave index SOURCE NAME'"
-        in said
+        f"The index '{name}' was not built by termweave, nor enriched.\nAdd signals to it with 'termweave enrich {name}', or build an index "
+        "under another name with 'termweave index SOURCE NAME'" in said
     )
     assert opensearch_engine.request("HEAD", f"/{name}")
 

@@ -1,0 +1,228 @@
+"""A run of an enrichment: every index that a name stands for gets the same fields, and a watch follows the name to others."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Self
+
+from termweave.catalog import audit, generations, lineage, statistics_store
+from termweave.corpora.sources import Skips
+from termweave.engine.client.resolved_name import uuids_of
+from termweave.engine.client.server_errors import EngineResponseError
+from termweave.errors import InputError, TermweaveError, UsageError
+from termweave.indexer.enrichment import enriched_mapping, index_passes
+from termweave.indexer.enrichment.index_passes import IndexPasses, Watch
+from termweave.indexer.ledger import storage
+from termweave.support.messages import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from termweave.catalog.lineage import Lineage
+    from termweave.corpora.index.source import IndexSource
+    from termweave.encoders import TextEncoder
+    from termweave.engine import Engine
+    from termweave.indexer.ledger.build_lock import Lease
+    from termweave.indexer.preparation.corpus_pass import BuildProgress
+    from termweave.statistics import CorpusStatistics
+
+#: The stage of the progress while the application's writes are awaited.
+STAGE = "Watching"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What each index of the name gets.
+
+    Attributes:
+        lineage: That of an index which has it already, or the first one to be written.
+        encoder: The models.
+        statistics: The counts that term weights depend on; None without a weights model.
+    """
+
+    lineage: Lineage
+    encoder: TextEncoder
+    statistics: CorpusStatistics | None
+
+
+@dataclass
+class IndexInRun:
+    """One index that the run has enriched. `held` has its lease, and writes its entry in the log of changes at the end."""
+
+    passes: IndexPasses
+    watch: Watch
+    lease: Lease
+    held: ExitStack
+
+
+@dataclass
+class EnrichmentRun:
+    """The enrichment of a name.
+
+    Attributes:
+        engine: The server.
+        source: The name, as it was resolved last.
+        begin: Makes the recipe where no index is enriched.
+        resume: Makes the recipe of an enriched index.
+        close: Whether an index may be closed for a moment, which the signal learned needs.
+        watched: Whether a watch follows, so that one pass suffices.
+        progress: Called with (stage, done, total, detail).
+        say: Called with sentences.
+        recipe: What an index gets that has none of its own.
+        indices: The id of each index -> the index.
+        passes: Those over all indices.
+        left_out: Documents that cannot be read.
+        notes: What a user should know.
+    """
+
+    engine: Engine
+    source: IndexSource
+    begin: Callable[[], Recipe]
+    resume: Callable[[Lineage, str], Recipe]
+    close: bool
+    watched: bool
+    progress: BuildProgress
+    say: Callable[[str], None]
+    recipe: Recipe | None = None
+    indices: dict[str, IndexInRun] = field(default_factory=dict)
+    passes: list[IndexPasses] = field(default_factory=list)
+    left_out: Skips = field(default_factory=Skips)
+    notes: list[str] = field(default_factory=list)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for one in self.indices.values():
+            one.held.close()
+
+    def add(self, index: str) -> None:
+        """Enrich an index that the name stands for.
+
+        Raises:
+            UsageError: Its mapping or settings do not allow it, or it is enriched otherwise than the others.
+            TermweaveError: Another run has its lease; or as `IndexPasses.repeat`.
+        """
+        one = self.source.of(index)
+        with ExitStack() as held:
+            lease = held.enter_context(storage.lease(self.engine, index))
+            before = enriched_mapping.lineage_of(one, index)
+            if before is not None and (self.recipe is None or before.differences(self.recipe.lineage)):
+                enriched_mapping.check_alike(self.source)
+                self.recipe = self.resume(before, index)
+            recipe = self.recipe = self.recipe or self.begin()
+            made = self._prepare(one, index, before, recipe)
+            stale_writes = partial(index_passes.stale_writes, one, made.layout, recipe.encoder, recipe.statistics)
+            passes = IndexPasses(self.engine, one, index, stale_writes)
+            self.passes.append(passes)
+            held.callback(self._log, passes)
+            seen = index_passes.checkpoints(self.engine, index) if self.watched else {}
+            first = passes.repeat(self.progress, "differ", once=self.watched)  # the watch goes on where this pass began
+            if before is not None:
+                kept = f"{first.kept:,} of {counted(first.documents, 'document')}"
+                self.notes.append(f"{kept} had the fields already, with the same content: they were not written again.")
+            made = replace(made, complete=True, documents=passes.total.documents)
+            lineage.write(self.engine, index, made)
+            self.recipe = replace(recipe, lineage=made)
+            uuid = uuids_of(self.engine, index).get(index, "")
+            self.indices[uuid] = IndexInRun(passes, Watch(passes, seen), lease, held.pop_all())
+            self._name_left_out(one, aloud=self.watched)
+
+    def _prepare(self, one: IndexSource, index: str, before: Lineage | None, recipe: Recipe) -> Lineage:
+        """Give an index the mapping, the statistics and the lineage of the recipe; returns the lineage.
+
+        Indices of one name share their statistics. One that the name stands for alone has a copy: the owner may delete the earlier index.
+        """
+        created = generations.creation_time(self.engine, index)
+        made = before or replace(recipe.lineage, created=created, complete=False, documents=0, name=self.source.address.index)
+        if before is None:
+            enriched_mapping.check_index(self.engine, one, index, tuple(made.signals), made.layout)
+            theirs = {"id"} & {*(one.mappings[index].get("properties") or {}), *enriched_mapping.own_fields(one)}
+            added = [name for name in enriched_mapping.field_names(made.layout) if name not in theirs]
+            made = replace(made, source={**made.source, "enriched": " ".join(added)})
+            enriched_mapping.add_settings(self.engine, index, made.layout, close=self.close)
+        if recipe.statistics is not None:
+            home = statistics_store.home(index, made)
+            if home not in self.source.mappings or not statistics_store.is_complete(self.engine, home):
+                home = index
+                settings = {"index.auto_expand_replicas": "0-1", **({"index.hidden": True} if index.startswith(".") else {})}
+                statistics_store.save(self.engine, index, recipe.statistics, settings)
+            made = replace(made, statistics={**made.statistics, "index": home})
+        if before is None:
+            enriched_mapping.add_fields(self.engine, one, index, made.layout, made)
+        return made
+
+    def _log(self, passes: IndexPasses) -> None:
+        if passes.total.written:
+            audit.write(
+                self.engine, "enrich", passes.index, before=passes.index, after=passes.index, documents=passes.total.written
+            )
+
+    def _name_left_out(self, one: IndexSource, *, aloud: bool) -> None:
+        for skipped in one.skipped:
+            if skipped not in self.left_out.kept:
+                self.left_out.add(skipped)
+                if aloud:
+                    self.say(f"Left out: {skipped}.")
+
+    @property
+    def written(self) -> int:
+        """Documents that were written."""
+        return sum(each.total.written for each in self.passes)
+
+    def watch(self, every: float) -> None:
+        """Enrich what the application writes, and each index that the name stands for later, until a KeyboardInterrupt.
+
+        Args:
+            every: Seconds between two looks.
+
+        Raises:
+            TermweaveError: A lease was lost, or the server is away for longer than the engine is patient.
+        """
+        refused = ""
+        self.progress(STAGE, self.written, None)
+        with suppress(KeyboardInterrupt):
+            while True:
+                now = uuids_of(self.engine, self.source.address.index)
+                if {*now.values()} != {*self.indices}:
+                    refused = self._follow(now, refused)
+                for uuid, one in list(self.indices.items()):
+                    one.lease.check()
+                    try:
+                        if (counts := one.watch.look()) and counts.written:
+                            self.progress(STAGE, self.written, None, f"last written {time.strftime('%H:%M:%S')}")
+                    except (InputError, EngineResponseError):
+                        if uuids_of(self.engine, one.passes.index).get(one.passes.index) == uuid:
+                            raise  # else it was deleted meanwhile
+                    self._name_left_out(one.passes.source, aloud=True)
+                time.sleep(every)
+
+    def _follow(self, now: Mapping[str, str], refused: str) -> str:
+        """Enrich the indices that the name stands for now; returns a sentence about what keeps one from it, said once."""
+        name, earlier = self.source.address.index, {one.passes.index for one in self.indices.values()}
+        for uuid in self.indices.keys() - now.values():
+            self.indices.pop(uuid).held.close()
+        problem = "" if now else f"There is no index {name!r} now."
+        try:
+            for index in [index for index, uuid in now.items() if uuid not in self.indices]:
+                self.source = self.source.again()
+                enriched_mapping.whole_indices(self.source)
+                if not refused:
+                    enriched = enriched_mapping.lineage_of(self.source, index) is not None
+                    what = "Its fields stay" if enriched else "It gets the models, fields and signals of the first"
+                    made = " It was deleted and made again." if index in earlier else ""
+                    self.say(f"{name!r} stands for {index!r} now.{made} {what}.")
+                self.add(index)
+                self.say(f"{index!r} is enriched and watched.")
+        except TermweaveError as error:
+            gone = isinstance(error, EngineResponseError) and error.status == HTTPStatus.NOT_FOUND
+            if not gone and type(error) not in {UsageError, InputError, TermweaveError}:  # the last: another run has its lease
+                raise
+            problem = f"{error.message} {error.hint}".strip()
+        if problem and problem != refused:
+            self.say(f"{problem} The watch waits until it can go on.")
+        return problem

@@ -1,0 +1,283 @@
+"""`termweave enrich` follows a name: an alias that moves, an index that is made again, a data stream that rolls over, several indices."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+
+import orjson
+import pytest
+
+from termweave.catalog import lineage, statistics_store
+from termweave.cli import run
+from termweave.cli.output import Output
+from termweave.errors import EngineError, TermweaveError, UsageError
+from termweave.indexer.enrichment import enrichment_run
+from termweave.search import Index
+from tests.indexer.builds import sources
+
+WEIGHTS = ("--signals", "weights")
+
+
+@pytest.fixture
+def alias(opensearch_engine, name):
+    """A function that points the alias NAME-shop at these indices and at no other."""
+
+    def point(*indices, **properties):
+        entries = [{"add": {"index": index, "alias": f"{name}-shop", **properties}} for index in indices]
+        actions = [{"remove": {"index": f"{name}-shop-*", "alias": f"{name}-shop", "must_exist": False}}, *entries]
+        opensearch_engine.request("POST", "/_aliases", body={"actions": actions})
+        return f"{name}-shop"
+
+    return point
+
+
+@pytest.fixture
+def watch(enrich, monkeypatch):
+    """A function that runs a watch with a step in each of its pauses, and returns its result and what it said."""
+
+    def call(index, *steps, options=WEIGHTS, **how):
+        said, left = [], iter(steps)
+
+        def sleep(_):
+            if (step := next(left, None)) is None:
+                raise KeyboardInterrupt
+            step()
+
+        with monkeypatch.context() as patch:
+            patch.setattr(enrichment_run, "time", SimpleNamespace(sleep=sleep, strftime=time.strftime))
+            patch.setattr(Output, "say", lambda _, *texts: said.extend(texts))
+            return enrich(index, *options, "--watch", "1", **how), said
+
+    return call
+
+
+def put(engine, index, **texts):
+    for key, text in texts.items():
+        engine.request("PUT", f"/{index}/_doc/{key}", params={"refresh": True}, body={"name": text, "stock": 1})
+
+
+def first(engine, name, query):
+    return Index.open(engine, name).search(query, k=1)[0].id
+
+
+def has_fields(engine, index):
+    return all("encoding_digest" in str(each) for each in sources(engine, index).values())
+
+
+def test_a_watch_follows_an_alias_to_another_index_and_back(shop, alias, watch, opensearch_engine):
+    engine, one, two = opensearch_engine, shop(number=1), shop(number=2)
+    name, heard = alias(one), []
+
+    def move():
+        alias(two)
+        with pytest.raises(
+            UsageError, match=f"'{two}', which '{name}' stands for now, was not built by termweave, nor"
+        ) as caught:
+            Index.open(engine, name)
+        assert f"'termweave enrich {name}'" in caught.value.hint
+        put(engine, two, new="an umbrella")
+
+    def look():
+        heard.append(first(engine, name, "umbrella"))
+        put(engine, two, p3="a hammock for the garden")
+
+    def back():
+        heard.append(first(engine, name, "hammock"))
+        put(engine, one, p4="a trampoline")
+        alias(one)
+
+    done, said = watch(name, move, look, back, lambda: heard.append(first(engine, name, "trampoline")))
+    assert heard == ["new", "p3", "p4"]
+    assert done["index"] == one
+    told = [each for each in said if each.startswith(f"'{name}' stands for")]
+    assert told == [
+        f"'{name}' stands for '{two}' now. It gets the models, fields and signals of the first.",
+        f"'{name}' stands for '{one}' now. Its fields stay.",
+    ]
+    assert has_fields(engine, one)
+    assert has_fields(engine, two)
+    engine.request("DELETE", f"/{one},{one}.stats")  # the second has statistics of its own
+    alias(two)
+    assert first(engine, name, "umbrella") == "new"
+    assert statistics_store.is_complete(engine, two)
+
+
+def test_a_watch_goes_on_where_its_index_is_deleted_and_made_again(shop, watch, opensearch_engine):
+    engine, index = opensearch_engine, shop()
+
+    def delete():
+        engine.request("DELETE", f"/{index}", params={"ignore_unavailable": True})
+
+    def again():
+        delete()
+        shop()
+        put(engine, index, new="an umbrella")
+
+    def unfit():
+        delete()
+        shop({"weights": {"type": "keyword"}, "termweave": {"type": "keyword"}})
+
+    done, said = watch(index, again, lambda: None, delete, lambda: None, unfit, lambda: None, again)
+    text = "\n".join(said)
+    assert text.count(f"'{index}' stands for '{index}' now. It was deleted and made again.") == 1
+    assert text.count(f"There is no index '{index}' now. The watch waits until it can go on.") == 1
+    assert sum("of its own" in each or "of names that an enrichment needs" in each for each in said) == 1
+    assert done["documents"] == 31
+    assert has_fields(engine, index)
+    assert first(engine, index, "umbrella") == "new"
+
+
+def test_the_same_command_after_a_move_goes_on_with_the_first_enrichment(shop, alias, enrich, opensearch_engine):
+    engine, one = opensearch_engine, shop(number=1)
+    name = alias(one)
+    enrich(name, *WEIGHTS)
+    engine.request("POST", "/_refresh")
+    two = shop(number=2)  # whose mapping is not dynamic, filled from the enriched index
+    body = b"".join(
+        orjson.dumps(line) + b"\n" for key, each in sources(engine, one).items() for line in ({"index": {"_id": key}}, each)
+    )
+    engine.request("POST", f"/{two}/_bulk", params={"refresh": True}, body=body)
+    alias(two)
+    assert enrich(name, "--plan", fields=())["to_write"] == 30
+    done = enrich(name, fields=())
+    assert (done["index"], done["written"], done["signals"]) == (two, 30, ["weights"])
+    assert f"'{name}' stood for '{one}' when it was enriched." in " ".join(done["notes"])
+    assert first(engine, name, "hammock kettle") in {f"p{number}" for number in range(4, 30, 5)}
+    made, other = (lineage.read(engine, index) for index in (one, two))
+    assert (made.models, made.statistics["hash"]) == (other.models, other.statistics["hash"])
+    # With its mapping and lineage, too: what was copied is searched and stays.
+    three = f"{name}-3"
+    stored = engine.request("GET", f"/{two}/_mapping")[two]["mappings"]
+    engine.request(
+        "PUT", f"/{three}", body={"mappings": stored, "settings": {"index.knn": True} if engine.has_search_pipelines else {}}
+    )
+    engine.request("POST", f"/{three}/_bulk", params={"refresh": True}, body=body)
+    alias(three)
+    assert enrich(name, fields=())["written"] == 0
+    assert statistics_store.is_complete(engine, three)
+    # Filled before its dynamic mapping had the fields, which then have other types.
+    four = f"{name}-4"
+    engine.request("POST", f"/{four}/_bulk", params={"refresh": True}, body=body)
+    alias(four)
+    assert four in enrich(name, fields=(), status=2)
+
+
+@pytest.fixture
+def two_shops(shop, alias, opensearch_engine):
+    """The alias NAME-shop of two indices: NAME-shop-1 with thirty documents, and NAME-shop-2 with a kettle and an umbrella."""
+    one = shop({"place": {"type": "keyword"}, "price": {"type": "keyword"}}, number=1)
+    two = shop({"price": {"type": "integer"}}, number=2)
+    opensearch_engine.request(
+        "POST",
+        f"/{two}/_bulk",
+        params={"refresh": True},
+        body=b"".join(orjson.dumps({"delete": {"_id": f"p{number}"}}) + b"\n" for number in range(30)),
+    )
+    put(opensearch_engine, two, q1="a blue kettle", q2="an umbrella")
+    return alias(one, two), one, two
+
+
+def test_several_indices_of_one_name_are_searched_as_one(two_shops, enrich, opensearch_engine, tmp_path, capsys):
+    engine, (name, one, two) = opensearch_engine, two_shops
+    with pytest.raises(EngineError, match="stands for 2 indices") as caught:
+        Index.open(engine, name)
+    assert f"'termweave enrich {name}'" in caught.value.hint
+    plan = enrich(name, "--plan")
+    assert (plan["index"], plan["documents"], plan["to_write"]) == (name, 32, 32)
+    done = enrich(name)
+    assert (done["index"], done["documents"], done["written"]) == (name, 32, 32)
+    assert enrich(name, fields=())["written"] == 0
+    opened = Index.open(engine, name)
+    for mode in ("weights", "dense", "hybrid"):
+        assert opened.search("umbrella", k=1, mode=mode)[0].id == "q2"
+    answer = opened.answer(
+        "kettle", k=9, where="stock<=9", facets=["stock"], sort="stock", totals=True, explain=True, highlight=True
+    )
+    assert (len(answer.hits), answer.totals.passing) == (9, 12)
+    assert {each.value: each.count for each in answer.facets["stock"]}["1"] == 3
+    assert opened.explain("umbrella", "q2").rank == 1
+    assert opened.search("kettle", rerank="rnn", k=40).remarks == ()
+    assert len(opened.search("kettle", where="NOT exists(place)", k=40)) == 32
+    with pytest.raises(UsageError, match="no field 'price'"):  # it has another type in each index
+        opened.search("kettle", where="price=3")
+    put(engine, two, q3="a trampoline")
+    (remark,) = opened.answer("umbrella", k=1).remarks
+    assert remark.startswith("1 of 33 documents is not enriched yet")
+    url = ["--url", engine.url]
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "corpus.jsonl").write_text('{"_id": "q1", "text": "a"}\n')
+    (tmp_path / "queries.jsonl").write_text('{"_id": "a", "text": "blue kettle"}\n{"_id": "b", "text": "umbrella"}\n')
+    (tmp_path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\na\tq1\t1\nb\tq2\t1\n")
+    assert run(["evaluate", name, str(tmp_path), "--json", *url]) == 0
+    assert run(["profiles", name, "--save", "mine", "--mode", "weights", "--use", "mine", *url]) == 0
+    capsys.readouterr()
+    for index in (one, two):
+        stored = engine.request("GET", f"/{index}/_mapping")[index]["mappings"]["_meta"]
+        assert (stored["owner"], stored["termweave"]["profile"]) == ("shop", "mine")
+    assert enrich(name, "--remove", fields=())["removed"] == 32
+    assert not any("encoding_digest" in str(each) for index in (one, two) for each in sources(engine, index).values())
+    assert not engine.request("HEAD", f"/{one}.stats")
+
+
+def test_an_index_that_joins_a_name_is_counted_until_it_is_enriched_alike(two_shops, shop, alias, enrich, opensearch_engine):
+    engine, (name, one, two) = opensearch_engine, two_shops
+    enrich(name, *WEIGHTS)
+    opened = Index.open(engine, name)
+    three = shop(number=3)
+    alias(one, two, three)
+    for index in (one, two):
+        filtered = {"index": index, "alias": f"{name}-few", "filter": {"range": {"stock": {"lte": 3}}}}
+        engine.request("POST", "/_aliases", body={"actions": [{"add": filtered}]})
+    time.sleep(1)  # an open index looks once a second what its name stands for
+    (remark,) = opened.answer("umbrella", k=1).remarks
+    assert remark.startswith("30 of 62 documents are not enriched yet")
+    assert enrich(name, fields=())["written"] == 30
+    assert not statistics_store.is_complete(engine, three)  # they share those of the first
+    with pytest.raises(TermweaveError, match="is the _id of a document in"):
+        opened.search("a wooden chair", k=40, mode="weights")  # the first and the third have the same ids
+    assert Index.open(engine, f"{name}-few").answer("chair", k=40, totals=True).totals.passing == 6
+    filtered["filter"] = {"match_all": {}}
+    engine.request("POST", "/_aliases", body={"actions": [{"add": filtered}]})
+    with pytest.raises(UsageError, match="has another filter or routing for each"):
+        Index.open(engine, f"{name}-few")
+    assert enrich(three, "--remove", fields=())["removed"] == 30
+    assert statistics_store.is_complete(engine, one)
+    assert enrich(three, "--signals", "dense")["signals"] == ["dense"]
+    with pytest.raises(UsageError, match=f"'{three}' and '{one}' are enriched with different models, signals, statistics"):
+        Index.open(engine, name)
+    assert "are enriched with different" in enrich(name, fields=(), status=2)
+
+
+def test_a_data_stream_that_rolls_over_during_a_watch(watch, enrich, opensearch_engine, name):
+    engine, stream = opensearch_engine, f"{name}-logs"
+    settings = {"index.knn": True} if engine.has_search_pipelines else {}
+    template = {"settings": {"number_of_replicas": 0, **settings}, "mappings": {"properties": {"name": {"type": "text"}}}}
+    body = {"index_patterns": [stream], "data_stream": {}, "template": template}
+    engine.request("PUT", f"/_index_template/{stream}", body=body)
+
+    def write(key, text):
+        document = {"@timestamp": "2026-01-01T00:00:00Z", "name": text, "level": "warn"}
+        engine.request("PUT", f"/{stream}/_create/{key}", params={"refresh": True}, body=document)
+
+    def roll_over():
+        engine.request("POST", f"/{stream}/_rollover")
+        write("e3", "the umbrella is wet")
+        (remark,) = Index.open(engine, stream).answer("disk", k=1).remarks
+        assert remark.startswith("1 of 3 documents is not enriched yet")
+
+    try:
+        write("e1", "the disk of node 3 is full")
+        write("e2", "the kettle boils over")
+        _, said = watch(stream, roll_over, lambda: write("e4", "the trampoline is slack"), lambda: None, options=())
+        assert any("-000002' now. It gets the models, fields and signals of the first." in each for each in said)
+        opened = Index.open(engine, stream)
+        for key, query in (("e1", "full disk"), ("e2", "kettle"), ("e3", "umbrella"), ("e4", "trampoline")):
+            assert [opened.search(query, k=1, mode=mode)[0].id for mode in ("weights", "hybrid")] == [key, key]
+        answer = opened.answer("umbrella", where="@timestamp>=2026", totals=True)
+        assert (answer.totals.passing, answer.remarks) == (4, ())
+        assert opened.explain("umbrella", "e3").rank == 1
+        assert enrich(stream, fields=())["written"] == 0
+    finally:
+        engine.request("DELETE", f"/_data_stream/{stream}")
+        engine.request("DELETE", f"/_index_template/{stream}")
