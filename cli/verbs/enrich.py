@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from termweave import answers
     from termweave.cli.output import Output
     from termweave.indexer.enrichment.enrichment import EnrichmentPlan
-    from termweave.indexer.preparation.corpus_pass import BuildProgress
     from termweave.settings import Settings
 
 
@@ -57,6 +56,9 @@ def command(
 ) -> None:
     """Write term weights and vectors into the existing INDEX of an application, beside its own fields.
 
+    INDEX may be an alias or a data stream, of several indices, too: all of them are enriched alike and searched as one. A watch follows the
+    name: to the index that an alias is moved to, to one that is made again, and to the next one of a data stream.
+
     Every document gets the fields of the signals by partial updates; nothing else in it changes. A write of the application is never
     undone: a document that it changed meanwhile is enriched again. The signals are weights and dense, and learned where it is named, which any
     client searches by a match query. The same command, run again, resumes, enriches what is new or changed, and verifies the rest. Afterwards
@@ -87,8 +89,7 @@ def command(
     options = BuildOptions(**models_in(build, settings), skip_bad=reading["skip_bad"])
     server = engine.connect(settings).patient(options.patience, out.say)
     try:
-        with terminable(Event()) if every is not None else nullcontext(), out.stages("Reading") as bar:
-            progress = _announcing(bar, source, every, out)
+        with terminable(Event()) if every is not None else nullcontext(), out.stages("Reading") as progress:
             if remove:
                 count = enrichment.remove(server, opened, progress)
                 data = {"schema": "termweave.enrich/1", "index": source, "removed": count}
@@ -106,22 +107,6 @@ def command(
         f"{source}: {done.documents:,} documents have the fields of {', '.join(done.signals)}, verified ({done.written:,} written now, "
         f"{done.conflicts:,} found changed meanwhile and looked at again)",
     )
-
-
-def _announcing(progress: BuildProgress, name: str, every: float | None, out: Output) -> BuildProgress:
-    """Progress that also says when the watch begins: a log shows no bar."""
-    from termweave.indexer.enrichment.enrichment_run import STAGE
-
-    begun = False
-
-    def show(stage: str, done: int, total: int | None, detail: str = "", /) -> None:
-        nonlocal begun
-        if stage == STAGE and not begun:
-            begun = True
-            out.say(f"{name} is enriched and watched every {every:g} s. Ctrl-C ends the watch.")
-        progress(stage, done, total, detail)
-
-    return show
 
 
 def _show_plan(name: str, planned: EnrichmentPlan, out: Output) -> None:

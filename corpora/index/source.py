@@ -115,21 +115,11 @@ class IndexSource(EntrySource, Reader):
         """The source itself."""
         return self
 
-    def again(self) -> IndexSource:
-        """The same source, of what its name stands for now.
+    def of_index(self, index: str) -> IndexSource:
+        """The same source of one of its indices alone; or of what its name stands for now.
 
         Raises:
-            UsageError: Nothing has this name.
-        """
-        other = copy(self)
-        other.mappings, other.skipped = _mappings(self.engine, self.address), Skips()
-        return other
-
-    def of(self, index: str) -> IndexSource:
-        """The same source, of one of its indices alone.
-
-        Raises:
-            UsageError: It was made by termweave, or its documents cannot be read back.
+            UsageError: There is none, it was made by termweave, or its documents cannot be read back.
         """
         other, place = copy(self), replace(self.address, index=index)
         other.mappings, other.skipped = _mappings(self.engine, place), Skips()

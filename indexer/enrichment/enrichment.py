@@ -18,6 +18,7 @@ import orjson
 from termweave.catalog import audit, lineage, statistics_store
 from termweave.catalog.source_fields import Fields
 from termweave.encoders.recorded_models import encoder_of, remember
+from termweave.engine.client.resolved_name import uuids_of
 from termweave.errors import UsageError
 from termweave.indexer.build_plan import BuildPlan, plan
 from termweave.indexer.enrichment import enriched_mapping, index_passes
@@ -132,6 +133,8 @@ def enrich(
             run.add(index)
         if every is not None:
             run.watch(every)
+        elif {*uuids_of(engine, source.address.index)} != {*indices}:
+            notes.append(f"{source.address.index!r} stands for other indices now. Run the command again for them.")
         done = [one.passes for one in run.indices.values()]
         documents = sum(each.total.documents if every is None else enriched_mapping.count(engine, each.index) for each in done)
     notes += [each for each in (*run.notes, *unreadable(run.left_out)) if each not in notes]
@@ -176,7 +179,7 @@ def plan_enrichment(
     if (first := _first(source, options)) is not None:
         made, to_write, documents = first[1], 0, 0
         for index in indices:
-            one = source.of(index)
+            one = source.of_index(index)
             if enriched_mapping.lineage_of(one, index) is None:
                 enriched_mapping.check_index(engine, one, index, tuple(made.signals), made.layout)
             counts = IndexPasses(engine, one, index, partial(index_passes.stale, one, made.layout)).run(progress, write=False)
@@ -208,7 +211,7 @@ def remove(engine: Engine, source: IndexSource, progress: BuildProgress = lambda
     for index, made in enriched.items():
         with storage.lease(engine, index):
             removing_writes = partial(index_passes.removing_writes, set(made.source["enriched"].split()))
-            passes = IndexPasses(engine, source.of(index), index, removing_writes)
+            passes = IndexPasses(engine, source.of_index(index), index, removing_writes)
             passes.repeat(progress, "have the fields")
             if made.statistics:
                 statistics_store.delete_unused(engine, index, made)
@@ -226,7 +229,7 @@ def _planned(engine: Engine, source: IndexSource, indices: Sequence[str], option
     signals = options.signals or tuple(name for name in enriched_mapping.SIGNALS if getattr(options, name) != "none")
     planned = plan(source, engine.capabilities, replace(options, signals=signals))
     for index in indices:
-        enriched_mapping.check_index(engine, source.of(index), index, planned.signals)
+        enriched_mapping.check_index(engine, source.of_index(index), index, planned.signals)
     return planned
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from termweave.statistics import CorpusStatistics
 
 #: The stage of the progress while the application's writes are awaited.
-STAGE = "Watching"
+_STAGE = "Watching"
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class EnrichmentRun:
             UsageError: Its mapping or settings do not allow it, or it is enriched otherwise than the others.
             TermweaveError: Another run has its lease; or as `IndexPasses.repeat`.
         """
-        one = self.source.of(index)
+        one = self.source.of_index(index)
         with ExitStack() as held:
             lease = held.enter_context(storage.lease(self.engine, index))
             before = enriched_mapping.lineage_of(one, index)
@@ -183,18 +183,19 @@ class EnrichmentRun:
         Raises:
             TermweaveError: A lease was lost, or the server is away for longer than the engine is patient.
         """
-        refused = ""
-        self.progress(STAGE, self.written, None)
+        name, refused = self.source.address.index, ""
+        self.say(f"{name} is enriched and watched every {every:g} s. Ctrl-C ends the watch.")
+        self.progress(_STAGE, self.written, None)
         with suppress(KeyboardInterrupt):
             while True:
-                now = uuids_of(self.engine, self.source.address.index)
+                now = uuids_of(self.engine, name)
                 if {*now.values()} != {*self.indices}:
                     refused = self._follow(now, refused)
                 for uuid, one in list(self.indices.items()):
                     one.lease.check()
                     try:
                         if (counts := one.watch.look()) and counts.written:
-                            self.progress(STAGE, self.written, None, f"last written {time.strftime('%H:%M:%S')}")
+                            self.progress(_STAGE, self.written, None, f"last written {time.strftime('%H:%M:%S')}")
                     except (InputError, EngineResponseError):
                         if uuids_of(self.engine, one.passes.index).get(one.passes.index) == uuid:
                             raise  # else it was deleted meanwhile
@@ -209,7 +210,7 @@ class EnrichmentRun:
         problem = "" if now else f"There is no index {name!r} now."
         try:
             for index in [index for index, uuid in now.items() if uuid not in self.indices]:
-                self.source = self.source.again()
+                self.source = self.source.of_index(name)
                 enriched_mapping.whole_indices(self.source)
                 if not refused:
                     enriched = enriched_mapping.lineage_of(self.source, index) is not None

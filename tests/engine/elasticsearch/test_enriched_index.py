@@ -6,8 +6,10 @@ import pytest
 
 from tests.indexer.enrichment import conftest
 from tests.indexer.enrichment import test_enrichment as of_enrichment
+from tests.indexer.enrichment import test_followed_names as of_names
 
 shop, enrich = conftest.shop, conftest.enrich
+alias, watch, two_shops = of_names.alias, of_names.watch, of_names.two_shops
 
 
 @pytest.fixture
@@ -36,3 +38,15 @@ def test_an_index_whose_source_is_synthetic_is_refused(enrich, elasticsearch_eng
     mappings = {"properties": {"@timestamp": {"type": "date"}, "name": {"type": "keyword"}}}
     elasticsearch_engine.request("PUT", f"/{name}-shop", body={"settings": setting, "mappings": mappings})
     assert "is synthetic: writing a document back could change" in enrich(f"{name}-shop", "--signals", "weights", status=2)
+
+
+def test_a_watch_follows_an_alias_to_another_index_and_back(shop, alias, watch, elasticsearch_engine):
+    of_names.test_a_watch_follows_an_alias_to_another_index_and_back(shop, alias, watch, elasticsearch_engine)
+
+
+def test_the_same_command_after_a_move_goes_on_with_the_first_enrichment(shop, alias, enrich, elasticsearch_engine):
+    of_names.test_the_same_command_after_a_move_goes_on_with_the_first_enrichment(shop, alias, enrich, elasticsearch_engine)
+
+
+def test_several_indices_of_one_name_are_searched_as_one(two_shops, enrich, elasticsearch_engine, tmp_path, capsys):
+    of_names.test_several_indices_of_one_name_are_searched_as_one(two_shops, enrich, elasticsearch_engine, tmp_path, capsys)
