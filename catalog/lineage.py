@@ -244,7 +244,7 @@ def _looked_up(engine: Engine, name: str) -> tuple[list[str], Mapping[str, Mappi
         return indices, aliases, []
     made = {index: stored["mappings"] for index, stored in engine.of_indices(f"/{quote(name)}/_mapping", "mappings").items()}
     enriched = [index for index in indices if is_enriched(made.get(index, {}))]
-    if not enriched:
+    if not enriched or any((made.get(index, {}).get("_meta") or {}).get("termweave") for index in {*indices} - {*enriched}):
         raise EngineError(
             f"{name!r} stands for {len(indices)} indices, and a search reads one unless all are enriched: {few(indices)}.",
             f"Run 'termweave enrich {name}', give the name of one of them, or read all of them into a new index: "

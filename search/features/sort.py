@@ -109,7 +109,7 @@ def ordered(generation: OpenGeneration, places: Sequence[Place], order: str) -> 
     body = {
         "size": len(kept),
         "query": among([place.id for place in kept], generation.layout),
-        "sort": [{field: {"order": direction, "missing": "_last"}}],
+        "sort": [{field: {"order": direction, "missing": "_last", "unmapped_type": sortable(name, generation.layout).kind}}],
         "_source": False,
         "docvalue_fields": ["id"],
         "track_total_hits": False,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.dialect import CLOSE, MARKED, OPEN
 from termweave.engine.client.payloads import ALL_SHARDS
+from termweave.engine.client.server_errors import EngineResponseError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -41,7 +42,7 @@ def corrections(engine: Engine, generation: OpenGeneration, words: Collection[st
     listed = sorted(words)
     if not listed:
         return {}
-    similar = _similar_terms(engine, generation.index, listed, fields)
+    similar = _similar_terms(engine, generation, listed, fields)
     if not similar:
         return {}
     surfaces = _surfaces(engine, generation, similar, fields)
@@ -61,7 +62,7 @@ def corrections(engine: Engine, generation: OpenGeneration, words: Collection[st
 
 
 def _similar_terms(
-    engine: Engine, index: str, words: Sequence[str], fields: Sequence[str]
+    engine: Engine, generation: OpenGeneration, words: Sequence[str], fields: Sequence[str]
 ) -> dict[str, dict[tuple[str, str], int]]:
     """Word -> (field, similar term) -> its number of documents, for words that no document holds."""
     counted: dict[str, Any] = {}
@@ -82,7 +83,14 @@ def _similar_terms(
                 "term": asked | {"max_inspections": 20, "string_distance": "damerau_levenshtein"},
             }
     body = {"size": 0, "aggs": counted, "suggest": suggest}
-    answer = engine.search(index, body)
+    try:
+        answer = engine.search(generation.index, body)
+    except EngineResponseError as error:
+        if not generation.name.several or "no mapping found" not in error.reason:
+            raise
+        answer = engine.search(
+            generation.name.indices[0], body
+        )  # a new index lacks a field until the application writes its first document
     similar: dict[str, dict[tuple[str, str], int]] = {}
     for at, word in enumerate(words):
         if answer["aggregations"][str(at)]["doc_count"]:

@@ -269,15 +269,24 @@ def test_a_data_stream_that_rolls_over_during_a_watch(watch, enrich, opensearch_
     try:
         write("e1", "the disk of node 3 is full")
         write("e2", "the kettle boils over")
-        _, said = watch(stream, roll_over, lambda: write("e4", "the trampoline is slack"), lambda: None, options=())
-        assert any("-000002' now. It gets the models, fields and signals of the first." in each for each in said)
+        steps = (
+            roll_over,
+            lambda: engine.request("POST", f"/{stream}/_rollover"),
+            lambda: write("e4", "the trampoline is slack"),
+        )
+        _, said = watch(stream, *steps, lambda: None, options=())
+        assert sum("now. It gets the models, fields and signals of the first." in each for each in said) == 2
         opened = Index.open(engine, stream)
         for key, query in (("e1", "full disk"), ("e2", "kettle"), ("e3", "umbrella"), ("e4", "trampoline")):
             assert [opened.search(query, k=1, mode=mode)[0].id for mode in ("weights", "hybrid")] == [key, key]
         answer = opened.answer("umbrella", where="@timestamp>=2026", totals=True)
         assert (answer.totals.passing, answer.remarks) == (4, ())
         assert opened.explain("umbrella", "e3").rank == 1
+        assert opened.search("umbrela", k=1, rewrite="spelling")[0].id == "e3"
+        engine.request("POST", f"/{stream}/_rollover")  # its mapping has no field level yet
         assert enrich(stream, fields=())["written"] == 0
+        assert Index.open(engine, stream).search("kettle", k=2, sort="level")[0].id == "e2"
+        assert enrich(stream, "--remove", fields=())["removed"] == 4
     finally:
         engine.request("DELETE", f"/_data_stream/{stream}")
         engine.request("DELETE", f"/_index_template/{stream}")
