@@ -16,7 +16,7 @@ from termweave.records import Document, Encoding, Passage
 from termweave.support.messages import few
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from termweave.contracts.signal import Signal
     from termweave.statistics import CorpusStatistics
@@ -126,12 +126,15 @@ class DocumentLayout:
         extra: Metadata entries that the user's mapping makes fields of their own.
         types: Metadata entry -> its type (`termweave.catalog.typed_fields`).
         application: The fields of the application in an enriched index; None for an index that termweave built.
+        models: In an enriched index what the encodings depend on, as one text: an application may copy a document from an index that
+            was enriched with others.
     """
 
     signals: Sequence[Signal]
     extra: Sequence[str] = ()
     types: Mapping[str, str] = field(default_factory=dict)
     application: ApplicationFields | None = None
+    models: str = ""
 
     @classmethod
     def from_meta(
@@ -160,6 +163,30 @@ class DocumentLayout:
         properties.setdefault("title", {"type": "text", "index": False})
         properties.setdefault("text", {"type": "text", "index": False})
         return {"dynamic": "strict", "_meta": {"termweave": dict(meta)}, "properties": properties}
+
+    @property
+    def prefix(self) -> str:
+        """Begins the names of the fields that termweave writes (`Signal.prefix`)."""
+        return self.signals[0].prefix if self.signals else ""
+
+    @property
+    def id_field(self) -> str:
+        """The field of the ids, which hits of equal scores are sorted by."""
+        return f"{self.prefix}id"
+
+    def with_ids(self, ids: Collection[str]) -> dict[str, Any]:
+        """The clause for documents, by their ids. Those that an application has just written have nothing but their `_id`."""
+        return {"terms": {"id": list(ids)}} if self.application is None else {"ids": {"values": list(ids)}}
+
+    def id_of(self, hit: Mapping[str, Any]) -> str | None:
+        """The id of a hit, of the column `id` or, in an enriched index, its `_id`; None for a document that another program wrote."""
+        identity: str | None = hit["_id"] if self.application is not None else hit.get("fields", {}).get("id", [None])[0]
+        return identity
+
+    def of_signals(self, stored: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What termweave wrote of a `_source`: fields without `prefix`."""
+        inner = stored.get(self.prefix.removesuffix(".")) if self.prefix else stored
+        return inner if isinstance(inner, dict) else {}
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -238,7 +265,8 @@ class DocumentLayout:
 
     def encoding_digest(self, stored: Mapping[str, Any]) -> int:
         """Digest of the models' output for a document, from its body before sending or from its `_source` after reading back."""
-        return digest(*(signal.canonical(stored) for signal in self.signals if signal.needs))
+        models = [self.models.encode()] if self.models else []
+        return digest(*models, *(signal.canonical(stored) for signal in self.signals if signal.needs))
 
     def agrees(self, stored: Mapping[str, Any]) -> bool:
         """Whether the user's and the typed fields equal the metadata of this `_source`. The digests do not cover these fields."""
@@ -347,4 +375,4 @@ def first_passages(layout: DocumentLayout) -> dict[str, Any]:
 
 def among(documents: Sequence[str], layout: DocumentLayout) -> dict[str, Any]:
     """The query for documents; a document in passages counts once, with its first passage."""
-    return {"bool": {"filter": [{"terms": {"id": list(documents)}}, first_passages(layout)]}}
+    return {"bool": {"filter": [layout.with_ids(documents), first_passages(layout)]}}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -98,7 +98,11 @@ class Lineage:
     @cached_property
     def layout(self) -> DocumentLayout:
         """The signals and fields of its documents."""
-        return DocumentLayout.from_meta(self.signals, self.fields, self.types)
+        layout = DocumentLayout.from_meta(self.signals, self.fields, self.types)
+        if not layout.prefix:  # termweave's own, or of an earlier version
+            return layout
+        used = [*(model.hash for model in self.models.values()), str(self.statistics.get("hash", ""))]
+        return replace(layout, models=" ".join(used))
 
     @cached_property
     def options(self) -> Mapping[str, Any] | None:

@@ -175,7 +175,7 @@ def explain(generation: OpenGeneration, target: str, query: str, document: str, 
                 (hit,) = each.show([hit], ranking)
             return hit
     mode, where = search.mode, search.plan.where
-    excluded = bool(where) and not documents_passing(generation.engine, generation.index, [document], where)
+    excluded = bool(where) and not documents_passing(generation.engine, generation.index, generation.layout, [document], where)
     if excluded:  # what the signals would give it: the clauses so far contain the filter
         (candidates,) = retrieve(search, [encoded], Retrieval(list(mode.weights), asked.candidates))
         ranking = replace(ranking, candidates=candidates)

@@ -173,7 +173,6 @@ def enriched_document(identity: str, own: Mapping[str, Any], reading: Reading) -
     Raises:
         BadLine: It cannot be read.
     """
-    check_id(own, identity)
     entry = entry_of({"_id": identity, "_source": own}, reading)
     return replace(Mapper(reading.fields).document(entry, 1), id=identity, metadata={})
 

@@ -102,24 +102,25 @@ def ordered(generation: OpenGeneration, places: Sequence[Place], order: str) -> 
         order: As `parse`.
     """
     name, direction = parse(order)
-    field = sortable(name, generation.layout).field
+    layout = generation.layout
+    field = sortable(name, layout).field
     kept = list(places[:MAX_DEPTH])
     if not kept:
         return []
     body = {
         "size": len(kept),
-        "query": among([place.id for place in kept], generation.layout),
+        "query": among([place.id for place in kept], layout),
         "sort": [{field: {"order": direction, "missing": "_last"}}],
         "_source": False,
-        "docvalue_fields": ["id"],
+        "docvalue_fields": [layout.id_field],
         "track_total_hits": False,
     }
-    if field == "id":
+    if field == layout.id_field:
         return sorted(kept, key=lambda place: place.id, reverse=direction == "desc")
     hits = generation.engine.search(generation.index, body)["hits"]["hits"]
     steps: dict[str, int] = {}
     step, last = 0, None
     for hit in hits:
         step, last = step + (hit["sort"] != last), hit["sort"]
-        steps.setdefault(hit["fields"]["id"][0], step)
+        steps.setdefault(str(layout.id_of(hit)), step)
     return sorted(kept, key=lambda place: steps.get(place.id, len(hits) + 1))

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
+    from termweave.catalog.layout import DocumentLayout
     from termweave.engine import Engine
     from termweave.errors import EngineError
 
@@ -45,25 +46,26 @@ class Unmet:
 
 
 def documents_passing(
-    engine: Engine, index: str, documents: Sequence[str], where: Sequence[Mapping[str, Any]]
+    engine: Engine, index: str, layout: DocumentLayout, documents: Sequence[str], where: Sequence[Mapping[str, Any]]
 ) -> tuple[str, ...]:
     """The documents that the index holds and that pass all filters, each once, in the order given.
 
     Args:
         engine: The server.
         index: The concrete index.
+        layout: Its fields.
         documents: Ids of the documents in the source.
         where: Filters of the query DSL.
     """
     if not documents:
         return ()
-    body = {
-        "size": 0,
-        "query": {"bool": {"filter": [{"terms": {"id": list(documents)}}, *where]}},
-        "aggs": {"ids": {"terms": {"field": "id", "size": len(documents)}}},
-    }
-    answer = engine.search(index, body)
-    passing = {bucket["key"] for bucket in answer["aggregations"]["ids"]["buckets"]}
+    query = {"bool": {"filter": [layout.with_ids(documents), *where]}}
+    if layout.application is None:  # any passage may pass
+        body = {"size": 0, "query": query, "aggs": {"ids": {"terms": {"field": "id", "size": len(documents)}}}}
+        passing = {bucket["key"] for bucket in engine.search(index, body)["aggregations"]["ids"]["buckets"]}
+    else:
+        body = {"size": len(documents), "query": query, "_source": False}
+        passing = {hit["_id"] for hit in engine.search(index, body)["hits"]["hits"]}
     return tuple(dict.fromkeys(document for document in documents if document in passing))
 
 
@@ -114,17 +116,19 @@ def unmet(engine: Engine, index: str, where: Sequence[Mapping[str, Any]]) -> tup
     return [as_metadata(name) for name in missing], unmatched
 
 
-def passing(engine: Engine, index: str, where: Sequence[Mapping[str, Any]]) -> tuple[list[int], int] | None:
+def passing(
+    engine: Engine, index: str, layout: DocumentLayout, where: Sequence[Mapping[str, Any]]
+) -> tuple[list[int], int] | None:
     """How many documents pass each filter, and how many pass all of them; None if the server does not say."""
     # A passage counts for its document: a filter on a document's id or metadata passes all its passages or none.
-    one = {"cardinality": {"field": "id", "precision_threshold": 40_000}}
-    every = {str(at): {"filter": clause, "aggs": {"documents": one}} for at, clause in enumerate(where)}
-    counts = _aggregated(
-        engine, index, {**every, "all": {"filter": {"bool": {"filter": list(where)}}, "aggs": {"documents": one}}}
-    )
-    if not counts:
+    documents = {"cardinality": {"field": "id", "precision_threshold": 40_000}}
+    one = {"aggs": {"documents": documents}} if layout.application is None else {}
+    clauses = {**{str(at): clause for at, clause in enumerate(where)}, "all": {"bool": {"filter": list(where)}}}
+    counted = _aggregated(engine, index, {name: {"filter": clause, **one} for name, clause in clauses.items()})
+    if not counted:
         return None
-    return [counts[str(at)]["documents"]["value"] for at in range(len(where))], counts["all"]["documents"]["value"]
+    counts = {name: each["documents"]["value"] if one else each["doc_count"] for name, each in counted.items()}
+    return [counts[str(at)] for at in range(len(where))], counts["all"]
 
 
 def _aggregated(engine: Engine, index: str, aggregations: Mapping[str, Any]) -> dict[str, Any]:

@@ -146,7 +146,7 @@ def on_filters(engine: Engine, index: str, layout: DocumentLayout, where: Any, *
             field = _short(value.field) if plain else value.field
             yield f"No document has {value.value!r} in {field!r}{examples}. Filters match only the exact value."
         missing += nowhere
-        if not missing and not unmatched and (counts := documents.passing(engine, index, clauses)):
+        if not missing and not unmatched and (counts := documents.passing(engine, index, layout, clauses)):
             yield _left([_label(each) for each in where], *counts)
     if texts := [name for name in documents.compared_as_texts(clauses) if name not in unknown]:
         shown = ", ".join(repr(_short(name) if plain else name) for name in texts)

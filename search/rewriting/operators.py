@@ -97,7 +97,7 @@ def parse(query: str) -> Operators:
 
 def word_fields(layout: DocumentLayout) -> list[str]:
     """The fields in which words and phrases are looked up: those of signals that search the source (lexical), or an application's text fields."""
-    if fields := [signal.source_field for signal in layout.signals if signal.source_field]:
+    if fields := list(dict.fromkeys(name for signal in layout.signals for name in signal.source_fields)):
         return fields
     columns = layout.application.columns if layout.application else {}
     return [

@@ -170,7 +170,7 @@ def _finished(
     ignored = tuple(dict.fromkeys(text[span.start : span.end] for span in spans[len(searched) :]))
     read, (filters, frequent) = query.read, kept_to
     pins = rewriting.of_queries.get(normalised(query.typed), QueryPins())
-    where = (*filters, *([{"bool": {"must_not": {"terms": {"id": [*pins.hidden]}}}}] if pins.hidden else []))
+    where = (*filters, *([{"bool": {"must_not": generation.layout.with_ids(pins.hidden)}}] if pins.hidden else []))
     first = () if read.refusal else pins.first
     made = RewrittenQuery(query.typed, where, read.typed, query.corrected, parts, ignored, first, read.refusal, frequent)
     return replace(encoded, rewritten=made)
