@@ -127,6 +127,8 @@ def _check_source(
     fields, whose = entries.fields_of(mapping).items(), f"The _source of the index {index!r}"
     if left_out := [key for key in ("excludes", "includes") if stored.get(key)]:
         problem = f"{whose} leaves fields out ({left_out[0]}), which writing a document back would lose."
+    elif settings.get("index.derived_source.enabled") == "true":
+        problem = f"{whose} is derived from other fields (index.derived_source.enabled), and no server derives term weights and vectors."
     elif engine.capabilities.distribution != "elasticsearch":
         return
     elif rearranged or "synthetic" in {stored.get("mode"), mode}:
@@ -190,14 +192,13 @@ def add_settings(engine: Engine, index: str, layout: DocumentLayout, *, close: b
         engine.request("POST", f"/{quote(index)}/_open", params={"wait_for_active_shards": 1})
 
 
-def add_fields(engine: Engine, source: IndexSource, index: str, layout: DocumentLayout, made: Lineage) -> None:
-    """Add the fields to the mapping, and the lineage to what `_meta` holds already."""
+def add_fields(engine: Engine, source: IndexSource, index: str, layout: DocumentLayout) -> None:
+    """Add the fields to the mapping."""
     properties: dict[str, Any] = dict(_OWN)
     for signal in layout.signals:
         properties |= signal.properties(dialect_of(engine.capabilities))
     engine.request("PUT", f"/{quote(index)}/_mapping", body={"properties": properties})
     source.mappings[index].setdefault("properties", {}).update(properties)
-    write_lineage(engine, index, made)
 
 
 def write_lineage(engine: Engine, index: str, made: Lineage | None) -> None:

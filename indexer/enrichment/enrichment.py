@@ -264,9 +264,10 @@ def _begin(
     # For later commands.
     origin = {"name": source.name, "fingerprint": "", "enriched": " ".join(added), "fields": _fields(source)}
     made = planned.lineage(engine, index, layout, corpus.statistics, origin)
+    enriched_mapping.add_fields(engine, source, index, layout)  # first: a refusal leaves nothing behind
     if corpus.statistics is not None:
         statistics_store.save(engine, index, corpus.statistics, {"index.auto_expand_replicas": "0-1"})
-    enriched_mapping.add_fields(engine, source, index, layout, made)
+    enriched_mapping.write_lineage(engine, index, made)
     return made, planned.encoder, corpus.statistics, [*planned.notes, *corpus.notes]
 
 
