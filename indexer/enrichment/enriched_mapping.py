@@ -18,7 +18,7 @@ from termweave.errors import UsageError
 from termweave.signals.learned import ANALYZER
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from termweave.corpora.index.source import IndexSource
     from termweave.engine import Engine
@@ -185,9 +185,55 @@ def add_settings(engine: Engine, index: str, layout: DocumentLayout, *, close: b
             "Add --yes: the index is closed and opened again, and answers no search for about a second. "
             "Or leave learned out of --signals.",
         )
+    _set_closed(engine, index, lacking)
+
+
+def remove_settings(engine: Engine, index: str, *, close: bool) -> Iterator[str]:
+    """Remove the analyzers of the signal learned, as far as the server lets go of them; yields sentences about those that stay.
+
+    No server removes a field, and this one needs its analyzer and its similarity. The search analyzer, nearly all of the settings, goes as soon as
+    the field names another one.
+
+    Args:
+        engine: The server.
+        index: The index.
+        close: Whether the index may be closed; only then a server takes such settings.
+    """
+    settings = engine.request("GET", f"/{quote(index)}/_settings", params={"flat_settings": True})[index]["settings"]
+    mapping = engine.request("GET", f"/{quote(index)}/_mapping")[index]["mappings"]
+    fields = _learned_fields(mapping.get("properties") or {})
+    if removable := [name for name in settings if f".{ANALYZER}_search" in name or (f".{ANALYZER}" in name and not fields)]:
+        if close:
+            engine.request("PUT", f"/{quote(index)}/_mapping", body={"properties": fields})
+            _set_closed(engine, index, dict.fromkeys(removable))
+        else:
+            yield (
+                f"Analyzers named {ANALYZER}_search stay in the settings, which a server takes out of a closed index only: add --yes, and it is "
+                "closed for about a second."
+            )
+    if fields:
+        yield (
+            f"The analyzer and the similarity {ANALYZER} stay, because the empty field in the mapping needs them: only a new index "
+            "(POST /_reindex) is without them."
+        )
+
+
+def _learned_fields(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of the signal learned in a mapping, with an analyzer for searching that needs no settings of its own."""
+    found: dict[str, Any] = {}
+    for name, field in properties.items():
+        if field.get("analyzer") == ANALYZER:
+            found[name] = {**field, "search_analyzer": ANALYZER}
+        elif inner := _learned_fields(field.get("properties") or {}):
+            found[name] = {"properties": inner}
+    return found
+
+
+def _set_closed(engine: Engine, index: str, settings: Mapping[str, Any]) -> None:
+    """Change settings of an index that is closed for that; it is opened again even if the server refuses them."""
     engine.request("POST", f"/{quote(index)}/_close")
     try:
-        engine.request("PUT", f"/{quote(index)}/_settings", body=lacking)
+        engine.request("PUT", f"/{quote(index)}/_settings", body=settings)
     finally:
         engine.request("POST", f"/{quote(index)}/_open", params={"wait_for_active_shards": 1})
 
