@@ -90,7 +90,8 @@ def list_generations(engine: Engine, name: str) -> list[Generation]:
     params = {"filter_path": "*.mappings._meta.termweave", "expand_wildcards": "open,closed"}
     mappings = engine.of_indices(f"/{name}-*/_mapping", "mappings", params=params)
     metas = {index: answer["mappings"]["_meta"]["termweave"] for index, answer in mappings.items()}
-    metas = {index: meta for index, meta in metas.items() if meta.get("name") == name}  # NAME-* also matches NAME-OTHER-...
+    # NAME-* also matches NAME-OTHER-..., and an alias NAME-... of an application's own index, or a clone of that.
+    metas = {index: meta for index, meta in metas.items() if meta.get("name") == name and "enriched" not in meta.get("source", {})}
     if not metas:
         raise _no_generations(engine, name)
     generations = _generations(engine, metas, live_index_of(engine, name))
