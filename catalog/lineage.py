@@ -153,7 +153,7 @@ class Lineage:
         if made is None or not _sound(made):
             raise EngineError(
                 f"The lineage of the index {index!r} ('_meta.termweave' in its mapping) is damaged.",
-                "If the index is live, roll back to another generation, or delete the name and build it again.",
+                "If the index is live, roll back to another generation, or build one under another name.",
             )
         return made
 
@@ -278,6 +278,13 @@ def all_live(engine: Engine) -> dict[str, Lineage]:
     return lineages
 
 
+def enriched(engine: Engine) -> dict[str, Mapping[str, Any]]:
+    """Index of another application that was enriched -> its lineage, as stored."""
+    stored = engine.of_indices("/*/_mapping", "mappings", params={"filter_path": "*.mappings._meta.termweave"})
+    metas = {index: each["mappings"]["_meta"]["termweave"] for index, each in stored.items()}
+    return {index: meta for index, meta in metas.items() if "enriched" in meta.get("source", {})}
+
+
 def refuse_enriched(made: Lineage) -> None:
     """Refuse to change, replace or compare with a source an index that belongs to another application.
 
@@ -287,7 +294,8 @@ def refuse_enriched(made: Lineage) -> None:
     if "enriched" in made.source:
         raise UsageError(
             f"{made.name!r} is an index of another application, which 'termweave enrich' added fields to.",
-            "Search it, verify or change its fields with 'termweave enrich', or give another NAME for an index of its own.",
+            f"Search it, verify or change its fields with 'termweave enrich', or build an index of its own, which 'termweave learn NAME ...' and all "
+            f"other commands take: 'termweave index opensearch:{made.name} NAME'.",
         )
 
 
@@ -313,7 +321,7 @@ def known_names(engine: Engine) -> str:
     """A sentence with the names that exist; "" if there are none, or the user may not list them."""
     with suppress(EngineResponseError):
         aliases = engine.request("GET", "/_cat/aliases", params={"format": "json", "h": "alias"})
-        names = sorted({row["alias"] for row in aliases if not row["alias"].startswith(".") and ".write-" not in row["alias"]})
-        if names:
-            return f"Known names: {', '.join(names[:20])}{f' and {len(names) - 20} more' if names[20:] else ''}."
+        names = {row["alias"] for row in aliases if not row["alias"].startswith(".") and ".write-" not in row["alias"]}
+        if names := names | enriched(engine).keys():
+            return f"Known names: {few(sorted(names), 20)}."
     return ""

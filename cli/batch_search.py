@@ -68,6 +68,7 @@ def answer_all(
     if empty:
         out.warn(f"{measures.queries(empty)} found nothing and {'has' if empty == 1 else 'have'} no line in the run.")
     if lag := notices.enrichment_lag(index.opened):
+        lag.check(len(queries) - empty)
         out.warn(str(lag))
     out.warn(*on_filters(index.engine, index.generation, index.layout, options.where, empty=bool(empty)))
     if rewritten:

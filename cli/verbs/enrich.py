@@ -93,7 +93,7 @@ def command(
         hint = "Give the name of an index on the server of --url: termweave enrich products."
         raise UsageError(f"{source} is an address.", hint)
     reading["skip_bad"] |= every is not None  # one document must not end a watch
-    on_target = IndexReading(settings=lambda _: settings, hidden=True)
+    on_target = IndexReading(settings=lambda _: settings, hidden=True, texts=not remove)
     opened = open_source(f"{PREFIX}{source}", {**reading, "index": on_target}, out).index
     assert opened is not None
     options = BuildOptions(**models_in(build, settings), skip_bad=reading["skip_bad"])
@@ -102,7 +102,7 @@ def command(
         with terminable(Event()) if every is not None else nullcontext(), out.stages("Reading") as bar:
             progress = _announcing(bar, source, every, out)
             if remove:
-                count = enrichment.remove(server, opened, progress)
+                count = enrichment.remove(server, opened, progress, close=yes, say=out.say)
                 data = {"schema": "termweave.enrich/1", "index": source, "removed": count}
                 out.emit(data, f"{source}: the fields were removed from {count:,} documents; their mapping stays, empty.")
                 return

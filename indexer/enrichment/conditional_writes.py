@@ -96,6 +96,6 @@ def _results(engine: Engine, index: str, writes: Sequence[tuple[dict[str, Any], 
         if status >= HTTPStatus.BAD_REQUEST and status not in _LATER:
             raise EngineError(
                 f"The index {index} takes no documents: {reason} (status {status}).",
-                "Run the command again when that is fixed: it goes on.",
+                f"{block_hint(reason)} Run the command again when that is fixed: it goes on.".lstrip(),
             )
     return results

@@ -16,11 +16,12 @@ from termweave.dialect import dialect_of
 from termweave.engine.client.capabilities import check_native_vectors
 from termweave.engine.client.payloads import as_text, quote
 from termweave.errors import UsageError
+from termweave.signals.learned import ANALYZER
 from termweave.signals.lexical import Lexical
 from termweave.support.messages import few
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from termweave.corpora.index.source import IndexSource
     from termweave.engine import Engine
@@ -175,6 +176,8 @@ def _check_source(engine: Engine, source: IndexSource, index: str, settings: Map
     fields, whose = entries.fields_of(mapping).items(), f"The _source of the index {index!r}"
     if left_out := [key for key in ("excludes", "includes") if stored.get(key)]:
         problem = f"{whose} leaves fields out ({left_out[0]}), which writing a document back would lose."
+    elif settings.get("index.derived_source.enabled") == "true":
+        problem = f"{whose} is derived from other fields (index.derived_source.enabled), and no server derives term weights and vectors."
     elif engine.capabilities.distribution != "elasticsearch":
         return
     elif rearranged or "synthetic" in {stored.get("mode"), mode}:
@@ -216,19 +219,64 @@ def add_settings(engine: Engine, index: str, layout: DocumentLayout, *, close: b
             "Add --yes: the index is closed and opened again, and answers no search for about a second. "
             "Or leave learned out of --signals.",
         )
+    _set_closed(engine, index, lacking)
+
+
+def remove_settings(engine: Engine, index: str, *, close: bool) -> Iterator[str]:
+    """Remove the analyzers of the signal learned, as far as the server lets go of them; yields sentences about those that stay.
+
+    No server removes a field, and this one needs its analyzer and its similarity. The search analyzer, nearly all of the settings, goes as soon as
+    the field names another one.
+
+    Args:
+        engine: The server.
+        index: The index.
+        close: Whether the index may be closed; only then a server takes such settings.
+    """
+    settings = engine.request("GET", f"/{quote(index)}/_settings", params={"flat_settings": True})[index]["settings"]
+    mapping = engine.request("GET", f"/{quote(index)}/_mapping")[index]["mappings"]
+    fields = _learned_fields(mapping.get("properties") or {})
+    if removable := [name for name in settings if f".{ANALYZER}_search" in name or (f".{ANALYZER}" in name and not fields)]:
+        if close:
+            engine.request("PUT", f"/{quote(index)}/_mapping", body={"properties": fields})
+            _set_closed(engine, index, dict.fromkeys(removable))
+        else:
+            yield (
+                f"Analyzers named {ANALYZER}_search stay in the settings, which a server takes out of a closed index only: add --yes, and it is "
+                "closed for about a second."
+            )
+    if fields:
+        yield (
+            f"The analyzer and the similarity {ANALYZER} stay, because the empty field in the mapping needs them: only a new index "
+            "(POST /_reindex) is without them."
+        )
+
+
+def _learned_fields(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of the signal learned in a mapping, with an analyzer for searching that needs no settings of its own."""
+    found: dict[str, Any] = {}
+    for name, field in properties.items():
+        if field.get("analyzer") == ANALYZER:
+            found[name] = {**field, "search_analyzer": ANALYZER}
+        elif inner := _learned_fields(field.get("properties") or {}):
+            found[name] = {"properties": inner}
+    return found
+
+
+def _set_closed(engine: Engine, index: str, settings: Mapping[str, Any]) -> None:
+    """Change settings of an index that is closed for that; it is opened again even if the server refuses them."""
     engine.request("POST", f"/{quote(index)}/_close")
     try:
-        engine.request("PUT", f"/{quote(index)}/_settings", body=lacking)
+        engine.request("PUT", f"/{quote(index)}/_settings", body=settings)
     finally:
         engine.request("POST", f"/{quote(index)}/_open", params={"wait_for_active_shards": 1})
 
 
-def add_fields(engine: Engine, source: IndexSource, index: str, fields: Mapping[str, Any], made: Lineage) -> None:
-    """Add `fields_of` to the mapping, and the lineage to what `_meta` holds already."""
+def add_fields(engine: Engine, source: IndexSource, index: str, fields: Mapping[str, Any]) -> None:
+    """Add `fields_of` to the mapping."""
     properties = {OBJECT: {"properties": fields}}
     engine.request("PUT", f"/{quote(index)}/_mapping", body={"properties": properties})
     source.mappings[index].setdefault("properties", {}).update(properties)
-    write_lineage(engine, index, made)
 
 
 def write_lineage(engine: Engine, index: str, made: Lineage | None) -> None:

@@ -219,26 +219,45 @@ def plan_enrichment(
     return EnrichmentPlan(index, source.total, source.total, planned.signals, estimate.models, estimate.encode_seconds, notes)
 
 
-def remove(engine: Engine, source: IndexSource, progress: BuildProgress = lambda *_: None) -> int:
+def remove(
+    engine: Engine,
+    source: IndexSource,
+    progress: BuildProgress = lambda *_: None,
+    *,
+    close: bool = False,
+    say: Callable[[str], None] = lambda _: None,
+) -> int:
     """Remove the fields of an enrichment from all documents, its lineage and its statistics; returns the number of documents.
+
+    Args:
+        engine: The server.
+        source: The index, opened without its texts.
+        progress: Called with (stage, done, total).
+        close: Whether the index may be closed for a moment, to remove analyzers, too.
+        say: Called with a sentence about each thing that stays.
 
     Raises:
         UsageError: The index was not enriched.
         VerificationFailed: The application changed documents as fast as they were written; the lineage stays.
     """
     index = enriched_mapping.one_index(source)
-    made = enriched_mapping.lineage_of(source, index)
-    if made is None:
+    made, written = enriched_mapping.lineage_of(source, index), 0
+    if made is not None:
+        with storage.lease(engine, index):
+            removing_writes = partial(index_passes.removing_writes, set(made.source["enriched"].split()))
+            passes = IndexPasses(engine, source, index, removing_writes)
+            passes.repeat(progress, "have the fields")
+            if made.statistics and not statistics_store.is_taken(engine, index):
+                engine.request("DELETE", f"/{quote(statistics_store.companion(index))}", params={"ignore_unavailable": True})
+            enriched_mapping.write_lineage(engine, index, None)  # last: without it the command could not be repeated
+        written = passes.total.written
+        audit.write(engine, "remove fields", index, before=index, after=index, documents=written)
+    stay = list(enriched_mapping.remove_settings(engine, index, close=close))
+    if made is None and not stay:
         raise UsageError(f"{index!r} was not enriched.", "'termweave enrich' does that.")
-    with storage.lease(engine, index):
-        removing_writes = partial(index_passes.removing_writes, set(made.source["enriched"].split()))
-        passes = IndexPasses(engine, source, index, removing_writes)
-        passes.repeat(progress, "have the fields")
-        if made.statistics and not statistics_store.is_taken(engine, index):
-            engine.request("DELETE", f"/{quote(statistics_store.companion(index))}", params={"ignore_unavailable": True})
-        enriched_mapping.write_lineage(engine, index, None)  # last: without it the command could not be repeated
-    audit.write(engine, "remove fields", index, before=index, after=index, documents=passes.total.written)
-    return passes.total.written
+    for sentence in stay:
+        say(sentence)
+    return written
 
 
 def _planned(engine: Engine, source: IndexSource, index: str, options: BuildOptions) -> BuildPlan:
@@ -283,9 +302,10 @@ def _begin(
     # For later commands.
     origin = {"name": source.name, "fingerprint": "", "enriched": enriched_mapping.OBJECT, "fields": _fields(source)}
     made = planned.lineage(engine, index, layout, corpus.statistics, origin)
+    enriched_mapping.add_fields(engine, source, index, fields)  # first: a refusal leaves nothing behind
     if corpus.statistics is not None:
         statistics_store.save(engine, index, corpus.statistics, {"index.auto_expand_replicas": "0-1"})
-    enriched_mapping.add_fields(engine, source, index, fields, made)
+    enriched_mapping.write_lineage(engine, index, made)
     return made, planned.encoder, corpus.statistics, [*planned.notes, *corpus.notes, _about(words)]
 
 

@@ -12,6 +12,7 @@ from termweave.corpora.formats.fields import BadLine
 from termweave.corpora.index.entries import enriched_document
 from termweave.corpora.sources import Reading
 from termweave.dialect import dialect_of
+from termweave.errors import InputError
 from termweave.search.filters.filter_option import listed_fields
 from termweave.search.results.hits import flat
 from termweave.search.retrieval.candidates import answers_to
@@ -39,6 +40,7 @@ def collect(opened: OpenGeneration, report: Report, asked: SearchOptions, fields
     shown, found = report.shown, report.found
     candidates, remarks = report.last.candidates, list(opened.name.remarks)
     if lag := enrichment_lag(opened, [hit.id for hit in shown]):
+        lag.check(found)
         remarks.append(str(lag))
     if found and not shown:
         remarks.append(f"The search ranks {counted(found, 'document')}, and this page begins after {asked.start:,} of them.")
@@ -99,6 +101,7 @@ class EnrichmentLag:
         documents: Documents that the searched name shows.
         lacking: Those of them that have no signals.
         changed: Hits that the application changed since they were enriched.
+        finished: Whether an enrichment ran to its end.
         words: Whether the signal lexical finds documents that have no signals.
     """
 
@@ -106,7 +109,21 @@ class EnrichmentLag:
     documents: int
     lacking: int
     changed: int
-    words: bool = False
+    finished: bool
+    words: bool
+
+    def check(self, found: int) -> None:
+        """Refuse to say that nothing was found where next to nothing can be.
+
+        Raises:
+            InputError: No enrichment ran to its end, or no document that it enriched is left.
+        """
+        enriched = self.documents - self.lacking
+        if not found and self.lacking and not (self.finished and enriched):
+            raise InputError(
+                f"Nothing can be said yet: {enriched:,} of {counted(self.documents, 'document')} of {self.name!r} are enriched.",
+                f"Run 'termweave enrich {self.name}': it goes on.",
+            )
 
     def __str__(self) -> str:
         parts = []
@@ -150,7 +167,8 @@ def enrichment_lag(opened: OpenGeneration, ids: Sequence[str] = ()) -> Enrichmen
         count["hits"]["total"]["value"],
         count["aggregations"]["lacking"]["doc_count"],
         sum(_changed(hit, Reading(fields=fields), opened.layout) for hit in hits) if fields is not None else 0,
-        words="lexical" in made.signals,
+        made.complete,
+        "lexical" in made.signals,
     )
     return lag if lag.lacking or lag.changed else None
 

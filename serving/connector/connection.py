@@ -264,7 +264,7 @@ def _registered(engine: Engine, name: str) -> dict[str, str]:
         if registrations.marker(name) not in orjson.dumps(part).decode():
             raise UsageError(
                 f"The server has a {kind} {path.rpartition('/')[2]} that termweave did not make.",
-                "Rename it: termweave does not replace the parts of others.",
+                "termweave does not replace the parts of others: give the index an alias of another name, and connect that.",
             )
         registered[path] = kind
     return registered

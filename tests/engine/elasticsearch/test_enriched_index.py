@@ -6,6 +6,7 @@ import pytest
 
 from tests.indexer.enrichment import conftest
 from tests.indexer.enrichment import test_enrichment as of_enrichment
+from tests.indexer.enrichment import test_owners_limits as of_limits
 
 shop, enrich = conftest.shop, conftest.enrich
 
@@ -36,3 +37,21 @@ def test_an_index_whose_source_is_synthetic_is_refused(enrich, elasticsearch_eng
     mappings = {"properties": {"@timestamp": {"type": "date"}, "name": {"type": "keyword"}}}
     elasticsearch_engine.request("PUT", f"/{name}-shop", body={"settings": setting, "mappings": mappings})
     assert "is synthetic: writing a document back could change" in enrich(f"{name}-shop", "--signals", "weights", status=2)
+
+
+def test_small_limits_of_an_index_divide_what_is_read(shop, enrich, elasticsearch_engine, capsys):
+    of_limits.test_small_limits_of_an_index_divide_what_is_read(shop, enrich, elasticsearch_engine, capsys, 10, 7)
+
+
+def test_a_search_says_that_an_enrichment_did_not_end(shop, enrich, elasticsearch_engine, capsys, tmp_path):
+    of_limits.test_a_search_says_that_an_enrichment_did_not_end(shop, enrich, elasticsearch_engine, capsys, tmp_path)
+
+
+def test_a_limit_of_fields_is_named_with_what_to_do(shop, enrich, elasticsearch_engine, capsys):
+    limit, remedy = "mapping.total_fields.limit", "Raise index.mapping.total_fields.limit of the index"
+    check = of_limits.test_a_limit_that_cannot_be_divided_is_named_with_what_to_do
+    check(shop, enrich, elasticsearch_engine, capsys, limit, 4, "Limit of total fields [4]", remedy)
+
+
+def test_a_removal_is_repeated_without_the_fields(shop, enrich, elasticsearch_engine, capsys):
+    of_limits.test_a_removal_is_repeated_without_the_fields_and_says_what_stays(shop, enrich, elasticsearch_engine, capsys)
