@@ -285,8 +285,10 @@ def _register(engine: Engine, connection: IndexConnection, models: dict[str, str
     except EngineResponseError as error:
         if error.status == HTTPStatus.FORBIDDEN:
             raise
-        raise EngineError(
-            f"The cluster cannot use the model server at {connection.address}: {error.reason}.",
-            error.hint
-            or f"Start it with 'termweave serve {connection.name} --models', at an address that the cluster can reach.",
-        ) from error
+        hint = (
+            error.hint or f"Start it with 'termweave serve {connection.name} --models', at an address that the cluster can reach."
+        )
+        if error.status == HTTPStatus.UNAUTHORIZED:  # of the model server: the cluster itself has answered this user before
+            given = "another token than this one" if connection.token else "a token"
+            hint = f"The model server asks for {given}: give the file that 'termweave serve --models' got, as --token-file."
+        raise EngineError(f"The cluster cannot use the model server at {connection.address}: {error.reason}.", hint) from error

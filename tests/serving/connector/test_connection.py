@@ -147,6 +147,13 @@ def test_a_model_server_that_asks_for_a_token(termweave, small, search, ml_engin
     with serving(ml_engine.url, small, "--token-file", str(token)) as url:
         text = termweave("connect", small, "--model-server", url, status=1)
         assert "The cluster cannot use the model server" in text
+        wrong = tmp_path / "wrong.txt"
+        wrong.write_text("another-token-of-16-characters\n")
+        said = termweave("connect", small, "--model-server", url, "--token-file", wrong, status=1)
+        for each, asks in ((text, "asks for a token"), (said, "asks for another token")):
+            assert asks in each
+            assert "--token-file" in each
+            assert "TERMWEAVE_USER" not in each
         for _ in range(2):
             termweave("connect", small, "--model-server", url, "--token-file", token)
             assert next(iter(search(small, "lists of strings"))) == "csv"
