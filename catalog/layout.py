@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b, sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from termweave import plugins
 from termweave.catalog import typed_fields
@@ -125,20 +125,22 @@ class DocumentLayout:
         signals: The signals of the index.
         extra: Metadata entries that the user's mapping makes fields of their own.
         types: Metadata entry -> its type (`termweave.catalog.typed_fields`).
+        notations: Metadata entry -> how its values are written (`termweave.catalog.typed_fields.NOTATIONS`), where that was decided.
         application: The fields of the application in an enriched index; None for an index that termweave built.
     """
 
     signals: Sequence[Signal]
     extra: Sequence[str] = ()
     types: Mapping[str, str] = field(default_factory=dict)
+    notations: Mapping[str, str] = field(default_factory=dict)
     application: ApplicationFields | None = None
 
     @classmethod
     def from_meta(
-        cls, parameters: Mapping[str, Mapping[str, Any]], extra: Sequence[str] = (), types: Mapping[str, str] | None = None
-    ) -> DocumentLayout:
-        """The layout that `_meta` stores: signal name -> parameters, the metadata entries that are fields of their own, and types."""
-        return cls([_signal(name, values) for name, values in parameters.items()], extra, types or {})
+        cls, parameters: Mapping[str, Mapping[str, Any]], extra: Sequence[str] = (), **typed: Mapping[str, str]
+    ) -> Self:
+        """The layout that `_meta` stores: signal name -> parameters, the metadata entries that are fields of their own, and `typed`."""
+        return cls([_signal(name, values) for name, values in parameters.items()], extra, **typed)
 
     def mapping(self, meta: Mapping[str, Any], dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
         """The mapping of the index, which refuses unknown fields, with the lineage in `_meta`."""
@@ -160,6 +162,11 @@ class DocumentLayout:
         properties.setdefault("title", {"type": "text", "index": False})
         properties.setdefault("text", {"type": "text", "index": False})
         return {"dynamic": "strict", "_meta": {"termweave": dict(meta)}, "properties": properties}
+
+    @cached_property
+    def forms(self) -> dict[str, str]:
+        """Metadata entry -> its notation, else its type."""
+        return {**self.types, **self.notations}
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -252,7 +259,7 @@ class DocumentLayout:
 
     def _typed(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
         """The object of the typed entries; {} if there are none."""
-        values = typed_fields.typed_values(metadata, self.types) if self.types else {}
+        values = typed_fields.typed_values(metadata, self.forms) if self.types else {}
         return {typed_fields.FIELD: values} if values else {}
 
 

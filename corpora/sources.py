@@ -216,6 +216,11 @@ class Source(Protocol):
         """What the lineage stores of the source: name and fingerprint, and for an index how and how far it was read."""
         return {"name": self.name, "fingerprint": self.fingerprint}
 
+    @property
+    def decimal_commas(self) -> bool:
+        """Whether 12,50 in its metadata is a number, because commas do not separate values: in a table with semicolons."""
+        return False
+
     def identities(self) -> Iterator[list[str]] | None:
         """Pages of the ids of all documents, if `documents` reads only those that changed; None: it reads all."""
         return None
@@ -269,6 +274,11 @@ class Derived(Source):
     def origin(self) -> dict[str, str]:
         """What the lineage stores of the underlying source, with the name and fingerprint of this one."""
         return {**self._source.origin, **super().origin}
+
+    @property
+    def decimal_commas(self) -> bool:
+        """Whether 12,50 is a number in the underlying source."""
+        return self._source.decimal_commas
 
     def identities(self) -> Iterator[list[str]] | None:
         """The ids of the underlying source."""

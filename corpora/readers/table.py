@@ -186,6 +186,11 @@ class Table(FileSource):
         """A sentence about the dialect and the columns."""
         return [f"{self.shown}: {self._dialect}; {self._columns}."]
 
+    @property
+    def decimal_commas(self) -> bool:
+        """Programs write semicolons where a comma stands before the fraction of a number."""
+        return self._dialect.delimiter == ";" and self.reading.list_separator != ","
+
     def entries(self, progress: Progress | None) -> Iterator[tuple[int, Document | BadLine]]:
         """Read the rows after the header line."""
         mapper = Mapper(self._columns.fields)
