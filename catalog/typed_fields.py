@@ -11,6 +11,7 @@ import math
 import re
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -22,19 +23,13 @@ FIELD = "typed"
 TYPES = {"long": "whole numbers", "double": "numbers", "date": "dates", "boolean": "true or false", "keyword": "texts"}
 #: How the values of an entry are written, where each alone has several readings -> the type. Of rivals one may read a value that the other
 #: does not: 12,50 or 24/12/2025.
-NOTATIONS = {
-    "decimal-comma": "double",
-    "decimal-point": "double",
-    "day-month-year": "date",
-    "month-day-year": "date",
-    "epoch-seconds": "date",
-    "epoch-milliseconds": "date",
-}
+NOTATIONS = dict.fromkeys(("decimal-comma", "decimal-point"), "double")
+NOTATIONS |= dict.fromkeys(("day-month-year", "month-day-year", "epoch-seconds", "epoch-milliseconds"), "date")
 RIVALS = {"decimal-comma": "decimal-point", "day-month-year": "month-day-year"}
 RIVALS |= {second: first for first, second in RIVALS.items()}
 #: What users call the types and notations; the names of the types are understood, too.
 DECLARED = {"text": "keyword", "integer": "long", "number": "decimal-point", "date": "date", "boolean": "boolean"}
-DECLARED |= {notation: notation for notation in NOTATIONS}
+DECLARED |= dict(zip(NOTATIONS, NOTATIONS, strict=True))
 #: The format in which a server reads `date_interval`, whatever format a field of an application has.
 INSTANT = "strict_date_optional_time"
 #: Longest text that is counted and sorted by, in characters.
@@ -197,27 +192,20 @@ def _separated(value: Any, form: re.Pattern[str], point: str) -> float | None:
     """A number in which `point` separates the fraction, and other marks the thousands; numbers of JSON are what they are."""
     if not isinstance(value, str) or not form.fullmatch(value):
         return None if isinstance(value, str) else _double(value)
-    return _double(
-        "".join("." if mark == point else mark for mark in value.removeprefix("+") if mark in f"-{point}" or mark.isdigit())
-    )
+    return _double(re.sub(rf"[^-\d{point}]", "", value).replace(point, "."))
 
 
 def _date(value: Any) -> str | None:
     if not isinstance(value, str):
         return None
-    if _DATE.fullmatch(value):
-        value = value.replace(",", ".").replace("/", "-")
-    elif (match := _WRITTEN.fullmatch(value)) and match[2] == ".":
+    if (match := _WRITTEN.fullmatch(value)) and match[2] == ".":
         return _day_month_year(value)
-    elif _MAIL.fullmatch(value):
+    if _MAIL.fullmatch(value):
         from email.utils import parsedate_to_datetime  # noqa: PLC0415 - few sources have such dates
 
         with suppress(ValueError):
-            return _instant(parsedate_to_datetime(value).isoformat())
-        return None
-    else:
-        return None
-    return _instant(value)
+            return _instant(str(parsedate_to_datetime(value)))
+    return _instant(value.replace(",", ".").replace("/", "-")) if _DATE.fullmatch(value) else None
 
 
 def _instant(written: str) -> str | None:
@@ -239,7 +227,7 @@ def _day_month_year(value: Any, *, month_first: bool = False) -> str | None:
     return _instant(f"{match[4]}-{month:>02}-{day:>02}T{match[5] or '00:00'}")
 
 
-def _since_1970(value: Any, of_second: int) -> str | None:
+def _since_1970(value: Any, of_second: int = 1) -> str | None:
     if (number := _double(value)) is None or abs(number) >= _LONG:
         return None
     with suppress(OverflowError):
@@ -253,18 +241,11 @@ def _keyword(value: Any) -> str | None:
 
 
 _CONVERSIONS: dict[str, Callable[[Any], Any]] = {
-    "boolean": _boolean,
-    "long": _long,
-    "double": _double,
-    "date": _date,
-    "keyword": _keyword,
-    "decimal-comma": lambda value: _separated(value, _COMMA, ","),
-    "decimal-point": lambda value: _separated(value, _POINT, "."),
-    "day-month-year": _day_month_year,
-    "month-day-year": lambda value: _day_month_year(value, month_first=True),
-    "epoch-seconds": lambda value: _since_1970(value, 1),
-    "epoch-milliseconds": lambda value: _since_1970(value, 1000),
-}
+    "boolean": _boolean, "long": _long, "double": _double, "date": _date, "keyword": _keyword,
+    "decimal-comma": partial(_separated, form=_COMMA, point=","), "decimal-point": partial(_separated, form=_POINT, point="."),
+    "day-month-year": _day_month_year, "month-day-year": partial(_day_month_year, month_first=True),
+    "epoch-seconds": _since_1970, "epoch-milliseconds": partial(_since_1970, of_second=1000),
+}  # fmt: skip
 
 
 def quoted(value: str) -> str:

@@ -38,9 +38,9 @@ _LARGEST = 1_000_000
 _HUNDREDTHS = 100
 #: Names of the columns of query, document and grade, without anything but letters; the best ones first.
 _NAMES = (
-    ("queryid", "qid", "query", "querytext"),
-    ("docid", "documentid", "corpusid", "document", "doc"),
-    ("rating", "grade", "score", "relevance", "rel", "label", "judgment", "judgement"),
+    "queryid qid query querytext",
+    "docid documentid corpusid document doc",
+    "rating grade score relevance rel label judgment judgement",
 )
 _TREC_DL = re.compile(r"trec[-_ ]?dl|^dl[-_ ]?(20)?(19|2\d)", re.IGNORECASE)
 
@@ -155,7 +155,7 @@ def read_judgements(table: Path, file: Path) -> Judgements:
     """
     grades, ungraded = _grades(table)
     fractions = [grade for of in grades.values() for grade in of.values() if not grade.is_integer()]
-    qrels = _whole(grades, _HUNDREDTHS if fractions else 1)
+    qrels = _whole(grades, factor := _HUNDREDTHS if fractions else 1)
     queries: dict[str, Query] = {}
     for number, query in queries_in(file, str(file)):
         if query.id not in qrels and query.text in qrels:  # Quepid writes the words of queries in place of ids
@@ -164,13 +164,14 @@ def read_judgements(table: Path, file: Path) -> Judgements:
             reason = f"the query {query.id!r} is in the file twice, with different texts"
             raise BadLine(reason, "Keep one of the two.").at(str(file), number)
     judgements = joined(list(queries.values()), qrels, table=str(table), file=str(file))
-    notes = [f"{counted(ungraded, 'line')} of {table} without a grade left out."] if ungraded else []
+    if ungraded:
+        judgements.notes.append(f"{counted(ungraded, 'line')} of {table} without a grade left out.")
     if fractions:
-        notes.append(
-            f"Grades of {table} have fractions and count in hundredths, {min(fractions, key=abs):g} as {_HUNDREDTHS * min(fractions, key=abs):.0f}: "
-            "nDCG weighs them as they are, and MRR, recall and training take every grade above 0 for relevant."
+        judgements.notes.append(
+            f"Grades of {table} have fractions and count in hundredths, {fractions[0]:g} as {factor * fractions[0]:.0f}: nDCG weighs them as they are, "
+            "and MRR, recall and training take every grade above 0 for relevant."
         )
-    return replace(judgements, notes=[*judgements.notes, *notes], factor=_HUNDREDTHS if fractions else 1)
+    return replace(judgements, factor=factor)
 
 
 def queries_in(path: Path, name: str) -> Iterator[tuple[int, Query]]:
@@ -230,17 +231,17 @@ def _whole(grades: Mapping[str, Mapping[str, float]], factor: int) -> Qrels:
 def _grades(path: Path, *, whole: bool = False) -> tuple[dict[str, dict[str, float]], int]:
     """The grades of a table by query and document, and the number of its lines without one."""
     grades: dict[str, dict[str, float]] = {}
-    separator, places, counts, ungraded = "", (0, -2, -1), (3, 4), 0
+    places, counts, ungraded = (0, -2, -1), (3, 4), 0
     for position, (number, line) in enumerate(files.lines(path)):
         try:
-            text = text_line(line, _COLUMNS)
-            separator = separator or _separator(text)
-            columns = _columns(text, separator, () if position == 0 and (named := _places(text, separator)) else counts)
-            counts = (len(columns),)  # with blanks as separators, an id with a blank would look like another column
-            if position == 0 and (named or _HEADER.fullmatch(columns[-1])):
-                places, counts = named or places, counts if named else (3, 4)
+            columns = _columns(line)
+            if position == 0 and (named := _places(columns)):
+                places, counts = named, (len(columns),)
                 continue
-            query, document, grade = (columns[place] for place in places)
+            query, document, grade = _judgement(columns, places, counts)
+            if position == 0 and _HEADER.fullmatch(grade):
+                continue
+            counts = (len(columns),)  # with blanks as separators, an id with a blank would look like another column
             value = _grade(grade, whole=whole) if grade else None
         except BadLine as bad:
             raise bad.at(str(path), number) from None
@@ -252,33 +253,28 @@ def _grades(path: Path, *, whole: bool = False) -> tuple[dict[str, dict[str, flo
     return grades, ungraded
 
 
-def _separator(line: str) -> str:
-    """What separates the columns of a table: tabs; commas or semicolons, with no blank in the last column; else blanks."""
-    if "\t" in line:
-        return "\t"
-    return next((mark for mark in ",;" if line.count(mark) > 1 and " " not in line.rpartition(mark)[2].strip()), "")
+def _columns(line: bytes | None) -> list[str]:
+    """The columns of a line, between tabs; between commas or semicolons, if there is no blank in the last column; else between blanks."""
+    text = text_line(line, _COLUMNS)
+    mark = next((mark for mark in ",;" if text.count(mark) > 1 and " " not in text.rpartition(mark)[2].strip()), "")
+    if "\t" in text or not mark:
+        return text.split("\t" if "\t" in text else None)  # with tabs, ids may contain blanks
+    return next(csv.reader([text], delimiter=mark))
 
 
-def _places(header: str, separator: str) -> tuple[int, ...]:
+def _places(header: Sequence[str]) -> tuple[int, ...]:
     """The columns of query, document and grade that a header line names; () if it does not."""
-    names = [re.sub(r"[^a-z]", "", cell.lower()) for cell in _cells(header, separator)]
-    found = [next((names.index(name) for name in usual if name in names), -1) for usual in _NAMES]
+    names = [re.sub(r"[^a-z]", "", cell.lower()) for cell in header]
+    found = [next((names.index(name) for name in usual.split() if name in names), -1) for usual in _NAMES]
     return () if -1 in found else tuple(found)
 
 
-def _cells(text: str, separator: str) -> list[str]:
-    if separator in {"", "\t"}:  # with tabs, ids may contain blanks
-        return text.split(separator or None)
-    return next(csv.reader([text], delimiter=separator))
-
-
-def _columns(text: str, separator: str, counts: tuple[int, ...]) -> list[str]:
-    """The columns of a line, as many as one of `counts`; (): any number."""
-    columns = _cells(text, separator)
-    if counts and len(columns) not in counts:
+def _judgement(columns: Sequence[str], places: Sequence[int], counts: tuple[int, ...]) -> list[str]:
+    """Query, document and grade of a line that has as many columns as one of `counts`."""
+    if len(columns) not in counts:
         expected = "3 (or TREC's 4) should be" if counts[1:] else f"the first judgement has {counts[0]}"
         raise BadLine(f"{counted(len(columns), 'column')} where {expected}", _COLUMNS)
-    return [checked_id(column.strip()) for column in columns]
+    return [checked_id(columns[place].strip()) for place in places]
 
 
 def _grade(grade: str, *, whole: bool) -> float:

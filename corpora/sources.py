@@ -168,11 +168,13 @@ class Source(Protocol):
     Attributes:
         ENTRY: What messages call an entry: a line, a record, an item.
         trial: Whether `learn` builds from it, which must not block other builds.
+        decimal_commas: Whether 12,50 in its metadata is a number, and no list: in a table with semicolons.
         skipped: Entries that the last pass over `documents` skipped; always empty without `skip_bad`.
     """
 
     ENTRY: str = LINE
     trial: bool = False
+    decimal_commas: bool = False
     skipped: Skips
 
     @property
@@ -216,11 +218,6 @@ class Source(Protocol):
         """What the lineage stores of the source: name and fingerprint, and for an index how and how far it was read."""
         return {"name": self.name, "fingerprint": self.fingerprint}
 
-    @property
-    def decimal_commas(self) -> bool:
-        """Whether 12,50 in its metadata is a number, because commas do not separate values: in a table with semicolons."""
-        return False
-
     def identities(self) -> Iterator[list[str]] | None:
         """Pages of the ids of all documents, if `documents` reads only those that changed; None: it reads all."""
         return None
@@ -244,6 +241,7 @@ class Derived(Source):
     def __init__(self, source: Source) -> None:
         self._source = source
         self.ENTRY, self.trial, self.skipped = source.ENTRY, source.trial, source.skipped
+        self.decimal_commas = source.decimal_commas
 
     @property
     def name(self) -> str:
@@ -274,11 +272,6 @@ class Derived(Source):
     def origin(self) -> dict[str, str]:
         """What the lineage stores of the underlying source, with the name and fingerprint of this one."""
         return {**self._source.origin, **super().origin}
-
-    @property
-    def decimal_commas(self) -> bool:
-        """Whether 12,50 is a number in the underlying source."""
-        return self._source.decimal_commas
 
     def identities(self) -> Iterator[list[str]] | None:
         """The ids of the underlying source."""

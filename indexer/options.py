@@ -104,29 +104,20 @@ def _types(value: Any) -> Any:
     import orjson  # noqa: PLC0415 - not needed by `--help`
 
     if isinstance(value, str | tuple | list):
-        texts = [value] if isinstance(value, str) else value
-        value = {}
-        for text in texts:
-            if str(text).startswith("{"):  # as a remark on the options of the live generation writes it
-                with suppress(orjson.JSONDecodeError):
-                    value |= orjson.loads(text)
-                    continue
-            value |= {
-                name.strip(): kind.strip()
-                for name, _, kind in (part.rpartition("=") for part in str(text).split(",") if part.strip())
-            }
+        texts = [value] if isinstance(value, str) else [str(each) for each in value]
+        pairs = [part.rpartition("=") for text in texts for part in text.split(",") if part.strip()]
+        value = {name.strip(): kind.strip() for name, _, kind in pairs}
+        with suppress(orjson.JSONDecodeError):  # as a remark on the options of the live generation writes it
+            value = orjson.loads("".join(texts))
     if not isinstance(value, Mapping):
         return value
-    names = {"keyword": "text", "long": "integer", "double": "number"} | {name: name for name in DECLARED}
-    for name, kind in value.items():
-        if not name or not isinstance(kind, str) or kind not in names:
-            raise UsageError(
-                f"--types gives {name!r} the type {kind!r}, which does not exist."
-                if name
-                else f"--types names no field: {kind!r}.",
-                f"Write FIELD=TYPE, where TYPE is one of {', '.join(DECLARED)}.",
-            )
-    return {name: names[kind] for name, kind in sorted(value.items())}
+    names = {"keyword": "text", "long": "integer", "double": "number", **dict(zip(DECLARED, DECLARED, strict=True))}
+    if wrong := next((f"{name}={kind}".lstrip("=") for name, kind in value.items() if not name or str(kind) not in names), ""):
+        raise UsageError(
+            f"--types {wrong}: there is no such type, or no field is named before the =.",
+            f"Write FIELD=TYPE, where TYPE is one of {', '.join(DECLARED)}.",
+        )
+    return {name: names[kind] for name, kind in value.items()}
 
 
 @dataclass(frozen=True)

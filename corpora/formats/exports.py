@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from termweave.catalog.typed_fields import convert
@@ -15,12 +16,12 @@ if TYPE_CHECKING:
 
 #: What exports there are, beside lines that are documents.
 HITS, BULK, EXTENDED = "hits", "bulk", "extended"
+#: Keys of extended JSON whose values are texts, and key -> the type or notation of the others.
+_TEXTS = ("$oid", "$uuid", "$symbol", "$numberDecimal")
+_CONVERTED = {"$date": "epoch-milliseconds", "$numberInt": "long", "$numberLong": "long", "$numberDouble": "double"}
+#: A line that says what is done with the document below it: one of these, with an object of these entries, or of some of them.
 _ACTIONS = ("index", "create", "update", "delete")
-#: What a line of an action says of its document.
-_OF_ACTION = frozenset((
-    "_index", "_id", "_type", "routing", "_routing", "version", "_version", "version_type", "_version_type", "pipeline", "require_alias", "parent",
-    "require_data_stream", "retry_on_conflict", "_retry_on_conflict", "if_seq_no", "if_primary_term", "list_executed_pipelines", "dynamic_templates",
-))  # fmt: skip
+_OF_ACTION = re.compile(r"_.*|routing|version.*|parent|pipeline|re(quire|try)_.*|if_.*|list_executed_pipelines|dynamic_templates")
 
 
 def export_of(entry: dict[str, Any]) -> str:
@@ -31,10 +32,8 @@ def export_of(entry: dict[str, Any]) -> str:
 
 
 def _is_action(entry: dict[str, Any]) -> bool:
-    """Whether a line says what is done with the document below it."""
-    return len(entry) == 1 and all(
-        name in _ACTIONS and isinstance(about, dict) and about.keys() <= _OF_ACTION for name, about in entry.items()
-    )
+    ((name, about),) = entry.items() if len(entry) == 1 else [("", None)]
+    return name in _ACTIONS and isinstance(about, dict) and all(map(_OF_ACTION.fullmatch, about))
 
 
 def documents(export: str, read: Callable[[], Numbered]) -> Numbered:
@@ -50,67 +49,58 @@ def documents(export: str, read: Callable[[], Numbered]) -> Numbered:
     for number, entry in read():
         if export != HITS or isinstance(entry, BadLine):
             yield number, entry
-        elif not isinstance(entry.get("_source"), dict):
-            yield number, BadLine("no _source, though the first line has one: that of a hit")
         else:
-            yield number, {**entry["_source"], "_id": entry.get("_id")}
+            source, absent = entry.get("_source"), BadLine("no _source, though the first line has one: that of a hit")
+            yield number, {**source, "_id": entry.get("_id")} if isinstance(source, dict) else absent
 
 
 def _results(read: Callable[[], Numbered]) -> Numbered:
     """The documents that an index has after the requests of a file. Those that a request changes or deletes are kept in memory."""
     touched = {identity for _, action, identity, _ in _requests(read()) if action in {"update", "delete"}}
-    changed: dict[Any, tuple[int, dict[str, Any]]] = {}
+    changed: dict[str | None, tuple[int, dict[str, Any]]] = {}
     for number, action, identity, body in _requests(read()):
-        line, before = changed.get(identity, (number, None))
         if isinstance(body, BadLine):
             yield number, body
         elif identity not in touched:
             yield number, body if identity is None else {**body, "_id": identity}
         elif action == "delete":
             changed.pop(identity, None)
-        elif action != "update":
-            changed[identity] = line, body
-        elif before is None and not isinstance(body.get("upsert", body["doc"] if body.get("doc_as_upsert") else None), dict):
-            yield number, BadLine(f"an update of {identity!r}, which no line before it holds")
-        elif before is None:
-            changed[identity] = line, body.get("upsert", body.get("doc"))
         else:
-            changed[identity] = line, _merged(before, body["doc"])
+            line, before = changed.get(identity, (number, None))
+            new = body.get("upsert", body["doc"] if body.get("doc_as_upsert") else None) if action == "update" else body
+            if action == "update" and before is not None:
+                new = _merged(before, body["doc"])
+            if isinstance(new, dict):
+                changed[identity] = line, new
+            else:
+                yield number, BadLine(f"an update of {identity!r}, which no line before it holds")
     yield from ((line, {**body, "_id": identity}) for identity, (line, body) in changed.items())
 
 
-def _requests(lines: Numbered) -> Iterator[tuple[int, str, Any, dict[str, Any] | BadLine]]:
+def _requests(lines: Numbered) -> Iterator[tuple[int, str, str | None, dict[str, Any] | BadLine]]:
     """The requests: line, action, id (None: the server would choose it), and what stands on the line below the action."""
     for number, entry in lines:
-        if isinstance(entry, BadLine) or not _is_action(entry):
-            yield (
-                number,
-                "",
-                None,
-                entry if isinstance(entry, BadLine) else BadLine("no action of the _bulk API where one should be"),
-            )
-            continue
-        ((action, about),) = entry.items()
-        identity, line, body = about.get("_id"), number, {}
-        if action != "delete":
+        line, action, about, body = number, "", dict[str, Any](), entry
+        if not isinstance(entry, BadLine):
+            ((action, about),) = entry.items() if _is_action(entry) else [("", {})]
+            body = {} if action == "delete" else BadLine("no action of the _bulk API where one should be")
+        if action not in {"", "delete"}:
             line, body = next(lines, (number, BadLine("an action without a document below it")))
+        identity = about.get("_id")
         if not isinstance(identity, str | int | None) or (identity is None and action in {"update", "delete"}):
             body = BadLine(f"{action} without an _id that is a text")
-        elif not isinstance(body, BadLine) and nested_too_deep(body):
+        elif isinstance(body, dict) and action == "update" and not isinstance(body.get("doc"), dict):
+            body = BadLine("an update without a doc: only an index can run a script")
+        elif nested_too_deep(body):
             body = BadLine(f"nested deeper than {MAX_DEPTH} levels")
-        elif action == "update" and not isinstance(body, BadLine) and not isinstance(body.get("doc"), dict):
-            body = BadLine("an update without a doc (only an index can run a script)")
         yield line, action, None if identity is None else str(identity), body
 
 
-def _merged(before: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
-    """A document with a partial update, which merges objects."""
-    both = {
-        name: _merged(before[name], value)
-        for name, value in change.items()
-        if isinstance(value, dict) and isinstance(before.get(name), dict)
-    }
-    return {**before, **change, **both}
+def _merged(before: Any, change: Any) -> Any:
+    """A value after a partial update, which merges objects."""
+    if not (isinstance(before, dict) and isinstance(change, dict)):
+        return change
+    return {**before, **{name: _merged(before.get(name), value) for name, value in change.items()}}
 
 
 def plain(value: Any) -> Any:
@@ -125,10 +115,6 @@ def _plain(value: Any) -> Any:
         return value
     inner = {key: _plain(each) for key, each in value.items()}
     key, content = next(iter(inner.items())) if len(inner) == 1 else ("", None)
-    if key in {"$oid", "$uuid", "$symbol", "$numberDecimal"}:
+    if key in _TEXTS or (key == "$date" and isinstance(content, str)):
         return content
-    if key == "$date":
-        return content if isinstance(content, str) else convert("epoch-milliseconds", content)
-    if key in {"$numberInt", "$numberLong", "$numberDouble"}:
-        return convert("double" if key == "$numberDouble" else "long", content)
-    return inner
+    return convert(_CONVERTED[key], content) if key in _CONVERTED else inner

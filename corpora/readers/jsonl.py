@@ -108,18 +108,12 @@ class JsonLines(FileSource):
     def remarks(self) -> list[str]:
         """A sentence about which fields of the first document are read as what."""
         fields = self._fields
-        for _, entry in exports.documents(self._export, lambda: islice(self._parsed(), 2)):
-            nested = (
-                ()
-                if isinstance(entry, BadLine)
-                else [name for name in fields.named() if "." in name and take(dict(entry), name) is not None]
-            )
-            if not isinstance(entry, BadLine) and not lacks_named(names := [*entry, *nested], fields):
-                return [
-                    f"{self.shown}: {_EXPORTS.get(self._export, '')}on its first {self.ENTRY}, {described(names, fields, self.ENTRY)}."
-                ]
-            break  # reading the documents says what is wrong
-        return []
+        _, entry = next(exports.documents(self._export, lambda: islice(self._parsed(), 2)), (0, BadLine("")))
+        if isinstance(entry, BadLine):  # reading the documents says what is wrong
+            return []
+        names = [*entry, *(name for name in fields.named() if "." in name and take(dict(entry), name) is not None)]
+        known = f"{_EXPORTS.get(self._export, '')}on its first {self.ENTRY}, {described(names, fields, self.ENTRY)}"
+        return [] if lacks_named(names, fields) else [f"{self.shown}: {known}."]
 
     @cached_property
     def _export(self) -> str:

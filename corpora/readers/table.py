@@ -162,6 +162,7 @@ class Table(FileSource):
     def __init__(self, path: Path, reading: Reading | None = None) -> None:
         super().__init__(path, reading)
         self._columns = _Columns(self._dialect.first, self.reading.fields, self.shown)
+        self.decimal_commas = self._dialect.delimiter == ";" and self.reading.list_separator != ","
 
     @classmethod
     def recognises(cls, spec: str) -> bool:
@@ -185,11 +186,6 @@ class Table(FileSource):
     def remarks(self) -> list[str]:
         """A sentence about the dialect and the columns."""
         return [f"{self.shown}: {self._dialect}; {self._columns}."]
-
-    @property
-    def decimal_commas(self) -> bool:
-        """Programs write semicolons where a comma stands before the fraction of a number."""
-        return self._dialect.delimiter == ";" and self.reading.list_separator != ","
 
     def entries(self, progress: Progress | None) -> Iterator[tuple[int, Document | BadLine]]:
         """Read the rows after the header line."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -22,13 +23,12 @@ _FEW = 0.1
 _NAMED, _ODD = 5, 20
 #: Characters of an example in a message, and of a number or date with marks in it, at most.
 _EXAMPLE = 40
-#: Texts that people and programs write where there is no value, in lower case.
-_MISSING = frozenset((
-    "", "-", "--", "---", "\u2013", "\u2014", ".", "..", "...", "\u2026", "?", "??", "???", "n/a", "na", "n.a.", "n.a", "n. a.", "n/d", "n.d.", "nan", "nat",
-    "nil", "none", "null", "(null)", "<na>", "<null>", "\\n", "undefined", "unknown", "not available", "not applicable", "not known", "no data",
-    "missing", "tba", "tbc", "tbd", "k.a.", "k. a.", "keine angabe", "unbekannt", "inconnu", "desconocido", "sconosciuto", "#n/a", "#nv",
-    "#div/0!", "#value!", "#wert!", "#ref!", "#bezug!", "#name?", "#num!", "#zahl!", "#null!", "0000-00-00", "0000-00-00 00:00:00",
-))  # fmt: skip
+#: Texts that people and programs write where there is no value.
+_MISSING = re.compile(
+    r"[-\u2013\u2014.\u2026?\s]*|n[/. ]{0,2}[ad]\.?|<na>|nan|nat|nil|none|[(<]?null[)>]?|\\n|undefined|(un|not )known|not (available|applicable)|no data|"
+    r"missing|tb[acd]|k\. ?a\.|keine angabe|unbekannt|inconnu|desconocido|sconosciuto|#(n/a|nv|[a-z/0]+[!?])|0000-00-00( 00:00:00)?",
+    re.IGNORECASE,
+)
 #: Whole numbers from here to about twice as much are probably times of 2001 to 2036.
 _TIMES = {"epoch-seconds": 10**9, "epoch-milliseconds": 10**12}
 
@@ -42,7 +42,6 @@ class _Values:
         kinds: Type -> how many values have it by themselves.
         read: Notation -> how many values it reads.
         alone: Notation -> how many values it reads and its rival does not.
-        example: The first text that says something.
         marked: Some texts that a notation reads.
         odd: Some texts that neither a type nor a notation reads; with `declared` some values that it does not read.
         unread: How many values `declared` does not read.
@@ -57,7 +56,6 @@ class _Values:
     kinds: Counter[str] = field(default_factory=Counter)
     read: Counter[str] = field(default_factory=Counter)
     alone: Counter[str] = field(default_factory=Counter)
-    example: str = ""
     marked: Counter[str] = field(default_factory=Counter)
     odd: Counter[str] = field(default_factory=Counter)
     unread: int = 0
@@ -76,9 +74,8 @@ class _Values:
         if kind == "keyword":
             self.longest = max(self.longest, len(text))
             digits = any(map(str.isdigit, text))
-            self.missing += (absent := text.strip().lower() in _MISSING)
+            self.missing += (absent := _MISSING.fullmatch(text.strip()) is not None)
             self.words += not (digits or absent)
-            self.example = self.example or ("" if absent else text)
         if isinstance(value, str) and (kind == "double" or (kind == "keyword" and digits and len(text) <= _EXAMPLE)):
             readings = {each for each in RIVALS if convert(each, text) is not None}
             self.alone.update(each for each in readings if RIVALS[each] not in readings)
@@ -137,9 +134,8 @@ class _Values:
         elif not options:
             return ""
         parts = " and ".join(f"{TYPES[kind]} ({count:,})" for kind, count in self.kinds.most_common())
-        example = f", for example {clipped(self.example, _EXAMPLE)!r}" if self.example else ""
-        named = f" (perhaps {' or '.join(options)})" if options else ""
-        return f"{parts}{example}{named}"
+        example = next((f", for example {text!r}" for text in (*self.marked, *self.odd) if not _MISSING.fullmatch(text)), "")
+        return parts + example + (f" (perhaps {' or '.join(options)})" if options else "")
 
 
 class TypeInference:

@@ -88,13 +88,9 @@ class Sort(Feature[SortOptions]):
         """Say that numbers are sorted as text, and how weak the sorted documents are."""
         name, _ = parse(str(self.options.sort))
         if self.search.generation.layout.short_texts(name):
-            texts = {
-                as_text(value) for hit in report.shown for key, value in entries(hit.fields.get("metadata") or {}) if key == name
-            }
-            numbers = [
-                each for each in texts if any(convert(form, each) is not None for form in ("decimal-comma", "decimal-point"))
-            ]
-            if len(set(map(len, numbers))) > 1:
+            found = [value for hit in report.shown for key, value in entries(hit.fields.get("metadata") or {}) if key == name]
+            numbers = [each for each in found for form in ("decimal-comma", "decimal-point") if convert(form, each) is not None]
+            if len({len(as_text(each)) for each in numbers}) > 1:
                 yield (
                     f"{name!r} is sorted as text, so that 10 comes before 9: values of other types, or notations, are among its numbers. "
                     f"'termweave index' with --types {name}=number, or decimal-comma, makes numbers of them."

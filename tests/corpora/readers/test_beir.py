@@ -81,7 +81,7 @@ def test_the_columns_judgements_may_have(tmp_path, table):
     [
         (TEST + "q1\td2\n", "line 5: 2 columns where the first judgement has 3"),
         (TEST + "q1\td2\thigh\n", "line 5: the grade 'high' is not a number"),
-        ("query,docid,rating\nq1,d1\n", "line 2: 2 columns where the first judgement has 3"),
+        ("query,docid,rating\nq1,d1\n", "line 2: 1 column where the first judgement has 3"),
         ("q1\td1\tnan\nq2\td2\tnan\n", "line 2: the grade 'nan'"),
         (TEST + "q1\td1\t1624290000\n", "line 5: the grade '1624290000' is larger than 1,000,000"),
         (TEST + "q1\td1\t-1e30\n", "line 5: the grade '-1e30' is larger than 1,000,000"),
