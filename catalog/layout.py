@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b, sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from termweave import plugins
 from termweave.catalog import typed_fields
@@ -125,6 +125,7 @@ class DocumentLayout:
         signals: The signals of the index.
         extra: Metadata entries that the user's mapping makes fields of their own.
         types: Metadata entry -> its type (`termweave.catalog.typed_fields`).
+        notations: Metadata entry -> how its values are written (`termweave.catalog.typed_fields.NOTATIONS`), where that was decided.
         application: The fields of the application in an enriched index; None for an index that termweave built.
         models: In an enriched index what the encodings depend on, as one text: an application may copy a document from an index that
             was enriched with others.
@@ -133,15 +134,16 @@ class DocumentLayout:
     signals: Sequence[Signal]
     extra: Sequence[str] = ()
     types: Mapping[str, str] = field(default_factory=dict)
+    notations: Mapping[str, str] = field(default_factory=dict)
     application: ApplicationFields | None = None
     models: str = ""
 
     @classmethod
     def from_meta(
-        cls, parameters: Mapping[str, Mapping[str, Any]], extra: Sequence[str] = (), types: Mapping[str, str] | None = None
-    ) -> DocumentLayout:
-        """The layout that `_meta` stores: signal name -> parameters, the metadata entries that are fields of their own, and types."""
-        return cls([_signal(name, values) for name, values in parameters.items()], extra, types or {})
+        cls, parameters: Mapping[str, Mapping[str, Any]], extra: Sequence[str] = (), **typed: Mapping[str, str]
+    ) -> Self:
+        """The layout that `_meta` stores: signal name -> parameters, the metadata entries that are fields of their own, and `typed`."""
+        return cls([_signal(name, values) for name, values in parameters.items()], extra, **typed)
 
     def mapping(self, meta: Mapping[str, Any], dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
         """The mapping of the index, which refuses unknown fields, with the lineage in `_meta`."""
@@ -187,6 +189,11 @@ class DocumentLayout:
         """What termweave wrote of a `_source`: fields without `prefix`."""
         inner = stored.get(self.prefix.removesuffix(".")) if self.prefix else stored
         return inner if isinstance(inner, dict) else {}
+
+    @cached_property
+    def forms(self) -> dict[str, str]:
+        """Metadata entry -> its notation, else its type."""
+        return {**self.types, **self.notations}
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -280,7 +287,7 @@ class DocumentLayout:
 
     def _typed(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
         """The object of the typed entries; {} if there are none."""
-        values = typed_fields.typed_values(metadata, self.types) if self.types else {}
+        values = typed_fields.typed_values(metadata, self.forms) if self.types else {}
         return {typed_fields.FIELD: values} if values else {}
 
 

@@ -203,9 +203,10 @@ def _bounded(name: str, operator: str, value: str, column: Column) -> Clause:
         return {"range": {column.field: bounds.get(operator) or {_BOUNDS[operator]: interval[0]}}}
     number = _converted("double", value)
     if number is None:
-        raise UsageError(
-            f"The field {name!r} holds numbers, and {value!r} is not a number.", f"Write a number: {name}{operator}10."
-        )
+        hint = f"Write a number: {name}{operator}10."
+        if _RELATIVE.fullmatch(value) or typed_fields.date_interval(value):
+            hint += f" If its numbers are times, 'termweave index' with --types {name}=epoch-seconds makes dates of them."
+        raise UsageError(f"The field {name!r} holds numbers, and {value!r} is not a number.", hint)
     whole = _converted("long", value)
     return {"range": {column.field: {_BOUNDS[operator]: number if whole is None else whole}}}
 
