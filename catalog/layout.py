@@ -14,6 +14,7 @@ from termweave.dialect import OPENSEARCH, ServerDialect
 from termweave.errors import EngineError, UsageError
 from termweave.records import Document, Encoding, Passage
 from termweave.support.messages import few
+from termweave.support.normal_form import forms
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -213,8 +214,14 @@ class DocumentLayout:
         texts = [text for name in own.text if (text := text_at(stored, name))]
         return {**stored, "title": text_at(stored, own.title), "text": "\n".join(texts if own.joined else texts[:1])}
 
+    def spelled(self, name: str) -> str:
+        """The name of an entry in the form in which this index has it; a name that it lacks stays."""
+        known = self.types if self.application is None else self.application.columns
+        return next((each for each in forms(name) if each in known), name)
+
     def column(self, name: str) -> Column | None:
         """What filters, counts and sorts an entry of the metadata; None if there is no such field."""
+        name = self.spelled(name)
         if self.application is not None:
             columns = self.application.columns
             return columns.get(name) or columns.get(f"metadata.{name}")

@@ -14,7 +14,7 @@ from termweave.search import single_query
 from termweave.search.feature import Answered
 from termweave.search.options import check_query
 from termweave.support.batching import in_parts
-from termweave.support.messages import readable
+from termweave.support.normal_form import query_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -66,7 +66,7 @@ def ranked(
     plan = replace(search.plan, depth=max(options.candidates, options.k))
 
     def block(part: Sequence[Query]) -> list[Answered]:
-        encoded = search.encode([readable(query.text) for query in part])
+        encoded = search.encode([query_text(query.text) for query in part])
         answers = []
         for query, candidates in zip(part, single_query.retrieve(search, encoded, plan), strict=True):
             report.dropped += [signal for signal, clause in candidates.clauses.items() if clause.dropped]

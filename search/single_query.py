@@ -23,7 +23,7 @@ from termweave.search.results.hit_sequence import Hits
 from termweave.search.retrieval import execution, hybrid_query
 from termweave.search.retrieval.plan import Retrieval, depths
 from termweave.signals import modes
-from termweave.support.messages import readable
+from termweave.support.normal_form import query_text
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, MutableMapping, Sequence
@@ -91,7 +91,7 @@ def prepare(generation: OpenGeneration, target: str, asked: RankingOptions) -> S
 
 def of_query(search: Search, text: str) -> tuple[Search, Encoding]:
     """Encode one query; what its own words say of filters is added to the plan."""
-    (encoded,) = search.encode([readable(text)])
+    (encoded,) = search.encode([query_text(text)])
     if encoded.rewritten is None:
         return search, encoded
     if encoded.rewritten.refusal:

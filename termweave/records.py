@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path  # noqa: TC003 - pydantic reads the annotations of ModelInfo
 from typing import TYPE_CHECKING, Any
 
 from termweave.support.messages import clipped, counted
+from termweave.support.normal_form import normal, normal_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -72,6 +73,11 @@ class Document:
         return self.id if self.passage is None else self.passage.parent
 
     @property
+    def normal(self) -> Document:
+        """The document with its texts in the one form (`termweave.support.normal_form`)."""
+        return replace(self, text=normal(self.text), title=normal(self.title), metadata=normal_value(self.metadata))
+
+    @property
     def expansion(self) -> str:
         """Additional terms from outside (doc2query, tags): the metadata entry ``expansion``, a text or a list of texts; else "".
 
@@ -101,11 +107,15 @@ class Query:
 
     Attributes:
         id: Id of the query.
-        text: Words of the query.
+        text: Words of the query, in the one form (`termweave.support.normal_form`).
     """
 
     id: str
     text: str
+
+    def __post_init__(self) -> None:
+        """Texts that look the same are one query."""
+        object.__setattr__(self, "text", normal(self.text))
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from termweave.rerank import candidate_features
 from termweave.rerank.rerankers import METADATA
 from termweave.search.results import feature_log
 from termweave.search.results.feature_log import CandidateFeatures, FeatureRecorder
-from termweave.support.messages import normalised
+from termweave.support.normal_form import normalised
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -24,6 +24,7 @@ from termweave.search.feature import Feature
 from termweave.search.option_lists import texts
 from termweave.signals.dense import VECTOR_FIELD, from_half
 from termweave.signals.weights import WeightedTerms
+from termweave.support.normal_form import forms, normal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -76,7 +77,8 @@ class Like(Feature[LikeOptions]):
         """Leave the documents out."""
         if len(self._ids) > _MOST:
             raise UsageError(f"{len(self._ids):,} documents are too many to search with.", f"Name at most {_MOST:,}.")
-        return replace(plan, where=[*plan.where, {"bool": {"must_not": [self.search.generation.layout.with_ids(self._ids)]}}])
+        without = self.search.generation.layout.with_ids(_forms(self._ids))
+        return replace(plan, where=[*plan.where, {"bool": {"must_not": [without]}}])
 
     def encode(self, texts: Sequence[str], inner: Encode) -> list[Encoding]:
         """Combine the query of words, if there is one, with the documents. Its words may only exclude."""
@@ -116,7 +118,7 @@ def read(engine: Engine, index: str, ids: Sequence[str], layout: DocumentLayout)
     read = [f"{layout.prefix}{name}" for name in (weighted.properties() if weighted else ())]
     body = {
         "size": _MOST,
-        "query": layout.with_ids(ids),
+        "query": layout.with_ids(_forms(ids)),
         "sort": [*passages, {layout.id_field: "asc"}],
         "_source": dialect_of(engine.capabilities).source([*layout.text_fields, *read]),
         "docvalue_fields": [
@@ -125,8 +127,8 @@ def read(engine: Engine, index: str, ids: Sequence[str], layout: DocumentLayout)
         ],
     }
     hits = engine.search(index, body)["hits"]["hits"]
-    stored_ids = set(map(layout.id_of, hits))
-    if missing := [each for each in ids if each not in stored_ids]:
+    stored_ids = {normal(str(layout.id_of(hit))) for hit in hits}
+    if missing := [each for each in ids if normal(each) not in stored_ids]:
         raise UsageError(
             f"The index has no document {missing[0]!r} to search with.",
             "Give an id of the source, as 'termweave search' shows it.",
@@ -138,6 +140,10 @@ def read(engine: Engine, index: str, ids: Sequence[str], layout: DocumentLayout)
     weights = None if weighted is None else _weights(weighted, [layout.of_signals(hit["_source"]) for hit in hits])
     mean = None if vectors is None else _unit(vectors.mean(axis=0))
     return Encoding(" ".join(contents), weights, mean, liked=LikedDocuments(tuple(ids), vectors))
+
+
+def _forms(ids: Sequence[str]) -> list[str]:
+    return [form for each in ids for form in forms(each)]
 
 
 def _stacked(halves: Sequence[str]) -> NDArray[np.float32] | None:

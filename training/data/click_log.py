@@ -20,6 +20,7 @@ from termweave.corpora.formats.fields import checked_id
 from termweave.corpora.index import ubi_indices
 from termweave.errors import InputError, UsageError
 from termweave.support.messages import counted
+from termweave.support.normal_form import normal
 from termweave.training.data.pairs import Pairs
 
 if TYPE_CHECKING:
@@ -134,4 +135,4 @@ def _click(line: str) -> tuple[str, str, float]:
     clicks = 1.0 if count in {None, ""} else float(count)
     if not math.isfinite(clicks):
         raise ValueError
-    return " ".join(query.split()), checked_id(str(document).strip()), min(clicks, _MOST)
+    return " ".join(normal(query).split()), checked_id(str(document).strip()), min(clicks, _MOST)
