@@ -206,7 +206,7 @@ def read_qrels(path: Path) -> Qrels:
             counts = (len(columns),)  # with blanks as separators, an id with a blank would look like another column
             value = _grade(grade)
         except BadLine as bad:
-            raise bad.at(str(path), number) from None
+            raise bad.at(str(path), number, skips=False) from None
         if qrels.setdefault(query, {}).setdefault(document, value) != value:
             reason = f"the document {document!r} is judged twice for the query {query!r}, with different grades"
             raise BadLine(reason, "Keep one of the two.").at(str(path), number)

@@ -63,7 +63,7 @@ def command(
     settings: Settings,
     out: Output,
 ) -> None:
-    """Choose how NAME is searched, by the judged queries of DATASET.
+    """Choose how NAME is searched, by the judged queries of DATASET (as in 'termweave evaluate': judgements or clicks).
 
     Tuning chooses the fusion method, the weights of the signals, and whether rNN reranks and with which parameters. It fits all of
     them on one half of the queries and measures the result on the other half. The profile is stored with the index, and searches
@@ -76,6 +76,7 @@ def command(
     Examples:
       termweave tune docs ./judged
       termweave tune docs ./judged:dev --measure MRR@10 --dry-run
+      termweave tune docs clicks.tsv
       termweave tune docs ./judged --rerank ranker@path/to/model --rerank-budget 80ms
       termweave tune docs ./judged --json
     """
