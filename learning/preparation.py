@@ -216,7 +216,8 @@ class Learning:
         """What the live search finds, as users get it."""
         index = Index.pinned(self.server, self.task.name, **(self.task.models or {}))
         system = systems.default_system(index)
-        searched, notes = runs_of(index, queries, [system], lambda done, total: self.reports.progress(done, total, stage), 100)
+        qrels, report = self.questions.qrels, self.reports.progress
+        searched, notes = runs_of(index, queries, [system], lambda done, total: report(done, total, stage), 100, qrels)
         for note in notes:
             self.reports.say(f"{stage}: {note}")
         return searched[system.name]

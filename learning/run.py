@@ -21,7 +21,7 @@ from termweave.learning.report import Learned
 from termweave.learning.training_rounds import PARTS, TrainingRounds, documents_to_keep, tried_on, write_folder
 from termweave.learning.trial_generation import build_trial
 from termweave.rerank.stored_rerankers import reranking_of
-from termweave.search import Index
+from termweave.search import Index, self_matches
 from termweave.support import atomic_files, file_locks, paths, private_files
 
 if TYPE_CHECKING:
@@ -202,6 +202,7 @@ def _improved(learning: Learning, tried: Sequence[TrainedCandidate], trial: Tria
     return _written(
         learning,
         tried,
+        self_matches.remarks(confirmation.experiment.own),
         before=confirmation.before,
         after=confirmation.after,
         p=confirmation.p,
@@ -220,7 +221,7 @@ def _improved(learning: Learning, tried: Sequence[TrainedCandidate], trial: Tria
     )
 
 
-def _written(learning: Learning, tried: Sequence[TrainedCandidate], **figures: Any) -> Learned:
+def _written(learning: Learning, tried: Sequence[TrainedCandidate], remarks: Sequence[str] = (), **figures: Any) -> Learned:
     """The result, in the folder of the run: with it the run has ended."""
     learned = Learned(
         name=learning.task.name,
@@ -229,7 +230,7 @@ def _written(learning: Learning, tried: Sequence[TrainedCandidate], **figures: A
         state=learning.state,
         parts={part: len(ids) for part, ids in learning.split.parts.items()},
         tried=tuple(tried),
-        notes=learning.notes,
+        notes=(*learning.notes, *remarks),
         **figures,
     )
     atomic_files.write(learned.folder / RESULT, orjson.dumps(learned.as_json(), option=orjson.OPT_INDENT_2), private=True)

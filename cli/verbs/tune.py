@@ -102,7 +102,7 @@ def command(
     out.emit(data, lambda: _show(report, out, adopted=adopted))
     if not report.better and report.gain > 0:
         raise GateNotMet(
-            f"The profile in force, {report.in_force!r}, is better on the {report.held_out} held-out queries "
+            f"The profile in force, {report.in_force!r}, has the higher mean on the {report.held_out} held-out queries "
             f"({report.figures['in force']:.4f} against {report.figures['tuned']:.4f}); nothing was stored.",
             f"It may have been fitted on some of these queries. 'termweave profiles {name} --drop {report.in_force}' removes it.",
         )
