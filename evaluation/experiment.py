@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from termweave.search.retrieval.candidates import Candidates
     from termweave.search.rewriting.configuration import Rewriting
 
+    Progress = Callable[[int, int], None]
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -261,12 +263,7 @@ def _beaten_by_one_signal(
 
 
 def runs_of(
-    index: Index,
-    queries: Sequence[Query],
-    systems: Sequence[System],
-    progress: Callable[[int, int], None],
-    depth: int,
-    qrels: Qrels | None = None,
+    index: Index, queries: Sequence[Query], systems: Sequence[System], progress: Progress, depth: int, qrels: Qrels | None = None
 ) -> tuple[dict[str, Run], list[str]]:
     """Return the run of every system, and remarks on queries that lost terms or time, or are documents. Arguments as `evaluate`."""
     scores: dict[str, dict[str, dict[str, float]]] = {system.name: {} for system in systems}

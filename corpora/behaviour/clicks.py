@@ -90,11 +90,8 @@ class ClickLog(Judged, JudgementSource):
     @property
     def remarks(self) -> list[str]:
         """A sentence about the lines that were left out when it was read last."""
-        if not self.skipped:
-            return []
-        first = next(iter(self.skipped))
-        which = f"{counted(self.skipped.count, 'line')} of {self.name} left out"
-        return [f"{which}: no click, as line {first.line} ({first.reason})."]
+        left_out = f"{counted(self.skipped.count, 'line')} of {self.name} left out: no click, as line"
+        return [f"{left_out} {first.line} ({first.reason})." for first in self.skipped.kept[:1]]
 
     def clicks(self) -> Iterator[tuple[str, str, float]]:
         """Yield query, document id and count of each line; a count is at most `_MOST`.
@@ -108,33 +105,31 @@ class ClickLog(Judged, JudgementSource):
         self.skipped.clear()
         read = 0
         for number, raw in files.raw_lines(self._path):
-            line = None if raw is None else raw.removeprefix(files.BOM).decode(errors="replace").strip("\r\n")
-            if line is not None and not line.strip():
+            line = (raw or b"").removeprefix(files.BOM).decode(errors="replace").strip("\r\n")
+            if raw is not None and not line.strip():
                 continue
             try:
                 yield _click(line)
                 read += 1
-            except BadLine as bad:
-                self.skipped.add(Skipped(number, str(bad)))
-            except (ValueError, KeyError, TypeError):
-                if number > 1 or (line or "").startswith("{"):  # no header
-                    self.skipped.add(Skipped(number, repr(clipped((line or "").strip(), _SHOWN))))
+            except (ValueError, KeyError, TypeError) as wrong:
+                if number > 1 or line.startswith("{") or isinstance(wrong, BadLine):  # no header
+                    self.skipped.add(
+                        Skipped(number, str(wrong) if isinstance(wrong, BadLine) else repr(clipped(line.strip(), _SHOWN)))
+                    )
         if self.skipped.count > read:
-            first = next(iter(self.skipped))
+            first = self.skipped.kept[0]
             raise InputError(
                 f"{self._path}, line {first.line} is no click: {first.reason}.",
                 "Write query, document id and count with tabs between them, or as JSON.",
             )
 
 
-def _click(line: str | None) -> tuple[str, str, float]:
+def _click(line: str) -> tuple[str, str, float]:
     """Query, document id and count of a line.
 
     Raises:
         ValueError, KeyError, TypeError: It is no click; `BadLine` says why.
     """
-    if line is None:
-        raise BadLine("far too long")
     if line.lstrip().startswith("{"):
         entry = orjson.loads(line)
         query, document, count = entry["query"], entry["document"], entry.get("count")

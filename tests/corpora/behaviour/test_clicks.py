@@ -57,9 +57,9 @@ def test_other_files_are_none(written, tmp_path):
     corpus = tmp_path / "corpus"
     corpus.write_text(written)
     assert not ClickLog.recognises(str(corpus))
-    with pytest.raises(UsageError, match="a click log") as refused:
+    with pytest.raises(UsageError) as refused:
         open_dataset(str(corpus))
-    assert "lines of query, document id and count" in refused.value.hint
+    assert "a click log" in refused.value.hint
 
 
 @pytest.mark.parametrize(
