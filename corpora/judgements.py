@@ -244,7 +244,7 @@ def _grades(path: Path, *, whole: bool = False) -> tuple[dict[str, dict[str, flo
             counts = (len(columns),)  # with blanks as separators, an id with a blank would look like another column
             value = _grade(grade, whole=whole) if grade else None
         except BadLine as bad:
-            raise bad.at(str(path), number) from None
+            raise bad.at(str(path), number, skips=False) from None
         if value is None:
             ungraded += 1
         elif grades.setdefault(query, {}).setdefault(document, value) != value:

@@ -208,28 +208,7 @@ def _stored(opened: OpenGeneration, candidates: Candidates, places: Sequence[Pla
         keys[engine_id(Passage.key(place.id, number))] = place.id
         if not place.signals and opened.lineage.passages:
             keys[engine_id(Passage.key(place.id, 1))] = place.id
-    with_text = opened.layout.with_text if not {*_SHADED}.isdisjoint(fields) else dict
-    params, engine = source_parameters(fields, opened), opened.engine
-
-    def read() -> list[tuple[str, dict[str, Any]]]:
-        found: dict[str, dict[str, Any]] = {}
-        while left := [key for key in keys if key not in found]:
-            operation, body = reading(left, opened.layout)
-            # Not in real time, so that the fields are from the same refresh as the search.
-            whole = {"realtime": False} if operation == "_mget" else ALL_SHARDS
-            answer = engine.request(
-                "POST", f"/{candidates.index}/{operation}", params={**params, **whole}, body=body, retry=False
-            )
-            if operation == "_mget":
-                _check_read(answer["docs"])
-                sources = [(keys[each["_id"]], each["_source"]) for each in answer["docs"] if each.get("found")]
-                return [(key, source) for key, source in sources if source.get("id") == key]  # the key of a passage is not one
-            found |= {hit["_id"]: hit["_source"] for hit in answer["hits"]["hits"]}
-            if len(answer["hits"]["hits"]) < len(left):  # else two documents may have one `_id`, by their routing
-                break
-        return [*found.items()]
-
-    stored = {document: with_text(as_written(source, opened.layout)) for document, source in engine.repeat(read)}
+    stored = read_stored(opened, candidates.index, keys, fields)
     missing = [place for place in places if place.id not in stored]
     if gone := [place.id for place in missing if place.signals]:
         raise DocumentGone(
@@ -244,6 +223,37 @@ def _stored(opened: OpenGeneration, candidates: Candidates, places: Sequence[Pla
             else f"Give its _id. A document that is new needs 'termweave enrich {opened.lineage.name}' first.",
         )
     return stored
+
+
+def read_stored(opened: OpenGeneration, index: str, keys: Mapping[str, str], fields: Sequence[str]) -> dict[str, Any]:
+    """Document id -> stored fields, of those that the index holds.
+
+    Args:
+        opened: The generation.
+        index: The concrete index.
+        keys: `_id` of a document or passage -> id of the document.
+        fields: Names of the stored fields.
+    """
+    with_text = opened.layout.with_text if not {*_SHADED}.isdisjoint(fields) else dict
+    params, engine = source_parameters(fields, opened), opened.engine
+
+    def read() -> list[tuple[str, dict[str, Any]]]:
+        found: dict[str, dict[str, Any]] = {}
+        while left := [key for key in keys if key not in found]:
+            operation, body = reading(left, opened.layout)
+            # Not in real time, so that the fields are from the same refresh as the search.
+            whole = {"realtime": False} if operation == "_mget" else ALL_SHARDS
+            answer = engine.request("POST", f"/{index}/{operation}", params={**params, **whole}, body=body, retry=False)
+            if operation == "_mget":
+                _check_read(answer["docs"])
+                sources = [(keys[each["_id"]], each["_source"]) for each in answer["docs"] if each.get("found")]
+                return [(key, source) for key, source in sources if source.get("id") == key]  # the key of a passage is not one
+            found |= {hit["_id"]: hit["_source"] for hit in answer["hits"]["hits"]}
+            if len(answer["hits"]["hits"]) < len(left):  # else two documents may have one `_id`, by their routing
+                break
+        return [*found.items()]
+
+    return {document: with_text(as_written(source, opened.layout)) for document, source in engine.repeat(read)}
 
 
 def explained(
