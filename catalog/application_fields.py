@@ -38,6 +38,7 @@ def with_fields(engine: Engine, index: str, made: Lineage) -> DocumentLayout:
     for stored in engine.of_indices(f"/{quote(index)}/_mapping", "mappings").values():
         properties = stored["mappings"].get("properties") or {}
         columns = dict(_columns({name: field for name, field in properties.items() if name not in ours}))
+        columns.setdefault("id", Column(made.layout.id_field, "keyword"))
         columns |= {name: columns[path] for name, path in _aliases(properties) if path in columns}
         different |= {name for name, column in columns.items() if merged.setdefault(name, column) != column}
     # A field of another type in another index can be neither compared nor counted.
@@ -45,13 +46,15 @@ def with_fields(engine: Engine, index: str, made: Lineage) -> DocumentLayout:
 
 
 def fields_read(made: Lineage) -> ApplicationFields | None:
-    """The fields of title and text that `enrich` reads, without columns; None for an index that termweave built.
+    """The fields of title and text that `enrich` reads, without columns; None for an index that termweave built."""
+    return read_by(named_fields(made) or Fields()) if "enriched" in made.source else None
+
+
+def read_by(fields: Fields) -> ApplicationFields:
+    """The fields of title and text, without columns, where a user named some.
 
     The rule is that of `corpora.formats.fields.Mapper`: a field that was named for one purpose does not serve its usual one.
     """
-    if "enriched" not in made.source:
-        return None
-    fields = named_fields(made) or Fields()
     title, *texts = ("" if key in fields.named() else key for key in (TITLE_KEY, *TEXT_KEYS))
     return ApplicationFields({}, fields.title or title, fields.text or [*filter(None, texts)], joined=bool(fields.text))
 

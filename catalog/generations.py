@@ -55,9 +55,7 @@ def find_live(engine: Engine, name: str) -> LiveGeneration | None:
         check_free(engine, name)
         return None
     if len(indices) > 1:
-        raise UsageError(
-            f"The alias {name!r} points at {len(indices)} indices.", "Choose another name, or leave only one of them behind it."
-        )
+        raise UsageError(f"The alias {name!r} points at {len(indices)} indices.", "Choose another name, or that of one of them.")
     made = read(engine, indices[0])  # refuses what termweave did not make
     refuse_enriched(made)
     if made.name != name and resolved(engine, name).partial:
@@ -74,7 +72,8 @@ def check_free(engine: Engine, name: str) -> None:
     if exists(engine, name):
         raise UsageError(
             f"{name!r} is an index of its own, not an alias; termweave does not touch it.",
-            "Choose another name, or delete or rename that index first.",
+            f"Give another NAME. From its documents 'termweave index opensearch:{name} NAME' builds an index that "
+            "'termweave learn NAME ...' and all other commands take.",
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b, sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from termweave import plugins
 from termweave.catalog import typed_fields
@@ -14,9 +14,10 @@ from termweave.dialect import OPENSEARCH, ServerDialect
 from termweave.errors import EngineError, UsageError
 from termweave.records import Document, Encoding, Passage
 from termweave.support.messages import few
+from termweave.support.normal_form import forms
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from termweave.contracts.signal import Signal
     from termweave.statistics import CorpusStatistics
@@ -125,20 +126,25 @@ class DocumentLayout:
         signals: The signals of the index.
         extra: Metadata entries that the user's mapping makes fields of their own.
         types: Metadata entry -> its type (`termweave.catalog.typed_fields`).
+        notations: Metadata entry -> how its values are written (`termweave.catalog.typed_fields.NOTATIONS`), where that was decided.
         application: The fields of the application in an enriched index; None for an index that termweave built.
+        models: In an enriched index what the encodings depend on, as one text: an application may copy a document from an index that
+            was enriched with others.
     """
 
     signals: Sequence[Signal]
     extra: Sequence[str] = ()
     types: Mapping[str, str] = field(default_factory=dict)
+    notations: Mapping[str, str] = field(default_factory=dict)
     application: ApplicationFields | None = None
+    models: str = ""
 
     @classmethod
     def from_meta(
-        cls, parameters: Mapping[str, Mapping[str, Any]], extra: Sequence[str] = (), types: Mapping[str, str] | None = None
-    ) -> DocumentLayout:
-        """The layout that `_meta` stores: signal name -> parameters, the metadata entries that are fields of their own, and types."""
-        return cls([_signal(name, values) for name, values in parameters.items()], extra, types or {})
+        cls, parameters: Mapping[str, Mapping[str, Any]], extra: Sequence[str] = (), **typed: Mapping[str, str]
+    ) -> Self:
+        """The layout that `_meta` stores: signal name -> parameters, the metadata entries that are fields of their own, and `typed`."""
+        return cls([_signal(name, values) for name, values in parameters.items()], extra, **typed)
 
     def mapping(self, meta: Mapping[str, Any], dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
         """The mapping of the index, which refuses unknown fields, with the lineage in `_meta`."""
@@ -161,6 +167,35 @@ class DocumentLayout:
         properties.setdefault("text", {"type": "text", "index": False})
         return {"dynamic": "strict", "_meta": {"termweave": dict(meta)}, "properties": properties}
 
+    @property
+    def prefix(self) -> str:
+        """Begins the names of the fields that termweave writes (`Signal.prefix`)."""
+        return self.signals[0].prefix if self.signals else ""
+
+    @property
+    def id_field(self) -> str:
+        """The field of the ids, which hits of equal scores are sorted by."""
+        return f"{self.prefix}id"
+
+    def with_ids(self, ids: Collection[str]) -> dict[str, Any]:
+        """The clause for documents, by their ids. Those that an application has just written have nothing but their `_id`."""
+        return {"terms": {"id": list(ids)}} if self.application is None else {"ids": {"values": list(ids)}}
+
+    def id_of(self, hit: Mapping[str, Any]) -> str | None:
+        """The id of a hit, of the column `id` or, in an enriched index, its `_id`; None for a document that another program wrote."""
+        identity: str | None = hit["_id"] if self.application is not None else hit.get("fields", {}).get("id", [None])[0]
+        return identity
+
+    def of_signals(self, stored: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What termweave wrote of a `_source`: fields without `prefix`."""
+        inner = stored.get(self.prefix.removesuffix(".")) if self.prefix else stored
+        return inner if isinstance(inner, dict) else {}
+
+    @cached_property
+    def forms(self) -> dict[str, str]:
+        """Metadata entry -> its notation, else its type."""
+        return {**self.types, **self.notations}
+
     @cached_property
     def names(self) -> frozenset[str]:
         """Names of the fields that documents can have."""
@@ -179,8 +214,14 @@ class DocumentLayout:
         texts = [text for name in own.text if (text := text_at(stored, name))]
         return {**stored, "title": text_at(stored, own.title), "text": "\n".join(texts if own.joined else texts[:1])}
 
+    def spelled(self, name: str) -> str:
+        """The name of an entry in the form in which this index has it; a name that it lacks stays."""
+        known = self.types if self.application is None else self.application.columns
+        return next((each for each in forms(name) if each in known), name)
+
     def column(self, name: str) -> Column | None:
         """What filters, counts and sorts an entry of the metadata; None if there is no such field."""
+        name = self.spelled(name)
         if self.application is not None:
             columns = self.application.columns
             return columns.get(name) or columns.get(f"metadata.{name}")
@@ -238,7 +279,8 @@ class DocumentLayout:
 
     def encoding_digest(self, stored: Mapping[str, Any]) -> int:
         """Digest of the models' output for a document, from its body before sending or from its `_source` after reading back."""
-        return digest(*(signal.canonical(stored) for signal in self.signals if signal.needs))
+        models = [self.models.encode()] if self.models else []
+        return digest(*models, *(signal.canonical(stored) for signal in self.signals if signal.needs))
 
     def agrees(self, stored: Mapping[str, Any]) -> bool:
         """Whether the user's and the typed fields equal the metadata of this `_source`. The digests do not cover these fields."""
@@ -252,7 +294,7 @@ class DocumentLayout:
 
     def _typed(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
         """The object of the typed entries; {} if there are none."""
-        values = typed_fields.typed_values(metadata, self.types) if self.types else {}
+        values = typed_fields.typed_values(metadata, self.forms) if self.types else {}
         return {typed_fields.FIELD: values} if values else {}
 
 
@@ -347,4 +389,4 @@ def first_passages(layout: DocumentLayout) -> dict[str, Any]:
 
 def among(documents: Sequence[str], layout: DocumentLayout) -> dict[str, Any]:
     """The query for documents; a document in passages counts once, with its first passage."""
-    return {"bool": {"filter": [{"terms": {"id": list(documents)}}, first_passages(layout)]}}
+    return {"bool": {"filter": [layout.with_ids(documents), first_passages(layout)]}}

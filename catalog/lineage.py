@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from termweave.catalog.layout import DocumentLayout
-from termweave.catalog.typed_fields import TYPES
+from termweave.catalog.typed_fields import NOTATIONS, TYPES
 from termweave.engine import EngineResponseError
 from termweave.engine.client.payloads import NO_PIPELINES, WHOLE_DOCUMENTS, quote
 from termweave.engine.client.resolved_name import ResolvedName, narrowing, stands_for, target
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 #: Bytes of the name of an index or alias, as the server takes it.
 _MOST_BYTES = 255
-#: The formats that this version reads. 2 has the types of metadata, and an encoder of queries beside that of documents.
-FORMATS = (1, 2)
+#: The formats that this version reads. 2 has the types of metadata, and an encoder of queries beside that of documents, 3 has notations.
+FORMATS = (1, 2, 3)
 #: The fingerprint of a generation that an update has begun to change. No build has it, so a repeated update that finds nothing left to
 #: change still knows that the generation was changed.
 CHANGING = "changing"
@@ -72,6 +72,7 @@ class Lineage:
             into passages.
         fields: Metadata entries that the user's mapping makes fields of their own.
         types: Metadata entry -> type of its typed field; empty for an index that was built before metadata had types.
+        notations: Metadata entry -> how its values are written, where that was decided (`typed_fields.NOTATIONS`).
         neighbours: Number of nearest documents whose words an earlier version added to each document; 0: none, as in every new build.
         updated: Time of the last update, UTC, ISO 8601; "" if there was none.
     """
@@ -92,13 +93,18 @@ class Lineage:
     passages: Mapping[str, int] = field(default_factory=dict)
     fields: Sequence[str] = ()
     types: Mapping[str, str] = field(default_factory=dict)
+    notations: Mapping[str, str] = field(default_factory=dict)
     neighbours: int = 0
     updated: str = ""
 
     @cached_property
     def layout(self) -> DocumentLayout:
         """The signals and fields of its documents."""
-        return DocumentLayout.from_meta(self.signals, self.fields, self.types)
+        layout = DocumentLayout.from_meta(self.signals, self.fields, types=self.types, notations=self.notations)
+        if not layout.prefix:  # termweave's own, or of an earlier version
+            return layout
+        used = [*(model.hash for model in self.models.values()), str(self.statistics.get("hash", ""))]
+        return replace(layout, models=" ".join(used))
 
     @cached_property
     def options(self) -> Mapping[str, Any] | None:
@@ -117,6 +123,9 @@ class Lineage:
         cannot read its format.
         """
         values = asdict(self)
+        if self.notations:
+            return {**values, "schema": 3}
+        del values["notations"]
         if self.types or "dense_query" in self.models:
             return {**values, "schema": 2}
         del values["types"]
@@ -162,14 +171,14 @@ class Lineage:
         if made is None or not _sound(made):
             raise EngineError(
                 f"The lineage of the index {index!r} ('_meta.termweave' in its mapping) is damaged.",
-                "If the index is live, roll back to another generation, or delete the name and build it again.",
+                "If the index is live, roll back to another generation, or build one under another name.",
             )
         return made
 
 
 def _sound(made: Lineage) -> bool:
     """Whether the values that were read have the types that other modules rely on."""
-    mappings = (made.source, made.signals, made.statistics, made.profiles, made.passages, made.types)
+    mappings = (made.source, made.signals, made.statistics, made.profiles, made.passages, made.types, made.notations)
     if not (isinstance(made.created, str) and isinstance(made.fields, list | tuple) and isinstance(made.neighbours, int)):
         return False
     if not all(isinstance(mapping, dict) for mapping in mappings):
@@ -178,7 +187,8 @@ def _sound(made: Lineage) -> bool:
     hashes = [model.hash for model in made.models.values()] + ([made.statistics.get("hash")] if made.statistics else [])
     if not all(map(is_hash, hashes)) or not all(isinstance(model.name, str) for model in made.models.values()):
         return False
-    if not all(isinstance(name, str) and isinstance(kind, str) and kind in TYPES for name, kind in made.types.items()):
+    of_types = [*((kind, TYPES) for kind in made.types.values()), *((each, NOTATIONS) for each in made.notations.values())]
+    if not all(isinstance(kind, str) and kind in known for kind, known in of_types):
         return False
     needed = ((made.statistics, {"hash"}), (made.passages, {"size", "stride"}))
     return "name" in made.source and all(not values or names <= values.keys() for values, names in needed)
@@ -242,15 +252,16 @@ def _looked_up(engine: Engine, name: str) -> tuple[list[str], Mapping[str, Mappi
     indices, aliases = found
     if len(indices) == 1:
         return indices, aliases, []
-    made = {index: stored["mappings"] for index, stored in engine.of_indices(f"/{quote(name)}/_mapping", "mappings").items()}
-    enriched = [index for index in indices if is_enriched(made.get(index, {}))]
-    if not enriched or any((made.get(index, {}).get("_meta") or {}).get("termweave") for index in {*indices} - {*enriched}):
+    stored = engine.of_indices(f"/{quote(name)}/_mapping", "mappings").items()
+    made = {index: meta for index, each in stored if (meta := (each["mappings"].get("_meta") or {}).get("termweave"))}
+    searched = [index for index in indices if "enriched" in made.get(index, {}).get("source", {})]
+    if not searched or len(searched) < len(made):
         raise EngineError(
             f"{name!r} stands for {len(indices)} indices, and a search reads one unless all are enriched: {few(indices)}.",
             f"Run 'termweave enrich {name}', give the name of one of them, or read all of them into a new index: "
             f"'termweave index opensearch:{name} NEW'.",
         )
-    return enriched, aliases, [index for index in indices if index not in enriched]
+    return searched, aliases, [index for index in indices if index not in searched]
 
 
 def book_of(resolved: ResolvedName, made: Lineage) -> str:
@@ -313,18 +324,11 @@ def predecessor(engine: Engine, name: str) -> tuple[str, Lineage] | None:
 
     A role that may not read all mappings finds none.
     """
-    params = {"filter_path": "*.mappings._meta.termweave", "expand_wildcards": "all"}
-    made: dict[str, Lineage] = {}
+    under: dict[str, Mapping[str, Any]] = {}
     with suppress(EngineResponseError):
-        for index, stored in engine.of_indices("/*/_mapping", "mappings", params=params).items():
-            with suppress(UsageError, EngineError):  # unreadable: of a newer version, or damaged
-                made[index] = Lineage.from_meta(stored["mappings"]["_meta"], index)
-    last = max(
-        (index for index, each in made.items() if "enriched" in each.source and each.source["name"] == f"opensearch:{name}"),
-        key=lambda index: made[index].created,
-        default=None,
-    )
-    return None if last is None else (last, made[last])
+        under = {index: meta for index, meta in enriched(engine).items() if meta["source"].get("name") == f"opensearch:{name}"}
+    last = max(under, key=lambda index: str(under[index].get("created")), default=None)
+    return None if last is None else (last, Lineage.from_meta({"termweave": under[last]}, last))
 
 
 def all_live(engine: Engine) -> dict[str, Lineage]:
@@ -340,9 +344,11 @@ def all_live(engine: Engine) -> dict[str, Lineage]:
     return lineages
 
 
-def is_enriched(mapping: Mapping[str, Any]) -> bool:
-    """Whether a mapping says that `termweave enrich` added signals to its index."""
-    return "enriched" in ((mapping.get("_meta") or {}).get("termweave") or {}).get("source", {})
+def enriched(engine: Engine, **params: str) -> dict[str, Mapping[str, Any]]:
+    """Index of another application that was enriched -> its lineage, as stored. `params`: of the request."""
+    stored = engine.of_indices("/*/_mapping", "mappings", params={"filter_path": "*.mappings._meta.termweave", **params})
+    metas = {index: each["mappings"]["_meta"]["termweave"] for index, each in stored.items()}
+    return {index: meta for index, meta in metas.items() if "enriched" in meta.get("source", {})}
 
 
 def refuse_enriched(made: Lineage) -> None:
@@ -354,7 +360,8 @@ def refuse_enriched(made: Lineage) -> None:
     if "enriched" in made.source:
         raise UsageError(
             f"{made.name!r} is an index of another application, which 'termweave enrich' added fields to.",
-            "Search it, verify or change its fields with 'termweave enrich', or give another NAME for an index of its own.",
+            f"Search it, verify or change its fields with 'termweave enrich', or build an index of its own, which 'termweave learn NAME ...' and all "
+            f"other commands take: 'termweave index opensearch:{made.name} NAME'.",
         )
 
 
@@ -391,7 +398,7 @@ def known_names(engine: Engine) -> str:
     """A sentence with the names that exist; "" if there are none, or the user may not list them."""
     with suppress(EngineResponseError):
         aliases = engine.request("GET", "/_cat/aliases", params={"format": "json", "h": "alias"})
-        names = sorted({row["alias"] for row in aliases if not row["alias"].startswith(".") and ".write-" not in row["alias"]})
-        if names:
-            return f"Known names: {', '.join(names[:20])}{f' and {len(names) - 20} more' if names[20:] else ''}."
+        names = {row["alias"] for row in aliases if not row["alias"].startswith(".") and ".write-" not in row["alias"]}
+        if names := names | enriched(engine).keys():
+            return f"Known names: {few(sorted(names), 20)}."
     return ""

@@ -36,6 +36,7 @@ class IndexReading:
         rate: Most documents per second; None: no limit.
         whole: Keep the fields of title and text in the metadata, too, for an index that takes the mapping over.
         hidden: Read what the default search pipeline of the index hides, too: to write into that index.
+        texts: Whether title and text are read; if not, nobody looks for their fields.
         build: Name of the index that is built: if the command is stopped, the same command reads on; "": the source is only read.
         settings: Function from the address of a server (None: the server that is written to) to the settings for it; None: the user's.
     """
@@ -44,6 +45,7 @@ class IndexReading:
     rate: float | None = None
     whole: bool = False
     hidden: bool = False
+    texts: bool = True
     build: str = ""
     settings: Callable[[str | None], Settings] | None = field(default=None, repr=False)
 
@@ -168,11 +170,13 @@ class Source(Protocol):
     Attributes:
         ENTRY: What messages call an entry: a line, a record, an item.
         trial: Whether `learn` builds from it, which must not block other builds.
+        decimal_commas: Whether 12,50 in its metadata is a number, and no list: in a table with semicolons.
         skipped: Entries that the last pass over `documents` skipped; always empty without `skip_bad`.
     """
 
     ENTRY: str = LINE
     trial: bool = False
+    decimal_commas: bool = False
     skipped: Skips
 
     @property
@@ -239,6 +243,7 @@ class Derived(Source):
     def __init__(self, source: Source) -> None:
         self._source = source
         self.ENTRY, self.trial, self.skipped = source.ENTRY, source.trial, source.skipped
+        self.decimal_commas = source.decimal_commas
 
     @property
     def name(self) -> str:

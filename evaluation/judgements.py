@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from termweave.catalog.layout import among
 from termweave.corpora.index.ubi_indices import UbiLog
 from termweave.errors import InputError, UsageError
 from termweave.evaluation.measures import queries
@@ -59,12 +60,13 @@ def absent_from_index(index: Index, name: str, qrels: Qrels) -> list[str]:
     """
     judged = sorted({document for grades in qrels.values() for document in grades})
     behind = [str(lag)] if (lag := notices.enrichment_lag(index.opened)) else []
+    if lag:
+        lag.check(found=lag.documents - lag.lacking)
     present = 0
     for part in in_parts(judged, _IDS):
         body = {
             "size": _IDS,
-            "query": {"terms": {"id": part}},
-            "collapse": {"field": "id"},  # a document may consist of several passages
+            "query": among(part, index.layout),
             "stored_fields": "_none_",
             "track_total_hits": False,
         }

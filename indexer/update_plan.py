@@ -253,9 +253,10 @@ def read_source(
         options: With `skip_bad` the first of two documents with one id is kept.
         progress: Called with (stage, done, total or None).
     """
+    forms = live.lineage.layout.forms
     if (identities := source.identities()) is None:
         with Ledger(path) as ledger:
-            return read_corpus(source, encoder, ledger, skip_bad=options.skip_bad, progress=progress)
+            return read_corpus(source, encoder, ledger, skip_bad=options.skip_bad, progress=progress, types=forms)
     with storage.snapshot(engine, live.index, path) as ledger:
         diff.adopt(engine, live.index, ledger, live.lineage.layout)
         unknown, anything = _forget_missing(path, identities), False
@@ -266,7 +267,7 @@ def read_source(
             anything = True
         corpus = CorpusPass(None, [], [], [], TypeInference())
         if anything:
-            corpus = read_corpus(source, None, ledger, skip_bad=options.skip_bad, progress=progress)
+            corpus = read_corpus(source, None, ledger, skip_bad=options.skip_bad, progress=progress, types=forms)
         if (lacking := len(unknown) - source.skipped.count) > 0:
             corpus.warnings.append(
                 f"Not read, because unchanged, and not in the index: {counted(lacking, 'document')} of {source.name}. Update once without --since."

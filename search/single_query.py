@@ -23,7 +23,7 @@ from termweave.search.results.hit_sequence import Hits
 from termweave.search.retrieval import execution, hybrid_query
 from termweave.search.retrieval.plan import Retrieval, depths
 from termweave.signals import modes
-from termweave.support.messages import readable
+from termweave.support.normal_form import query_text
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, MutableMapping, Sequence
@@ -91,7 +91,7 @@ def prepare(generation: OpenGeneration, target: str, asked: RankingOptions) -> S
 
 def of_query(search: Search, text: str) -> tuple[Search, Encoding]:
     """Encode one query; what its own words say of filters is added to the plan."""
-    (encoded,) = search.encode([readable(text)])
+    (encoded,) = search.encode([query_text(text)])
     if encoded.rewritten is None:
         return search, encoded
     if encoded.rewritten.refusal:
@@ -175,7 +175,7 @@ def explain(generation: OpenGeneration, target: str, query: str, document: str, 
                 (hit,) = each.show([hit], ranking)
             return hit
     mode, where = search.mode, search.plan.where
-    excluded = bool(where) and not documents_passing(generation.engine, generation.index, [document], where)
+    excluded = bool(where) and not documents_passing(generation.engine, generation.index, generation.layout, [document], where)
     if excluded:  # what the signals would give it: the clauses so far contain the filter
         (candidates,) = retrieve(search, [encoded], Retrieval(list(mode.weights), asked.candidates))
         ranking = replace(ranking, candidates=candidates)

@@ -78,7 +78,7 @@ def _table(listed: list[Generation], width: int) -> Table:
 
 @verb("list", connects=True)
 def list_indices(*, settings: Settings, out: Output) -> None:
-    """List the indices that termweave made, with the generation that is live, its size, documents, signals, models and age.
+    """List the indices that termweave made or enriched, with the generation that is live, its size, documents, signals, models and age.
 
     A narrow terminal shows the columns for which it has room; --json has them all.
 
@@ -92,7 +92,7 @@ def list_indices(*, settings: Settings, out: Output) -> None:
     server = engine.connect(settings)
     rows = summaries(server)
     if not rows:
-        out.say(f"No index at {server.url} was made by termweave. Make one: termweave index SOURCE NAME.")
+        out.say(f"No index at {server.url} was made or enriched by termweave. Make one: termweave index SOURCE NAME.")
     columns = {
         "name": [row["name"] for row in rows],
         "documents": ["-" if row["documents"] is None else f"{row['documents']:,}" for row in rows],
@@ -101,7 +101,7 @@ def list_indices(*, settings: Settings, out: Output) -> None:
         "signals": [", ".join(row["signals"]) for row in rows],
         "live generation": [row["generation"] or "-" for row in rows],
         "models": [", ".join(dict.fromkeys(row["models"].values())) for row in rows],
-        "generations": [str(row["generations"]) for row in rows],
+        "generations": [str(row["generations"] or "enriched") for row in rows],
     }
     right = {"documents", "size", "age", "generations"}
     data = {"schema": "termweave.list/1", "url": server.url, "indices": rows}

@@ -63,18 +63,21 @@ class IndexSource(EntrySource, Reader):
             self.reading = reading = replace(reading, fields=self._enriched_fields() or reading.fields)
         self.sample = _sample(engine, place, reading)
         merged: dict[str, str] = {}
-        enriched: set[str] = set()
+        self._written: set[str] = set()
         for index, mapping in self.mappings.items():
-            enriched |= set(_enriched(mapping, index, place))
-            entries.check_stored(mapping, index, reading.fields)
+            self._written |= set(_enriched(mapping, index, place))
+            if reading.index.texts:
+                entries.check_stored(mapping, index, reading.fields)
             merged |= entries.fields_of(mapping)
-        self.excluded = sorted(enriched | {name for name, kind in merged.items() if kind in entries.VECTORS})
+        self.excluded = sorted(self._written | {name for name, kind in merged.items() if kind in entries.VECTORS})
         known = {name: kind for name, kind in merged.items() if name not in self.excluded}
         sources = [hit["_source"] for hit in self.sample if hit["_source"]]
         for source in sources:
             known = dict.fromkeys((name for name in source if name not in self.excluded), "not in the mapping") | known
-        entries.check_named(known, place.shown, reading.fields)
-        self._remarks = entries.check_held(sources, list(self.mappings.values()), place.shown, reading.fields)
+        self._remarks: list[str] = []
+        if reading.index.texts:
+            entries.check_named(known, place.shown, reading.fields)
+            self._remarks = entries.check_held(sources, list(self.mappings.values()), place.shown, reading.fields)
         if pipeline.filters:
             hidden = f"documents that its default search pipeline {pipeline.name!r} hides are not read"
             self._remarks.append(f"{place.shown}: {hidden}.")
@@ -190,11 +193,12 @@ class IndexSource(EntrySource, Reader):
 
     @property
     def remarks(self) -> list[str]:
-        """Sentences about the fields that are read, and about those that are left out."""
+        """Sentences about the fields that are read, and about those that are left out; an enrichment reads title and text alone."""
         names = dict.fromkeys(["_id", *(name.partition(".")[0] for name in self._known), *self.reading.fields.named()])
-        sentences = [f"{self.name}: {described(names, self.reading.fields)}.", *self._remarks]
-        if self.excluded:
-            sentences.append(f"{self.name}: left out, because they are numbers of a model: {', '.join(self.excluded)}.")
+        sentences = [f"{self.name}: {described(names, self.reading.fields)}."] if self.reading.index.texts else []
+        sentences += self._remarks
+        if (numbers := [name for name in self.excluded if name not in self._written]) and not self.reading.index.hidden:
+            sentences.append(f"{self.name}: left out, because they are numbers of a model: {', '.join(numbers)}.")
         if self.resumed:
             later = "later changes of the index are not in it (--fresh takes a new one, --update brings an index up to date)"
             sentences.append(f"{self.name}: the snapshot that an earlier command began at {self.resumed} is read on; {later}.")
@@ -375,7 +379,7 @@ def _sample(engine: Engine, place: addresses.IndexAddress, reading: Reading) -> 
     query = reading.index.query
     body = {"size": _SAMPLE, "track_total_hits": False, **({"query": query} if query else {})}
     try:
-        hits = engine.request("POST", f"/{quote(place.index)}/_search", body=body)["hits"]["hits"]
+        hits = engine.search(quote(place.index), body)["hits"]["hits"]
     except EngineResponseError as error:
         if query and error.status == HTTPStatus.BAD_REQUEST:
             hint = "Correct --source-query."

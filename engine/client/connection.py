@@ -1,7 +1,7 @@
 """The connection to an OpenSearch server: which server is used, and how a request is sent.
 
-Where things are: `credentials` authenticates, `transports` holds the client libraries, `payloads` encodes bodies, `retries`
-decides what is sent again, `server_errors` turns failures into sentences.
+Where things are: `credentials` authenticates, `transports` holds the client libraries, `payloads` encodes bodies, `index_limits` divides
+searches, `retries` decides what is sent again, `server_errors` turns failures into sentences.
 
 opensearch-py (3.2.0) is typed `Any` throughout and raises some twenty exceptions; the rest of termweave sees `Engine` and two
 exceptions only.
@@ -19,6 +19,7 @@ from weakref import WeakSet
 
 from termweave.engine.client import credentials, payloads, retries, server_errors
 from termweave.engine.client.capabilities import has_search_pipelines, probe
+from termweave.engine.client.index_limits import IndexLimits
 from termweave.engine.client.payloads import ALL_SHARDS, LastAnswers, quote
 from termweave.engine.client.server_errors import EngineResponseError, NotOpenSearch
 from termweave.engine.client.transports import Access, DetectingTransport, NoAnswer, Request
@@ -55,7 +56,7 @@ class Engine:
         self.user = user.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
         self._tls = next((each.context for each in access.addresses if each.context), None)  # all addresses share it
         self._retries = retries.Retries()
-        self._last_answers = LastAnswers()
+        self._last_answers, self._limits = LastAnswers(), IndexLimits()
         self._narrowed: ResolvedName | None = None
         self._watched = False
         _ENGINES.add(self)
@@ -222,6 +223,14 @@ class Engine:
                 body = [self.without_pipeline(line) if number % 2 else line for number, line in enumerate(body)]
             elif not isinstance(body, bytes):
                 body = self.without_pipeline(body or {})
+        if payloads.is_search(path) and not isinstance(body, bytes):
+            return self._limits.search(path, body, lambda part: self._repeated(method, path, params, part, timeout, retry=retry))
+        return self._repeated(method, path, params, body, timeout, retry=retry)
+
+    def _repeated(
+        self, method: str, path: str, params: Mapping[str, Any] | None, body: Any, timeout: float | None, *, retry: bool | None
+    ) -> Any:
+        """Send a request, again as `request` says; its arguments."""
         data = payloads.encode(body, path)
         # `_cat` sends plain text unless asked for JSON; everything else sends JSON anyway.
         headers = {"accept": "application/json", "content-type": payloads.content_type(path, data)}

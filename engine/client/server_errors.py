@@ -38,6 +38,13 @@ _TEXT_HINTS = {
         "The server does not accept the client certificate: it has expired, or an authority that the server does not trust signed it."
     ),
     "index_closed_exception": "Open the index again (POST /INDEX/_open), or build it anew under another name.",
+    "shards open": (
+        "The cluster has as many shards as it allows: raise cluster.max_shards_per_node, add a node, or remove old generations of termweave: "
+        "'termweave prune NAME'."
+    ),
+    "Limit of total fields": "Raise index.mapping.total_fields.limit of the index: PUT /INDEX/_settings.",
+    "Limit of mapping depth": "Raise index.mapping.depth.limit of the index: PUT /INDEX/_settings.",
+    "index level setting": "Raise that setting of the index: PUT /INDEX/_settings.",
     "create-index blocked": "The server's disks are nearly full: free some space, and it accepts indices again by itself.",
 }
 _TRUSTED = "give its certificate as --ca-certs; use --insecure for a test server only."

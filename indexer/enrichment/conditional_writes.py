@@ -30,11 +30,11 @@ def pages(point: PointInTime, source: Any, digest: str) -> Iterator[list[dict[st
     Args:
         point: The point in time.
         source: `_source` of the requests, which must give weights and vectors, too.
-        digest: A field whose value is given as the server indexed it.
+        digest: A field whose value is given as the server indexed it; "": none.
     """
     body = {
         "_source": source,
-        "docvalue_fields": [digest],
+        "docvalue_fields": [digest] if digest else [],
         "sort": [{"_seq_no": "asc"}],
         "track_total_hits": False,
         "seq_no_primary_term": True,
@@ -85,7 +85,7 @@ def _results(engine: Engine, index: str, writes: Sequence[tuple[dict[str, Any], 
         head |= {"routing": hit["_routing"]} if "_routing" in hit else {}
         lines += [orjson.dumps({kind: head}), orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)]
     body = b"\n".join([*lines, b""])
-    items = engine.request("POST", f"/{quote(index)}/_bulk", params=PARAMETERS, body=body, retry=True)["items"]
+    items = engine.request("POST", f"/{quote(index)}/_bulk", params=PARAMETERS, body=body, retry=False)["items"]  # `send` repeats
     results = [next(iter(item.values())) for item in items]
     for (hit, _), result in zip(writes, results, strict=True):
         reason = reason_of(result)
@@ -98,6 +98,6 @@ def _results(engine: Engine, index: str, writes: Sequence[tuple[dict[str, Any], 
         if status >= HTTPStatus.BAD_REQUEST and status not in _LATER:
             raise EngineError(
                 f"The index {index} takes no documents: {reason} (status {status}).",
-                "Run the command again when that is fixed: it goes on.",
+                f"{block_hint(reason)} Run the command again when that is fixed: it goes on.".lstrip(),
             )
     return results

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from termweave.catalog import lineage, statistics_store
+from termweave.catalog.application_fields import read_by
 from termweave.catalog.layout import DocumentLayout, signal_class, source_digest
 from termweave.catalog.lineage import Lineage
 from termweave.corpora.index import entries
@@ -15,28 +15,30 @@ from termweave.corpora.index.point_in_time import shards_of
 from termweave.dialect import dialect_of
 from termweave.engine.client.capabilities import check_native_vectors
 from termweave.engine.client.payloads import as_text, quote
-from termweave.engine.client.server_errors import EngineResponseError
 from termweave.errors import UsageError
 from termweave.signals.learned import ANALYZER
+from termweave.signals.lexical import Lexical
 from termweave.support.messages import few
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from termweave.corpora.index.source import IndexSource
     from termweave.engine import Engine
     from termweave.records import Document, Encoding
     from termweave.statistics import CorpusStatistics
 
-#: The signals of an enrichment, where none is named. The lexical one would need a copy of all texts; the index has analysed fields of its own.
+#: The signals that an enrichment writes, where none is named. The lexical one searches the analysed fields of the application.
 SIGNALS = ("weights", "dense")
-#: The field that every document has whose fields are searched.
-DIGEST = "source_digest"
+#: The object that holds what termweave writes into a document. Earlier versions wrote these fields beside those of the application.
+OBJECT = "termweave"
+_EARLIER = ("weights", "weights_terms", "weights_sum", "learned", "vector", "vector_fp16", "source_digest", "encoding_digest")
 _OWN = {"id": {"type": "keyword"}, "source_digest": {"type": "long"}, "encoding_digest": {"type": "long"}}
 _KNN = (
     'index.knn is set when an index is created. Make a new index with the same mapping and settings and {"index.knn": true}, copy the documents '
     "with POST /_reindex, and point your alias at it; or write term weights only: --signals weights."
 )
+_TEXTS = {"text", "match_only_text", "search_as_you_type"}
 _BESIDE = "Build a separate index: termweave index opensearch:INDEX NAME."
 #: What `_source` does not give back as it was written on Elasticsearch: vectors are left out or rounded, texts are inferred again.
 _NOT_GIVEN_BACK = (*entries.VECTORS, "rank_vectors", "semantic_text")
@@ -78,57 +80,53 @@ def own_fields(source: IndexSource) -> set[str]:
 
 
 def field_names(layout: DocumentLayout) -> list[str]:
-    """The fields that an enrichment writes."""
-    return [*_OWN, *(name for signal in layout.signals for name in signal.properties())]
+    """The fields of a document that an enrichment writes."""
+    return [OBJECT] if layout.prefix else [*_OWN, *(name for signal in layout.signals for name in signal.properties())]
 
 
-def _is_copy(source: IndexSource, layout: DocumentLayout) -> bool:
-    """Whether the documents were copied from an enriched index, with what was written into it."""
-    ours = {*field_names(layout)} - {"id"}
-    written = [hit["_source"] for hit in source.sample if ours & (hit["_source"] or {}).keys()]
-    return bool(written) and all({"source_digest", "encoding_digest"} <= each.keys() for each in written)
-
-
-def check_index(
-    engine: Engine, source: IndexSource, index: str, signals: Sequence[str], earlier: DocumentLayout | None = None
-) -> None:
-    """Check that mapping and settings allow the fields.
+def lexical(source: IndexSource, weights: Mapping[str, float], prefix: str = f"{OBJECT}.") -> Lexical | None:
+    """The signal that searches the application's own text fields; None if there is none among title and text.
 
     Args:
-        engine: The server.
-        source: The index.
-        index: Its concrete name.
-        signals: The signals that are written.
-        earlier: The fields of the index that the name stood for before, from which documents may have been copied; None: there was none.
+        source: The index, or several.
+        weights: Fields that the user named -> their weights; {}: those of title and text, with weight 1.
+        prefix: `Signal.prefix` of the other signals.
+
+    Raises:
+        UsageError: A field that the user named cannot be searched by words.
+    """
+    kinds = {name: kind for mapping in source.mappings.values() for name, kind in entries.fields_of(mapping).items()}
+    texts = sorted(name for name, kind in kinds.items() if kind in _TEXTS and not name.startswith(f"{OBJECT}."))
+    if wrong := [name for name in weights if name not in texts]:
+        known = f"The index has {few(texts, 12)}." if texts else "The index has none."
+        raise UsageError(
+            f"{wrong[0]!r} is not a text field of the index {source.address.index!r}, so that lexical cannot search it.", known
+        )
+    read = read_by(source.reading.fields)
+    searched = weights or {name: 1.0 for name in (read.title, *read.text) if name in texts}
+    return Lexical(of_application=searched, prefix=prefix) if searched else None
+
+
+def check_index(engine: Engine, source: IndexSource, index: str, signals: Sequence[str]) -> None:
+    """Check that mapping and settings allow the fields.
 
     Raises:
         UsageError: They do not; the message names every conflict.
     """
-    if "lexical" in signals:
-        raise UsageError(
-            "An enrichment writes the signals weights, dense and learned.",
-            "Leave lexical out: the index has analysed fields of its own.",
-        )
     settings = engine.request("GET", f"/{quote(index)}/_settings", params={"flat_settings": True})[index]["settings"]
     knn = bool(dialect_of(engine.capabilities).vector_settings())
     if knn and "dense" in signals and settings.get("index.knn") != "true":
         raise UsageError(f"The index {index!r} cannot hold vectors that are searched: its setting index.knn is not true.", _KNN)
     mapping = source.mappings[index]
     check_native_vectors(engine, mapping, settings)
-    theirs = mapping.get("properties") or {}
-    wanted = {*_OWN, *(name for signal in signals for name in _properties_of(signal))}
-    possible = wanted.union(*map(_properties_of, (*SIGNALS, "learned")))
-    copied = earlier is not None and _is_copy(source, earlier)
-    left = {name for name in possible & theirs.keys() if _may_stay(engine, index, name, theirs, source, copied=copied)}
-    _check_source(engine, index, mapping, settings, left)
-    conflicts = [f"{name} ({theirs[name].get('type', 'object')})" for name in sorted((wanted & theirs.keys()) - left)]
-    unmapped = set() if copied else (wanted & own_fields(source)) - theirs.keys() - ({"id"} if source.ids_agree else set())
-    conflicts += [f"{name} (not in the mapping)" for name in sorted(unmapped)]
-    if conflicts:
+    # Documents that were copied from an enriched index have the object already.
+    copied = [hit["_source"][OBJECT] for hit in source.sample if OBJECT in (hit["_source"] or {})]
+    if any(not isinstance(each, dict) or each.keys() - {*_OWN, *_EARLIER} for each in (*copied, _inside(source, index))):
         raise UsageError(
-            f"The index {index!r} has fields of names that an enrichment needs: {', '.join(conflicts)}.",
-            f"Enrich a copy without them. {_BESIDE}",
+            f"The index {index!r} has a field {OBJECT!r} of its own, and an enrichment writes into one of this name.",
+            f"Enrich a copy without it. {_BESIDE}",
         )
+    _check_source(engine, source, index, settings)
     if any(signal_class(name).needs == "weights" for name in signals) and statistics_store.is_taken(engine, index):
         raise UsageError(
             f"{statistics_store.companion(index)!r}, where the statistics of an enrichment are stored, is an index of another application.",
@@ -136,31 +134,63 @@ def check_index(
         )
 
 
-def _check_source(
-    engine: Engine, index: str, mapping: Mapping[str, Any], settings: Mapping[str, Any], left: Collection[str]
-) -> None:
+def _inside(source: IndexSource, index: str) -> Mapping[str, Any]:
+    """The fields of the object in the mapping."""
+    theirs = (source.mappings[index].get("properties") or {}).get(OBJECT, {})
+    inside: Mapping[str, Any] = theirs.get("properties") or ({"": theirs} if theirs.get("type", "object") != "object" else {})
+    return inside
+
+
+def fields_of(engine: Engine, source: IndexSource, index: str, layout: DocumentLayout) -> dict[str, Any]:
+    """The fields that the mapping gets, inside the object.
+
+    Raises:
+        UsageError: It has one of them with another type, of an enrichment with other models or of documents that were copied.
+    """
+    fields: dict[str, Any] = dict(_OWN)
+    for signal in layout.signals:
+        fields |= signal.properties(dialect_of(engine.capabilities))
+    for name, there in _inside(source, index).items():
+        if any(there.get(key, "object") != fields.get(name, there).get(key, "object") for key in ("type", "dimension", "dims")):
+            raise UsageError(
+                f"The index {index!r} has the field '{OBJECT}.{name}' already, as another kind of field than these models need.",
+                f'Make a new index without it in the mapping, copy the documents with POST /_reindex and {{"source": {{"_source": '
+                f'{{"excludes": ["{OBJECT}"]}}}}}}, point your alias at it, and enrich that.',
+            )
+    return fields
+
+
+def _check_source(engine: Engine, source: IndexSource, index: str, settings: Mapping[str, Any]) -> None:
     """Check that `_source` gives every field of the application back: a partial update and a whole write lose all others.
 
     Args:
         engine: The server.
+        source: Reads the index.
         index: The index.
-        mapping: Its mapping.
         settings: Its settings, flat.
-        left: Empty fields that `enrich --remove` left.
 
     Raises:
         UsageError: It does not.
     """
+    mapping = source.mappings[index]
+
+    def ours(name: str) -> bool:
+        """Whether `enrich --remove` left an empty field, this version's or that of an earlier one."""
+        earlier = name in _EARLIER and name not in own_fields(source) and not _holds(engine, index, name)
+        return name.startswith(f"{OBJECT}.") or earlier
+
     stored, mode = mapping.get("_source") or {}, settings.get("index.mapping.source.mode")
     rearranged = settings.get("index.mode") in {"logsdb", "time_series"} and mode is None
     fields, whose = entries.fields_of(mapping).items(), f"The _source of the index {index!r}"
     if left_out := [key for key in ("excludes", "includes") if stored.get(key)]:
         problem = f"{whose} leaves fields out ({left_out[0]}), which writing a document back would lose."
+    elif settings.get("index.derived_source.enabled") == "true":
+        problem = f"{whose} is derived from other fields (index.derived_source.enabled), and no server derives term weights and vectors."
     elif engine.capabilities.distribution != "elasticsearch":
         return
     elif rearranged or "synthetic" in {stored.get("mode"), mode}:
         problem = f"{whose} is synthetic: writing a document back could change the application's fields."
-    elif numbers := [f"{name} ({kind})" for name, kind in fields if kind in _NOT_GIVEN_BACK and name not in left]:
+    elif numbers := [f"{name} ({kind})" for name, kind in fields if kind in _NOT_GIVEN_BACK and not ours(name)]:
         named = ", ".join(sorted(numbers))
         problem = f"The index {index!r} has fields that Elasticsearch may not give back as they were written: {named}."
     else:
@@ -168,27 +198,10 @@ def _check_source(
     raise UsageError(problem, _BESIDE)
 
 
-def _properties_of(signal: str) -> Sequence[str]:
-    several = {"weights": ("weights", "weights_terms", "weights_sum"), "dense": ("vector", "vector_fp16")}
-    return several.get(signal, (signal_class(signal).name,))
-
-
-def _may_stay(engine: Engine, index: str, name: str, theirs: Mapping[str, Any], source: IndexSource, *, copied: bool) -> bool:
-    """Whether a field of the application serves as it is: a keyword `id` that equals the `_id`; else one that `enrich --remove` left."""
-    kind = theirs[name].get("type")
-    if name == "id":
-        return kind == "keyword" and source.ids_agree
-    ours = {"long", "integer", "rank_features", "sparse_vector", "knn_vector", "dense_vector", "binary"}
-    if kind not in ours and theirs[name].get("analyzer") != ANALYZER:
-        return False
-    if copied:
-        return True
-    if any(name in (hit["_source"] or {}) for hit in source.sample):
-        return False
-    if kind == "rank_features":  # it takes no `exists`
-        return True
+def _holds(engine: Engine, index: str, name: str) -> bool:
+    """Whether a document has a value in a field."""
     body = {"size": 0, "terminate_after": 1, "track_total_hits": True, "query": {"exists": {"field": name}}}
-    return not engine.search(quote(index), body)["hits"]["total"]["value"]
+    return bool(engine.search(quote(index), body)["hits"]["total"]["value"])
 
 
 def add_settings(engine: Engine, index: str, layout: DocumentLayout, *, close: bool) -> None:
@@ -214,36 +227,73 @@ def add_settings(engine: Engine, index: str, layout: DocumentLayout, *, close: b
             "Add --yes: the index is closed and opened again, and answers no search for about a second. "
             "Or leave learned out of --signals.",
         )
+    _set_closed(engine, index, lacking)
+
+
+def remove_settings(engine: Engine, index: str, *, close: bool) -> Iterator[str]:
+    """Remove the analyzers of the signal learned, as far as the server lets go of them; yields sentences about those that stay.
+
+    No server removes a field, and this one needs its analyzer and its similarity. The search analyzer, nearly all of the settings, goes as soon as
+    the field names another one.
+
+    Args:
+        engine: The server.
+        index: The index.
+        close: Whether the index may be closed; only then a server takes such settings.
+    """
+    settings = engine.request("GET", f"/{quote(index)}/_settings", params={"flat_settings": True})[index]["settings"]
+    mapping = engine.request("GET", f"/{quote(index)}/_mapping")[index]["mappings"]
+    fields = _learned_fields(mapping.get("properties") or {})
+    if removable := [name for name in settings if f".{ANALYZER}_search" in name or (f".{ANALYZER}" in name and not fields)]:
+        if close:
+            engine.request("PUT", f"/{quote(index)}/_mapping", body={"properties": fields})
+            _set_closed(engine, index, dict.fromkeys(removable))
+        else:
+            yield (
+                f"Analyzers named {ANALYZER}_search stay in the settings, which a server takes out of a closed index only: add --yes, and it is "
+                "closed for about a second."
+            )
+    if fields:
+        yield (
+            f"The analyzer and the similarity {ANALYZER} stay, because the empty field in the mapping needs them: only a new index "
+            "(POST /_reindex) is without them."
+        )
+
+
+def _learned_fields(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of the signal learned in a mapping, with an analyzer for searching that needs no settings of its own."""
+    found: dict[str, Any] = {}
+    for name, field in properties.items():
+        if field.get("analyzer") == ANALYZER:
+            found[name] = {**field, "search_analyzer": ANALYZER}
+        elif inner := _learned_fields(field.get("properties") or {}):
+            found[name] = {"properties": inner}
+    return found
+
+
+def _set_closed(engine: Engine, index: str, settings: Mapping[str, Any]) -> None:
+    """Change settings of an index that is closed for that; it is opened again even if the server refuses them."""
     engine.request("POST", f"/{quote(index)}/_close")
     try:
-        engine.request("PUT", f"/{quote(index)}/_settings", body=lacking)
+        engine.request("PUT", f"/{quote(index)}/_settings", body=settings)
     finally:
         engine.request("POST", f"/{quote(index)}/_open", params={"wait_for_active_shards": 1})
 
 
-def add_fields(engine: Engine, source: IndexSource, index: str, layout: DocumentLayout, made: Lineage) -> None:
-    """Add the fields to the mapping, and the lineage to what `_meta` holds already."""
-    properties: dict[str, Any] = dict(_OWN)
-    for signal in layout.signals:
-        properties |= signal.properties(dialect_of(engine.capabilities))
-    try:
-        engine.request("PUT", f"/{quote(index)}/_mapping", body={"properties": properties})
-    except EngineResponseError as error:
-        if error.status != HTTPStatus.BAD_REQUEST:
-            raise
-        raise UsageError(
-            f"The mapping of the index {index!r} does not take the fields of the signals: {error.reason}.",
-            "If its documents were copied from an enriched index, make it anew with the mapping of that one, or leave the fields out of "
-            f'the copy: {{"_source": {{"excludes": {orjson.dumps([*properties]).decode()}}}}} in the source of POST /_reindex.',
-        ) from error
-    source.mappings[index].setdefault("properties", {}).update(properties)
-    lineage.write(engine, index, made)
+def add_fields(engine: Engine, index: str, fields: Mapping[str, Any]) -> None:
+    """Add `fields_of` to the mapping."""
+    engine.request("PUT", f"/{quote(index)}/_mapping", body={"properties": {OBJECT: {"properties": fields}}})
 
 
-def count(engine: Engine, index: str) -> int:
-    """Count the documents that have the fields."""
-    enriched = {"size": 0, "track_total_hits": True, "query": {"exists": {"field": "source_digest"}}}
+def count(engine: Engine, index: str, field: str) -> int:
+    """Count the documents that have a field."""
+    enriched = {"size": 0, "track_total_hits": True, "query": {"exists": {"field": field}}}
     return int(engine.search(quote(index), enriched)["hits"]["total"]["value"])
+
+
+def digest(layout: DocumentLayout) -> str:
+    """The field that every document has whose fields are searched."""
+    return f"{layout.prefix}source_digest"
 
 
 def signal_fields(
@@ -254,7 +304,8 @@ def signal_fields(
     for signal in layout.signals:
         fields |= signal.fields(document, encoding, statistics)
     digests = {"source_digest": source_digest(document), "encoding_digest": layout.encoding_digest(fields)}
-    return {"id": document.id, **fields, **digests}
+    written = {"id": document.id, **fields, **digests}
+    return {OBJECT: written} if layout.prefix else written
 
 
 def agrees(layout: DocumentLayout, document: Document, stored: Mapping[str, Any]) -> bool:

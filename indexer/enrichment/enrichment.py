@@ -11,6 +11,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import orjson
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from termweave.corpora.index.source import IndexSource
     from termweave.engine import Engine
     from termweave.indexer.options import BuildOptions
+    from termweave.signals.lexical import Lexical
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,7 @@ def enrich(
     progress: BuildProgress = lambda *_: None,
     *,
     close: bool = False,
+    lexical: Mapping[str, float] = MappingProxyType({}),
     every: float | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Enriched:
@@ -107,6 +110,7 @@ def enrich(
         options: Models, signals, `patience` and `skip_bad` are used.
         progress: Called with (stage, done, total).
         close: Whether the index may be closed for a moment, which the signal learned needs.
+        lexical: Text fields of the application that the signal lexical searches -> their weights; {}: those of title and text, or as before.
         every: Seconds between two looks for documents that the application wrote; None: it is not watched.
         say: Called with a sentence about each document that the watch leaves out, and about what the name stands for.
 
@@ -118,11 +122,15 @@ def enrich(
     engine = engine.patient(options.patience)
     indices = enriched_mapping.whole_indices(source)
     notes: list[str] = []
-    resume, begin = partial(_resume, engine, options), partial(_begin, engine, source, indices, options, progress, notes)
+    resume, begin = partial(_resume, engine, options), partial(_begin, engine, source, indices, options, progress, lexical, notes)
     with EnrichmentRun(engine, source, begin, resume, close, every is not None, progress, say) as run:
         if first := _first(source, options):
             index, made = first
             run.recipe = _resume(engine, options, made, index)
+            words = enriched_mapping.lexical(source, lexical, made.layout.prefix)
+            if words is not None and (lexical or "lexical" not in made.signals):
+                run.recipe = replace(run.recipe, lineage=replace(made, signals={**made.signals, words.name: words.parameters()}))
+                run.notes.append(_about(words))
             notes.append(
                 "Models and statistics are those of the first enrichment ('enrich --remove' begins anew)."
                 if index in indices
@@ -136,7 +144,9 @@ def enrich(
         elif {*uuids_of(engine, source.address.index)} != {*indices}:
             notes.append(f"{source.address.index!r} stands for other indices now. Run the command again for them.")
         done = [one.passes for one in run.indices.values()]
-        documents = sum(each.total.documents if every is None else enriched_mapping.count(engine, each.index) for each in done)
+        documents = sum(
+            each.total.documents if every is None else enriched_mapping.count(engine, each.index, each.digest) for each in done
+        )
     notes += [each for each in (*run.notes, *unreadable(run.left_out)) if each not in notes]
     conflicts = sum(each.total.conflicts for each in run.passes)
     named = done[0].index if len(done) == 1 else source.address.index
@@ -181,8 +191,9 @@ def plan_enrichment(
         for index in indices:
             one = source.of_index(index)
             if enriched_mapping.lineage_of(one, index) is None:
-                enriched_mapping.check_index(engine, one, index, tuple(made.signals), made.layout)
-            counts = IndexPasses(engine, one, index, partial(index_passes.stale, one, made.layout)).run(progress, write=False)
+                enriched_mapping.check_index(engine, one, index, tuple(made.signals))
+            stale, digest = partial(index_passes.stale, one, made.layout), enriched_mapping.digest(made.layout)
+            counts = IndexPasses(engine, one, index, stale, digest).run(progress, write=False)
             documents, to_write = documents + counts.documents, to_write + counts.documents - counts.kept
             source.skipped.count += one.skipped.count
             source.skipped.kept += one.skipped.kept
@@ -196,37 +207,62 @@ def plan_enrichment(
     return EnrichmentPlan(name, source.total, source.total, planned.signals, estimate.models, estimate.encode_seconds, notes)
 
 
-def remove(engine: Engine, source: IndexSource, progress: BuildProgress = lambda *_: None) -> int:
+def remove(
+    engine: Engine,
+    source: IndexSource,
+    progress: BuildProgress = lambda *_: None,
+    *,
+    close: bool = False,
+    say: Callable[[str], None] = lambda _: None,
+) -> int:
     """Remove the fields of an enrichment from all documents, its lineage and its statistics; returns the number of documents.
+
+    Args:
+        engine: The server.
+        source: The index, opened without its texts.
+        progress: Called with (stage, done, total).
+        close: Whether the index may be closed for a moment, to remove analyzers, too.
+        say: Called with a sentence about each thing that stays.
 
     Raises:
         UsageError: The index was not enriched.
         VerificationFailed: The application changed documents as fast as they were written; the lineage stays.
     """
     indices = enriched_mapping.whole_indices(source)
-    enriched = {index: made for index in indices if (made := enriched_mapping.lineage_of(source, index))}
-    if not enriched:
-        raise UsageError(f"{few(indices)!r} was not enriched.", "'termweave enrich' does that.")
     written = 0
-    for index, made in enriched.items():
-        with storage.lease(engine, index):
-            removing_writes = partial(index_passes.removing_writes, set(made.source["enriched"].split()))
-            passes = IndexPasses(engine, source.of_index(index), index, removing_writes)
-            passes.repeat(progress, "have the fields")
-            if made.statistics:
-                statistics_store.delete_unused(engine, index, made)
-            lineage.write(engine, index, None)  # last: without it the command could not be repeated
-        audit.write(engine, "remove fields", index, before=index, after=index, documents=passes.total.written)
-        written += passes.total.written
+    stay: list[str] = []
+    enriched = {index: made for index in indices if (made := enriched_mapping.lineage_of(source, index))}
+    for index in indices:
+        if made := enriched.get(index):
+            with storage.lease(engine, index):
+                removing_writes = partial(index_passes.removing_writes, set(made.source["enriched"].split()))
+                passes = IndexPasses(engine, source.of_index(index), index, removing_writes)
+                passes.repeat(progress, "have the fields")
+                if made.statistics:
+                    statistics_store.delete_unused(engine, index, made)
+                lineage.write(engine, index, None)  # last: without it the command could not be repeated
+            audit.write(engine, "remove fields", index, before=index, after=index, documents=passes.total.written)
+            written += passes.total.written
+        stay += enriched_mapping.remove_settings(engine, index, close=close)
+    if not enriched and not stay:
+        raise UsageError(f"{few(indices)!r} was not enriched.", "'termweave enrich' does that.")
+    for sentence in dict.fromkeys(stay):
+        say(sentence)
     return written
 
 
 def _planned(engine: Engine, source: IndexSource, indices: Sequence[str], options: BuildOptions) -> BuildPlan:
     """The plan of a first enrichment, which the indices allow.
 
-    Where no signals are named, they are those of `SIGNALS` whose model the user did not turn off.
+    Where no signals are named, they are those of `SIGNALS` whose model the user did not turn off; lexical writes nothing.
     """
-    signals = options.signals or tuple(name for name in enriched_mapping.SIGNALS if getattr(options, name) != "none")
+    asked = tuple(name for name in options.signals or () if name != "lexical")
+    if options.signals and not asked:
+        raise UsageError(
+            "An enrichment writes weights, dense or learned; lexical searches what the index has.",
+            "Add one of them to --signals.",
+        )
+    signals = asked or tuple(name for name in enriched_mapping.SIGNALS if getattr(options, name) != "none")
     planned = plan(source, engine.capabilities, replace(options, signals=signals))
     for index in indices:
         enriched_mapping.check_index(engine, source.of_index(index), index, planned.signals)
@@ -234,20 +270,37 @@ def _planned(engine: Engine, source: IndexSource, indices: Sequence[str], option
 
 
 def _begin(
-    engine: Engine, source: IndexSource, indices: Sequence[str], options: BuildOptions, progress: BuildProgress, notes: list[str]
+    engine: Engine,
+    source: IndexSource,
+    indices: Sequence[str],
+    options: BuildOptions,
+    progress: BuildProgress,
+    lexical: Mapping[str, float],
+    notes: list[str],
 ) -> Recipe:
     """Count the statistics, check that the indices can take the fields, and say what they get. Notes are added to `notes`."""
     planned = _planned(engine, source, indices, options)
+    words = enriched_mapping.lexical(source, lexical)
     remember(planned.encoder.models.values())
     with temporary_ledger() as ledger:
         corpus = read_corpus(source, planned.encoder, ledger, skip_bad=options.skip_bad, progress=progress)
     sample = planned.encoder.encode([each.content for each in corpus.sample], kind="document", statistics=corpus.statistics)
-    layout = planned.layout(engine.capabilities, sample, corpus.statistics)
+    written = planned.layout(engine.capabilities, sample, corpus.statistics)
+    inside = [replace(signal, prefix=f"{enriched_mapping.OBJECT}.") for signal in written.signals]
+    layout = replace(written, signals=[*([words] if words else []), *inside])
     # For later commands.
-    origin = {"name": source.name, "fingerprint": "", "enriched": "", "fields": _fields(source)}
-    made = planned.lineage(engine, indices[-1], layout, corpus.statistics, origin)
-    notes += [*planned.notes, *corpus.notes]
-    return Recipe(made, planned.encoder, corpus.statistics)
+    origin = {"name": source.name, "fingerprint": "", "enriched": enriched_mapping.OBJECT, "fields": _fields(source)}
+    notes += [*planned.notes, *corpus.notes, _about(words)]
+    return Recipe(planned.lineage(engine, indices[-1], layout, corpus.statistics, origin), planned.encoder, corpus.statistics)
+
+
+def _about(words: Lexical | None) -> str:
+    """A sentence about the signal lexical."""
+    if words is None:
+        return (
+            "No text field is among those of title and text, so that there is no signal lexical: name some with --lexical-field."
+        )
+    return f"The signal lexical searches the application's own {', '.join(f'{name}^{weight:g}' for name, weight in words.text_fields.items())}."
 
 
 def _fields(source: IndexSource) -> str:
@@ -262,8 +315,9 @@ def _check_unchanged(source: IndexSource, made: Lineage, options: BuildOptions) 
         UsageError: The message names those.
     """
     stored = made.source.get("fields") or _fields(source)
-    if options.signals and set(options.signals) != made.signals.keys():
-        first, flags = f"the signals {', '.join(made.signals)}", "--signals"
+    written = made.signals.keys() - {"lexical"}
+    if options.signals and {*options.signals} - {"lexical"} != written:
+        first, flags = f"the signals {', '.join(sorted(written))}", "--signals"
     elif stored != _fields(source):
         named = Fields(**orjson.loads(stored)).named()
         first, flags = f"the fields {', '.join(named) or 'of usual names'}", "--title-field and --text-field"

@@ -111,13 +111,15 @@ class EnrichmentRun:
         with ExitStack() as held:
             lease = held.enter_context(storage.lease(self.engine, index))
             before = enriched_mapping.lineage_of(one, index)
+            if before is not None and self.recipe and (words := self.recipe.lineage.signals.get("lexical")):
+                before = replace(before, signals={**before.signals, "lexical": words})  # nothing is written for it
             if before is not None and (self.recipe is None or before.differences(self.recipe.lineage)):
                 enriched_mapping.check_alike(self.source)
                 self.recipe = self.resume(before, index)
             recipe = self.recipe = self.recipe or self.begin()
             made = self._prepare(one, index, before, recipe)
             stale_writes = partial(index_passes.stale_writes, one, made.layout, recipe.encoder, recipe.statistics)
-            passes = IndexPasses(self.engine, one, index, stale_writes)
+            passes = IndexPasses(self.engine, one, index, stale_writes, enriched_mapping.digest(made.layout))
             self.passes.append(passes)
             held.callback(self._log, passes)
             seen = index_passes.checkpoints(self.engine, index) if self.watched else {}
@@ -140,11 +142,12 @@ class EnrichmentRun:
         created = generations.creation_time(self.engine, index)
         made = before or replace(recipe.lineage, created=created, complete=False, documents=0, name=self.source.address.index)
         if before is None:
-            enriched_mapping.check_index(self.engine, one, index, tuple(made.signals), made.layout)
-            theirs = {"id"} & {*(one.mappings[index].get("properties") or {}), *enriched_mapping.own_fields(one)}
-            added = [name for name in enriched_mapping.field_names(made.layout) if name not in theirs]
-            made = replace(made, source={**made.source, "enriched": " ".join(added)})
+            inside = {name: {**values, "prefix": f"{enriched_mapping.OBJECT}."} for name, values in made.signals.items()}
+            made = replace(made, signals=inside, source={**made.source, "enriched": enriched_mapping.OBJECT})
+            enriched_mapping.check_index(self.engine, one, index, tuple(made.signals))
+            fields = enriched_mapping.fields_of(self.engine, one, index, made.layout)
             enriched_mapping.add_settings(self.engine, index, made.layout, close=self.close)
+            enriched_mapping.add_fields(self.engine, index, fields)  # first: a refusal leaves nothing behind
         if recipe.statistics is not None:
             home = statistics_store.home(index, made)
             if home not in self.source.mappings or not statistics_store.is_complete(self.engine, home):
@@ -152,8 +155,7 @@ class EnrichmentRun:
                 settings = {"index.auto_expand_replicas": "0-1", **({"index.hidden": True} if index.startswith(".") else {})}
                 statistics_store.save(self.engine, index, recipe.statistics, settings)
             made = replace(made, statistics={**made.statistics, "index": home})
-        if before is None:
-            enriched_mapping.add_fields(self.engine, one, index, made.layout, made)
+        lineage.write(self.engine, index, made)
         return made
 
     def _log(self, passes: IndexPasses) -> None:

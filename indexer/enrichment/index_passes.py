@@ -70,6 +70,7 @@ class IndexPasses:
         source: Reads the documents.
         index: The concrete index.
         writes_of: Makes the writes of a page of documents, and counts.
+        digest: A field that each document is read with as the server indexed it; "": none.
         total: What all passes wrote and gave up, and how many documents the last one over the whole index read.
     """
 
@@ -77,6 +78,7 @@ class IndexPasses:
     source: IndexSource
     index: str
     writes_of: Callable[[Sequence[Hit], PassCounts], Iterator[Any]]
+    digest: str = ""
     total: PassCounts = field(default_factory=PassCounts)
 
     def repeat(self, progress: BuildProgress, still: str, *, once: bool = False) -> PassCounts:
@@ -115,7 +117,7 @@ class IndexPasses:
         counts = PassCounts(last={view.key: view.last for view in views})
         total = sum(view.documents for view in views)
         try:
-            for hits in conditional_writes.pages(point, dialect_of(self.engine.capabilities).source(), enriched_mapping.DIGEST):
+            for hits in conditional_writes.pages(point, dialect_of(self.engine.capabilities).source(), self.digest):
                 counts.documents += len(hits)
                 writes = list(self.writes_of(hits, counts))
                 counts.stale += len(writes)
@@ -186,23 +188,25 @@ def stale(
     for hit in hits:
         stored = {name: hit["_source"][name] for name in ours if name in hit["_source"]}
         own = {name: value for name, value in hit["_source"].items() if name not in ours or name == "id"}
-        document = _document(source, hit["_id"], own)
-        searched = enriched_mapping.DIGEST in hit.get(
+        document = _document(source, hit["_id"], own, layout)
+        searched = enriched_mapping.digest(layout) in hit.get(
             "fields", {}
-        )  # else it was copied from another index, before the mapping had the fields
-        if document is not None and searched and enriched_mapping.agrees(layout, document, stored):
+        )  # else it was copied before the mapping had the fields
+        if document is not None and searched and enriched_mapping.agrees(layout, document, layout.of_signals(stored)):
             counts.kept += 1
         elif document is not None or stored.keys() - {"id"}:
             yield hit, own, document, stored
 
 
-def _document(source: IndexSource, identity: str, own: dict[str, Any]) -> Document | None:
+def _document(source: IndexSource, identity: str, own: dict[str, Any], layout: DocumentLayout) -> Document | None:
     """Title and text of a document; None for one that cannot be read, which --skip-bad adds to `IndexSource.skipped`.
 
     Raises:
         InputError: It cannot be read.
     """
     try:
+        if not layout.prefix:
+            entries.check_id(own, identity)
         return entries.enriched_document(identity, own, source.reading)
     except BadLine as bad:
         place = f"{source.name}, document {identity!r}"

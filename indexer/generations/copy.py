@@ -94,7 +94,9 @@ def run(engine: Engine, live: str, index: str, progress: BuildProgress) -> None:
     """
     task = _running(engine, index)
     if task is None:
-        source = engine.without_pipeline({"index": live, "size": _STEP})
+        settings = engine.request("GET", f"/{quote(live)}/_settings", params={"flat_settings": True})[live]["settings"]
+        step = min(_STEP, int(settings.get("index.max_result_window", _STEP)))  # a step is an answer to a search
+        source = engine.without_pipeline({"index": live, "size": step})
         body = {"source": source, "dest": {"index": index, "op_type": "create", "pipeline": "_none"}, "conflicts": "proceed"}
         task = str(engine.request("POST", "/_reindex", params={"wait_for_completion": False}, body=body)["task"])
     while True:

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 #: Part of the server's reason for not creating an index -> what to do. The first match wins.
 _ADVICE = (
+    (
+        "Derive source",
+        "Leave index.derived_source out of the file that --settings names: no server derives term weights and vectors.",
+    ),
     ("analyzer", "Name an analyzer that the server has (english, german, cjk, standard), or define it with --settings FILE."),
     ("setting", "Correct the file that --settings names."),
     ("type", "Correct the file that --mapping names: OpenSearch's documentation lists the types of fields."),
@@ -72,9 +76,11 @@ def create(engine: Engine, index: str, mapping: dict[str, Any], lineage: Lineage
         # Documents wait for the shards, as long as --patience allows; here the server would wait for half a minute in silence.
         _create(engine, index, body, wait_for_active_shards=0)
     except EngineResponseError as error:
-        if error.status == HTTPStatus.BAD_REQUEST and not error.hint:
-            advice = (advice for part, advice in _ADVICE if part in error.reason)
-            error.hint = template_advice(engine, index) or next(advice, "Correct what --mapping or --settings says.")
+        if error.status in {HTTPStatus.BAD_REQUEST, HTTPStatus.INTERNAL_SERVER_ERROR} and "shards open" not in error.reason:
+            advice = (error.hint, *(advice for part, advice in _ADVICE if part in error.reason))
+            error.hint = template_advice(engine, index) or next(
+                filter(None, advice), "Correct what --mapping or --settings says."
+            )
         raise
 
 

@@ -8,7 +8,17 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from termweave.catalog.generations import live as live_index_of
-from termweave.catalog.lineage import ROLLED_BACK, Lineage, check_one, exists, known_names, read, refuse_enriched, resolve
+from termweave.catalog.lineage import (
+    ROLLED_BACK,
+    Lineage,
+    check_one,
+    enriched,
+    exists,
+    known_names,
+    read,
+    refuse_enriched,
+    resolve,
+)
 from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.errors import TermweaveError, UsageError
 from termweave.support.batching import in_parts
@@ -80,20 +90,26 @@ def list_generations(engine: Engine, name: str) -> list[Generation]:
     params = {"filter_path": "*.mappings._meta.termweave", "expand_wildcards": "open,closed"}
     mappings = engine.of_indices(f"/{name}-*/_mapping", "mappings", params=params)
     metas = {index: answer["mappings"]["_meta"]["termweave"] for index, answer in mappings.items()}
-    metas = {index: meta for index, meta in metas.items() if meta.get("name") == name}  # NAME-* also matches NAME-OTHER-...
+    # NAME-* also matches NAME-OTHER-..., and an alias NAME-... of an application's own index, or a clone of that.
+    metas = {
+        index: meta for index, meta in metas.items() if meta.get("name") == name and "enriched" not in meta.get("source", {})
+    }
     if not metas:
         raise _no_generations(engine, name)
+    generations = _generations(engine, metas, live_index_of(engine, name))
+    return sorted(generations, key=lambda generation: (generation.created, generation.index), reverse=True)
+
+
+def _generations(engine: Engine, metas: Mapping[str, Any], live: str | None) -> list[Generation]:
+    """Describe indices by their lineages, as stored, and by what the server counts."""
     bytes_of: dict[str, int] = {}
     documents: dict[str, int] = {}
     for part in in_parts(sorted(metas), _IN_A_LINE):
         bytes_of |= (opened := sizes(engine, part))
         documents |= _documents(engine, sorted(opened))
-    live_index = live_index_of(engine, name)
-    generations = [
-        _generation(index, meta, bytes_of.get(index), documents.get(index), live=index == live_index)
-        for index, meta in metas.items()
+    return [
+        _generation(index, meta, bytes_of.get(index), documents.get(index), live=index == live) for index, meta in metas.items()
     ]
-    return sorted(generations, key=lambda generation: (generation.created, generation.index), reverse=True)
 
 
 def state_of(generation: Generation) -> str:
@@ -204,12 +220,14 @@ def all_generations(engine: Engine) -> dict[str, list[Generation]]:
 
 
 def summaries(engine: Engine) -> list[answers.ListedIndex]:
-    """Every index as JSON, as `termweave list --json` prints it."""
-    return [_summary(name, listed) for name, listed in all_generations(engine).items()]
+    """Every index as JSON, as `termweave list --json` prints it; those of other applications that were enriched come last."""
+    built = [_summary(name, listed) for name, listed in all_generations(engine).items()]
+    others = [each for index, meta in sorted(enriched(engine).items()) for each in _generations(engine, {index: meta}, index)]
+    return built + [{**_summary(each.index, [each]), "generations": 0} for each in others]
 
 
 def _summary(name: str, listed: Sequence[Generation]) -> answers.ListedIndex:
-    """One index as JSON; `generation` and all that describes it are null if no generation is live."""
+    """One index as JSON; `generation` and all that describes it are null if no generation is live. An enriched index has 0 generations."""
     live = next((generation for generation in listed if generation.live), None)
     return {
         "name": name,

@@ -86,7 +86,7 @@ def totals(generation: OpenGeneration, candidates: Candidates, where: Sequence[M
     from termweave.search.retrieval import clause_limit  # noqa: PLC0415 - not needed by `--help`
 
     engine = generation.engine
-    lexical = next((signal for signal in generation.layout.signals if signal.source_field), None)
+    lexical = next((signal for signal in generation.layout.signals if signal.source_fields), None)
     clause = None
     if lexical is not None and candidates.query.text.strip() and candidates.query.liked is None:
         query, _ = clause_limit.fit(engine, generation, candidates.query, [lexical], (), engine.capabilities)

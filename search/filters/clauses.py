@@ -10,6 +10,7 @@ from termweave.catalog import typed_fields
 from termweave.catalog.layout import Column
 from termweave.errors import UsageError
 from termweave.support.messages import few
+from termweave.support.normal_form import forms
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,7 +80,12 @@ def _compared(name: str, operator: str, value: str, column: Column) -> Clause:
     converted = _converted(column.kind, value)
     if converted is None:
         raise UsageError(f"The field {name!r} holds {typed_fields.TYPES[column.kind]}, and {value!r} is not one of these.")
-    return {"term": {column.field: converted}}
+    return _term(column.field, converted)
+
+
+def _term(field: str, value: Any) -> Clause:
+    """A field has a value. A text may be stored in any of its forms: by an application, or by an earlier version."""
+    return any_of([{"term": {field: each}} for each in (forms(value) if isinstance(value, str) else [value])])
 
 
 def none_of(clause: Clause) -> Clause:
@@ -92,9 +98,9 @@ def any_of(clauses: Sequence[Clause]) -> Clause:
     values: dict[str, list[Any]] = {}
     others = []
     for clause in clauses:
-        if "term" in clause:
-            ((field, value),) = clause["term"].items()
-            values.setdefault(field, []).append(value)
+        if same := clause.get("term") or clause.get("terms"):
+            ((field, value),) = same.items()
+            values.setdefault(field, []).extend(value if isinstance(value, list) else [value])
         else:
             others.append(clause)
     together = [
@@ -127,7 +133,7 @@ def matching(name: str, pattern: str, layout: DocumentLayout) -> Clause:
             f"The field {name!r} {holds}, and {pattern!r} is a pattern.", f'For the character itself: {name}="{pattern}".'
         )
     escaped = re.sub(r"([?\\])", r"\\\1", pattern)
-    return {"wildcard": {column.field: {"value": escaped}}}
+    return any_of([{"wildcard": {column.field: {"value": each}}} for each in forms(escaped)])
 
 
 def _relative(name: str, operator: str, value: str, column: Column) -> Clause | None:
@@ -150,16 +156,14 @@ def equal(name: str, value: str, layout: DocumentLayout) -> Clause:
     kind = layout.types.get(_entry(name), "keyword")
     _relative(name, "=", value, Column("", kind))  # refuses now-7d
     if name == "id" or kind == "keyword":
-        return {"term": {stored_field(name): value}}
+        return _term(stored_field(name), value)
     if kind == "date":
         interval = typed_fields.date_interval(value)
         return (
-            {"range": {_typed(name): {"gte": interval[0], "lt": interval[1]}}}
-            if interval
-            else {"term": {stored_field(name): value}}
+            {"range": {_typed(name): {"gte": interval[0], "lt": interval[1]}}} if interval else _term(stored_field(name), value)
         )
     converted = _converted(kind, value)
-    return {"term": {stored_field(name): value}} if converted is None else {"term": {_typed(name): converted}}
+    return _term(stored_field(name), value) if converted is None else _term(_typed(name), converted)
 
 
 def in_range(name: str, operator: str, value: str, layout: DocumentLayout) -> Clause:
@@ -203,9 +207,10 @@ def _bounded(name: str, operator: str, value: str, column: Column) -> Clause:
         return {"range": {column.field: bounds.get(operator) or {_BOUNDS[operator]: interval[0]}}}
     number = _converted("double", value)
     if number is None:
-        raise UsageError(
-            f"The field {name!r} holds numbers, and {value!r} is not a number.", f"Write a number: {name}{operator}10."
-        )
+        hint = f"Write a number: {name}{operator}10."
+        if _RELATIVE.fullmatch(value) or typed_fields.date_interval(value):
+            hint += f" If its numbers are times, 'termweave index' with --types {name}=epoch-seconds makes dates of them."
+        raise UsageError(f"The field {name!r} holds numbers, and {value!r} is not a number.", hint)
     whole = _converted("long", value)
     return {"range": {column.field: {_BOUNDS[operator]: number if whole is None else whole}}}
 

@@ -146,12 +146,18 @@ def on_filters(engine: Engine, index: str, layout: DocumentLayout, where: Any, *
             field = _short(value.field) if plain else value.field
             yield f"No document has {value.value!r} in {field!r}{examples}. Filters match only the exact value."
         missing += nowhere
-        if not missing and not unmatched and (counts := documents.passing(engine, index, clauses)):
+        if not missing and not unmatched and (counts := documents.passing(engine, index, layout, clauses)):
             yield _left([_label(each) for each in where], *counts)
-    if texts := [name for name in documents.compared_as_texts(clauses) if name not in unknown]:
+    for name in documents.times_as_numbers(engine, index, clauses):
+        yield (
+            f"The filter compares {_short(name)!r} with a year, and its whole numbers are times, perhaps: 'termweave index' with "
+            f"--types {_short(name)}=epoch-seconds, or epoch-milliseconds, makes dates of them."
+        )
+    typed = plain and bool(layout.types)
+    if texts := [name for name in documents.compared_as_texts(clauses, years=typed) if name not in unknown]:
         shown = ", ".join(repr(_short(name) if plain else name) for name in texts)
         why = (
-            "Values of other types are among them; 'termweave index' names such fields."
+            "Values of other types are among them: 'termweave index' names them, and --types FIELD=number or FIELD=date leaves them out."
             if plain
             else "To compare by the field's type, write the filter as FIELD>=VALUE, or name typed.FIELD in its JSON; a "
             "field whose values are not all numbers or dates has no type but text."

@@ -15,6 +15,7 @@ from termweave.search.retrieval.plan import MAX_DEPTH, further
 from termweave.search.retrieval.requests import signal_requests
 from termweave.signals.fusion import FusedList
 from termweave.support.messages import few
+from termweave.support.normal_form import forms
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -69,19 +70,18 @@ def retrieve(
             if again and gather(engine, generation.index, again, answering)[1]:
                 raise AliasMoved(f"The alias {target!r} has moved from {generation.index!r}.", "Run the command again.")
         if reach is None or reach >= MAX_DEPTH or not any(each.short for each in gathered):
-            gathered = [
-                _pinned(engine, generation.index, query, what, each) for query, each in zip(queries, gathered, strict=True)
-            ]
+            gathered = [_pinned(engine, generation, query, what, each) for query, each in zip(queries, gathered, strict=True)]
             statistics = generation.statistics
             index_terms = IndexTerms(generation.encoder.analyse, statistics.idf) if statistics else None
             return [_divided(replace(each, index=generation.index, index_terms=index_terms), what) for each in gathered]
         reach = further(reach)  # the nearest passages belong to too few documents: search deeper
 
 
-def _pinned(engine: Engine, index: str, query: Encoding, what: Retrieval, candidates: Candidates) -> Candidates:
+def _pinned(engine: Engine, generation: OpenGeneration, query: Encoding, what: Retrieval, candidates: Candidates) -> Candidates:
     """Add the documents that come first: those that the index holds and that pass the filters."""
     of_query, where = (query.rewritten.pinned, query.rewritten.where) if query.rewritten else ((), ())
-    pinned = documents.documents_passing(engine, index, [*what.pin, *of_query], [*what.where, *where])
+    ids = [form for each in (*what.pin, *of_query) for form in forms(each)]
+    pinned = documents.documents_passing(engine, generation.index, generation.layout, ids, [*what.where, *where])
     return replace(candidates, pinned=pinned) if pinned else candidates
 
 

@@ -7,6 +7,7 @@ import pytest
 from tests.indexer.enrichment import conftest
 from tests.indexer.enrichment import test_enrichment as of_enrichment
 from tests.indexer.enrichment import test_followed_names as of_names
+from tests.indexer.enrichment import test_owners_limits as of_limits
 
 shop, enrich = conftest.shop, conftest.enrich
 alias, watch, two_shops = of_names.alias, of_names.watch, of_names.two_shops
@@ -50,3 +51,21 @@ def test_the_same_command_after_a_move_goes_on_with_the_first_enrichment(shop, a
 
 def test_several_indices_of_one_name_are_searched_as_one(two_shops, enrich, elasticsearch_engine, tmp_path, capsys):
     of_names.test_several_indices_of_one_name_are_searched_as_one(two_shops, enrich, elasticsearch_engine, tmp_path, capsys)
+
+
+def test_small_limits_of_an_index_divide_what_is_read(shop, enrich, elasticsearch_engine, capsys):
+    of_limits.test_small_limits_of_an_index_divide_what_is_read(shop, enrich, elasticsearch_engine, capsys, 10, 7)
+
+
+def test_a_search_says_that_an_enrichment_did_not_end(shop, enrich, elasticsearch_engine, capsys, tmp_path):
+    of_limits.test_a_search_says_that_an_enrichment_did_not_end(shop, enrich, elasticsearch_engine, capsys, tmp_path)
+
+
+def test_a_limit_of_fields_is_named_with_what_to_do(shop, enrich, elasticsearch_engine, capsys):
+    limit, remedy = "mapping.total_fields.limit", "Raise index.mapping.total_fields.limit of the index"
+    check = of_limits.test_a_limit_that_cannot_be_divided_is_named_with_what_to_do
+    check(shop, enrich, elasticsearch_engine, capsys, limit, 4, "Limit of total fields [4]", remedy)
+
+
+def test_a_removal_is_repeated_without_the_fields(shop, enrich, elasticsearch_engine, capsys):
+    of_limits.test_a_removal_is_repeated_without_the_fields_and_says_what_stays(shop, enrich, elasticsearch_engine, capsys)

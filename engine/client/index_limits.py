@@ -1,0 +1,165 @@
+"""Searches within the limits of an index: `index.max_result_window` (hits of one answer) and `index.max_terms_count` (values of one clause).
+
+An application, or a template of the cluster, may set them far below their defaults (10,000 and 65,536). The server's refusal names the limit,
+so that nobody has to ask for it. From then on searches of this path are sent in parts, and the answer is that of an index without the limit.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from termweave.engine.client.server_errors import EngineResponseError
+from termweave.errors import EngineError
+from termweave.support.batching import in_parts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+#: Attribute of `Limits` -> how OpenSearch and Elasticsearch refuse what is beyond it.
+_REFUSALS = {
+    "window": re.compile(r"Result window is too large, from \+ size must be less than or equal to: \[(\d+)\]"),
+    "terms": re.compile(r"Terms Query request has exceeded the allowed maximum of \[(\d+)\]"),
+}
+#: Hits of a search that does not say how many it wants.
+_USUAL = 10
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a search of one path may ask for; 0: no limit is known.
+
+    Attributes:
+        window: Hits of one answer.
+        terms: Values of one `terms` clause.
+    """
+
+    window: int = 0
+    terms: int = 0
+
+
+class IndexLimits:
+    """The limits of a server's indices, as far as they are known. Threads may share it."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, Limits] = {}
+
+    def search(self, path: str, body: Any, send: Callable[[Any], Any]) -> Any:
+        """Send a search, or the lines of an `_msearch`, in as many requests as the limits of the path ask for.
+
+        Args:
+            path: Path of the request.
+            body: Its body, parsed.
+            send: Sends a body; returns the answer.
+
+        Raises:
+            EngineError: The request failed, or cannot be sent in parts.
+        """
+        several = isinstance(body, list)
+        searches = [_Search(*pair) for pair in zip(body[::2], body[1::2], strict=True)] if several else [_Search({}, body)]
+        answer: dict[str, Any] = {}
+        while True:
+            known = self._of.get(path, Limits())
+            parts = [(each, part) for each in searches if (part := each.next_part(known)) is not None]
+            if not parts:
+                return {**answer, "responses": [each.answer for each in searches]} if several else searches[0].answer
+            try:
+                answer = send([line for each, part in parts for line in (each.head, part)] if several else parts[0][1])
+            except EngineResponseError as error:
+                if not self._learns(path, known, error.reason):
+                    raise
+                continue
+            for (each, part), answered in zip(parts, answer["responses"] if several else [answer], strict=True):
+                if not self._learns(path, known, str((answered.get("error"), answered.get("_shards", {}).get("failures")))):
+                    each.add(part, answered)
+
+    def _learns(self, path: str, known: Limits, refusal: str) -> bool:
+        """Note the limits that a refusal names; returns whether they are others than those that the request knew."""
+        named = {name: int(match[1]) for name, pattern in _REFUSALS.items() if (match := pattern.search(refusal))}
+        if new := replace(known, **named) != known:
+            self._of[path] = replace(self._of.get(path, known), **named)
+        return new
+
+
+@dataclass
+class _Search:
+    """One search, and what came back of it.
+
+    Attributes:
+        head: Its line before the body in an `_msearch`.
+        body: Its body, as if there were no limits.
+        answer: The first answer, with the hits of all; the one that failed, if one did.
+        done: Whether all hits are there.
+    """
+
+    head: Mapping[str, Any]
+    body: Any
+    answer: dict[str, Any] = field(default_factory=dict)
+    done: bool = False
+
+    @property
+    def _hits(self) -> list[Any]:
+        hits: list[Any] = self.answer.get("hits", {}).get("hits", [])
+        return hits
+
+    def next_part(self, limits: Limits) -> Any:
+        """The body of the next request; None if all hits are there.
+
+        Raises:
+            EngineError: The hits of this search cannot be asked for in parts.
+        """
+        part, size = self.body, (self.body or {}).get("size", _USUAL)
+        if self.done:
+            return None
+        if 0 < limits.window < size:
+            if "hybrid" in part.get("query", {}):
+                few = f"the index gives {limits.window:,} at most (index.max_result_window)"
+                hint = f"Leave --server-fusion out, add --candidates {limits.window}, or raise that setting of the index."
+                raise EngineError(f"The server is asked to fuse {size:,} hits of each signal, and {few}.", hint)
+            part = {**_after(part, self._hits), "size": min(size - len(self._hits), limits.window)}
+        return _with_short_lists(part, limits.terms) if limits.terms else part
+
+    def add(self, part: Any, answer: dict[str, Any]) -> None:
+        """Add the hits of the answer to a part."""
+        failed = "hits" not in answer or answer.get("timed_out") or answer.get("_shards", {}).get("failed")
+        if failed or not self.answer:
+            self.answer = answer
+        else:
+            self._hits.extend(answer["hits"]["hits"])
+        size, asked = ((body or {}).get("size", _USUAL) for body in (self.body, part))
+        self.done = bool(failed) or size == asked or len(self._hits) >= size or len(answer["hits"]["hits"]) < asked
+
+
+def _after(body: dict[str, Any], hits: list[Any]) -> dict[str, Any]:
+    """A search without the hits that are there already.
+
+    The pages of a point in time, and hits without `_id`, have an order without ties. Any other search leaves out the documents that came before,
+    or their groups, so that ties are no matter.
+    """
+    if not hits:
+        return body
+    rest = {key: value for key, value in body.items() if key not in {"aggs", "suggest"}} | {"track_total_hits": False}
+    group = body.get("collapse", {}).get("field")
+    if "pit" in body or (group is None and body.get("stored_fields") == "_none_"):
+        return {**rest, "search_after": hits[-1]["sort"]}
+    if group is None:
+        came: dict[str, Any] = {"ids": {"values": [hit["_id"] for hit in hits]}}
+    else:
+        came = {"terms": {group: [value for hit in hits for value in hit["fields"].get(group, ())]}}
+    return {**rest, "query": {"bool": {"must": [body.get("query") or {"match_all": {}}], "must_not": [came]}}}
+
+
+def _with_short_lists(part: Any, most: int) -> Any:
+    """A part of a search in which a clause with too many values is several."""
+    if isinstance(part, list | tuple):
+        return [_with_short_lists(each, most) for each in part]
+    if not isinstance(part, dict):
+        return part
+    terms = part.get("terms")
+    if isinstance(terms, dict) and not isinstance(terms.get("field"), str):  # not an aggregation
+        for name, values in terms.items():
+            if isinstance(values, list | tuple) and len(values) > most:
+                short = [{"terms": {name: each}} for each in in_parts(values, most)]
+                return {"constant_score": {"filter": {"bool": {"should": short}}, "boost": terms.get("boost", 1.0)}}
+    return {key: _with_short_lists(value, most) for key, value in part.items()}
