@@ -370,6 +370,9 @@ def write(engine: Engine, index: str, lineage: Lineage | None) -> None:
 
     A mapping update replaces the whole ``_meta``.
     """
+    if lineage is not None and "enriched" not in lineage.source:  # the index is termweave's own
+        engine.request("PUT", f"/{quote(index)}/_mapping", body={"_meta": {"termweave": lineage.as_meta()}})
+        return
     answer = engine.of_indices(f"/{quote(index)}/_mapping", "mappings")
     for each, stored in answer.items():
         before = stored["mappings"].get("_meta") or {}
