@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from termweave.catalog.layout import among, sortable
+from termweave.catalog.layout import among
 from termweave.declared_settings import Setting
 from termweave.errors import UsageError
 from termweave.search.feature import Feature
@@ -115,7 +115,7 @@ def _values(generation: OpenGeneration, documents: Sequence[str], name: str) -> 
         documents: Ids, at most 10,000.
         name: The field.
     """
-    field = sortable(name, generation.layout).field
+    field = generation.layout.usable(name).field
     if field == "id" or not documents:
         return {document: document for document in documents}
     body = {

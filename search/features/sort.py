@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from termweave.catalog.layout import among, sortable
+from termweave.catalog.layout import among
 from termweave.declared_settings import Setting
 from termweave.errors import UsageError
 from termweave.search.feature import Feature
@@ -102,7 +102,7 @@ def ordered(generation: OpenGeneration, places: Sequence[Place], order: str) -> 
         order: As `parse`.
     """
     name, direction = parse(order)
-    field = sortable(name, generation.layout).field
+    field = generation.layout.usable(name).field
     kept = list(places[:MAX_DEPTH])
     if not kept:
         return []
