@@ -5,9 +5,10 @@ Filters, facets, order, rules, pages and messages ask this module, and no other 
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from termweave.catalog.typed_fields import TYPES
@@ -65,8 +66,8 @@ class Column:
 
     field: str
     kind: str
-    mapping: Mapping[str, Any] = field(default_factory=dict, compare=False)
-    path: str = field(default="", compare=False)
+    mapping: Mapping[str, Any] = dataclasses.field(default_factory=dict, compare=False)
+    path: str = dataclasses.field(default="", compare=False)
     nested: str = ""
     ordered: bool = True
 

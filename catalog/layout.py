@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cached_property
 from hashlib import blake2b, sha256
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 from termweave import plugins
@@ -128,10 +129,14 @@ class DocumentLayout:
 
     @classmethod
     def from_meta(
-        cls, parameters: Mapping[str, Mapping[str, Any]], extra: Sequence[str] = (), **typed: Mapping[str, str]
+        cls,
+        parameters: Mapping[str, Mapping[str, Any]],
+        extra: Sequence[str] = (),
+        types: Mapping[str, str] = MappingProxyType({}),
+        notations: Mapping[str, str] = MappingProxyType({}),
     ) -> Self:
-        """The layout that `_meta` stores: signal name -> parameters, the metadata entries that are fields of their own, and `typed`."""
-        return cls([_signal(name, values) for name, values in parameters.items()], extra, **typed)
+        """The layout that `_meta` stores: signal name -> parameters, the metadata entries that are fields of their own, and types."""
+        return cls([_signal(name, values) for name, values in parameters.items()], extra, types, notations)
 
     def mapping(self, meta: Mapping[str, Any], dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
         """The mapping of the index, which refuses unknown fields, with the lineage in `_meta`."""

@@ -28,7 +28,7 @@ def without_own(
     found: Sequence[Candidates],
     again: Callable[[list[Encoding]], list[Candidates]],
     qrels: Qrels | None = None,
-) -> tuple[list[Candidates], Collection[str]]:
+) -> tuple[list[Candidates], set[str]]:
     """The candidates without the queries' own documents: whoever found its own is searched again without it, so that no place is lost.
 
     Args:
@@ -48,13 +48,13 @@ def without_own(
         if query.id in {*each.documents, *each.pinned} and judged.get(query.id, {}).get(query.id, 0) <= 0
     ]
     if not possible or not (own := _documents(opened, possible)):
-        return list(found), frozenset()
+        return list(found), set()
     pairs = list(zip(queries, found, strict=True))
     searched = iter(again([_without(each.query, query.id) for query, each in pairs if query.id in own]))
     return [next(searched) if query.id in own else each for query, each in pairs], own
 
 
-def _documents(opened: OpenGeneration, queries: Sequence[Query]) -> Collection[str]:
+def _documents(opened: OpenGeneration, queries: Sequence[Query]) -> set[str]:
     """The ids of the queries that are documents of the index."""
     numbers = (None, 1) if opened.lineage.passages else (None,)
     keys = {engine_id(Passage.key(query.id, number)): query.id for query in queries for number in numbers}
