@@ -17,6 +17,7 @@ from termweave.support.messages import counted
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
+    from termweave.catalog.layout import DocumentLayout
     from termweave.records import Encoding, Qrels, Query, Run
     from termweave.search.opening import OpenGeneration
     from termweave.search.retrieval.candidates import Candidates
@@ -50,7 +51,7 @@ def without_own(
     if not possible or not (own := _documents(opened, possible)):
         return list(found), set()
     pairs = list(zip(queries, found, strict=True))
-    searched = iter(again([_without(each.query, query.id) for query, each in pairs if query.id in own]))
+    searched = iter(again([_without(each.query, query.id, opened.layout) for query, each in pairs if query.id in own]))
     return [next(searched) if query.id in own else each for query, each in pairs], own
 
 
@@ -63,10 +64,10 @@ def _documents(opened: OpenGeneration, queries: Sequence[Query]) -> set[str]:
     return {query.id for query in queries if query.id in documents and query.is_document(documents[query.id])}
 
 
-def _without(query: Encoding, document: str) -> Encoding:
+def _without(query: Encoding, document: str, layout: DocumentLayout) -> Encoding:
     """An encoded query that does not find a document."""
     rewritten = query.rewritten or RewrittenQuery(query.text)
-    clause = {"bool": {"must_not": [{"term": {"id": document}}]}}
+    clause = {"bool": {"must_not": [layout.with_ids([document])]}}
     return replace(query, rewritten=replace(rewritten, where=(*rewritten.where, clause)))
 
 
