@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from functools import cached_property
 from hashlib import blake2b, sha256
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 from termweave import plugins
 from termweave.catalog import typed_fields
+from termweave.catalog.columns import USES, Column
 from termweave.catalog.source_fields import text_at
 from termweave.dialect import OPENSEARCH, ServerDialect
 from termweave.errors import EngineError, UsageError
@@ -86,33 +89,15 @@ def source_digest(document: Document) -> int:
 
 
 @dataclass(frozen=True)
-class Column:
-    """A field of the server that filters, counts and sorts the values of an entry.
-
-    Attributes:
-        field: Name of the field on the server.
-        kind: Its type (`termweave.catalog.typed_fields.TYPES`); "text" for analysed text and "geo_point", which cannot
-            be compared, counted or sorted.
-        doc_values: Whether the server keeps the values by document, which counting, sorting and features need and filters do not.
-    """
-
-    field: str
-    kind: str
-    doc_values: bool = True
-
-
-@dataclass(frozen=True)
 class ApplicationFields:
     """The fields of an application's own index that termweave reads after `enrich`.
 
     Attributes:
-        columns: Name of a field -> what filters, counts and sorts it.
         title: The field of the title; "" if there is none.
         text: The fields of the text.
         joined: Whether the text is all of these fields, joined by line ends; else the first that a document has.
     """
 
-    columns: Mapping[str, Column]
     title: str
     text: Sequence[str]
     joined: bool
@@ -127,7 +112,9 @@ class DocumentLayout:
         extra: Metadata entries that the user's mapping makes fields of their own.
         types: Metadata entry -> its type (`termweave.catalog.typed_fields`).
         notations: Metadata entry -> how its values are written (`termweave.catalog.typed_fields.NOTATIONS`), where that was decided.
-        application: The fields of the application in an enriched index; None for an index that termweave built.
+        application: The fields of title and text in an enriched index; None for an index that termweave built.
+        mapped: Name of a field that the user's mapping or the application declares -> what the server can do with it. Empty where the
+            mapping was not read (`catalog.application_fields.with_fields`).
         models: In an enriched index what the encodings depend on, as one text: an application may copy a document from an index that
             was enriched with others.
     """
@@ -137,14 +124,19 @@ class DocumentLayout:
     types: Mapping[str, str] = field(default_factory=dict)
     notations: Mapping[str, str] = field(default_factory=dict)
     application: ApplicationFields | None = None
+    mapped: Mapping[str, Column] = field(default_factory=dict)
     models: str = ""
 
     @classmethod
     def from_meta(
-        cls, parameters: Mapping[str, Mapping[str, Any]], extra: Sequence[str] = (), **typed: Mapping[str, str]
+        cls,
+        parameters: Mapping[str, Mapping[str, Any]],
+        extra: Sequence[str] = (),
+        types: Mapping[str, str] = MappingProxyType({}),
+        notations: Mapping[str, str] = MappingProxyType({}),
     ) -> Self:
-        """The layout that `_meta` stores: signal name -> parameters, the metadata entries that are fields of their own, and `typed`."""
-        return cls([_signal(name, values) for name, values in parameters.items()], extra, **typed)
+        """The layout that `_meta` stores: signal name -> parameters, the metadata entries that are fields of their own, and types."""
+        return cls([_signal(name, values) for name, values in parameters.items()], extra, types, notations)
 
     def mapping(self, meta: Mapping[str, Any], dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
         """The mapping of the index, which refuses unknown fields, with the lineage in `_meta`."""
@@ -214,20 +206,60 @@ class DocumentLayout:
         texts = [text for name in own.text if (text := text_at(stored, name))]
         return {**stored, "title": text_at(stored, own.title), "text": "\n".join(texts if own.joined else texts[:1])}
 
+    @cached_property
+    def columns(self) -> Mapping[str, Column]:
+        """The fields by their names. A declared one comes before the one of its type, unless it can neither be compared nor counted."""
+        if self.application:
+            return self.mapped
+        typed = {name: Column(f"{typed_fields.FIELD}.{name}", kind) for name, kind in self.types.items()}
+        able = {name: column for name, column in self.mapped.items() if name not in typed or not column.obstacle("sort")}
+        unread = {name: Column(name, "keyword") for name in self.extra if not self.mapped and name not in typed}
+        entry = {"metadata.id": typed["id"]} if "id" in typed else {}  # `id` alone is the id of the document
+        return {**typed, **unread, **able, **entry, "id": Column("id", "keyword")}
+
     def spelled(self, name: str) -> str:
-        """The name of an entry in the form in which this index has it; a name that it lacks stays."""
-        known = self.types if self.application is None else self.application.columns
-        return next((each for each in forms(name) if each in known), name)
+        """The name of a field in the form in which this index has it; a name that it lacks stays."""
+        return next((each for each in forms(name) if each in self.columns), name)
 
     def column(self, name: str) -> Column | None:
         """What filters, counts and sorts an entry of the metadata; None if there is no such field."""
         name = self.spelled(name)
-        if self.application is not None:
-            columns = self.application.columns
-            return columns.get(name) or columns.get(f"metadata.{name}")
-        if name == "id" or name in self.extra:
-            return Column(name, self.types.get(name, "keyword"))
-        return Column(f"{typed_fields.FIELD}.{name}", self.types[name]) if name in self.types else None
+        if found := self.columns.get(name) or (self.columns.get(f"metadata.{name}") if self.application else None):
+            return found
+        parts = name.split(".")
+        above = (self.columns.get(".".join(parts[:end])) for end in range(len(parts) - 1, 0, -1))
+        whole = next((column for column in above if column and column.kind == "flat"), None)
+        return replace(whole, field=name, kind="keyword", path=name) if whole else None
+
+    def usable(self, name: str, use: str = "sort") -> Column:
+        """The field of a name, for a use: a key of `catalog.columns.USES`.
+
+        Raises:
+            UsageError: The index has no such field, or it cannot be used so; the message names fields that can.
+        """
+        column = self.column(name)
+        why = column.obstacle(use) if column else ""
+        if column is not None and not why:
+            return column
+        able, words = self.able(use), USES[use]
+        near = [f"Did you mean {each!r}?" for each in get_close_matches(name, able, n=1) if not why]
+        inside = [each for each in able if each.startswith(f"{name}.")]
+        hint = " ".join([*near, f"These can: {few(inside or able, 10)}." if able else "No field of this index can."])
+        if not able and not self.application:
+            hint = "The index has no typed metadata: its source has none, or it was built by an earlier version and must be built again."
+        if use == "filter" and why:
+            hint += " Or write a clause of the query DSL."
+        if why:
+            raise UsageError(f"The field {name!r} {why}, so that it cannot be {words}.", hint)
+        raise UsageError(f"The index has no field {name!r} that can be {words}.", hint)
+
+    def able(self, use: str = "sort") -> list[str]:
+        """The names of fields for a use, as `usable`; of several names of a field the first."""
+        first: dict[str, str] = {}
+        for name, column in sorted(self.columns.items(), key=lambda pair: (pair[1].path not in {"", pair[0]}, pair[0])):
+            if not column.obstacle(use) and (name != "id" or self.application):
+                first.setdefault(column.field, name)
+        return sorted(first.values())
 
     def short_texts(self, name: str) -> Column | None:
         """The typed field that termweave made of a metadata entry of short texts; None for any other field."""
@@ -236,25 +268,16 @@ class DocumentLayout:
 
     def paths(self, name: str) -> tuple[str, ...]:
         """Where a `_source` may hold the values of a field or metadata entry; () if there is no such field."""
-        if self.application is not None:
-            column = self.column(name)
-            return tuple(path for path, each in self.application.columns.items() if each == column)[:1]
-        if name in {*self.text_fields, *self.extra}:
+        if (column := self.column(name)) and column.path:
+            return (column.path,)
+        if self.application is None and name in {*self.text_fields, *self.extra}:
             return (name,)
         return (f"metadata.{name}", f"metadata_long.{name}") if name in self.types else ()
 
     @property
-    def sortable(self) -> list[str]:
-        """The names of entries that can be counted and sorted."""
-        if self.application is None:
-            return sorted(self.types)
-        columns = self.application.columns
-        return sorted(name for name, column in columns.items() if column.kind in typed_fields.TYPES and column.doc_values)
-
-    @property
     def kinds(self) -> dict[str, str]:
-        """Entry that can be counted and sorted -> its type; in an enriched index as the mapping of the application says."""
-        return {name: column.kind for name in self.sortable if (column := self.column(name))}
+        """Entry that can be counted and sorted -> its type; of a declared field as the mapping says."""
+        return {name: self.columns[name].kind for name in self.able()}
 
     def settings(self, dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
         """The index settings of all signals."""
@@ -357,26 +380,6 @@ def _metadata_fields(metadata: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in metadata.items():
         fields.setdefault("metadata" if filterable(key, value) else "metadata_long", {})[key] = value
     return fields
-
-
-def sortable(name: str, layout: DocumentLayout) -> Column:
-    """The field of the server that counts and sorts an entry.
-
-    Raises:
-        UsageError: The index has no such typed field.
-    """
-    column = layout.column(name)
-    if column is not None and column.kind in typed_fields.TYPES and column.doc_values:
-        return column
-    if layout.application is not None:
-        hint = f"Its mapping has {few(layout.sortable, 10) or 'none'}; a text needs a subfield of type keyword, and every field its doc_values."
-    elif layout.types:
-        hint = f"These can be counted and sorted: {few(sorted(layout.types), 10)}. Texts of more than 256 characters cannot."
-    else:
-        hint = (
-            "The index has no typed metadata: its source has none, or it was built by an earlier version and must be built again."
-        )
-    raise UsageError(f"The index has no field {name!r} that can be counted or sorted.", hint)
 
 
 def first_passages(layout: DocumentLayout) -> dict[str, Any]:

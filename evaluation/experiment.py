@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from termweave.errors import UsageError
     from termweave.evaluation.gates import Gate
     from termweave.evaluation.systems import Latency, System
-    from termweave.records import Qrels, Query
+    from termweave.records import Encoding, Qrels, Query
     from termweave.rerank.rerankers import CutShort, Need
     from termweave.search import Index
     from termweave.search.retrieval.candidates import Candidates
@@ -133,7 +133,10 @@ class CandidateFetcher:
         """Yield the candidates of each query, in order; `progress` is called with (queries done, total)."""
         done = 0
         options: dict[str, Any] = {"depth": self.depth, "needs": self.needs, "rewrite": self.rewrite}
-        search = partial(self.index.candidates, signals=self.signals, **options)
+
+        def search(texts: Sequence[str | Encoding]) -> list[Candidates]:
+            return self.index.candidates(texts, self.signals, **options)
+
         for part in in_parts(queries, QUERIES):
             found = search([query.text for query in part])
             kept, own = self_matches.without_own(self.index.opened, part, found, search, self.qrels)

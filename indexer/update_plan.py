@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from termweave.catalog import generations, lineage
-from termweave.catalog.typed_fields import FIELD
+from termweave.catalog.application_fields import with_fields
 from termweave.corpora.index import changes
 from termweave.errors import UsageError
 from termweave.indexer import rebuild_options
@@ -188,21 +188,21 @@ def changed_since(engine: Engine, name: str, source: OpenedSource, field: str) -
         if not marks:
             return source, [f"Nothing says up to which sequence numbers {source.name} was read: all of it is compared."]
         return changes.ChangedDocuments(whole, None, marks), []
-    usable = sorted(each for each, kind in made.types.items() if kind in {"date", "long", "double"})
-    if field not in usable:
+    layout = with_fields(engine, index, made)
+    usable = [each for each, kind in layout.kinds.items() if kind in {"date", "long", "double"}]
+    if (column := layout.column(field)) is None or field not in usable:
         raise UsageError(
             f"{name!r} has no metadata entry {field!r} of times or numbers.",
             f"Name a field that grows with every change: {few([*usable, changes.SEQUENCE])}.",
         )
     if made.fingerprint == lineage.CHANGING:  # the newest document of `name` may have come before older ones that it still lacks
         return source, [f"An earlier update of {name!r} was stopped: all of {source.name} is compared."]
-    body = {"size": 0, "aggs": {"newest": {"max": {"field": f"{FIELD}.{field}"}}}}
+    body = {"size": 0, "aggs": {"newest": {"max": {"field": column.field}}}}
     newest = engine.request("POST", f"/{index}/_search", body=body)["aggregations"]["newest"]
     if newest["value"] is None:
         return source, [f"No document of {name!r} has a value of {field!r}: all of {source.name} is compared."]
-    kind = made.types[field]
-    value = newest["value_as_string"] if kind == "date" else _not_above(newest["value"])
-    return changes.ChangedDocuments(whole, changes.since_value(field, kind, value), {}), []
+    value = newest["value_as_string"] if column.kind == "date" else _not_above(newest["value"])
+    return changes.ChangedDocuments(whole, changes.since_value(field, column.kind, value), {}), []
 
 
 def _not_above(newest: float) -> float:

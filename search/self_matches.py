@@ -17,6 +17,7 @@ from termweave.support.messages import counted
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
+    from termweave.catalog.layout import DocumentLayout
     from termweave.records import Encoding, Qrels, Query, Run
     from termweave.search.opening import OpenGeneration
     from termweave.search.retrieval.candidates import Candidates
@@ -28,7 +29,7 @@ def without_own(
     found: Sequence[Candidates],
     again: Callable[[list[Encoding]], list[Candidates]],
     qrels: Qrels | None = None,
-) -> tuple[list[Candidates], Collection[str]]:
+) -> tuple[list[Candidates], set[str]]:
     """The candidates without the queries' own documents: whoever found its own is searched again without it, so that no place is lost.
 
     Args:
@@ -48,13 +49,13 @@ def without_own(
         if query.id in {*each.documents, *each.pinned} and judged.get(query.id, {}).get(query.id, 0) <= 0
     ]
     if not possible or not (own := _documents(opened, possible)):
-        return list(found), frozenset()
+        return list(found), set()
     pairs = list(zip(queries, found, strict=True))
-    searched = iter(again([_without(each.query, query.id) for query, each in pairs if query.id in own]))
+    searched = iter(again([_without(each.query, query.id, opened.layout) for query, each in pairs if query.id in own]))
     return [next(searched) if query.id in own else each for query, each in pairs], own
 
 
-def _documents(opened: OpenGeneration, queries: Sequence[Query]) -> Collection[str]:
+def _documents(opened: OpenGeneration, queries: Sequence[Query]) -> set[str]:
     """The ids of the queries that are documents of the index."""
     numbers = (None, 1) if opened.lineage.passages else (None,)
     keys = {engine_id(Passage.key(query.id, number)): query.id for query in queries for number in numbers}
@@ -63,10 +64,10 @@ def _documents(opened: OpenGeneration, queries: Sequence[Query]) -> Collection[s
     return {query.id for query in queries if query.id in documents and query.is_document(documents[query.id])}
 
 
-def _without(query: Encoding, document: str) -> Encoding:
+def _without(query: Encoding, document: str, layout: DocumentLayout) -> Encoding:
     """An encoded query that does not find a document."""
     rewritten = query.rewritten or RewrittenQuery(query.text)
-    clause = {"bool": {"must_not": [{"term": {"id": document}}]}}
+    clause = {"bool": {"must_not": [layout.with_ids([document])]}}
     return replace(query, rewritten=replace(rewritten, where=(*rewritten.where, clause)))
 
 

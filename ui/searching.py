@@ -153,7 +153,7 @@ def titles(index: Index, ids: Collection[str]) -> dict[str, str]:
     layout = index.layout
     body = {
         "size": len(ids),
-        "query": among(ids, layout),
+        "query": among([*ids], layout),
         "docvalue_fields": [layout.id_field],
         "_source": [*layout.text_fields[:1]],
     }

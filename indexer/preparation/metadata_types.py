@@ -11,7 +11,7 @@ from termweave.catalog.typed_fields import LONGEST_KEYWORD, NOTATIONS, RIVALS, T
 from termweave.support.messages import clipped, counted, few
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
 #: Entries that become typed fields, at most; OpenSearch allows 1,000 fields in an index.
 MOST = 200
@@ -212,11 +212,12 @@ class TypeInference:
             notes.append(f"--types is without effect on {few(lost)}: no document has this metadata, or --mapping declares it.")
         return notes
 
-    def against(self, types: Mapping[str, str]) -> list[str]:
+    def against(self, types: Mapping[str, str], declared: Collection[str] = ()) -> list[str]:
         """Sentences for an update: values that do not fit the types of the index, and entries that have no type there.
 
         Args:
             types: The types of the index, which are those that are declared; empty for an index that was built before metadata had types.
+            declared: Entries that the user's mapping makes fields of their own: the server checks their values.
         """
         if not types:
             return []
@@ -227,7 +228,7 @@ class TypeInference:
                 f"Metadata values that do not have the type of their field in this index: {few(misfits, _NAMED)}. They are stored; "
                 "comparisons, --facet and --sort do not see them."
             )
-        untyped = sorted(self._seen.keys() - types.keys())
+        untyped = sorted(name for name in self._seen.keys() - types.keys() if name.partition(".")[0] not in declared)
         if new := [repr(name) for name in untyped if self._seen[name].longest <= LONGEST_KEYWORD]:
             notes.append(
                 f"Metadata that this index has no type for: {few(new, _NAMED)}. They are compared as text until the index is built again."

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from termweave.catalog.layout import among, sortable
+from termweave.catalog.layout import among
 from termweave.declared_settings import Setting
 from termweave.errors import UsageError
 from termweave.search.feature import Feature
@@ -116,7 +116,7 @@ def _values(generation: OpenGeneration, documents: Sequence[str], name: str) -> 
         name: The field.
     """
     layout = generation.layout
-    field = sortable(name, layout).field
+    field = layout.usable(name).field
     if field == layout.id_field or not documents:
         return {document: document for document in documents}
     body = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from termweave.catalog.layout import among, sortable
+from termweave.catalog.layout import among
 from termweave.catalog.typed_fields import as_text, convert, entries
 from termweave.declared_settings import Setting
 from termweave.errors import UsageError
@@ -113,14 +113,14 @@ def ordered(generation: OpenGeneration, places: Sequence[Place], order: str) -> 
     """
     name, direction = parse(order)
     layout = generation.layout
-    field = sortable(name, layout).field
+    field, kind = (column := layout.usable(name)).field, column.kind
     kept = list(places[:MAX_DEPTH])
     if not kept:
         return []
     body = {
         "size": len(kept),
         "query": among([place.id for place in kept], layout),
-        "sort": [{field: {"order": direction, "missing": "_last", "unmapped_type": sortable(name, layout).kind}}],
+        "sort": [{field: {"order": direction, "missing": "_last", "unmapped_type": kind}}],
         "_source": False,
         "docvalue_fields": [layout.id_field],
         "track_total_hits": False,

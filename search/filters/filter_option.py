@@ -180,7 +180,7 @@ def _unknown_to_filters(
         stored: name
         for expression in expressions
         for name, stored in expression.fields().items()
-        if _short(stored) not in layout.types and name != "id" and name not in layout.extra
+        if name != "id" and not layout.column(name)
     }
     return {stored: doubtful[stored] for stored in documents.absent(engine, index, list(doubtful))} if doubtful else {}
 
@@ -189,10 +189,11 @@ def _nowhere(name: str, layout: DocumentLayout) -> str:
     """Say that no document has a field, with the fields that it may be."""
     if name in {"title", "text"}:
         return f"Filters read the metadata and the id, not the {name}. Search its words with the query."
-    near = get_close_matches(name, layout.types, n=1)
+    able = layout.able("filter")
+    near = get_close_matches(name, able, n=1)
     if near:
         return f"No document has a field {name!r}. Did you mean {near[0]!r}?"
-    known = f" There are: {few(sorted(layout.types), 10)}." if layout.types else ""
+    known = f" There are: {few(able, 10)}." if able else ""
     return f"No document has a field {name!r}.{known}"
 
 

@@ -70,13 +70,13 @@ class Answer:
 
     @property
     def facets(self) -> Mapping[str, tuple[FacetValue, ...]]:
-        """Field -> how many candidates have each of its most frequent values."""
+        """Field -> how many listed documents have each of its most frequent values."""
         counted: Mapping[str, tuple[FacetValue, ...]] = self.parts.get("facets", {})
         return counted
 
     @property
     def totals(self) -> Totals | None:
-        """How many documents are ranked, pass the filters, and contain a word of the query; None if nobody asked."""
+        """How many documents are listed, pass the filters, and contain a word of the query; None if nobody asked."""
         return self.parts.get("totals")
 
     def __repr__(self) -> str:
@@ -146,9 +146,10 @@ def make(
 
 
 def stored_names(fields: Sequence[str], layout: DocumentLayout) -> tuple[str, ...]:
-    """The stored fields that are meant: an entry of the metadata may be named without "metadata.", as in a filter."""
-    entries = layout.types.keys() - layout.names - set(layout.extra)
-    return tuple(f"metadata.{name}" if name in entries else name for name in fields)
+    """The stored fields that are meant: an entry of the metadata may be named without "metadata.", as in a filter; an alias has those of its field."""
+    entries = layout.types.keys() - layout.names - layout.mapped.keys()
+    found = layout.mapped
+    return tuple(f"metadata.{name}" if name in entries else found[name].path if name in found else name for name in fields)
 
 
 def source_parameters(fields: Sequence[str], opened: OpenGeneration) -> dict[str, str]:

@@ -79,7 +79,7 @@ def _unseen(opened: OpenGeneration, query: str) -> tuple[int, int] | None:
 
 def _unknown(opened: OpenGeneration, shown: Sequence[Hit], fields: Sequence[str]) -> list[str]:
     """The requested fields that neither a hit nor the mapping has."""
-    known = opened.layout.names | (opened.layout.application.columns.keys() if opened.layout.application else set())
+    known = opened.layout.names | opened.layout.mapped.keys()
     unknown = [field for field in fields if field not in known]
     if not unknown:
         return []

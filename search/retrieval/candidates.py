@@ -253,7 +253,7 @@ def _candidates(
             if vector_field in fields:
                 vectors[key] = fields[vector_field][0]
             if (entries or words) and key not in metadata:
-                metadata[key] = {entry: fields[name] for entry, name in entries.items() if name in fields}
+                metadata[key] = {entry: of.shown(fields[of.field]) for entry, of in entries.items() if of.field in fields}
                 for need, paths in words.items():
                     metadata[key][need] = [text for path in paths if (text := text_at(hit.get("_source", _NO_FIELDS), path))]
             if "_source" in hit and key not in texts:

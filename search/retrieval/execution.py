@@ -125,12 +125,13 @@ def check_needs(name: str, layout: DocumentLayout, needs: Collection[Need]) -> N
             _check_words(name, layout, need.removeprefix(WORDS))
         if not need.startswith(METADATA):
             continue
-        column = layout.column(entry := need.removeprefix(METADATA))
-        if column is None or column.kind == "text" or not column.doc_values:
+        try:
+            layout.usable(entry := need.removeprefix(METADATA), "read")
+        except UsageError as error:
             raise UsageError(
-                f"The reranker reads the metadata entry {entry!r}, and the index {name!r} keeps no typed values of it.",
-                "In a rule, name an entry that it has; train a ranker again on this index. --rerank none leaves it out.",
-            )
+                f"The reranker reads the metadata entry {entry!r}, but {error.message[0].lower()}{error.message[1:]}",
+                f"{error.hint} In a rule, name one of these; train a ranker again on this index. --rerank none leaves it out.",
+            ) from None
 
 
 def _check_words(name: str, layout: DocumentLayout, field: str) -> None:
@@ -141,8 +142,7 @@ def _check_words(name: str, layout: DocumentLayout, field: str) -> None:
             "Index with weights, or leave match out.",
         )
     if not layout.paths(field):
-        metadata = layout.application.columns if layout.application else layout.types
-        known = list(dict.fromkeys((*layout.text_fields, *sorted(metadata))))
+        known = list(dict.fromkeys((*layout.text_fields, *sorted(layout.columns))))
         raise UsageError(
             f"The rule match reads the field {field!r}, and the index {name!r} has no field of that name.",
             f"It has {few(known, 8)}. An entry with texts of more than {LONGEST_KEYWORD} characters needs a --mapping that makes it a field.",

@@ -13,6 +13,7 @@ from termweave.signals.dense import VECTOR_FIELD
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from termweave.catalog.columns import Column
     from termweave.contracts.signal import Clause, Signal
     from termweave.records import Capabilities, Encoding
     from termweave.rerank.rerankers import Need
@@ -29,14 +30,14 @@ class SignalRequests:
         query: The encoded query.
         clauses: Signal name -> clause; none for a signal that cannot match anything of the query.
         bodies: Signal name -> request body.
-        entries: Metadata entry that a reranker reads, or "words.NAME" of short texts -> field of the server.
+        entries: Metadata entry that a reranker reads, or "words.NAME" of short texts -> what holds it.
         words: "words.NAME" -> where a `_source` holds the text of any other field.
     """
 
     query: Encoding
     clauses: Mapping[str, Clause]
     bodies: Mapping[str, dict[str, Any]]
-    entries: Mapping[str, str] = field(default_factory=dict)
+    entries: Mapping[str, Column] = field(default_factory=dict)
     words: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
@@ -104,7 +105,7 @@ def signal_requests(
     if reach is not None:
         for name, clause in clauses.items():
             bodies[name] |= {**grouped([*columns, "passage"]), "track_total_hits": clause.reach is not None}
-    return SignalRequests(query, clauses, bodies, {name: column.field for name, column in read.items()}, words)
+    return SignalRequests(query, clauses, bodies, read, words)
 
 
 def unsorted(body: Mapping[str, Any]) -> dict[str, Any]:

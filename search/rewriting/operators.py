@@ -101,7 +101,7 @@ def word_fields(layout: DocumentLayout) -> list[str]:
     """The fields in which words and phrases are looked up: those of signals that search the source (lexical), or an application's text fields."""
     if fields := list(dict.fromkeys(name for signal in layout.signals for name in signal.source_fields)):
         return fields
-    columns = layout.application.columns if layout.application else {}
+    columns = layout.columns
     return [
         name for name in layout.text_fields if (column := columns.get(name)) and (column.kind == "text" or column.field != name)
     ]
