@@ -91,7 +91,9 @@ def list_generations(engine: Engine, name: str) -> list[Generation]:
     mappings = engine.of_indices(f"/{name}-*/_mapping", "mappings", params=params)
     metas = {index: answer["mappings"]["_meta"]["termweave"] for index, answer in mappings.items()}
     # NAME-* also matches NAME-OTHER-..., and an alias NAME-... of an application's own index, or a clone of that.
-    metas = {index: meta for index, meta in metas.items() if meta.get("name") == name and "enriched" not in meta.get("source", {})}
+    metas = {
+        index: meta for index, meta in metas.items() if meta.get("name") == name and "enriched" not in meta.get("source", {})
+    }
     if not metas:
         raise _no_generations(engine, name)
     generations = _generations(engine, metas, live_index_of(engine, name))

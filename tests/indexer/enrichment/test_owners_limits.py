@@ -8,6 +8,7 @@ import pytest
 
 from termweave.cli import run
 from termweave.dialect import dialect_of
+from termweave.errors import EngineError
 from termweave.search import Index
 from tests.indexer.builds import sources
 
@@ -50,10 +51,12 @@ def test_what_the_server_fuses_is_not_divided(shop, enrich, opensearch_engine, c
     index = shop()
     enrich(index)
     put(opensearch_engine, index, max_result_window=12)
-    error = said(opensearch_engine, capsys, "search", index, "green tea", "--server-fusion", status=1)
-    assert "the index gives 12 at most (index.max_result_window)" in error
-    assert "Leave --server-fusion out, add --candidates 12, or raise that setting of the index." in error
-    assert len(Index.open(opensearch_engine, index).search("green tea", server_fusion=True, candidates=12)) == 10
+    found = Index.open(opensearch_engine, index)
+    assert found.search("green tea")  # from here on its engine knows the limit
+    with pytest.raises(EngineError) as raised:
+        found.search("green tea", server_fusion=True)
+    assert raised.value.hint == "Leave --server-fusion out, or lower --candidates to index.max_result_window of the index."
+    assert len(found.search("green tea", server_fusion=True, candidates=12)) == 10
 
 
 def test_a_search_says_that_an_enrichment_did_not_end(shop, enrich, opensearch_engine, capsys, tmp_path):
