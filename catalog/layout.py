@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from functools import cached_property
 from hashlib import blake2b, sha256
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Self
 
 from termweave import plugins
 from termweave.catalog import typed_fields
+from termweave.catalog.columns import USES, Column
 from termweave.catalog.source_fields import text_at
 from termweave.dialect import OPENSEARCH, ServerDialect
 from termweave.errors import EngineError, UsageError
 from termweave.records import Document, Encoding, Passage
 from termweave.support.messages import few
+from termweave.support.normal_form import forms
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from termweave.contracts.signal import Signal
     from termweave.statistics import CorpusStatistics
@@ -85,33 +89,15 @@ def source_digest(document: Document) -> int:
 
 
 @dataclass(frozen=True)
-class Column:
-    """A field of the server that filters, counts and sorts the values of an entry.
-
-    Attributes:
-        field: Name of the field on the server.
-        kind: Its type (`termweave.catalog.typed_fields.TYPES`); "text" for analysed text and "geo_point", which cannot
-            be compared, counted or sorted.
-        doc_values: Whether the server keeps the values by document, which counting, sorting and features need and filters do not.
-    """
-
-    field: str
-    kind: str
-    doc_values: bool = True
-
-
-@dataclass(frozen=True)
 class ApplicationFields:
     """The fields of an application's own index that termweave reads after `enrich`.
 
     Attributes:
-        columns: Name of a field -> what filters, counts and sorts it.
         title: The field of the title; "" if there is none.
         text: The fields of the text.
         joined: Whether the text is all of these fields, joined by line ends; else the first that a document has.
     """
 
-    columns: Mapping[str, Column]
     title: str
     text: Sequence[str]
     joined: bool
@@ -125,20 +111,32 @@ class DocumentLayout:
         signals: The signals of the index.
         extra: Metadata entries that the user's mapping makes fields of their own.
         types: Metadata entry -> its type (`termweave.catalog.typed_fields`).
-        application: The fields of the application in an enriched index; None for an index that termweave built.
+        notations: Metadata entry -> how its values are written (`termweave.catalog.typed_fields.NOTATIONS`), where that was decided.
+        application: The fields of title and text in an enriched index; None for an index that termweave built.
+        mapped: Name of a field that the user's mapping or the application declares -> what the server can do with it. Empty where the
+            mapping was not read (`catalog.application_fields.with_fields`).
+        models: In an enriched index what the encodings depend on, as one text: an application may copy a document from an index that
+            was enriched with others.
     """
 
     signals: Sequence[Signal]
     extra: Sequence[str] = ()
     types: Mapping[str, str] = field(default_factory=dict)
+    notations: Mapping[str, str] = field(default_factory=dict)
     application: ApplicationFields | None = None
+    mapped: Mapping[str, Column] = field(default_factory=dict)
+    models: str = ""
 
     @classmethod
     def from_meta(
-        cls, parameters: Mapping[str, Mapping[str, Any]], extra: Sequence[str] = (), types: Mapping[str, str] | None = None
-    ) -> DocumentLayout:
+        cls,
+        parameters: Mapping[str, Mapping[str, Any]],
+        extra: Sequence[str] = (),
+        types: Mapping[str, str] = MappingProxyType({}),
+        notations: Mapping[str, str] = MappingProxyType({}),
+    ) -> Self:
         """The layout that `_meta` stores: signal name -> parameters, the metadata entries that are fields of their own, and types."""
-        return cls([_signal(name, values) for name, values in parameters.items()], extra, types or {})
+        return cls([_signal(name, values) for name, values in parameters.items()], extra, types, notations)
 
     def mapping(self, meta: Mapping[str, Any], dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
         """The mapping of the index, which refuses unknown fields, with the lineage in `_meta`."""
@@ -161,6 +159,35 @@ class DocumentLayout:
         properties.setdefault("text", {"type": "text", "index": False})
         return {"dynamic": "strict", "_meta": {"termweave": dict(meta)}, "properties": properties}
 
+    @property
+    def prefix(self) -> str:
+        """Begins the names of the fields that termweave writes (`Signal.prefix`)."""
+        return self.signals[0].prefix if self.signals else ""
+
+    @property
+    def id_field(self) -> str:
+        """The field of the ids, which hits of equal scores are sorted by."""
+        return f"{self.prefix}id"
+
+    def with_ids(self, ids: Collection[str]) -> dict[str, Any]:
+        """The clause for documents, by their ids. Those that an application has just written have nothing but their `_id`."""
+        return {"terms": {"id": list(ids)}} if self.application is None else {"ids": {"values": list(ids)}}
+
+    def id_of(self, hit: Mapping[str, Any]) -> str | None:
+        """The id of a hit, of the column `id` or, in an enriched index, its `_id`; None for a document that another program wrote."""
+        identity: str | None = hit["_id"] if self.application is not None else hit.get("fields", {}).get("id", [None])[0]
+        return identity
+
+    def of_signals(self, stored: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What termweave wrote of a `_source`: fields without `prefix`."""
+        inner = stored.get(self.prefix.removesuffix(".")) if self.prefix else stored
+        return inner if isinstance(inner, dict) else {}
+
+    @cached_property
+    def forms(self) -> dict[str, str]:
+        """Metadata entry -> its notation, else its type."""
+        return {**self.types, **self.notations}
+
     @cached_property
     def names(self) -> frozenset[str]:
         """Names of the fields that documents can have."""
@@ -179,14 +206,60 @@ class DocumentLayout:
         texts = [text for name in own.text if (text := text_at(stored, name))]
         return {**stored, "title": text_at(stored, own.title), "text": "\n".join(texts if own.joined else texts[:1])}
 
+    @cached_property
+    def columns(self) -> Mapping[str, Column]:
+        """The fields by their names. A declared one comes before the one of its type, unless it can neither be compared nor counted."""
+        if self.application:
+            return self.mapped
+        typed = {name: Column(f"{typed_fields.FIELD}.{name}", kind) for name, kind in self.types.items()}
+        able = {name: column for name, column in self.mapped.items() if name not in typed or not column.obstacle("sort")}
+        unread = {name: Column(name, "keyword") for name in self.extra if not self.mapped and name not in typed}
+        entry = {"metadata.id": typed["id"]} if "id" in typed else {}  # `id` alone is the id of the document
+        return {**typed, **unread, **able, **entry, "id": Column("id", "keyword")}
+
+    def spelled(self, name: str) -> str:
+        """The name of a field in the form in which this index has it; a name that it lacks stays."""
+        return next((each for each in forms(name) if each in self.columns), name)
+
     def column(self, name: str) -> Column | None:
         """What filters, counts and sorts an entry of the metadata; None if there is no such field."""
-        if self.application is not None:
-            columns = self.application.columns
-            return columns.get(name) or columns.get(f"metadata.{name}")
-        if name == "id" or name in self.extra:
-            return Column(name, self.types.get(name, "keyword"))
-        return Column(f"{typed_fields.FIELD}.{name}", self.types[name]) if name in self.types else None
+        name = self.spelled(name)
+        if found := self.columns.get(name) or (self.columns.get(f"metadata.{name}") if self.application else None):
+            return found
+        parts = name.split(".")
+        above = (self.columns.get(".".join(parts[:end])) for end in range(len(parts) - 1, 0, -1))
+        whole = next((column for column in above if column and column.kind == "flat"), None)
+        return replace(whole, field=name, kind="keyword", path=name) if whole else None
+
+    def usable(self, name: str, use: str = "sort") -> Column:
+        """The field of a name, for a use: a key of `catalog.columns.USES`.
+
+        Raises:
+            UsageError: The index has no such field, or it cannot be used so; the message names fields that can.
+        """
+        column = self.column(name)
+        why = column.obstacle(use) if column else ""
+        if column is not None and not why:
+            return column
+        able, words = self.able(use), USES[use]
+        near = [f"Did you mean {each!r}?" for each in get_close_matches(name, able, n=1) if not why]
+        inside = [each for each in able if each.startswith(f"{name}.")]
+        hint = " ".join([*near, f"These can: {few(inside or able, 10)}." if able else "No field of this index can."])
+        if not able and not self.application:
+            hint = "The index has no typed metadata: its source has none, or it was built by an earlier version and must be built again."
+        if use == "filter" and why:
+            hint += " Or write a clause of the query DSL."
+        if why:
+            raise UsageError(f"The field {name!r} {why}, so that it cannot be {words}.", hint)
+        raise UsageError(f"The index has no field {name!r} that can be {words}.", hint)
+
+    def able(self, use: str = "sort") -> list[str]:
+        """The names of fields for a use, as `usable`; of several names of a field the first."""
+        first: dict[str, str] = {}
+        for name, column in sorted(self.columns.items(), key=lambda pair: (pair[1].path not in {"", pair[0]}, pair[0])):
+            if not column.obstacle(use) and (name != "id" or self.application):
+                first.setdefault(column.field, name)
+        return sorted(first.values())
 
     def short_texts(self, name: str) -> Column | None:
         """The typed field that termweave made of a metadata entry of short texts; None for any other field."""
@@ -195,25 +268,16 @@ class DocumentLayout:
 
     def paths(self, name: str) -> tuple[str, ...]:
         """Where a `_source` may hold the values of a field or metadata entry; () if there is no such field."""
-        if self.application is not None:
-            column = self.column(name)
-            return tuple(path for path, each in self.application.columns.items() if each == column)[:1]
-        if name in {*self.text_fields, *self.extra}:
+        if (column := self.column(name)) and column.path:
+            return (column.path,)
+        if self.application is None and name in {*self.text_fields, *self.extra}:
             return (name,)
         return (f"metadata.{name}", f"metadata_long.{name}") if name in self.types else ()
 
     @property
-    def sortable(self) -> list[str]:
-        """The names of entries that can be counted and sorted."""
-        if self.application is None:
-            return sorted(self.types)
-        columns = self.application.columns
-        return sorted(name for name, column in columns.items() if column.kind in typed_fields.TYPES and column.doc_values)
-
-    @property
     def kinds(self) -> dict[str, str]:
-        """Entry that can be counted and sorted -> its type; in an enriched index as the mapping of the application says."""
-        return {name: column.kind for name in self.sortable if (column := self.column(name))}
+        """Entry that can be counted and sorted -> its type; of a declared field as the mapping says."""
+        return {name: self.columns[name].kind for name in self.able()}
 
     def settings(self, dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
         """The index settings of all signals."""
@@ -238,7 +302,8 @@ class DocumentLayout:
 
     def encoding_digest(self, stored: Mapping[str, Any]) -> int:
         """Digest of the models' output for a document, from its body before sending or from its `_source` after reading back."""
-        return digest(*(signal.canonical(stored) for signal in self.signals if signal.needs))
+        models = [self.models.encode()] if self.models else []
+        return digest(*models, *(signal.canonical(stored) for signal in self.signals if signal.needs))
 
     def agrees(self, stored: Mapping[str, Any]) -> bool:
         """Whether the user's and the typed fields equal the metadata of this `_source`. The digests do not cover these fields."""
@@ -252,7 +317,7 @@ class DocumentLayout:
 
     def _typed(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
         """The object of the typed entries; {} if there are none."""
-        values = typed_fields.typed_values(metadata, self.types) if self.types else {}
+        values = typed_fields.typed_values(metadata, self.forms) if self.types else {}
         return {typed_fields.FIELD: values} if values else {}
 
 
@@ -317,26 +382,6 @@ def _metadata_fields(metadata: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def sortable(name: str, layout: DocumentLayout) -> Column:
-    """The field of the server that counts and sorts an entry.
-
-    Raises:
-        UsageError: The index has no such typed field.
-    """
-    column = layout.column(name)
-    if column is not None and column.kind in typed_fields.TYPES and column.doc_values:
-        return column
-    if layout.application is not None:
-        hint = f"Its mapping has {few(layout.sortable, 10) or 'none'}; a text needs a subfield of type keyword, and every field its doc_values."
-    elif layout.types:
-        hint = f"These can be counted and sorted: {few(sorted(layout.types), 10)}. Texts of more than 256 characters cannot."
-    else:
-        hint = (
-            "The index has no typed metadata: its source has none, or it was built by an earlier version and must be built again."
-        )
-    raise UsageError(f"The index has no field {name!r} that can be counted or sorted.", hint)
-
-
 def first_passages(layout: DocumentLayout) -> dict[str, Any]:
     """The clause for whole documents, and for the first passage of those that are cut into passages."""
     if layout.application is not None:  # its documents are whole, and a field `passage` is its own
@@ -347,4 +392,4 @@ def first_passages(layout: DocumentLayout) -> dict[str, Any]:
 
 def among(documents: Sequence[str], layout: DocumentLayout) -> dict[str, Any]:
     """The query for documents; a document in passages counts once, with its first passage."""
-    return {"bool": {"filter": [{"terms": {"id": list(documents)}}, first_passages(layout)]}}
+    return {"bool": {"filter": [layout.with_ids(documents), first_passages(layout)]}}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from termweave.catalog.layout import DocumentLayout
-from termweave.catalog.typed_fields import TYPES
+from termweave.catalog.typed_fields import NOTATIONS, TYPES
 from termweave.engine import EngineResponseError
 from termweave.engine.client.payloads import NO_PIPELINES, WHOLE_DOCUMENTS, quote
 from termweave.engine.client.resolved_name import ResolvedName, narrowing, stands_for
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 #: Bytes of the name of an index or alias, as the server takes it.
 _MOST_BYTES = 255
-#: The formats that this version reads. 2 has the types of metadata, and an encoder of queries beside that of documents.
-FORMATS = (1, 2)
+#: The formats that this version reads. 2 has the types of metadata, and an encoder of queries beside that of documents, 3 has notations.
+FORMATS = (1, 2, 3)
 #: The fingerprint of a generation that an update has begun to change. No build has it, so a repeated update that finds nothing left to
 #: change still knows that the generation was changed.
 CHANGING = "changing"
@@ -72,6 +72,7 @@ class Lineage:
             into passages.
         fields: Metadata entries that the user's mapping makes fields of their own.
         types: Metadata entry -> type of its typed field; empty for an index that was built before metadata had types.
+        notations: Metadata entry -> how its values are written, where that was decided (`typed_fields.NOTATIONS`).
         neighbours: Number of nearest documents whose words an earlier version added to each document; 0: none, as in every new build.
         updated: Time of the last update, UTC, ISO 8601; "" if there was none.
     """
@@ -92,13 +93,18 @@ class Lineage:
     passages: Mapping[str, int] = field(default_factory=dict)
     fields: Sequence[str] = ()
     types: Mapping[str, str] = field(default_factory=dict)
+    notations: Mapping[str, str] = field(default_factory=dict)
     neighbours: int = 0
     updated: str = ""
 
     @cached_property
     def layout(self) -> DocumentLayout:
         """The signals and fields of its documents."""
-        return DocumentLayout.from_meta(self.signals, self.fields, self.types)
+        layout = DocumentLayout.from_meta(self.signals, self.fields, self.types, self.notations)
+        if not layout.prefix:  # termweave's own, or of an earlier version
+            return layout
+        used = [*(model.hash for model in self.models.values()), str(self.statistics.get("hash", ""))]
+        return replace(layout, models=" ".join(used))
 
     @cached_property
     def options(self) -> Mapping[str, Any] | None:
@@ -117,6 +123,9 @@ class Lineage:
         cannot read its format.
         """
         values = asdict(self)
+        if self.notations:
+            return {**values, "schema": 3}
+        del values["notations"]
         if self.types or "dense_query" in self.models:
             return {**values, "schema": 2}
         del values["types"]
@@ -156,7 +165,7 @@ class Lineage:
 
 def _sound(made: Lineage) -> bool:
     """Whether the values that were read have the types that other modules rely on."""
-    mappings = (made.source, made.signals, made.statistics, made.profiles, made.passages, made.types)
+    mappings = (made.source, made.signals, made.statistics, made.profiles, made.passages, made.types, made.notations)
     if not (isinstance(made.created, str) and isinstance(made.fields, list | tuple) and isinstance(made.neighbours, int)):
         return False
     if not all(isinstance(mapping, dict) for mapping in mappings):
@@ -165,7 +174,8 @@ def _sound(made: Lineage) -> bool:
     hashes = [model.hash for model in made.models.values()] + ([made.statistics.get("hash")] if made.statistics else [])
     if not all(map(is_hash, hashes)) or not all(isinstance(model.name, str) for model in made.models.values()):
         return False
-    if not all(isinstance(name, str) and isinstance(kind, str) and kind in TYPES for name, kind in made.types.items()):
+    of_types = [*((kind, TYPES) for kind in made.types.values()), *((each, NOTATIONS) for each in made.notations.values())]
+    if not all(isinstance(kind, str) and kind in known for kind, known in of_types):
         return False
     needed = ((made.statistics, {"hash"}), (made.passages, {"size", "stride"}))
     return "name" in made.source and all(not values or names <= values.keys() for values, names in needed)

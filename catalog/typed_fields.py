@@ -1,23 +1,35 @@
 """Typed metadata: numbers, dates, booleans and short texts of the metadata, stored once more as fields of their own type.
 
 The field ``metadata`` holds all metadata as texts. ``typed`` repeats the entries whose type is known, so that the server can compare,
-count and sort them. The types belong to the index: the lineage stores them, and an update keeps them.
+count and sort them. The types belong to the index: the lineage stores them, and an update keeps them. So it does with notations: what
+`1,234` or `03/04/2025` means, and whether a number is a time, is decided once for all values of an entry.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 #: The object that holds the typed entries of a document.
 FIELD = "typed"
 #: The types, with the words that messages use.
 TYPES = {"long": "whole numbers", "double": "numbers", "date": "dates", "boolean": "true or false", "keyword": "texts"}
+#: How the values of an entry are written, where each alone has several readings -> the type. Of rivals one may read a value that the other
+#: does not: 12,50 or 24/12/2025.
+NOTATIONS = dict.fromkeys(("decimal-comma", "decimal-point"), "double")
+NOTATIONS |= dict.fromkeys(("day-month-year", "month-day-year", "epoch-seconds", "epoch-milliseconds"), "date")
+RIVALS = {"decimal-comma": "decimal-point", "day-month-year": "month-day-year"}
+RIVALS |= {second: first for first, second in RIVALS.items()}
+#: What users call the types and notations; the names of the types are understood, too.
+DECLARED = {"text": "keyword", "integer": "long", "number": "decimal-point", "date": "date", "boolean": "boolean"}
+DECLARED |= dict(zip(NOTATIONS, NOTATIONS, strict=True))
 #: The format in which a server reads `date_interval`, whatever format a field of an application has.
 INSTANT = "strict_date_optional_time"
 #: Longest text that is counted and sorted by, in characters.
@@ -27,12 +39,20 @@ _DEEPEST = 10
 #: A whole number as a number is written: "007" and "1,000" are texts.
 _WHOLE = re.compile(r"-?(0|[1-9]\d{0,17})", re.ASCII)
 _DECIMAL = re.compile(r"-?(0|[1-9]\d*)?\.\d+([eE][+-]?\d+)?|-?[1-9]\d*[eE][+-]?\d+", re.ASCII)
-_DATE = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d([.,]\d{1,9})?)?(Z|[+-]\d\d:?\d\d)?)?", re.ASCII)
+#: Numbers with marks between thousands: 1.299,00 or 1 299,00; 1,299.00 or 1'299.00.
+_COMMA = re.compile(r"[-+]?(?:0|[1-9]\d*|[1-9]\d{0,2}(?:([. \u00a0\u202f])\d{3})(?:\1\d{3})*)(?:,\d+)?")
+_POINT = re.compile(r"[-+]?(?:0|[1-9]\d*|[1-9]\d{0,2}(?:([,'\u2019])\d{3})(?:\1\d{3})*)(?:\.\d+)?")
+_DATE = re.compile(r"\d{4}([-/])\d\d\1\d\d([T ]\d\d:\d\d(:\d\d([.,]\d{1,9})?)?(Z|[+-]\d\d:?\d\d)?)?", re.ASCII)
+#: A date as people write it, perhaps with a time: 24.12.2025 or 12/24/2025 10:30.
+_WRITTEN = re.compile(r"(\d{1,2})([./-])(\d{1,2})\2(\d{4})(?:,?[ T](\d\d:\d\d(?::\d\d)?))?", re.ASCII)
+#: A date as in mails and feeds (RFC 5322): Wed, 18 Nov 2026 11:06:40 GMT.
+_MAIL = re.compile(r"([A-Z][a-z]{2}, )?\d{1,2} [A-Z][a-z]{2} \d{4} \d\d:\d\d(:\d\d)? ([A-Z]{1,3}|[+-]\d{4})", re.ASCII)
 #: A date that a filter names: a year, a month, a day, or a time.
-_PARTIAL = re.compile(r"(\d{4})(?:-(\d\d)(?:-(\d\d))?)?", re.ASCII)
+_PARTIAL = re.compile(r"(\d{4})(?:[-/](\d\d)(?:[-/](\d\d))?)?", re.ASCII)
 #: The first instant of the year 10000, in the date math of servers: neither Python nor `INSTANT` writes it.
 _YEAR_10000 = "9999-12-31||+1d"
 _LONG = 2**63
+_FIRST = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def entries(metadata: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -70,17 +90,33 @@ def kind_of(value: Any) -> str:
 
 
 def convert(kind: str, value: Any) -> Any:
-    """A value as its typed field stores it; None if it is not of this type."""
+    """A value as its typed field stores it; None if it is not of this type, or not in this notation.
+
+    Example:
+        >>> convert("decimal-comma", "1.299,00"), convert("date", "24.12.2025"), convert("epoch-seconds", 1795000000)
+        (1299.0, '2025-12-24T00:00:00+00:00', '2026-11-18T11:06:40+00:00')
+    """
     return _CONVERSIONS[kind](value.strip() if isinstance(value, str) else value)
 
 
 def typed_values(metadata: Mapping[str, Any], types: Mapping[str, str]) -> dict[str, Any]:
-    """The typed entries of a document: name -> value, or the list of its values. A value of another type is left out."""
+    """The typed entries of a document: name -> value, or the list of its values. A value of another type is left out.
+
+    Args:
+        metadata: Of the document.
+        types: Entry -> its type or notation.
+    """
     values: dict[str, list[Any]] = {}
     for name, value in entries(metadata):
         if name in types and (converted := convert(types[name], value)) is not None:
             values.setdefault(name, []).append(converted)
     return {name: each[0] if len(each) == 1 else each for name, each in values.items()}
+
+
+def kinds_and_notations(forms: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Entry -> its type, and entry -> its notation where it has one, of entries with either."""
+    kinds = {name: NOTATIONS.get(form, form) for name, form in forms.items()}
+    return kinds, {name: form for name, form in forms.items() if form in NOTATIONS}
 
 
 def properties(types: Mapping[str, str]) -> dict[str, Any]:
@@ -96,7 +132,10 @@ def date_interval(text: str) -> tuple[str, str] | None:
         >>> date_interval("2024-02")
         ('2024-02-01T00:00:00+00:00', '2024-03-01T00:00:00+00:00')
     """
-    if match := _PARTIAL.fullmatch(text.strip()):
+    text = text.strip()
+    if (match := _WRITTEN.fullmatch(text)) and match[2] == "." and not match[5]:
+        text = f"{match[4]}-{match[3]:>02}-{match[1]:>02}"
+    if match := _PARTIAL.fullmatch(text):
         year, month, day = (int(part) if part else None for part in match.groups())
         try:
             first = date(year or 0, month or 1, day or 1)
@@ -107,7 +146,7 @@ def date_interval(text: str) -> tuple[str, str] | None:
         except OverflowError:
             return f"{first}T00:00:00+00:00", _YEAR_10000
         return f"{first}T00:00:00+00:00", f"{end}T00:00:00+00:00"
-    instant = _date(text.strip())
+    instant = _date(text)
     if instant is None:
         return None
     try:
@@ -149,15 +188,51 @@ def _double(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
+def _separated(value: Any, form: re.Pattern[str], point: str) -> float | None:
+    """A number in which `point` separates the fraction, and other marks the thousands; numbers of JSON are what they are."""
+    if not isinstance(value, str) or not form.fullmatch(value):
+        return None if isinstance(value, str) else _double(value)
+    return _double(re.sub(rf"[^-\d{point}]", "", value).replace(point, "."))
+
+
 def _date(value: Any) -> str | None:
-    if not isinstance(value, str) or not _DATE.fullmatch(value):
+    if not isinstance(value, str):
         return None
+    if (match := _WRITTEN.fullmatch(value)) and match[2] == ".":
+        return _day_month_year(value)
+    if _MAIL.fullmatch(value):
+        from email.utils import parsedate_to_datetime  # noqa: PLC0415 - few sources have such dates
+
+        with suppress(ValueError):
+            return _instant(str(parsedate_to_datetime(value)))
+    return _instant(value.replace(",", ".").replace("/", "-")) if _DATE.fullmatch(value) else None
+
+
+def _instant(written: str) -> str | None:
+    """A time of ISO 8601 in UTC, which it is in without a zone; None if there is no such time."""
     try:
-        moment = datetime.fromisoformat(value.replace(",", "."))
+        moment = datetime.fromisoformat(written)
         moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     except (ValueError, OverflowError):
         return None
     return moment.isoformat(timespec="milliseconds" if moment.microsecond else "seconds")
+
+
+def _day_month_year(value: Any, *, month_first: bool = False) -> str | None:
+    """A date with the day first, or the month; dates in a notation of their own are what they are."""
+    match = _WRITTEN.fullmatch(value) if isinstance(value, str) else None
+    if match is None or (month_first and match[2] == "."):
+        return _date(value)
+    day, month = (match[3], match[1]) if month_first else (match[1], match[3])
+    return _instant(f"{match[4]}-{month:>02}-{day:>02}T{match[5] or '00:00'}")
+
+
+def _since_1970(value: Any, of_second: int = 1) -> str | None:
+    if (number := _double(value)) is None or abs(number) >= _LONG:
+        return None
+    with suppress(OverflowError):
+        return _instant((_FIRST + timedelta(seconds=number / of_second)).isoformat())
+    return None
 
 
 def _keyword(value: Any) -> str | None:
@@ -165,7 +240,12 @@ def _keyword(value: Any) -> str | None:
     return text if len(text) <= LONGEST_KEYWORD else None
 
 
-_CONVERSIONS = {"boolean": _boolean, "long": _long, "double": _double, "date": _date, "keyword": _keyword}
+_CONVERSIONS: dict[str, Callable[[Any], Any]] = {
+    "boolean": _boolean, "long": _long, "double": _double, "date": _date, "keyword": _keyword,
+    "decimal-comma": partial(_separated, form=_COMMA, point=","), "decimal-point": partial(_separated, form=_POINT, point="."),
+    "day-month-year": _day_month_year, "month-day-year": partial(_day_month_year, month_first=True),
+    "epoch-seconds": _since_1970, "epoch-milliseconds": partial(_since_1970, of_second=1000),
+}  # fmt: skip
 
 
 def quoted(value: str) -> str:

@@ -40,7 +40,7 @@ def answer_all(
     ``OUT.partial``; OUT itself is written or replaced only when every query is answered.
     """
     from termweave.evaluation import measures, runs, systems
-    from termweave.search import Index, batch
+    from termweave.search import Index, batch, self_matches
     from termweave.search.filters.filter_option import on_filters
     from termweave.search.results import json, notices
 
@@ -71,6 +71,7 @@ def answer_all(
         lag.check(len(queries) - empty)
         out.warn(str(lag))
     out.warn(*on_filters(index.engine, index.generation, index.layout, options.where, empty=bool(empty)))
+    out.say(*(f"{remark} Under another id it would." for remark in self_matches.remarks(report.own)))
     if rewritten:
         out.say(runs.encoding_remark(rewritten))
     if options.log_features:

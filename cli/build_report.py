@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from threading import Event, current_thread, main_thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -84,6 +85,8 @@ def queries_of(dataset: str | None, source: str) -> list[str]:
     """
     from termweave import corpora
 
+    if not dataset and Path(source).is_file():  # a table of two columns would be a click log, too
+        return []
     try:
         return [query.text for query in corpora.open_dataset(dataset or source).queries()]
     except TermweaveError:

@@ -22,6 +22,7 @@ import orjson
 
 from termweave import plugins
 from termweave.catalog.source_fields import Fields
+from termweave.corpora.behaviour.clicks import ClickLog
 from termweave.corpora.formats import addresses, compression, markup
 from termweave.corpora.formats.fields import BadLine, json_value
 from termweave.corpora.formats.lines import discard, head, hidden, new_copy, spooled, unpacked
@@ -43,7 +44,7 @@ __all__ = ["Dataset", "IndexReading", "OpenedSource", "Source", "open_dataset", 
 
 #: Beginnings of the addresses of indices, which have colons and no splits.
 _INDICES = (*addresses.PREFIXES, "http://", "https://")
-_DATASETS = "A data set is a BEIR folder (corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv), `ir:NAME`, `book:NAME`, `ubi:FOLDER`, `ubi:opensearch` or `demo`."
+_DATASETS = "A data set is a BEIR folder (corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv), `ir:NAME`, `book:NAME`, `ubi:FOLDER`, a click log or `demo`."
 
 #: Rows of a table that become Python objects at one time.
 _TABLE_ROWS = 1024
@@ -143,7 +144,7 @@ def open_dataset(spec: str | Path) -> Dataset:
     """Open the data set that a DATASET argument names: a corpus with queries and judgements.
 
     Args:
-        spec: A path, ``ir:NAME`` or ``demo``, followed by ``:SPLIT``; without a split, "test" is used.
+        spec: A path, ``ir:NAME`` or ``demo``, followed by ``:SPLIT``; without a split, "test" is used. Or a click log.
 
     Raises:
         UsageError: The data set does not exist, is a corpus only, or has no such split.
@@ -166,6 +167,8 @@ def check_dataset(spec: str) -> None:
 
 
 def _dataset_reader(spec: str) -> type[DatasetReader]:
+    if ClickLog.recognises(spec):  # such a file is a table, too
+        return ClickLog
     reader: type[DatasetReader] = _reader(spec, spec, kinds=_DATASETS)
     if not reader.JUDGED:
         raise UsageError(f"{without_password(spec)} is a corpus without queries and judgements.", _DATASETS)

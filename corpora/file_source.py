@@ -49,7 +49,7 @@ class EntrySource(OpenedSource):
         return self._total
 
     def documents(self, progress: Progress | None = None) -> Iterator[Document]:
-        """Read the documents in the source's order, one at a time.
+        """Read the documents in the source's order, one at a time, with texts in the one form (`termweave.support.normal_form`).
 
         Raises:
             InputError: An entry is not a document; the message names source and line. With `skip_bad` it is added to `skipped` instead.
@@ -66,7 +66,7 @@ class EntrySource(OpenedSource):
                     self.skipped.add(Skipped(line, str(entry), shown, self.ENTRY))
                     continue
                 count += 1
-                yield entry
+                yield entry.normal
         self._total = count
 
 

@@ -1,13 +1,16 @@
 """Files of queries and judgements, and what data sets with such files share.
 
 A file of queries holds JSON lines as BEIR's ``queries.jsonl``, or lines of id, tab, text with an optional header line; its content tells which.
-A table of judgements has BEIR's three columns or TREC's four (query, iteration, document, grade), perhaps below a header line.
+A table of judgements has BEIR's three columns or TREC's four (query, iteration, document, grade), perhaps below a header line; or a header line
+names the columns, as in the CSV files of Quepid and of OpenSearch's Search Relevance (query, docid, rating).
 """
 
 from __future__ import annotations
 
+import csv
+import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -20,7 +23,7 @@ from termweave.records import Qrels, Query
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 #: Name of the file of queries in a BEIR folder.
 QUERIES = "queries.jsonl"
@@ -31,6 +34,14 @@ _TABBED = "A line is: query id, tab, text; or one JSON object with _id and text.
 _COLUMNS = "A judgement is: query id, tab, document id, tab, grade."
 #: The largest grade: trec_eval allocates a counter for every grade, so that a timestamp in the wrong column would take all memory.
 _LARGEST = 1_000_000
+#: trec_eval takes whole grades: those of a table with fractions are multiplied by this, which leaves nDCG as it is.
+_HUNDREDTHS = 100
+#: Names of the columns of query, document and grade, without anything but letters; the best ones first.
+_NAMES = (
+    "queryid qid query querytext",
+    "docid documentid corpusid document doc",
+    "rating grade score relevance rel label judgment judgement",
+)
 _TREC_DL = re.compile(r"trec[-_ ]?dl|^dl[-_ ]?(20)?(19|2\d)", re.IGNORECASE)
 
 
@@ -41,12 +52,14 @@ class Judgements:
     Attributes:
         queries: The queries with at least one judgement, in the order of their file.
         qrels: Their judgements.
-        notes: Sentences about judgements that were left out.
+        notes: Sentences about judgements that were left out, and about grades.
+        factor: What the grades of the file were multiplied by, to be whole numbers.
     """
 
     queries: list[Query]
     qrels: Qrels
     notes: list[str] = field(default_factory=list)
+    factor: int = 1
 
 
 def joined(queries: Sequence[Query], qrels: Qrels, *, table: str, file: str) -> Judgements:
@@ -140,13 +153,25 @@ def read_judgements(table: Path, file: Path) -> Judgements:
     Raises:
         InputError: A line is not a query or a judgement, or two lines have the same id and different texts.
     """
-    qrels = read_qrels(table)
+    grades, ungraded = _grades(table)
+    fractions = [grade for of in grades.values() for grade in of.values() if not grade.is_integer()]
+    qrels = _whole(grades, factor := _HUNDREDTHS if fractions else 1)
     queries: dict[str, Query] = {}
     for number, query in queries_in(file, str(file)):
+        if query.id not in qrels and query.text in qrels:  # Quepid writes the words of queries in place of ids
+            qrels[query.id] = qrels.pop(query.text)
         if query.id in qrels and queries.setdefault(query.id, query) != query:
             reason = f"the query {query.id!r} is in the file twice, with different texts"
             raise BadLine(reason, "Keep one of the two.").at(str(file), number)
-    return joined(list(queries.values()), qrels, table=str(table), file=str(file))
+    judgements = joined(list(queries.values()), qrels, table=str(table), file=str(file))
+    if ungraded:
+        judgements.notes.append(f"{counted(ungraded, 'line')} of {table} without a grade left out.")
+    if fractions:
+        judgements.notes.append(
+            f"Grades of {table} have fractions and count in hundredths, {fractions[0]:g} as {factor * fractions[0]:.0f}: nDCG weighs them as they are, "
+            "and MRR, recall and training take every grade above 0 for relevant."
+        )
+    return replace(judgements, factor=factor)
 
 
 def queries_in(path: Path, name: str) -> Iterator[tuple[int, Query]]:
@@ -191,46 +216,77 @@ def _json_query(line: bytes | None) -> Query:
 
 
 def read_qrels(path: Path) -> Qrels:
-    """Read the judgements of a table with BEIR's three columns or TREC's four.
+    """Read the judgements of a table whose grades are whole numbers.
 
     Raises:
         InputError: A line has other columns, a grade is not a whole number, or a pair has two different grades.
     """
-    qrels: Qrels = {}
+    return _whole(_grades(path, whole=True)[0], 1)
+
+
+def _whole(grades: Mapping[str, Mapping[str, float]], factor: int) -> Qrels:
+    return {query: {document: round(factor * grade) for document, grade in of.items()} for query, of in grades.items()}
+
+
+def _grades(path: Path, *, whole: bool = False) -> tuple[dict[str, dict[str, float]], int]:
+    """The grades of a table by query and document, and the number of its lines without one."""
+    grades: dict[str, dict[str, float]] = {}
+    places: tuple[int, ...] = (0, -2, -1)
     counts: tuple[int, ...] = (3, 4)
+    ungraded = 0
     for position, (number, line) in enumerate(files.lines(path)):
         try:
-            query, *_, document, grade = columns = _columns(line, counts)
+            columns = _columns(line)
+            if position == 0 and (named := _places(columns)):
+                places, counts = named, (len(columns),)
+                continue
+            query, document, grade = _judgement(columns, places, counts)
             if position == 0 and _HEADER.fullmatch(grade):
                 continue
             counts = (len(columns),)  # with blanks as separators, an id with a blank would look like another column
-            value = _grade(grade)
+            value = _grade(grade, whole=whole) if grade else None
         except BadLine as bad:
-            raise bad.at(str(path), number) from None
-        if qrels.setdefault(query, {}).setdefault(document, value) != value:
+            raise bad.at(str(path), number, skips=False) from None
+        if value is None:
+            ungraded += 1
+        elif grades.setdefault(query, {}).setdefault(document, value) != value:
             reason = f"the document {document!r} is judged twice for the query {query!r}, with different grades"
             raise BadLine(reason, "Keep one of the two.").at(str(path), number)
-    return qrels
+    return grades, ungraded
 
 
-def _columns(line: bytes | None, counts: tuple[int, ...]) -> list[str]:
-    """The columns of a line: the query first, document and grade last."""
+def _columns(line: bytes | None) -> list[str]:
+    """The columns of a line, between tabs; between commas or semicolons, if there is no blank in the last column; else between blanks."""
     text = text_line(line, _COLUMNS)
-    columns = text.split("\t") if "\t" in text else text.split()  # with tabs, ids may contain blanks
+    mark = next((mark for mark in ",;" if text.count(mark) > 1 and " " not in text.rpartition(mark)[2].strip()), "")
+    if "\t" in text or not mark:
+        return text.split("\t" if "\t" in text else None)  # with tabs, ids may contain blanks
+    return next(csv.reader([text], delimiter=mark))
+
+
+def _places(header: Sequence[str]) -> tuple[int, ...]:
+    """The columns of query, document and grade that a header line names; () if it does not."""
+    names = [re.sub(r"[^a-z]", "", cell.lower()) for cell in header]
+    found = [next((names.index(name) for name in usual.split() if name in names), -1) for usual in _NAMES]
+    return () if -1 in found else tuple(found)
+
+
+def _judgement(columns: Sequence[str], places: Sequence[int], counts: tuple[int, ...]) -> list[str]:
+    """Query, document and grade of a line that has as many columns as one of `counts`."""
     if len(columns) not in counts:
         expected = "3 (or TREC's 4) should be" if counts[1:] else f"the first judgement has {counts[0]}"
         raise BadLine(f"{counted(len(columns), 'column')} where {expected}", _COLUMNS)
-    return [checked_id(column.strip()) for column in columns]
+    return [checked_id(columns[place].strip()) for place in places]
 
 
-def _grade(grade: str) -> int:
-    """The grade as a whole number; 1.0 is read as 1."""
+def _grade(grade: str, *, whole: bool) -> float:
+    """The grade; 1.0 is read as 1."""
     try:
         number = float(grade)
     except ValueError:
-        number = 0.5
-    if not number.is_integer():
-        raise BadLine(f"the grade {grade!r} is not a whole number", _COLUMNS)
+        number = math.nan
+    if not math.isfinite(number) or (whole and not number.is_integer()):
+        raise BadLine(f"the grade {grade!r} is not a {'whole ' * whole}number", _COLUMNS)
     if abs(number) > _LARGEST:
         raise BadLine(f"the grade {grade!r} is larger than {_LARGEST:,}", f"{_COLUMNS} Check the order of the columns.")
-    return int(number)
+    return number

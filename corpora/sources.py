@@ -170,11 +170,13 @@ class Source(Protocol):
     Attributes:
         ENTRY: What messages call an entry: a line, a record, an item.
         trial: Whether `learn` builds from it, which must not block other builds.
+        decimal_commas: Whether 12,50 in its metadata is a number, and no list: in a table with semicolons.
         skipped: Entries that the last pass over `documents` skipped; always empty without `skip_bad`.
     """
 
     ENTRY: str = LINE
     trial: bool = False
+    decimal_commas: bool = False
     skipped: Skips
 
     @property
@@ -241,6 +243,7 @@ class Derived(Source):
     def __init__(self, source: Source) -> None:
         self._source = source
         self.ENTRY, self.trial, self.skipped = source.ENTRY, source.trial, source.skipped
+        self.decimal_commas = source.decimal_commas
 
     @property
     def name(self) -> str:

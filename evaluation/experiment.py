@@ -12,7 +12,7 @@ from termweave.evaluation.measures import ALPHA, JUDGED, LEADING, MEASURES, holm
 from termweave.evaluation.systems import default_of, default_systems, trained_on, with_baseline
 from termweave.records import Run, strictly_decreasing
 from termweave.rerank.rerankers import budgets_remark
-from termweave.search import profiles
+from termweave.search import profiles, self_matches
 from termweave.search.batch import QUERIES
 from termweave.search.ranking.order import order
 from termweave.support import arguments
@@ -28,11 +28,13 @@ if TYPE_CHECKING:
     from termweave.errors import UsageError
     from termweave.evaluation.gates import Gate
     from termweave.evaluation.systems import Latency, System
-    from termweave.records import Query
+    from termweave.records import Encoding, Qrels, Query
     from termweave.rerank.rerankers import CutShort, Need
     from termweave.search import Index
     from termweave.search.retrieval.candidates import Candidates
     from termweave.search.rewriting.configuration import Rewriting
+
+    Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,11 @@ class Experiment:
     default: str | None = None
 
     @property
+    def own(self) -> set[str]:
+        """Ids of the queries that are documents of the index."""
+        return {query for run in self.runs.values() for query in run.self_matches}
+
+    @property
     def compares(self) -> bool:
         """Whether there is a system besides the baseline."""
         return len(self.rows) > 1
@@ -106,6 +113,8 @@ class CandidateFetcher:
         depth: Number of candidates from each signal.
         needs: What rerankers need of the candidates: vectors, texts.
         rewrite: How queries are rewritten; None: not at all.
+        qrels: Judgements; a query's own document does not count unless they say so (`search.self_matches`).
+        own: Ids of the queries so far that are documents of the index.
         shortened: Signal -> number of queries so far that lost terms to the server's clause limit.
         refused: Text of a query -> why it was not searched.
     """
@@ -115,28 +124,37 @@ class CandidateFetcher:
     depth: int
     needs: Collection[Need] = ()
     rewrite: Rewriting | None = None
+    qrels: Qrels | None = None
+    own: set[str] = field(default_factory=set)
     shortened: Counter[str] = field(default_factory=Counter)
     refused: dict[str, UsageError] = field(default_factory=dict)
 
-    def candidates(self, texts: Sequence[str], progress: Callable[[int, int], None]) -> Iterator[Candidates]:
+    def candidates(self, queries: Sequence[Query], progress: Callable[[int, int], None]) -> Iterator[Candidates]:
         """Yield the candidates of each query, in order; `progress` is called with (queries done, total)."""
         done = 0
-        for part in in_parts(texts, QUERIES):
-            options: dict[str, Any] = {"depth": self.depth, "needs": self.needs, "rewrite": self.rewrite}
-            for candidates in self.index.candidates(part, self.signals, **options):
+        options: dict[str, Any] = {"depth": self.depth, "needs": self.needs, "rewrite": self.rewrite}
+
+        def search(texts: Sequence[str | Encoding]) -> list[Candidates]:
+            return self.index.candidates(texts, self.signals, **options)
+
+        for part in in_parts(queries, QUERIES):
+            found = search([query.text for query in part])
+            kept, own = self_matches.without_own(self.index.opened, part, found, search, self.qrels)
+            self.own |= own
+            for candidates in kept:
                 self.shortened.update(name for name, clause in candidates.clauses.items() if clause.dropped)
                 if (rewritten := candidates.query.rewritten) and rewritten.refusal:
                     self.refused[rewritten.typed] = rewritten.refusal
                 yield candidates
             done += len(part)
-            progress(done, len(texts))
+            progress(done, len(queries))
 
     def notes(self) -> list[str]:
-        """Return a remark for each signal in which queries lost terms, and one on queries that were not searched."""
+        """Return a remark for each signal in which queries lost terms, and on queries that are documents or were not searched."""
         refusals = list(self.refused.values())
         also = f" So do {measures.queries(len(refusals) - 1)} like it." if len(refusals) > 1 else ""
         refused = [f"{refusals[0].message} It finds nothing.{also}"] if refusals else []
-        return refused + [
+        return [*refused, *self_matches.remarks(self.own)] + [
             f"{measures.queries(count)} lost terms in {measures.label(name)}: the server allows no more clauses "
             "in a query (indices.query.bool.max_clause_count)."
             for name, count in sorted(self.shortened.items())
@@ -195,7 +213,9 @@ def evaluate(
         *trained_on(stages, dataset),
         *(note for run in saved.values() if not is_ours for note in judgements.absent_from_run(run, ids, qrels)),
     ]
-    new_runs, shortened = runs_of(index, queries, chosen, progress, depth)
+    new_runs, shortened = runs_of(index, queries, chosen, progress, depth, qrels)
+    own = {query for run in new_runs.values() for query in run.self_matches}
+    saved = {name: self_matches.of_other_program(run, own) for name, run in saved.items()}
     all_runs = {**saved, **new_runs}
     values = {  # a query that a run lacks counts as 0
         name: {**per_query(run, qrels, ids, relevant_from=dataset.relevant_from), JUDGED: judged_share(run, qrels, ids)}
@@ -246,28 +266,29 @@ def _beaten_by_one_signal(
 
 
 def runs_of(
-    index: Index, queries: Sequence[Query], systems: Sequence[System], progress: Callable[[int, int], None], depth: int
+    index: Index, queries: Sequence[Query], systems: Sequence[System], progress: Progress, depth: int, qrels: Qrels | None = None
 ) -> tuple[dict[str, Run], list[str]]:
-    """Return the run of every system, and remarks on queries that lost terms or time. Arguments as `evaluate`."""
+    """Return the run of every system, and remarks on queries that lost terms or time, or are documents. Arguments as `evaluate`."""
     scores: dict[str, dict[str, dict[str, float]]] = {system.name: {} for system in systems}
     cut_short: dict[str, list[CutShort]] = {system.name: [] for system in systems}
     rewritings = {system.name: profiles.rewriting(index.lineage, system.mode) for system in systems}
     different = list(dict.fromkeys(rewritings.values()))
     notes: list[str] = []
+    own = set[str]()
     for number, rewriting in enumerate(different):
         together = [system for system in systems if rewritings[system.name] == rewriting]
         chosen = {system.name: index.mode(system.mode) for system in together}
         signals = sorted({signal for mode in chosen.values() for signal in mode.weights})
         needs = {need for system in together if system.reranking for need in system.reranking.needs}
-        fetcher = CandidateFetcher(index, signals, depth=depth, needs=needs, rewrite=rewriting)
+        fetcher = CandidateFetcher(index, signals, depth=depth, needs=needs, rewrite=rewriting, qrels=qrels, own=own)
         report = partial(_of_round, progress, number, len(different))
-        for query, candidates in zip(queries, fetcher.candidates([query.text for query in queries], report), strict=True):
+        for query, candidates in zip(queries, fetcher.candidates(queries, report), strict=True):
             for system in together:
                 places = order(candidates, chosen[system.name], system.reranking, depth, cut_short[system.name].append)
                 scores[system.name][query.id] = strictly_decreasing({place.id: place.score for place in places})
         notes += fetcher.notes()
     notes += [f"{budgets_remark(cuts, name)} A faster machine would rank more." for name, cuts in cut_short.items() if cuts]
-    return {name: Run(name, rankings) for name, rankings in scores.items()}, list(dict.fromkeys(notes))
+    return {name: Run(name, rankings, own) for name, rankings in scores.items()}, list(dict.fromkeys(notes))
 
 
 def _of_round(progress: Callable[[int, int], None], number: int, rounds: int, done: int, total: int) -> None:

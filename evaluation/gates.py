@@ -20,6 +20,7 @@ import numpy as np
 from termweave.errors import UsageError
 from termweave.evaluation import judgements, measures, runs
 from termweave.evaluation.measures import LEADING, interval, per_query, queries
+from termweave.search import self_matches
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -184,6 +185,7 @@ def _saved(path: Path, query_ids: Sequence[str], qrels: Qrels) -> tuple[Run, NDA
 
 def _values(run: Run, experiment: Experiment, dataset: Dataset, measure: str) -> NDArray[np.float64]:
     """Return the measure of every query of the experiment."""
+    run = self_matches.of_other_program(run, experiment.own)
     values = per_query(run, dataset.qrels(), experiment.queries, relevant_from=dataset.relevant_from, measures=[measure])
     return values[measure]
 

@@ -14,7 +14,7 @@ from termweave.evaluation.experiment import evaluate, runs_of
 from termweave.evaluation.measures import ALPHA, LEADING
 from termweave.evaluation.systems import default_system, trained_on, untuned_systems
 from termweave.records import Run
-from termweave.search import Index
+from termweave.search import Index, self_matches
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def evaluate_against(
         *judgements.profiles_fitted_on(other, {system.mode}, dataset),
         *trained_on(stages, dataset),
     ]
-    searched, shortened = runs_of(other, dataset.queries(), [system], progress, 100)
+    searched, shortened = runs_of(other, dataset.queries(), [system], progress, 100, dataset.qrels())
     compared = Run(against, searched[system.name].scores)
     default = default_system(index)
     made = evaluate(index, dataset, systems or [default], progress=progress, baseline=compared, required=required, is_ours=True)
@@ -105,7 +105,7 @@ class PublicationGate:
         judged: The judged queries that the generation is measured on; None: nothing is required.
         required: Requirements.
         within: The largest loss of nDCG@10 against the live generation; None: it is not compared with it.
-        say: Called with a sentence for each requirement that is met.
+        say: Called with a sentence for each requirement that is met, and one about queries that are documents.
         verdicts: The verdict on each requirement as JSON data, once the generation was measured.
     """
 
@@ -149,6 +149,8 @@ class PublicationGate:
             return ""
         index = Index.open(self.server, generation)
         experiment = evaluate(index, self.judged, required=self.required)
+        for remark in self_matches.remarks(experiment.own):
+            self.say(remark)
         verdicts = [(gate.text, gates.check(gate, experiment, self.judged)) for gate in self.required]
         live = self._live()
         if self.within is not None and live is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from termweave.catalog.layout import among
 from termweave.corpora.index.ubi_indices import UbiLog
 from termweave.errors import InputError, UsageError
 from termweave.evaluation.measures import queries
@@ -65,8 +66,7 @@ def absent_from_index(index: Index, name: str, qrels: Qrels) -> list[str]:
     for part in in_parts(judged, _IDS):
         body = {
             "size": _IDS,
-            "query": {"terms": {"id": part}},
-            "collapse": {"field": "id"},  # a document may consist of several passages
+            "query": among(part, index.layout),
             "stored_fields": "_none_",
             "track_total_hits": False,
         }

@@ -119,6 +119,7 @@ class BuildPlan:
             statistics={each: getattr(statistics, each) for each in counts} if statistics else {},
             fields=layout.extra,
             types=layout.types,
+            notations=layout.notations,
         )
 
 

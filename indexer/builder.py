@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from termweave.catalog import generations, lineage, statistics_store
+from termweave.catalog import generations, lineage, statistics_store, typed_fields
 from termweave.corpora.index.pages import discard_all
 from termweave.dialect import dialect_of
 from termweave.encoders.recorded_models import remember
@@ -118,11 +118,13 @@ class Build(Job):
             ledger.put("state", "surveying")  # if this process dies now, the next build deletes the generation
             corpus, sample = self._surveyed(planned, ledger, progress)
             layout = planned.layout(engine.capabilities, sample, corpus.statistics)
-            own = set(options.mapping.get("properties", {})) - set(layout.mapping({})["properties"])
-            layout = replace(layout, extra=sorted(own), types=corpus.metadata.types(() if options.keep_mapping else own))
+            own_fields = set(options.mapping.get("properties", {})) - set(layout.mapping({})["properties"])
+            forms = corpus.metadata.types(own := () if options.keep_mapping else own_fields)
+            types, notations = typed_fields.kinds_and_notations(forms)
+            layout = replace(layout, extra=sorted(own_fields), types=types, notations=notations)
             spelling = dialect_of(engine.capabilities)
             mapping = user_mapping.merged_mapping(layout, options, spelling)
-            corpus.notes.extend(corpus.metadata.notes())
+            corpus.notes.extend(corpus.metadata.notes(own))
             cut = options.passages.parameters() if options.passages else {}
             passages = cut and {**cut, "count": ledger.total, "most": ledger.most_passages}
             origin = {**source.origin, "options": orjson.dumps(planned.stored).decode()}
@@ -153,7 +155,8 @@ class Build(Job):
     def _surveyed(self, planned: BuildPlan, ledger: Ledger, progress: BuildProgress) -> tuple[CorpusPass, Sequence[Encoding]]:
         """Read the source once, and encode its sample; a source that brings its encodings brings statistics and sample, too."""
         options, brought = self.options, self.source.encodings
-        corpus = read_corpus(self.source, self.encoder, ledger, skip_bad=options.skip_bad, progress=progress)
+        forms = {name: typed_fields.DECLARED[kind] for name, kind in options.types.items()}
+        corpus = read_corpus(self.source, self.encoder, ledger, skip_bad=options.skip_bad, progress=progress, types=forms)
         if brought is not None:  # its notes and warnings are in the plan
             statistics = brought.statistics if "weights" in planned.models else None
             return replace(corpus, statistics=statistics, notes=[], warnings=[]), brought.sample

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, partial
 from pathlib import Path  # noqa: TC003 - a command reads the annotations
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from annotated_types import Ge, Le, MinLen
 
+from termweave.catalog.typed_fields import DECLARED
 from termweave.declared_settings import LARGEST, Setting, check, settings_of, share
 from termweave.errors import UsageError
 
@@ -97,6 +99,27 @@ def _mapping(value: Any) -> Any:
     return user_mapping.mapping_of(value)
 
 
+def _types(value: Any) -> Any:
+    """Entry -> name of its type, of a mapping or of texts such as ``price=number,day=date``, as the name in `DECLARED`."""
+    import orjson  # noqa: PLC0415 - not needed by `--help`
+
+    if isinstance(value, str | tuple | list):
+        texts = [value] if isinstance(value, str) else [str(each) for each in value]
+        pairs = [part.rpartition("=") for text in texts for part in text.split(",") if part.strip()]
+        value = {name.strip(): kind.strip() for name, _, kind in pairs}
+        with suppress(orjson.JSONDecodeError):  # as a remark on the options of the live generation writes it
+            value = orjson.loads("".join(texts))
+    if not isinstance(value, Mapping):
+        return value
+    names = {"keyword": "text", "long": "integer", "double": "number", **dict(zip(DECLARED, DECLARED, strict=True))}
+    if wrong := next((f"{name}={kind}".lstrip("=") for name, kind in value.items() if not name or str(kind) not in names), ""):
+        raise UsageError(
+            f"--types {wrong}: there is no such type, or no field is named before the =.",
+            f"Write FIELD=TYPE, where TYPE is one of {', '.join(DECLARED)}.",
+        )
+    return {name: names[kind] for name, kind in value.items()}
+
+
 @dataclass(frozen=True)
 class BuildOptions:
     """How to build an index. The order of the fields is the order in which messages list them. Texts are read as on the command line.
@@ -112,6 +135,7 @@ class BuildOptions:
         settings: Further index settings: flat keys that begin with "index."; or a file.
         mapping: Further mapping. Its properties are filled from the metadata of the same name. Or a file.
         keep_mapping: Take over mapping, analysis and fields of a source that is an index (`preparation.user_mapping`).
+        types: Metadata entry -> its type or notation: a name of `typed_fields.DECLARED`.
         skip_bad: Leave out entries that cannot be read, and the second of two documents with one id.
         passages: How long texts are cut into passages: a `Window`, or the number of words; None: not at all.
         prune: Which impacts are not stored: a `Pruning`, or a rule such as "30%".
@@ -190,6 +214,18 @@ class BuildOptions:
             stored=lambda made: "kept" in made.source,
         ),
     ] = False
+    types: Annotated[
+        Mapping[str, str],
+        _fixed_if_set(
+            f"Type of a metadata field, where the values do not tell it: FIELD={', '.join(DECLARED)}; values of another type count as missing. "
+            "Several are separated by commas, or the option is repeated.",
+            "FIELD=TYPE",
+            heading=_CONTENT,
+            convert=_types,
+            stored=lambda made: (made.options or {}).get("types", {}),
+            repeatable=True,
+        ),
+    ] = field(default_factory=dict)
     skip_bad: Annotated[
         bool,
         BuildSetting(

@@ -203,6 +203,8 @@ def refuse_other(engine: Engine, live: LiveGeneration, options: BuildOptions, gi
             continue
         asked = getattr(options, name)
         stored = setting.stored(live.lineage) if setting.stored else _stored_in_index(engine, live.index, name, asked)
+        if isinstance(asked, Mapping):
+            stored = {key: stored.get(key) for key in asked}
         if stored != asked:
             if isinstance(asked, Mapping):  # of a file only what differs
                 keys = [key for key in asked if as_text(stored[key]) != as_text(asked[key])]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from termweave.catalog import generations, lineage
-from termweave.catalog.typed_fields import FIELD
+from termweave.catalog.application_fields import with_fields
 from termweave.corpora.index import changes
 from termweave.errors import UsageError
 from termweave.indexer import rebuild_options
@@ -188,21 +188,21 @@ def changed_since(engine: Engine, name: str, source: OpenedSource, field: str) -
         if not marks:
             return source, [f"Nothing says up to which sequence numbers {source.name} was read: all of it is compared."]
         return changes.ChangedDocuments(whole, None, marks), []
-    usable = sorted(each for each, kind in made.types.items() if kind in {"date", "long", "double"})
-    if field not in usable:
+    layout = with_fields(engine, index, made)
+    usable = [each for each, kind in layout.kinds.items() if kind in {"date", "long", "double"}]
+    if (column := layout.column(field)) is None or field not in usable:
         raise UsageError(
             f"{name!r} has no metadata entry {field!r} of times or numbers.",
             f"Name a field that grows with every change: {few([*usable, changes.SEQUENCE])}.",
         )
     if made.fingerprint == lineage.CHANGING:  # the newest document of `name` may have come before older ones that it still lacks
         return source, [f"An earlier update of {name!r} was stopped: all of {source.name} is compared."]
-    body = {"size": 0, "aggs": {"newest": {"max": {"field": f"{FIELD}.{field}"}}}}
+    body = {"size": 0, "aggs": {"newest": {"max": {"field": column.field}}}}
     newest = engine.request("POST", f"/{index}/_search", body=body)["aggregations"]["newest"]
     if newest["value"] is None:
         return source, [f"No document of {name!r} has a value of {field!r}: all of {source.name} is compared."]
-    kind = made.types[field]
-    value = newest["value_as_string"] if kind == "date" else _not_above(newest["value"])
-    return changes.ChangedDocuments(whole, changes.since_value(field, kind, value), {}), []
+    value = newest["value_as_string"] if column.kind == "date" else _not_above(newest["value"])
+    return changes.ChangedDocuments(whole, changes.since_value(field, column.kind, value), {}), []
 
 
 def _not_above(newest: float) -> float:
@@ -253,9 +253,10 @@ def read_source(
         options: With `skip_bad` the first of two documents with one id is kept.
         progress: Called with (stage, done, total or None).
     """
+    forms = live.lineage.layout.forms
     if (identities := source.identities()) is None:
         with Ledger(path) as ledger:
-            return read_corpus(source, encoder, ledger, skip_bad=options.skip_bad, progress=progress)
+            return read_corpus(source, encoder, ledger, skip_bad=options.skip_bad, progress=progress, types=forms)
     with storage.snapshot(engine, live.index, path) as ledger:
         diff.adopt(engine, live.index, ledger, live.lineage.layout)
         unknown, anything = _forget_missing(path, identities), False
@@ -266,7 +267,7 @@ def read_source(
             anything = True
         corpus = CorpusPass(None, [], [], [], TypeInference())
         if anything:
-            corpus = read_corpus(source, None, ledger, skip_bad=options.skip_bad, progress=progress)
+            corpus = read_corpus(source, None, ledger, skip_bad=options.skip_bad, progress=progress, types=forms)
         if (lacking := len(unknown) - source.skipped.count) > 0:
             corpus.warnings.append(
                 f"Not read, because unchanged, and not in the index: {counted(lacking, 'document')} of {source.name}. Update once without --since."

@@ -155,7 +155,11 @@ class Update(Job):
     def send(self, pipeline: Pipeline, progress: BuildProgress) -> Changes:
         """Compare the source with the generation, send what differs, and delete what is outdated."""
         engine, corpus, mode, target, ledger = self.engine, self._corpus, self.mode, self.target, self.target.ledger
-        target.notes += [*self._adopt_stored(), *corpus.notes, *corpus.metadata.against(target.lineage.types)]
+        target.notes += [
+            *self._adopt_stored(),
+            *corpus.notes,
+            *corpus.metadata.against(target.lineage.types, target.lineage.fields),
+        ]
         target.warnings += [*corpus.warnings, *drift_after_update(target.statistics, corpus.statistics)]
         with diff.LedgerDiff(ledger.path, self._path) as difference:
             difference.enter()

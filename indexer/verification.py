@@ -279,7 +279,7 @@ def _check_findability(engine: Engine, index: str, layout: DocumentLayout, ident
             try:
                 hits = engine.search(index, search)["hits"]["hits"]
             except EngineResponseError as error:
-                if signal.text_field is not None:  # the user's analyzer may make more tokens of a text than a query may have
+                if signal.text_fields:  # the user's analyzer may make more tokens of a text than a query may have
                     continue
                 raise VerificationFailed(
                     f"{engine.product} could not search {signal.name}: {error.message}", error.hint
@@ -312,9 +312,9 @@ def _has_words(engine: Engine, index: str, signal: Signal, stored: Mapping[str, 
 
     A text may be of stop words alone, and an analyzer may keep title and text whole, each as one token.
     """
-    if signal.text_field is None:
+    if not signal.text_fields:
         return True
-    body = {"field": signal.text_field[0], "text": _text(stored)}
+    body = {"field": next(iter(signal.text_fields)), "text": _text(stored)}
     try:
         return len(engine.request("POST", f"/{index}/_analyze", body=body)["tokens"]) > 1
     except EngineError:

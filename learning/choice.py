@@ -17,7 +17,8 @@ from termweave.evaluation.tuning.parameter_search import ParameterSearch, beyond
 from termweave.evaluation.tuning.trial_ranker import TrialRanker
 from termweave.learning.training_rounds import Candidate, TrainedCandidate
 from termweave.rerank.feature_ranker import FeatureReranker
-from termweave.search.profiles import rewriting_of
+from termweave.rerank.rnn import ReciprocalNeighbours
+from termweave.search.profiles import mode_of, rewriting_of
 from termweave.training import feature_ranker, judged_candidates
 from termweave.training.methods import base
 
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 PROFILE = "trained"
 _MEASURE = "nDCG@10"
 _DEPTH = 100
+#: With fewer questions the best of many searches is often the best by chance.
+_FEW = 100
 #: Normal quantiles of a two-sided test at .05 that finds a difference in four of five cases.
 _QUANTILES = 1.96 + 0.84
 
@@ -79,8 +82,9 @@ def choose(
     """Choose signals, their weights, the fusion and reranking for an index.
 
     The simple searches (hybrid, and each signal alone, with and without rNN) are compared by their means; from the best of them a
-    coordinate search goes on, which moves only for gains that are more than noise. So does a feature ranker, which comes last: it is
-    trained on these questions, which no model has learned from, and measured by cross-validation.
+    coordinate search goes on, which moves only for gains that are more than noise. What it finds replaces the profile in use, else the
+    default, only where it is better by more than chance. So does a feature ranker, which comes last: it is trained on these questions,
+    which no model has learned from, and measured by cross-validation.
 
     Args:
         index: The index.
@@ -94,11 +98,14 @@ def choose(
     qrels, queries = held_out.qrels(), held_out.queries()
     rewrite = rewriting_of(former)
     needs: list[Need] = ["vectors"] if "dense" in index.signals else []
-    fetcher = CandidateFetcher(index, index.signals, depth=_DEPTH, needs=needs, rewrite=rewrite)
-    candidates = list(fetcher.candidates([query.text for query in queries], progress))
+    fetcher = CandidateFetcher(index, index.signals, depth=_DEPTH, needs=needs, rewrite=rewrite, qrels=qrels)
+    candidates = list(fetcher.candidates(queries, progress))
     trials = TrialRanker(candidates, [qrels[query.id] for query in queries], held_out.relevant_from, _MEASURE)
     search = ParameterSearch(trials, index.signals, lambda *_: None)
-    mode, reranking = search.choice(search.descend_from_best())
+    found, usual = search.choice(search.descend_from_best()), search.choice(search.default)
+    if former and former.ranker is None and former.weights.keys() <= {*index.signals}:
+        usual = mode_of(former), ReciprocalNeighbours(**former.reranking) if former.reranking else None
+    mode, reranking = found if _beyond_chance(trials.values(*found), trials.values(*usual)) else usual
     fitted = {"dataset": name, "measure": _MEASURE, "queries": len(queries), "learned": True}
     profile = Profile(PROFILE, mode.weights, mode.fusion, None if reranking is None else asdict(reranking), fitted)
     profile = replace(profile, rules=former.rules, rewrite=former.rewrite) if former else profile
@@ -118,6 +125,13 @@ def choose(
     return Choice(replace(profile, reranking=None, ranker=stored), ranker)
 
 
+def _beyond_chance(after: NDArray[np.float64], before: NDArray[np.float64]) -> bool:
+    """Whether a search is better than another one on the same questions: where these are few, by the test that confirms, too."""
+    if len(after) >= _FEW:
+        return beyond_noise(after - before)
+    return bool(after.mean() > before.mean()) and randomisation_test(after, before) < ALPHA
+
+
 def _feature_ranker(
     judged: JudgedCandidates, settings: Any, mode: Mode, before: NDArray[np.float64], folder: Path, about: Mapping[str, str]
 ) -> TrainedCandidate:
@@ -134,7 +148,7 @@ def _feature_ranker(
     tried = feature_ranker.cross_validate(judged, settings)
     start, dev = float(before.mean()), float(tried.values.mean())
     result = TrainedCandidate(Candidate("ltr", "ranker", 0.0, tried.trees, {}), tried.trees, 0.0, before=start, after=dev)
-    if not beyond_noise(tried.values - before):
+    if not _beyond_chance(tried.values, before):
         return replace(result, dropped="it gains no more than chance over the search without it")
     trees = feature_ranker.fit(judged, settings, tried.trees)
     feature_ranker.write(folder, trees, judged, mode, about, {"start": start, "dev": dev}, len(tried.steps) - 1)

@@ -13,7 +13,6 @@ profile and its models, so that the same command goes on with what was stopped o
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
@@ -37,6 +36,7 @@ from termweave.rerank.stored_rerankers import leave_room
 from termweave.search import Index, profiles
 from termweave.support import atomic_files, paths
 from termweave.support.messages import counted
+from termweave.support.stopwatch import stopwatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -159,9 +159,9 @@ class Learning:
         if not self.encoder.models:
             return 0.0
         self.encoder.encode(sample[:1], kind="document")  # opens the graph
-        started = time.monotonic()
+        watch = stopwatch()
         self.encoder.encode(sample, kind="document")
-        return (time.monotonic() - started) / len(sample) * len(self.identities) / 60
+        return watch() / len(sample) * len(self.identities) / 60
 
     @property
     def documents_stay(self) -> bool:
@@ -216,7 +216,8 @@ class Learning:
         """What the live search finds, as users get it."""
         index = Index.pinned(self.server, self.task.name, **(self.task.models or {}))
         system = systems.default_system(index)
-        searched, notes = runs_of(index, queries, [system], lambda done, total: self.reports.progress(done, total, stage), 100)
+        qrels, report = self.questions.qrels, self.reports.progress
+        searched, notes = runs_of(index, queries, [system], lambda done, total: report(done, total, stage), 100, qrels)
         for note in notes:
             self.reports.say(f"{stage}: {note}")
         return searched[system.name]

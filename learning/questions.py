@@ -20,7 +20,6 @@ from termweave.evaluation.book.store import JudgementBook
 from termweave.learning.near_duplicates import groups
 from termweave.records import Query
 from termweave.support.messages import counted
-from termweave.training.data.click_log import read as read_log
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -93,8 +92,7 @@ def read(spec: str, documents: Collection[str]) -> JudgedQuestions:
         UsageError: There is no such data set, split or file.
         InputError: No question has an answer in the index.
     """
-    opened = _dataset(spec)
-    return _answered(spec, *_clicked(Path(spec)), documents, []) if opened is None else _of_dataset(opened, documents)
+    return _of_dataset(_dataset(spec), documents)
 
 
 def _of_dataset(opened: corpora.Dataset, documents: Collection[str]) -> JudgedQuestions:
@@ -159,17 +157,15 @@ def joined(parts: Sequence[JudgedQuestions]) -> JudgedQuestions:
     return JudgedQuestions(" and ".join(names), tuple(queries.values()), qrels, notes)
 
 
-def _dataset(spec: str) -> corpora.Dataset | None:
-    """The data set; None for a click log.
+def _dataset(spec: str) -> corpora.Dataset:
+    """The data set.
 
     Raises:
         UsageError: There is none, or it has no split "train": a split "test" is learned from only where it is named.
     """
     base, split = path_and_split(spec)
-    if split is not None or base.startswith(("book:", "ubi:")):  # those are split by learning alone
+    if split is not None or base.startswith(("book:", "ubi:")) or Path(base).is_file():  # those are split by learning alone
         return corpora.open_dataset(spec)
-    if Path(base).is_file() and not base.startswith("ir:"):
-        return None
     try:
         return corpora.open_dataset(f"{base}:{TRAIN}")
     except UsageError:
@@ -184,15 +180,6 @@ def _dataset(spec: str) -> corpora.Dataset | None:
             f"Put judgements to learn from beside it (qrels/{TRAIN}.tsv), or name it to learn from it all the same: {base}:{whole.split}",
         )
     return whole
-
-
-def _clicked(path: Path) -> tuple[list[Query], Qrels]:
-    """The queries of a click log; a clicked document is an answer."""
-    qrels: Qrels = {}
-    for query, document, count in read_log(path):
-        if query and count > 0:
-            qrels.setdefault(query, {})[document] = 1
-    return [Query(text, text) for text in qrels], qrels
 
 
 def _answered(name: str, queries: list[Query], qrels: Qrels, documents: Collection[str], notes: Sequence[str]) -> JudgedQuestions:

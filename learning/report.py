@@ -217,6 +217,7 @@ class Learned:
         forgotten: The new models on questions of another kind, the demo's.
         gained: The terms that gained most weight, where term weights were trained.
         lost: The terms that lost most.
+        short_of_time: Which models were not trained for want of time, and what would help; "": all were.
     """
 
     name: str
@@ -242,11 +243,19 @@ class Learned:
     forgotten: tuple[Forgetting, ...] = ()
     gained: Sequence[Mapping[str, Any]] = ()
     lost: Sequence[Mapping[str, Any]] = ()
+    short_of_time: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """The fields as JSON values: folders are texts."""
         values: dict[str, Any] = orjson.loads(orjson.dumps(asdict(self), default=str))
         return values
+
+
+def short_of_time(tried: Sequence[TrainedCandidate]) -> str:
+    """Which models were not trained for want of time, and what would help; "": all were."""
+    names = " and ".join(each.candidate.method for each in tried if each.needs)
+    needed = f"it takes about --minutes {max((each.needs for each in tried), default=0):g}"
+    return names and f"The time was too short to train {names}: {needed}. The same command with it goes on from here."
 
 
 #: Questions whose language is guessed.

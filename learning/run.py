@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -21,8 +20,9 @@ from termweave.learning.report import Learned
 from termweave.learning.training_rounds import PARTS, TrainingRounds, documents_to_keep, tried_on, write_folder
 from termweave.learning.trial_generation import build_trial
 from termweave.rerank.stored_rerankers import reranking_of
-from termweave.search import Index
+from termweave.search import Index, self_matches
 from termweave.support import atomic_files, file_locks, paths, private_files
+from termweave.support.stopwatch import stopwatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -55,14 +55,14 @@ def run(learning: Learning) -> Learned:
     Raises:
         UsageError: Another process learns for this index, or the index changed meanwhile.
     """
-    started = time.monotonic()
+    watch = stopwatch()
     private_files.make_folder(paths.state() / LEARNED)
     private_files.make_folder(learning.folder)
     with file_locks.one_at_a_time(learning.folder.parent / ".lock", partial(_refuse, learning.task.name)):
         learning.begin()
         live_runs = _live_runs(learning)
         data = _training_data(learning, live_runs[HELD_OUT])
-        budget = 0.0 if learning.trains_no_more else _TRAINING * 60 * learning.task.minutes - (time.monotonic() - started)
+        budget = 0.0 if learning.trains_no_more else _TRAINING * 60 * learning.task.minutes - watch()
         rounds = TrainingRounds(data, learning.folder / _RUNS, learning.task.minutes, budget, learning.reports)
         try:
             best, chosen = rounds.best(tried_on(learning)), None
@@ -202,6 +202,7 @@ def _improved(learning: Learning, tried: Sequence[TrainedCandidate], trial: Tria
     return _written(
         learning,
         tried,
+        self_matches.remarks(confirmation.experiment.own),
         before=confirmation.before,
         after=confirmation.after,
         p=confirmation.p,
@@ -220,7 +221,7 @@ def _improved(learning: Learning, tried: Sequence[TrainedCandidate], trial: Tria
     )
 
 
-def _written(learning: Learning, tried: Sequence[TrainedCandidate], **figures: Any) -> Learned:
+def _written(learning: Learning, tried: Sequence[TrainedCandidate], remarks: Sequence[str] = (), **figures: Any) -> Learned:
     """The result, in the folder of the run: with it the run has ended."""
     learned = Learned(
         name=learning.task.name,
@@ -229,7 +230,8 @@ def _written(learning: Learning, tried: Sequence[TrainedCandidate], **figures: A
         state=learning.state,
         parts={part: len(ids) for part, ids in learning.split.parts.items()},
         tried=tuple(tried),
-        notes=learning.notes,
+        notes=(*learning.notes, *remarks),
+        short_of_time="" if learning.trains_no_more else report.short_of_time(tried),
         **figures,
     )
     atomic_files.write(learned.folder / RESULT, orjson.dumps(learned.as_json(), option=orjson.OPT_INDENT_2), private=True)

@@ -10,9 +10,9 @@ the trial generation; `learning.choice` measures that one through the server.
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Mapping  # noqa: TC003 - pydantic reads the annotations
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -26,6 +26,7 @@ from termweave.errors import InputError, ModelError, UsageError
 from termweave.learning.preparation import LEARNED
 from termweave.learning.questions import HELD_OUT, TRAIN
 from termweave.support import atomic_files, paths, private_files
+from termweave.support.stopwatch import stopwatch
 from termweave.training import run
 from termweave.training.methods import base
 from termweave.training.model_folder import loses_too_much
@@ -152,7 +153,7 @@ class TrainedCandidate:
     Attributes:
         candidate: What was trained.
         steps: Steps of the run.
-        seconds: Its wall-clock time.
+        seconds: Time that it took, without what other processes had of the processors.
         folder: The model folder; None: the run failed or was not begun, see `dropped`.
         before: Figure of its own step 0.
         after: Figure of its best step.
@@ -160,6 +161,7 @@ class TrainedCandidate:
         int8: Change of nDCG@10 by int8, of vectors that lose in training's check through the index; None: not measured.
         precision: "int8" or "fp32".
         dropped: Why there is no model; "" if there is one.
+        needs: About the `--minutes` that it would take; 0 where it was not dropped for want of time.
     """
 
     candidate: Candidate
@@ -172,6 +174,7 @@ class TrainedCandidate:
     int8: float | None = None
     precision: str = "int8"
     dropped: str = ""
+    needs: float = 0.0
 
     @property
     def helped(self) -> bool:
@@ -290,17 +293,18 @@ class TrainingRounds:
         method = base.get(candidate.method)
         folder = self._home / f"{candidate.method}-{label}"
         finished = folder / _SECONDS
-        started = time.monotonic()
+        watch = stopwatch()
         try:
             if budget <= 0 and not finished.is_file():
-                return TrainedCandidate(candidate, steps, 0.0, dropped="no time is left")
+                return TrainedCandidate(candidate, steps, 0.0, dropped="no time is left", needs=2 * self._minutes)
             if not (folder / _STEPS).is_file():
                 minutes = plan(method, str(self._data), _settings(candidate, steps), lambda _: None).minutes
-                if minutes is not None and minutes * 60 > budget:
+                needs = ceil(self._minutes * max(2, minutes * 60 / (candidate.share * self._seconds)))
+                if minutes * 60 > budget:
                     steps = int(steps * budget / (minutes * 60))
                     if steps < candidate.fewest:
                         why = f"{candidate.fewest} steps take more than its share of the time"
-                        return TrainedCandidate(candidate, steps, time.monotonic() - started, dropped=why)
+                        return TrainedCandidate(candidate, steps, watch(), dropped=why, needs=needs)
                 folder.mkdir(parents=True, exist_ok=True)
                 atomic_files.write(folder / _STEPS, str(steps).encode())
             steps = int((folder / _STEPS).read_text(encoding="utf-8"))
@@ -316,9 +320,9 @@ class TrainingRounds:
                 progress=lambda done, total=None, stage="": self._reports.progress(done, total, f"{candidate.method}: {stage}"),
             )
             if not finished.is_file():
-                atomic_files.write(finished, str(time.monotonic() - started).encode())
+                atomic_files.write(finished, str(watch()).encode())
         except (InputError, ModelError, UsageError) as error:
-            return TrainedCandidate(candidate, steps, time.monotonic() - started, dropped=error.message)
+            return TrainedCandidate(candidate, steps, watch(), dropped=error.message)
         values, best = result.history["values"], result.history["best"]
         return TrainedCandidate(
             candidate,

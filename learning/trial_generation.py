@@ -143,9 +143,11 @@ def _vectors_alone(learning: Learning, generation: str) -> float:
     """nDCG@10 of the held-out questions by the vectors of a generation alone."""
     index = Index.open(learning.server, generation)
     system, queries = systems.system_of("dense", None, index), learning.queries(HELD_OUT)
-    report = learning.reports.progress
-    searched, _ = runs_of(index, queries, [system], lambda done, total: report(done, total, "Measuring what int8 costs"), 100)
-    return float(per_query(searched[system.name], learning.questions.qrels, [each.id for each in queries])["nDCG@10"].mean())
+    report, qrels = learning.reports.progress, learning.questions.qrels
+    searched, _ = runs_of(
+        index, queries, [system], lambda done, total: report(done, total, "Measuring what int8 costs"), 100, qrels
+    )
+    return float(per_query(searched[system.name], qrels, [each.id for each in queries])["nDCG@10"].mean())
 
 
 def _models(learning: Learning, best: Mapping[Part, TrainedCandidate]) -> dict[str, str]:

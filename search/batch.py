@@ -6,15 +6,16 @@ from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from termweave.errors import UsageError
 from termweave.records import Query, Run, strictly_decreasing
-from termweave.search import single_query
+from termweave.search import self_matches, single_query
 from termweave.search.feature import Answered
 from termweave.search.options import check_query
 from termweave.support.batching import in_parts
-from termweave.support.messages import readable
+from termweave.support.normal_form import query_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -39,11 +40,13 @@ class BatchReport:
         dropped: Names of signals, once for each query of which the signal left out terms because of the server's clause limit.
         cut_short: The rerankers whose time budget ended early, once for each query.
         refused: Why a query was not searched, by the query's id: it finds nothing.
+        own: Ids of the queries that are documents of the index: each is ranked without its own document (`search.self_matches`).
     """
 
     dropped: list[str] = field(default_factory=list)
     cut_short: list[CutShort] = field(default_factory=list)
     refused: dict[str, UsageError] = field(default_factory=dict)
+    own: set[str] = field(default_factory=set)
 
 
 def ranked(
@@ -66,9 +69,12 @@ def ranked(
     plan = replace(search.plan, depth=max(options.candidates, options.k))
 
     def block(part: Sequence[Query]) -> list[Answered]:
-        encoded = search.encode([readable(query.text) for query in part])
+        encoded = search.encode([query_text(query.text) for query in part])
         answers = []
-        for query, candidates in zip(part, single_query.retrieve(search, encoded, plan), strict=True):
+        retrieve = partial(single_query.retrieve, search, plan=plan)
+        kept, own = self_matches.without_own(search.generation, part, retrieve(encoded), retrieve)
+        report.own.update(own)
+        for query, candidates in zip(part, kept, strict=True):
             report.dropped += [signal for signal, clause in candidates.clauses.items() if clause.dropped]
             if candidates.query.rewritten and (refusal := candidates.query.rewritten.refusal):
                 report.refused[query.id] = refusal
@@ -108,7 +114,8 @@ def run(index: Index, queries: Mapping[str, str], options: RunOptions) -> Run:
         options: How they are ranked.
 
     Returns:
-        A run, best first. A query that finds nothing, or that only excludes, has an empty ranking.
+        A run, best first. A query that finds nothing, or that only excludes, has an empty ranking; one that is a document of the index
+        is ranked without it (`Run.self_matches`).
 
     Raises:
         UsageError: As `Index.answer`.
@@ -121,6 +128,7 @@ def run(index: Index, queries: Mapping[str, str], options: RunOptions) -> Run:
             raise UsageError(f"The id of a query is text, not {type(query).__name__}.", f"Write {str(query)!r}.")
     pinned = index.pin()
     mode, reranking = pinned.choose(options.mode, options.rerank, options.rerank_budget)
-    rankings = ranked(pinned, [Query(query, text) for query, text in queries.items()], options, BatchReport())
+    report = BatchReport()
+    rankings = ranked(pinned, [Query(query, text) for query, text in queries.items()], options, report)
     scores = {query.id: strictly_decreasing({place.id: place.score for place in places}) for query, places in rankings}
-    return Run(options.name or (mode.name if reranking is None else f"{mode.name}+{reranking.name}"), scores)
+    return Run(options.name or (mode.name if reranking is None else f"{mode.name}+{reranking.name}"), scores, report.own)

@@ -71,6 +71,7 @@ class Ranking:
         ranked: All of them, best first.
         places: Those that earlier rounds did not find, without what features left out.
         before: Number of documents that earlier rounds found.
+        complete: Whether no deeper round follows, however many pages are asked for.
         cut_short: The rerankers that ran out of time.
         shown: Those of the places that are on the page.
         stored: Id of a shown document -> the stored fields that were read of it.
@@ -82,6 +83,7 @@ class Ranking:
     ranked: Sequence[Place]
     places: Sequence[Place]
     before: int
+    complete: bool = False
     cut_short: Sequence[CutShort] = ()
     shown: Sequence[Place] = ()
     stored: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

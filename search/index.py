@@ -27,7 +27,8 @@ from termweave.search.retrieval.plan import MAX_DEPTH, Retrieval, depths
 from termweave.search.rewriting import rewriter
 from termweave.search.signatures import with_options
 from termweave.support import arguments
-from termweave.support.messages import few, readable
+from termweave.support.messages import few
+from termweave.support.normal_form import query_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -223,7 +224,7 @@ class Index:
             rewrite: How texts are rewritten; None: not at all.
         """
         given = arguments.listed(queries)
-        words = [readable(each) if isinstance(each, str) else each for each in given if not isinstance(each, Encoding)]
+        words = [query_text(each) if isinstance(each, str) else each for each in given if not isinstance(each, Encoding)]
         encoded = iter(rewriter.encode(generation or self._now, words, rewrite))
         return [each if isinstance(each, Encoding) else next(encoded) for each in given]
 

@@ -21,9 +21,9 @@ from termweave.search.ranking.order import below_all, order
 from termweave.search.results import explanation, hits, notices
 from termweave.search.results.hit_sequence import Hits
 from termweave.search.retrieval import execution, hybrid_query
-from termweave.search.retrieval.plan import Retrieval, depths
+from termweave.search.retrieval.plan import MAX_DEPTH, Retrieval, depths
 from termweave.signals import modes
-from termweave.support.messages import readable
+from termweave.support.normal_form import query_text
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, MutableMapping, Sequence
@@ -91,7 +91,7 @@ def prepare(generation: OpenGeneration, target: str, asked: RankingOptions) -> S
 
 def of_query(search: Search, text: str) -> tuple[Search, Encoding]:
     """Encode one query; what its own words say of filters is added to the plan."""
-    (encoded,) = search.encode([readable(text)])
+    (encoded,) = search.encode([query_text(text)])
     if encoded.rewritten is None:
         return search, encoded
     if encoded.rewritten.refusal:
@@ -119,15 +119,15 @@ def rank(
         search: The search.
         plan: What was retrieved.
         candidates: The candidates of one query.
-        limit: How many documents are needed; None: all. Features that leave documents out, or order them, see all of them.
+        limit: How many documents are needed; None: all. Features that leave documents out, order or count them, see all of them.
         earlier: Ids of documents that earlier rounds found.
         memory: What features note of the rounds of the query; None: this is the only one.
     """
     mode = search.mode if plan.server_fusion is None else hybrid_query.answer_mode()
-    if any(type(each).rank is not Feature.rank for each in search.features):
+    if plan.counts or any(type(each).rank is not Feature.rank for each in search.features):
         limit = None
     cut_short = list[CutShort]()
-    ranking = Ranking(plan, candidates, (), (), len(earlier), cut_short, memory={} if memory is None else memory)
+    ranking = Ranking(plan, candidates, (), (), len(earlier), cut_short=cut_short, memory={} if memory is None else memory)
     ranked = order(replace(candidates, pinned=ranking.pinned), mode, search.reranking, limit, cut_short.append)
     ranking = replace(ranking, ranked=ranked, places=[place for place in ranked if place.id not in earlier])
     for each in search.features:
@@ -145,10 +145,11 @@ def _rounds(search: Search, encoded: Encoding, asked: SearchOptions) -> Iterator
         plan = replace(search.plan, depth=depth)
         (candidates,) = retrieve(search, [encoded], plan)
         ranking = rank(search, plan, candidates, asked.last + len(seen), seen, memory)
-        yield ranking
+        exhausted = depth == MAX_DEPTH or all(len(each.scores) < depth for each in candidates.lists.values())
+        complete = exhausted or any(each.enough(ranking) for each in search.features)
+        yield replace(ranking, complete=complete)
         seen.update(place.id for place in ranking.places)
-        exhausted = all(len(each.scores) < depth for each in candidates.lists.values())
-        if exhausted or len(seen) >= asked.last or any(each.enough(ranking) for each in search.features):
+        if complete or len(seen) >= asked.last:
             return
 
 
@@ -175,7 +176,7 @@ def explain(generation: OpenGeneration, target: str, query: str, document: str, 
                 (hit,) = each.show([hit], ranking)
             return hit
     mode, where = search.mode, search.plan.where
-    excluded = bool(where) and not documents_passing(generation.engine, generation.index, [document], where)
+    excluded = bool(where) and not documents_passing(generation.engine, generation.index, generation.layout, [document], where)
     if excluded:  # what the signals would give it: the clauses so far contain the filter
         (candidates,) = retrieve(search, [encoded], Retrieval(list(mode.weights), asked.candidates))
         ranking = replace(ranking, candidates=candidates)

@@ -205,7 +205,7 @@ class Dense(Signal):
             return None
         count = reach(size)
         vector, scale = self.query_vector(query.vector)
-        return Clause(dialect_of(capabilities).vector_query("vector", vector, count, where), scale, reach=count)
+        return Clause(dialect_of(capabilities).vector_query(f"{self.prefix}vector", vector, count, where), scale, reach=count)
 
     def query_vector(self, vector: NDArray[np.float32]) -> tuple[NDArray[Any], float]:
         """The vector of a query ``(d,)`` as the server gets it, and the number that its inner products are multiplied by."""

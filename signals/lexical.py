@@ -7,14 +7,14 @@ Title and text are stored as separate fields for applications. The signal search
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from termweave.contracts.signal import Clause, Fitting, Signal, TermShare, clause_budget, filtered
 from termweave.dialect import OPENSEARCH
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from termweave.dialect import ServerDialect
     from termweave.records import Capabilities, Document, Encoding
@@ -31,21 +31,19 @@ _TERM_NODE = re.compile(r"weight\((?P<terms>.*) in \d+\)", re.DOTALL)
 
 
 class MatchSignal(Signal):
-    """A signal whose words are in a text field, where a `match` query finds them."""
-
-    text_field: ClassVar[tuple[str, str]]
+    """A signal whose words are in text fields, where a `match` query finds them."""
 
     def clause(
         self, query: Encoding, *, size: int, where: Sequence[Mapping[str, Any]], capabilities: Capabilities
     ) -> Clause | None:
         """The `match` query that any client can send."""
-        return match_clause(self.text_field[0], query.text, where, capabilities)
+        return match_clause(self.text_fields, query.text, where, capabilities)
 
     def explain(
         self, query: Encoding, clause: Clause, stored: Mapping[str, Any], engine_explanation: Mapping[str, Any] | None
     ) -> list[TermShare]:
         """The share of each term, read from the server's explanation: only the server knows the shard's statistics."""
-        return term_shares(engine_explanation, self.text_field[0])
+        return term_shares(engine_explanation, self.text_fields)
 
 
 @dataclass(frozen=True)
@@ -54,11 +52,24 @@ class Lexical(MatchSignal):
 
     Attributes:
         analyzer: An analyzer of the server: "english" by default, "cjk" for Chinese, Japanese and Korean.
+        of_application: In an index of an application its own text fields, which keep their analyzers -> their weights. The score of a document is
+            the weighted sum of its BM25 scores in these fields. {}: title and text together, which termweave stores.
     """
 
     name: ClassVar[str] = "lexical"
     text_field: ClassVar[tuple[str, str]] = ("content", "")
     analyzer: str = "english"
+    of_application: Mapping[str, float] = field(default_factory=dict, hash=False)
+
+    @property
+    def text_fields(self) -> Mapping[str, float]:
+        """The application's own, or `content`."""
+        return self.of_application or super().text_fields
+
+    def parameters(self) -> dict[str, Any]:
+        """The analyzer, or the fields of an application, which have their own."""
+        without = "analyzer" if self.of_application else "of_application"
+        return {name: value for name, value in super().parameters().items() if name != without}
 
     @classmethod
     def fit(cls, fitting: Fitting) -> Self:
@@ -66,26 +77,36 @@ class Lexical(MatchSignal):
         return cls(analyzer=fitting.analyzer)
 
     def properties(self, dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
-        """`title` and `text`, and `content`, which holds both."""
+        """`title` and `text`, and `content`, which holds both; nothing in an index of an application."""
+        if self.of_application:
+            return {}
         text = {"type": "text", "analyzer": self.analyzer}
         return {"title": text | {"copy_to": "content"}, "text": text | {"copy_to": "content"}, "content": text}
 
     def fields(self, document: Document, encoding: Encoding, statistics: CorpusStatistics | None = None) -> dict[str, Any]:
         """Title and text. The server fills `content` from them."""
+        if self.of_application:
+            return {}
         return {"title": document.title, "text": document.text}
 
 
-def match_clause(field: str, text: str, where: Sequence[Mapping[str, Any]], capabilities: Capabilities) -> Clause | None:
-    """A `match` on a text field; None if the text has no words.
+def match_clause(
+    fields: str | Mapping[str, float], text: str, where: Sequence[Mapping[str, Any]], capabilities: Capabilities
+) -> Clause | None:
+    """A `match` on a text field, or on several whose weighted scores add up; None if the text has no words.
 
     The server refuses a query with more clauses than it allows. A query with more words than that loses repeated words first,
     then its last words. (`search.retrieval.clause_limit` puts the words that contribute least last.)
     """
     if not (count := pieces(text)):
         return None
-    limit = clause_budget(capabilities, where)
+    fields = {fields: 1.0} if isinstance(fields, str) else fields
+    limit = max(1, clause_budget(capabilities, where) // len(fields))
     kept, dropped = _shortened(text, limit) if count > limit else (text, ())
-    return Clause(filtered({"match": {field: {"query": kept}}}, where), dropped=dropped)
+    if [*fields.values()] == [1.0]:
+        return Clause(filtered({"match": {next(iter(fields)): {"query": kept}}}, where), dropped=dropped)
+    weighted = [f"{name}^{weight}" for name, weight in fields.items()]
+    return Clause(filtered({"multi_match": {"query": kept, "type": "most_fields", "fields": weighted}}, where), dropped=dropped)
 
 
 def pieces(text: str) -> int:
@@ -115,20 +136,21 @@ def _shortened(text: str, limit: int) -> tuple[str, tuple[str, ...]]:
     return " ".join(kept), tuple(dropped)
 
 
-def term_shares(explanation: Mapping[str, Any] | None, field: str) -> list[TermShare]:
+def term_shares(explanation: Mapping[str, Any] | None, fields: str | Collection[str]) -> list[TermShare]:
     """The share of each indexed term in the score, heaviest first.
 
     Args:
         explanation: `_explanation` of a hit.
-        field: The text field that was searched.
+        fields: The text field, or fields, that were searched.
     """
     shares: dict[str, float] = {}
-    for term, value in _scores(explanation or {}, f"{field}:"):
+    prefixes = tuple(f"{name}:" for name in ([fields] if isinstance(fields, str) else fields))
+    for term, value in _scores(explanation or {}, prefixes):
         shares[term] = shares.get(term, 0.0) + value
     return [TermShare(term, value) for term, value in sorted(shares.items(), key=lambda pair: (-pair[1], pair[0]))]
 
 
-def _scores(node: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, float]]:
+def _scores(node: Mapping[str, Any], prefixes: tuple[str, ...]) -> Iterator[tuple[str, float]]:
     """Term and score of each node that stands for one term."""
     description = str(node.get("description", ""))
     if description.startswith(_FILTER):
@@ -136,12 +158,11 @@ def _scores(node: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, float]]
     match = _TERM_NODE.match(description)
     if match:
         terms = match["terms"]
-        if terms.startswith(prefix):
-            terms = terms.removeprefix(prefix)
-        else:  # a query term with synonyms; each is prefixed with the field
-            terms = terms.removeprefix("Synonym(").removesuffix(")").removeprefix(prefix).replace(f" {prefix}", " ")
-        yield terms, float(node["value"])
+        inner = terms.removeprefix("Synonym(").removesuffix(")") if terms.startswith("Synonym(") else terms
+        prefix = next(filter(inner.startswith, prefixes), "")
+        # A query term with synonyms: each is prefixed with the field.
+        yield inner.removeprefix(prefix).replace(f" {prefix}", " ") if prefix else inner, float(node["value"])
         return
     children = node.get("details", ())
     for child in sorted(children, key=lambda each: -each["value"])[:1] if description == _BEST else children:
-        yield from _scores(child, prefix)
+        yield from _scores(child, prefixes)

@@ -229,7 +229,7 @@ class Weights(WeightedTerms):
         if not kept:
             return None
         full_match_score = self.full_match_score(query.weights)
-        product, scale = dialect_of(capabilities).weights_query("weights", _features(kept), capabilities)
+        product, scale = dialect_of(capabilities).weights_query(f"{self.prefix}weights", _features(kept), capabilities)
         return Clause(filtered(product, where), scale, kept, dropped, full_match_score=full_match_score)
 
     def query_features(self, query: Encoding, capabilities: Capabilities) -> dict[str, float]:

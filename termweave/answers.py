@@ -40,7 +40,7 @@ HitAnswer = TypedDict("HitAnswer", {
     "passages": NotRequired[Sequence[FoundPassage]],
 })
 Facet = TypedDict("Facet", {"value": str, "count": int, "filter": str})
-Totals = TypedDict("Totals", {"candidates": int, "passing": int, "matching": int | None})
+Totals = TypedDict("Totals", {"listed": int, "deeper": bool, "candidates": int, "passing": int, "matching": int | None})
 CutShort = TypedDict("CutShort", {"name": str, "scored": int, "candidates": int})
 Search = TypedDict("Search", {
     "schema": str, "query": str, "took_ms": float, "hits": Sequence[HitAnswer], "dropped": NotRequired[Mapping[str, Sequence[str]]],

@@ -37,6 +37,8 @@ class ServerDialect:
     byte_vectors: Mapping[str, Any] = {"data_type": "byte"}
     #: Name of the highlighter's option that limits the characters it analyses.
     highlight_limit = "max_analyzer_offset"
+    #: Types of fields whose values the server does not compare with < and >.
+    unordered: Collection[str] = ("wildcard",)
 
     def weights_obstacle(self, capabilities: Capabilities) -> str | None:
         """The reason why this server cannot store weights; None if it can: `rank_features` belongs to OpenSearch's core."""
@@ -105,6 +107,7 @@ class Elasticsearch(ServerDialect):
     most_dimensions = 4_096
     byte_vectors: Mapping[str, Any] = {}
     highlight_limit = "max_analyzed_offset"
+    unordered = ()
 
     def weights_obstacle(self, capabilities: Capabilities) -> str | None:
         """Pruning, on by default, must be switched off in the mapping, which 8.19 and 9.1 were the first to allow."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+import unicodedata
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path  # noqa: TC003 - pydantic reads the annotations of ModelInfo
 from typing import TYPE_CHECKING, Any
 
 from termweave.support.messages import clipped, counted
+from termweave.support.normal_form import normal, normal_value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -20,6 +22,13 @@ if TYPE_CHECKING:
 Qrels = dict[str, dict[str, int]]
 #: Name of the metadata entry that holds the expansion of a document.
 EXPANSION = "expansion"
+#: Letters and digits that two texts do not share by chance.
+_LONG = 40
+
+
+def _letters(text: str) -> str:
+    """The letters and digits of a text in lower case: neither spaces nor punctuation nor forms of a letter make texts different."""
+    return "".join(each for each in unicodedata.normalize("NFKC", text).casefold() if each.isalnum())
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +81,11 @@ class Document:
         return self.id if self.passage is None else self.passage.parent
 
     @property
+    def normal(self) -> Document:
+        """The document with its texts in the one form (`termweave.support.normal_form`)."""
+        return replace(self, text=normal(self.text), title=normal(self.title), metadata=normal_value(self.metadata))
+
+    @property
     def expansion(self) -> str:
         """Additional terms from outside (doc2query, tags): the metadata entry ``expansion``, a text or a list of texts; else "".
 
@@ -101,11 +115,24 @@ class Query:
 
     Attributes:
         id: Id of the query.
-        text: Words of the query.
+        text: Words of the query, in the one form (`termweave.support.normal_form`).
     """
 
     id: str
     text: str
+
+    def __post_init__(self) -> None:
+        """Texts that look the same are one query."""
+        object.__setattr__(self, "text", normal(self.text))
+
+    def is_document(self, document: Document) -> bool:
+        """Whether the query is a document: it has its id, and its text is the document's title, text or both, or a long beginning of it."""
+        own, title, text = (_letters(each) for each in (self.text, document.title, document.text))
+        return self.id == document.source_id and any(
+            own == each or (min(len(own), len(each)) >= _LONG and (own.startswith(each) or each.startswith(own)))
+            for each in (title, text, title + text)
+            if each
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -421,10 +448,12 @@ class Run:
         name: Name of the run.
         scores: Query id -> document id -> score, best first. Those of a search are strictly decreasing, so that whoever sorts by them keeps
             the order of equal hits. A query without results has an empty mapping, and counts.
+        self_matches: Ids of the queries that are documents of the index: each was ranked without its own document.
     """
 
     name: str
     scores: Mapping[str, Mapping[str, float]]
+    self_matches: Collection[str] = frozenset()
 
     def __repr__(self) -> str:
         return f"<Run {self.name!r}: {counted(len(self.scores), 'query', 'queries')}>"

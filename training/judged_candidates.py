@@ -21,7 +21,7 @@ from termweave.rerank import candidate_features
 from termweave.rerank.rerankers import METADATA
 from termweave.search.results import feature_log
 from termweave.search.results.feature_log import CandidateFeatures, FeatureRecorder
-from termweave.support.messages import normalised
+from termweave.support.normal_form import normalised
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -191,8 +191,9 @@ def gather(
     types = _types(index.layout.kinds, settings.metadata)
     signals = [name for name in index.signals if name != "learned"]
     needs = {*candidate_features.needs(candidate_features.names(signals, types, {}), types), *(METADATA + name for name in types)}
-    fetcher = CandidateFetcher(index, list(mode.weights), depth=max(100, settings.candidates), needs=needs, rewrite=rewrite)
-    candidates = list(fetcher.candidates([query.text for query in queries], progress))
+    depth = max(100, settings.candidates)
+    fetcher = CandidateFetcher(index, list(mode.weights), depth=depth, needs=needs, rewrite=rewrite, qrels=qrels)
+    candidates = list(fetcher.candidates(queries, progress))
     values = _values(candidates, types)
     behaviour = _behaviour(settings.clicks)
     names = (*candidate_features.names(signals, types, values), *(candidate_features.OF_BEHAVIOUR if behaviour else ()))

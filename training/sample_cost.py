@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +22,6 @@ from termweave.training.dev_measure import encoded_rankings, ranking_measure, ve
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from termweave.corpora import Source
     from termweave.encoders.onnx.runtime import Precision
@@ -63,6 +63,7 @@ def draw(spec: str) -> CorpusSample:
         judgements = dataset.qrels()
         judged = [(query, judgements.get(query.id, {})) for query in dataset.queries()]
         judged = [(query, grades) for query, grades in judged if max(grades.values(), default=0) >= dataset.relevant_from]
+        judged = [] if Path(spec).is_file() else judged  # a table of two columns would be a click log, too
     except TermweaveError:  # a corpus without judged queries
         judged = []
     if not judged:

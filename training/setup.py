@@ -17,7 +17,8 @@ from termweave.encoders.analysis.words import Analysis
 from termweave.encoders.manifest import TOKENIZER
 from termweave.encoders.term_weighting import BM25
 from termweave.errors import InputError
-from termweave.support.messages import counted, normalised
+from termweave.support.messages import counted
+from termweave.support.normal_form import normalised
 from termweave.training import backbone_model
 from termweave.training.data import dataset
 from termweave.training.data.bm25_index import SparseIndex, bm25_weights

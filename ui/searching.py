@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from termweave.catalog.layout import as_written, stored_text
+from termweave.catalog.layout import among, as_written, stored_text
 from termweave.catalog.typed_fields import as_text
 from termweave.errors import UsageError
 from termweave.ui.parameters import RANKING, SEARCH, SELECTION
@@ -153,18 +153,18 @@ def titles(index: Index, ids: Collection[str]) -> dict[str, str]:
     layout = index.layout
     body = {
         "size": len(ids),
-        "query": {"terms": {"id": list(ids)}},
-        "collapse": {"field": "id"},
-        "_source": ["id", *layout.text_fields[:1]],
+        "query": among([*ids], layout),
+        "docvalue_fields": [layout.id_field],
+        "_source": [*layout.text_fields[:1]],
     }
     hits = index.engine.search(index.generation, body)["hits"]["hits"]
-    return {hit["_source"]["id"]: title for hit in hits if (title := stored_text(layout.with_text(hit["_source"]), "title"))}
+    return {str(layout.id_of(hit)): title for hit in hits if (title := stored_text(layout.with_text(hit["_source"]), "title"))}
 
 
 def content_of(index: Index, document: str) -> tuple[str, str, Any]:
     """Title, text and metadata of a document, its passages joined without what they share; all empty if the index does not hold it."""
     kept = ["passage", "passage_start", "passage_end", "metadata", *index.layout.text_fields]
-    body: dict[str, Any] = {"size": _PASSAGES, "query": {"term": {"id": document}}, "_source": kept}
+    body: dict[str, Any] = {"size": _PASSAGES, "query": index.layout.with_ids([document]), "_source": kept}
     if index.lineage.passages:
         body["sort"] = ["passage"]
     hits = index.engine.search(index.generation, body)["hits"]["hits"]

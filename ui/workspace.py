@@ -18,6 +18,7 @@ from termweave.evaluation.book.store import JudgementBook
 from termweave.indexer.generations import listing
 from termweave.indexer.generations.listing import names
 from termweave.rerank.rerankers import RULES, split_chain
+from termweave.support.normal_form import normal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -212,14 +213,14 @@ def workspace_of(request: Request) -> Workspace:
 
 
 def check_query(query: str) -> str:
-    """A query that is short enough.
+    """A query that is short enough, in the one form (`termweave.support.normal_form`).
 
     Raises:
         UsageError: It is not.
     """
     if len(query) > _LONGEST:
         raise UsageError(f"The query has more than {_LONGEST:,} characters.", "Ask a shorter one.")
-    return query
+    return normal(query)
 
 
 def _is_plain(stage: str) -> bool:

@@ -130,12 +130,12 @@ def _runtime() -> Finding:
 
 
 def _training() -> Finding:
-    """Whether `train` can run. Nothing else needs it, so what is missing is no failure."""
+    """Whether models can be trained and exported. All else runs without, so what is missing is no failure."""
     from termweave.training.needs import missing
 
     absent = dict(missing())
-    lacks = f"not installed: {', '.join(absent)} (only 'termweave train' needs it)"
-    text = lacks if absent else "all that 'termweave train' needs"
+    who = "'termweave train', 'learn', 'export', 'backbone import', and models without an ONNX graph"
+    text = f"not installed: {', '.join(absent)} (for {who}; all else runs without)" if absent else f"all that is needed for {who}"
     return _finding("Training", text, " ".join(absent.values()), missing=list(absent))
 
 

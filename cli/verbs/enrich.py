@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import nullcontext
 from dataclasses import asdict
 from threading import Event
@@ -18,6 +19,8 @@ from termweave.errors import UsageError
 from termweave.indexer.options import BuildOptions, models_in
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from termweave import answers
     from termweave.cli.output import Output
     from termweave.indexer.enrichment.enrichment import EnrichmentPlan
@@ -44,6 +47,13 @@ if TYPE_CHECKING:
     ("model", "weights", "dense", "signals"),
     {"signals": "Signals to write, of weights, dense, learned.  [default: the first two]"},
 )
+@option(
+    "--lexical-field lexical",
+    "A text field that the signal lexical searches by BM25, and its weight; repeat for several.  [default: those of title and text]",
+    "NAME[^WEIGHT]",
+    multiple=True,
+    callback=lambda _, __, values: _weighted(values),
+)
 @source_options(ids=False)  # a document is called by its `_id` there
 def command(
     *,
@@ -52,6 +62,7 @@ def command(
     only_plan: bool,
     yes: bool,
     every: float | None,
+    lexical: dict[str, float],
     build: dict[str, Any],
     reading: dict[str, Any],
     settings: Settings,
@@ -70,6 +81,7 @@ def command(
       termweave enrich products --text-field description --signals weights
       termweave enrich products --text-field description --signals learned --yes
       termweave enrich products --title-field name --text-field description --plan
+      termweave enrich products --text-field description --lexical-field name^3 --lexical-field description
       termweave enrich products --watch 5
       termweave enrich products --remove
     """
@@ -99,15 +111,30 @@ def command(
             if only_plan:
                 _show_plan(source, enrichment.plan_enrichment(server, opened, options, progress), out)
                 return
-            done = enrichment.enrich(server, opened, options, progress, close=yes, every=every, say=out.say)
+            done = enrichment.enrich(server, opened, options, progress, close=yes, lexical=lexical, every=every, say=out.say)
     finally:
         opened.release()
     out.say(*done.notes)
+    written = [name for name in done.signals if name != "lexical"]
     out.emit(
         {"schema": "termweave.enrich/1", **asdict(done)},
-        f"{source}: {done.documents:,} documents have the fields of {', '.join(done.signals)}, verified ({done.written:,} written now, "
+        f"{source}: {done.documents:,} documents have the fields of {', '.join(written)}, verified ({done.written:,} written now, "
         f"{done.conflicts:,} found changed meanwhile and looked at again)",
     )
+
+
+def _weighted(values: Sequence[str]) -> dict[str, float]:
+    """Field -> weight, of NAME or NAME^WEIGHT."""
+    weights = {}
+    for value in values:
+        name, _, weight = value.partition("^")
+        try:
+            weights[name] = float(weight or 1)
+        except ValueError:
+            weights[name] = math.nan
+        if not name or not 0 < weights[name] < math.inf:
+            raise click.BadParameter(f"{value!r} is not a field with a weight above 0. Write --lexical-field name^2.")
+    return weights
 
 
 def _announcing(progress: BuildProgress, name: str, every: float | None, out: Output) -> BuildProgress:

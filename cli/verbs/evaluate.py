@@ -76,9 +76,9 @@ def command(
     """Compare modes and rerankers on the judged queries of DATASET: by default BM25, each signal, hybrid and hybrid+rNN.
 
     An adopted profile ('termweave tune') is one more system, and gates without a name are about it; without a profile they are
-    about hybrid. DATASET is a BEIR folder, 'demo', the book of an index ('book:NAME', see 'termweave serve'), or a log of user
-    behaviour (ubi:FOLDER, ubi:opensearch); PATH:SPLIT names the split (default: test). p-values come from a paired randomisation
-    test against the baseline, corrected for the number of systems (Holm).
+    about hybrid. DATASET is a BEIR folder, 'demo', the book of an index ('book:NAME', see 'termweave serve'), a log of user
+    behaviour (ubi:FOLDER, ubi:opensearch), or a click log with lines of query, document id and count; PATH:SPLIT names the split
+    (default: test). p-values come from a paired randomisation test against the baseline, corrected for the number of systems (Holm).
     With --against the default searches of two indices are compared.
     However many systems are compared, each query is encoded once and each signal is searched once.
 

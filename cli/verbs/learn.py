@@ -153,16 +153,16 @@ def _missed(learned: Learned) -> tuple[str, str]:
         )
     if learned.generation is None:
         return "No trained model ranks the held-out questions better than it did before training; nothing was changed.", (
-            "More judged questions help most, more time (--minutes) sometimes."
+            learned.short_of_time or "More judged questions help most, more time (--minutes) sometimes."
         )
     if learned.after <= learned.before:
         return (
             f"The new search is not better on the test questions ({_gain(learned)}); nothing was changed.",
-            "Judge more questions.",
+            learned.short_of_time or "Judge more questions.",
         )
     more = more_to_confirm(learned.needed, learned.parts)
     advice = f"About {counted(more, 'more judged question')} would show whether it is real."
     return f"The gain may be chance ({_gain(learned)}); nothing was changed.", (
         f"{advice if more else 'It is too small for this test, which never has enough questions to show it.'} "
-        f"'termweave promote {learned.name} {learned.generation}' makes it live anyway."
+        f"'termweave promote {learned.name} {learned.generation}' makes it live anyway. {learned.short_of_time}".rstrip()
     )

@@ -63,7 +63,7 @@ def command(
     settings: Settings,
     out: Output,
 ) -> None:
-    """Choose how NAME is searched, by the judged queries of DATASET.
+    """Choose how NAME is searched, by the judged queries of DATASET (as in 'termweave evaluate': judgements or clicks).
 
     Tuning chooses the fusion method, the weights of the signals, and whether rNN reranks and with which parameters. It fits all of
     them on one half of the queries and measures the result on the other half. The profile is stored with the index, and searches
@@ -76,6 +76,7 @@ def command(
     Examples:
       termweave tune docs ./judged
       termweave tune docs ./judged:dev --measure MRR@10 --dry-run
+      termweave tune docs clicks.tsv
       termweave tune docs ./judged --rerank ranker@path/to/model --rerank-budget 80ms
       termweave tune docs ./judged --json
     """
@@ -101,7 +102,7 @@ def command(
     out.emit(data, lambda: _show(report, out, adopted=adopted))
     if not report.better and report.gain > 0:
         raise GateNotMet(
-            f"The profile in force, {report.in_force!r}, is better on the {report.held_out} held-out queries "
+            f"The profile in force, {report.in_force!r}, has the higher mean on the {report.held_out} held-out queries "
             f"({report.figures['in force']:.4f} against {report.figures['tuned']:.4f}); nothing was stored.",
             f"It may have been fitted on some of these queries. 'termweave profiles {name} --drop {report.in_force}' removes it.",
         )
@@ -250,7 +251,7 @@ def _check(server: Engine, index: str, record: Lineage, profile: Profile, out: O
         stage.check(layout)
     check_fields(record.name, layout, rewriting, profile=profile.name if stored else "")
     pinned = [document for pins in rewriting.of_queries.values() for document in pins.first]
-    if absent := set(pinned).difference(documents_passing(server, index, list(dict.fromkeys(pinned)), [])):
+    if absent := set(pinned).difference(documents_passing(server, index, layout, list(dict.fromkeys(pinned)), [])):
         out.warn(
             f"{counted(len(absent), 'pinned document')} {'is' if len(absent) == 1 else 'are'} not in the index: {few(sorted(absent))}."
         )

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from termweave.support.messages import normalised
+from termweave.support.normal_form import normalised
 
 if TYPE_CHECKING:
     from collections.abc import Collection

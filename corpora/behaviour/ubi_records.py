@@ -19,6 +19,8 @@ from typing import Any
 
 import orjson
 
+from termweave.support.normal_form import normal
+
 #: Actions that are more than a look, and all that say: this is what I looked for.
 #: "view" is none: some shops mean an opened page with it, others a document on the screen.
 CONVERSIONS = frozenset({"add_to_cart", "purchase", "buy", "download", "watch"})
@@ -137,11 +139,11 @@ def _person(record: Mapping[str, Any]) -> Person:
 
 
 def _query(record: Mapping[str, Any]) -> str:
-    """The user's query with single blanks; "" if there is none."""
+    """The user's query in the one form, with single blanks; "" if there is none."""
     text = record.get("user_query")
     if isinstance(text, Mapping):
         text = text.get("text")
-    return " ".join(text.split()) if isinstance(text, str) else ""
+    return " ".join(normal(text).split()) if isinstance(text, str) else ""
 
 
 def _inside(record: Mapping[str, Any], path: str) -> Any:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from termweave.catalog.source_fields import ID_KEYS, TEXT_KEYS, TITLE_KEY, Fields
+from termweave.catalog.source_fields import ID_KEYS, TEXT_KEYS, TITLE_KEY, Fields, take
 from termweave.corpora.formats import lines as files
 from termweave.corpora.sources import LINE, place
 from termweave.errors import InputError, UsageError
@@ -103,10 +103,9 @@ def identity(entry: dict[str, Any], keys: Sequence[str] = ID_KEYS) -> str | None
     Raises:
         BadLine: The value cannot be an id.
     """
-    key = next((key for key in keys if key in entry), None)
-    if key is None:
+    if (found := _taken(entry, keys)) is None:
         return None
-    value = entry.pop(key)
+    key, value = found
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if not isinstance(value, str):
@@ -114,6 +113,16 @@ def identity(entry: dict[str, Any], keys: Sequence[str] = ID_KEYS) -> str | None
     if not value:
         raise BadLine(f"{key!r} is empty")
     return checked_id(value)
+
+
+def _taken(entry: dict[str, Any], keys: Sequence[str]) -> tuple[str, Any] | None:
+    """Remove the first of `keys` that exists from an entry, which may lie in objects; return it with its value."""
+    for key in keys:
+        if key in entry:
+            return key, entry.pop(key)
+        if "." in key and (value := take(entry, key)) is not None:
+            return key, value
+    return None
 
 
 def checked_id(text: str) -> str:
@@ -133,10 +142,9 @@ def text_of(entry: dict[str, Any], keys: Sequence[str]) -> str | None:
     Raises:
         BadLine: The value is not a string.
     """
-    key = next((key for key in keys if key in entry), None)
-    if key is None:
+    if (found := _taken(entry, keys)) is None:
         return None
-    value = entry.pop(key)
+    key, value = found
     if value is None:
         return ""
     if not isinstance(value, str):

@@ -1,13 +1,14 @@
 """Turn text files into title and text: plain text, Markdown, HTML.
 
 The title is HTML's ``<title>``, else the first heading; it is not repeated in the text. Markdown is otherwise kept as it is, because
-its markup is punctuation for every analyzer. From HTML the text that a browser shows is kept, without scripts and styles; blocks become
-paragraphs.
+its markup is punctuation for every analyzer. From HTML the text that a browser shows is kept; blocks, list items and options stand on lines of
+their own. Left out is what it hides (scripts, templates, `noscript`, closed dialogs, the attribute `hidden`, `display: none` at an element), and
+what surrounds the content: `nav` everywhere, `footer` outside of `main`, articles and sections, and on a page with `main` also such a
+`header`. A page that has nothing else keeps both.
 """
 
 from __future__ import annotations
 
-import codecs
 import re
 from collections import Counter
 from itertools import pairwise
@@ -15,17 +16,21 @@ from typing import TYPE_CHECKING
 
 import turbohtml
 from turbohtml import TokenType
+from turbohtml.detect import detect
+
+from termweave.corpora.formats.lines import is_utf16
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
 _BLANKS = re.compile(r"[ \t\r\n\f]+")
-_CHARSET = re.compile(rb"<meta[^>]+charset\s*=\s*[\"']?\s*([A-Za-z0-9_.:-]+)", re.IGNORECASE)
-#: The HTML standard wants the charset within this number of bytes.
-_DECLARED_WITHIN = 1024
-#: Python's names of the encodings of the web (https://encoding.spec.whatwg.org/#names-and-labels).
-_OF_THE_WEB = re.compile(r"cp\d+|iso8859-\d+|iso2022_jp|koi8-[ru]|mac-\w+|gb\w+|big5\w*|euc_\w+|shift_jis\w*|ascii")
-#: What is read otherwise than the tokenizer would: `noscript` holds markup, because no scripts run here, and in XHTML an element ends at
+#: A declaration, and the bytes in which one that browsers find late is looked for.
+_CHARSET = re.compile(rb"<meta\b[^>]{1,200}charset\s*=[^>]{1,100}>", re.IGNORECASE)
+_DECLARED_WITHIN = 1 << 16
+#: With less confidence, or with fewer bytes that tell it, an encoding of Latin letters is no better guess than windows-1252.
+_SURE, _FEWEST = 0.6, 6
+_BEYOND_ASCII = bytes(range(128, 256))
+#: What is read otherwise than the tokenizer would: on a page without other text `noscript` holds markup, and in XHTML an element ends at
 #: "/>", where HTML would take the rest of the page as its content.
 _NOSCRIPT = re.compile(r"(</?)noscript\b", re.IGNORECASE)
 _XHTML = "http://www.w3.org/1999/xhtml"
@@ -37,19 +42,40 @@ _UNDERLINE = re.compile(r" {0,3}=+[ \t]*")
 _RULE = re.compile(r"([=\-~^\"'`#*+.:_<>])\1{2,}")
 _ASCIIDOC_HEADING = re.compile(r"^={1,6}[ \t]+(\S.*)\n?", re.MULTILINE)
 
-#: Elements that a browser does not show. (`noscript` is shown, because no scripts run here.)
-_HIDDEN = frozenset({"script", "style", "template", "head", "svg", "iframe"})
-#: Elements that a block element inside them closes, as in a browser.
-_LEFT_BY_BLOCKS = ("head", "svg")
+#: Elements that a browser does not show; those that are closed from the start; and an attribute that hides any.
+_HIDDEN = frozenset(
+    ["script", "style", "template", "head", "svg", "iframe", "noscript", "noframes", "audio", "video", "canvas", "datalist"]
+)
+_INVISIBLE = re.compile(r"(?:^|;)\s*(?:display\s*:\s*none|visibility\s*:\s*hidden)\b", re.IGNORECASE)
+#: Elements without content, and those that may contain a header or footer of their own.
+_VOID = frozenset({"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"})
+_PARTS = frozenset({"main", "article", "section", "aside", "blockquote", "td"})
+_MAIN = re.compile(r"<main\b|\brole\s*=\s*[\"']?main\b", re.IGNORECASE)
+#: What older pages call these elements.
+_ROLES = {"navigation": "nav", "contentinfo": "footer", "banner": "header"}
 _HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
 #: Elements that stand on lines of their own.
 _BLOCKS = _HEADINGS | frozenset(
     """
-    address article aside blockquote body br caption dd details dialog div dl dt fieldset figcaption figure footer form
-    header hr html legend li main nav noscript ol p pre section summary table tbody tfoot thead tr ul
+    address article aside blockquote body br caption center dd details dialog dir div dl dt fieldset figcaption figure footer form
+    header hgroup hr html legend li main menu nav ol optgroup option p pre search section select summary table tbody
+    tfoot thead tr ul
     """.split()  # noqa: SIM905 - reads better than forty quoted strings
 )
-_CELLS = frozenset({"td", "th"})
+_CELLS = frozenset({"td", "th", "button", "input"})
+#: Start tag -> the open elements that it closes, if their end tag is missing and none of `_LISTS` lies between.
+_BY_BLOCKS = frozenset({"p", "head", "svg"})
+_CLOSES = {
+    **dict.fromkeys(_BLOCKS, _BY_BLOCKS),
+    **{each: _BY_BLOCKS | {each} for each in ("li", "tr", "option")},
+    **dict.fromkeys(("dt", "dd"), _BY_BLOCKS | {"dt", "dd"}),
+    **dict.fromkeys(("td", "th"), _BY_BLOCKS | {"td", "th"}),
+    **dict.fromkeys(("tbody", "tfoot"), _BY_BLOCKS | {"thead", "tbody", "tr"}),
+    "optgroup": _BY_BLOCKS | {"option", "optgroup"},
+}
+_LISTS = frozenset({"ul", "ol", "menu", "dir", "dl", "table", "select", "datalist"})
+#: Open elements, counted from the innermost one, among which such elements are looked for: pages may nest them without end.
+_NEAR = 16
 
 
 def plain(text: str) -> tuple[str, str]:
@@ -88,13 +114,17 @@ def html(text: str) -> tuple[str, str]:
     The page is read as tokens, not as a tree. Tokens take linear time for every page. A tree does not: libxml2 and lexbor need 20 s for
     1 MB of some nestings, and formatting elements that stay open are repeated in every paragraph.
     """
-    text = _NOSCRIPT.sub(r"\1div", text)
-    if _XHTML in text[:_DECLARED_WITHIN]:
-        text = _EMPTY_RAW.sub(r"<\1\2></\1>", text)
-    page = _Page()
-    for token in turbohtml.tokenize(text, capture_attributes=False):
+    title, content = _read(text, whole=False)
+    return (title, content) if content else _read(_NOSCRIPT.sub(r"\1div", text), whole=True)
+
+
+def _read(text: str, *, whole: bool) -> tuple[str, str]:
+    """Title and text of a page; `whole`: with what surrounds the content."""
+    xhtml = _XHTML in text[:_DECLARED_WITHIN]
+    page = _Page(() if whole else ("nav", "footer", "header") if _MAIN.search(text) else ("nav", "footer"), xhtml=xhtml)
+    for token in turbohtml.tokenize(_EMPTY_RAW.sub(r"<\1\2></\1>", text) if xhtml else text):
         if token.type is TokenType.START_TAG:
-            page.start(token.tag or "", empty=token.self_closing)
+            page.start(token.tag or "", dict(token.attrs or ()), empty=token.self_closing)
         elif token.type is TokenType.END_TAG:
             page.end(token.tag or "")
         elif token.type is TokenType.TEXT:
@@ -131,65 +161,80 @@ KINDS: dict[str, Callable[[str], tuple[str, str]]] = {
 }
 
 
-def charset(start: bytes) -> str:
-    """The encoding that a page declares; UTF-8 if it declares none, or an unknown one.
+def decoded(page: bytes) -> str:
+    """The text of a page in the encoding that browsers would take.
 
-    ISO-8859-1 and ASCII mean windows-1252, as in browsers.
+    That is the encoding of a byte order mark, else the declared one, whose name stands for what the web means by it
+    (https://encoding.spec.whatwg.org/#names-and-labels), else UTF-8, one that the bytes tell, or windows-1252. Bytes that it does not have
+    become U+FFFD.
     """
-    declaration = _CHARSET.search(start[:_DECLARED_WITHIN])
-    try:
-        name = codecs.lookup(declaration[1].decode("ascii")).name if declaration else ""
-    except LookupError:
-        name = ""
-    if not _OF_THE_WEB.fullmatch(name):
-        return "utf-8"
-    return "cp1252" if name in {"iso8859-1", "ascii"} else name
+    if is_utf16(page[:4]) and b"\0" in page[:2]:
+        return page.decode("utf-16-be" if page[0] == 0 else "utf-16-le", "replace")
+    found = detect(page)
+    if found.confidence < 1 and (late := _CHARSET.search(page[:_DECLARED_WITHIN])):
+        found = detect(late[0] + page)
+    few = len(page) - len(page.translate(None, _BEYOND_ASCII)) < _FEWEST
+    unsure = found.codec is None or (found.language is None and found.confidence < (1 if few else _SURE))
+    return page.decode("whatwg-windows-1252" if unsure else str(found.codec)).removeprefix("\ufeff").replace("\0", "")
 
 
 class _Page:
     """Collects the title and the visible text of a page."""
 
-    def __init__(self) -> None:
+    def __init__(self, around: Collection[str], *, xhtml: bool) -> None:
+        """Begin.
+
+        Args:
+            around: Elements that surround the content.
+            xhtml: Whether each element may end at "/>".
+        """
+        self._around, self._xhtml = around, xhtml
         self._pieces: list[str] = []
         self._title: list[str] = []
-        self._hidden: list[str] = []
-        #: Number of open elements in `_hidden` by tag: searching the list at every end tag would take quadratic time.
+        #: The open elements, and whether each is hidden; how many there are of each tag: searching them at every end tag would take
+        #: quadratic time; and the hidden ones.
+        self._elements: list[tuple[str, bool]] = []
         self._open: Counter[str] = Counter()
+        self._hidden: list[str] = []
         self._in_title = False
         #: Start and end of the first heading in `_pieces`.
         self._heading: list[int] = []
 
-    def start(self, tag: str, *, empty: bool) -> None:
+    def start(self, tag: str, attributes: dict[str, str | None], *, empty: bool) -> None:
         """Handle a start tag."""
         if tag == "title" and self._hidden in ([], ["head"]):
             self._in_title = True
-        elif tag == "body":
-            self._hidden.clear()  # close all elements that are still open
-            self._open.clear()
-        elif tag in _HIDDEN:
-            if not (empty and tag == "svg"):  # <svg/> hides nothing
-                self._hidden.append(tag)
-                self._open[tag] += 1
-        elif tag in _BLOCKS:
-            while self._hidden and self._hidden[-1] in _LEFT_BY_BLOCKS:
-                self._leave()
+            return
+        if tag == "body":  # closes all elements that are still open
+            self._close(0)
+        elif tag in _CLOSES:
+            self._close_missing(_CLOSES[tag])
+        if tag in _BLOCKS:
             self._pieces.append("\n")
-            if tag in _HEADINGS and not self._heading and not self._hidden:
-                self._heading.append(len(self._pieces))
         elif tag in _CELLS:
             self._pieces.append(" ")
+        if tag not in _VOID and not (empty and (self._xhtml or tag == "svg" or self._open["svg"])):
+            hidden = self._hides(tag, attributes)
+            self._elements.append((tag, hidden))
+            self._open[tag] += 1
+            if hidden:
+                self._hidden.append(tag)
+        if tag in _HEADINGS and not self._heading and not self._hidden:
+            self._heading.append(len(self._pieces))
 
     def end(self, tag: str) -> None:
         """Handle an end tag; it closes all elements that are open inside the element."""
         if tag == "title":
             self._in_title = False
-        elif self._open[tag]:
-            while self._leave() != tag:
-                pass
-        elif tag in _BLOCKS:
+        if tag in _BLOCKS:
             if tag in _HEADINGS and len(self._heading) == 1:
                 self._heading.append(len(self._pieces))
             self._pieces.append("\n")
+        elif tag in _CELLS:
+            self._pieces.append(" ")
+        if self._open[tag]:
+            while self._leave() != tag:
+                pass
 
     def data(self, text: str) -> None:
         """Keep a text if it is visible."""
@@ -198,10 +243,38 @@ class _Page:
         elif not self._hidden:
             self._pieces.append(_BLANKS.sub(" ", text))
 
+    def _hides(self, tag: str, attributes: dict[str, str | None]) -> bool:
+        """Whether a browser does not show an element, or it surrounds the content."""
+        part = _ROLES.get(attributes.get("role") or "", tag)
+        if part in self._around and (part == "nav" or not any(self._open[each] for each in _PARTS)):
+            return True
+        if tag in _HIDDEN or (tag == "dialog" and "open" not in attributes):
+            return True
+        hidden = attributes.get("hidden", "until-found") != "until-found"  # what browsers show to who searches the page
+        return hidden or _INVISIBLE.search(attributes.get("style") or "") is not None
+
+    def _close_missing(self, tags: frozenset[str]) -> None:
+        """Close the outermost of the innermost elements that has one of these tags."""
+        last = len(self._elements)
+        for place in range(last - 1, max(-1, last - 1 - _NEAR), -1):
+            tag = self._elements[place][0]
+            if tag in _LISTS:
+                break
+            if tag in tags:
+                last = place
+        self._close(last)
+
+    def _close(self, count: int) -> None:
+        """Close all elements but the outermost `count`."""
+        while len(self._elements) > count:
+            self._leave()
+
     def _leave(self) -> str:
-        """Close the innermost hidden element and return its tag."""
-        tag = self._hidden.pop()
+        """Close the innermost element and return its tag."""
+        tag, hidden = self._elements.pop()
         self._open[tag] -= 1
+        if hidden:
+            self._hidden.pop()
         return tag
 
     def result(self) -> tuple[str, str]:

@@ -173,9 +173,8 @@ def enriched_document(identity: str, own: Mapping[str, Any], reading: Reading) -
     Raises:
         BadLine: It cannot be read.
     """
-    check_id(own, identity)
     entry = entry_of({"_id": identity, "_source": own}, reading)
-    return replace(Mapper(reading.fields).document(entry, 1), id=identity, metadata={})
+    return replace(Mapper(reading.fields).document(entry, 1), id=identity, metadata={}).normal
 
 
 def id_at(source: Mapping[str, Any], path: str) -> str | None:

@@ -242,7 +242,7 @@ def _open(engine: Engine, view: ShardView) -> str:
 
     def attempt() -> str:
         try:
-            answer = engine.request("POST", path, params=params, retry=True)
+            answer = engine.request("POST", path, params=params, retry=False)  # `repeat` does
         except EngineResponseError as error:
             if error.status == HTTPStatus.NOT_FOUND:
                 raise _deleted(view.index) from error

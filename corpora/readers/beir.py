@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from termweave.records import Document
 
 CORPUS, QRELS = "corpus.jsonl", "qrels"
-_TABLE = re.compile(r"(?P<split>.+)\.tsv(\.gz|\.zst)?")
+_TABLE = re.compile(r"(?P<split>.+)\.[ct]sv(\.gz|\.zst)?")
 
 
 def folders_in(folder: Path) -> list[str]:
@@ -99,7 +99,7 @@ class BeirFolder(Judged, Derived, OpenedSource, Reader):
     @property
     def relevant_from(self) -> int:
         """The lowest relevant grade; see the function `relevant_from`."""
-        return relevant_from(self.name, self.split)
+        return relevant_from(self.name, self.split) if self._judged.factor == 1 else 1
 
     @cached_property
     def unjudged(self) -> int:
@@ -120,7 +120,8 @@ class BeirFolder(Judged, Derived, OpenedSource, Reader):
 
     @cached_property
     def _judged(self) -> Judgements:
-        table = files.plain_or_packed(self._folder / QRELS, f"{self.split}.tsv")
+        tables = (files.plain_or_packed(self._folder / QRELS, f"{self.split}.{kind}") for kind in ("tsv", "csv"))
+        table = next(filter(None, tables), None)
         path = files.plain_or_packed(self._folder, QUERIES)
         if table is None or path is None:
             hint = f"There are: {', '.join(self.splits()) or 'none'}."

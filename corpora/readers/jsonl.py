@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
+import re
+from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import orjson
 
+from termweave.catalog.source_fields import Fields, take
 from termweave.corpora.file_source import FileSource
+from termweave.corpora.formats import exports
 from termweave.corpora.formats import lines as files
 from termweave.corpora.formats.fields import BadLine, Mapper, attempted, described, lacks_named, not_utf8, too_long
 
@@ -70,6 +74,14 @@ def _diagnosis(line: bytes, error: orjson.JSONDecodeError) -> BadLine:
     return BadLine(f"broken JSON at column {column}: {reason}")
 
 
+#: Export -> how a remark calls it.
+_EXPORTS = {
+    exports.HITS: "hits of an index; ",
+    exports.BULK: "requests of the _bulk API; ",
+    exports.EXTENDED: "extended JSON of MongoDB; ",
+}
+
+
 class JsonLines(FileSource):
     """A file of documents as JSON lines: a `Source`, and the reader that recognises it."""
 
@@ -88,18 +100,48 @@ class JsonLines(FileSource):
         return start[:1] in {b"{", b"[", b""} or files.is_utf16(start)
 
     @property
+    def kind(self) -> str:
+        """What the fingerprint depends on besides the bytes."""
+        return f"{super().kind} {self._export}" if self._export else super().kind
+
+    @property
     def remarks(self) -> list[str]:
-        """A sentence about which fields of the first line are read as what."""
-        for _, line in files.lines(self.path):
-            with suppress(BadLine):  # reading the documents says what is wrong
-                if not lacks_named(entry := parse(line), self.reading.fields):
-                    return [f"{self.shown}: on its first {self.ENTRY}, {described(entry, self.reading.fields, self.ENTRY)}."]
-            break
-        return []
+        """A sentence about which fields of the first document are read as what."""
+        fields = self._fields
+        _, entry = next(exports.documents(self._export, lambda: islice(self._parsed(), 2)), (0, BadLine("")))
+        if isinstance(entry, BadLine):  # reading the documents says what is wrong
+            return []
+        names = [*entry, *(name for name in fields.named() if "." in name and take(dict(entry), name) is not None)]
+        known = f"{_EXPORTS.get(self._export, '')}on its first {self.ENTRY}, {described(names, fields, self.ENTRY)}"
+        return [] if lacks_named(names, fields) else [f"{self.shown}: {known}."]
+
+    @cached_property
+    def _export(self) -> str:
+        """What the first line shows that the file is."""
+        entry = next((entry for _, entry in self._parsed(whole=False)), None)
+        return exports.export_of(entry) if isinstance(entry, dict) else ""
+
+    @cached_property
+    def _fields(self) -> Fields:
+        """The fields that the user named, as the documents have them: ``_id`` for ``_id.$oid``, ``title`` for ``_source.title`` of a hit."""
+        wrapped = r"\.\$(oid|uuid|date|number\w+)$" + (r"|^_source\." if self._export == exports.HITS else "")
+        named = self.reading.fields
+        id_, title, *text = (name and re.sub(wrapped, "", name) for name in (named.id, named.title, *named.text))
+        return Fields(id_, title, tuple(filter(None, text)))
+
+    def _parsed(self, progress: Progress | None = None, *, whole: bool = True) -> Iterator[tuple[int, dict[str, Any] | BadLine]]:
+        """The objects on the lines that are not blank."""
+        for number, line in files.lines(self.path, progress):
+            try:
+                entry = parse(line)
+            except BadLine as bad:
+                yield number, bad
+            else:
+                yield number, exports.plain(entry) if whole and line and b'"$' in line else entry
 
     def entries(self, progress: Progress | None) -> Iterator[tuple[int, Document | BadLine]]:
         """Read the lines that are not blank."""
-        mapper = Mapper(self.reading.fields)
-        for number, line in files.lines(self.path, progress):
-            yield number, attempted(lambda line, number: mapper.document(parse(line), number), line, number)
+        mapper = Mapper(self._fields)
+        for number, entry in exports.documents(self._export, lambda: self._parsed(progress)):
+            yield number, entry if isinstance(entry, BadLine) else attempted(mapper.document, entry, number)
         mapper.finish()

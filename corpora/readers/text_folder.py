@@ -5,7 +5,7 @@ PDF and office files are read where the extra `office` is installed (`office_fil
 the user asks for it: a folder that was downloaded must not put the private files of this host into an index.
 
 Files may be compressed (``page.html.gz``). Hidden files and folders (.git) are ignored; files of other types are counted and named in a
-remark. Files must be UTF-8, HTML files may declare another encoding. A file with another encoding, with NULs, or longer than the
+remark. Files must be UTF-8; HTML is read in the encoding that browsers would take. A file with another encoding, with NULs, or longer than the
 longest line of other formats is a bad entry.
 """
 
@@ -111,7 +111,7 @@ class TextFolder(FileSource):
     """A folder of texts: a `Source`, and the reader that recognises it."""
 
     LABEL: ClassVar[str] = "a folder of .txt, .md, .rst, .adoc, .html, .pdf, .docx, .pptx or .xlsx files"
-    KIND: ClassVar[str] = "texts/2"
+    KIND: ClassVar[str] = "texts/3"
 
     @classmethod
     def recognises(cls, spec: str) -> bool:
@@ -226,23 +226,28 @@ def _document(path: Path, id_: str, extractor: office.Extractor) -> Document:
         raise BadLine(error.message.removeprefix(f"{path} is ").removeprefix(f"{path} ").rstrip(".")) from None
     if len(content) > lines.MAX_LINE:
         raise too_long()
-    # A byte order mark overrides the encoding that a page declares.
-    marked = content.startswith(lines.BOM)
     read = markup.KINDS.get(kind, markup.plain)  # a file that a pattern names may have any suffix
-    encoding = markup.charset(content) if read is markup.html and not marked else "utf-8"
+    title, body = read(markup.decoded(content) if read is markup.html else _text(content))
+    return Document(id_, body, title, {}, 1)
+
+
+def _text(content: bytes) -> str:
+    """The content of a file that must be UTF-8.
+
+    Raises:
+        BadLine: It is not.
+    """
     if lines.is_utf16(content[:4]):
         raise BadLine("UTF-16 or UTF-32, but it must be UTF-8", line=1)
     if b"\0" in content:
         raise BadLine("a NUL byte: this is not a text", line=content.count(b"\n", 0, content.index(b"\0")) + 1)
     try:
-        text = content.removeprefix(lines.BOM).decode(encoding)
+        return content.removeprefix(lines.BOM).decode()
     except UnicodeDecodeError as wrong:
         before = wrong.object[: wrong.start]
         line, column = before.count(b"\n") + 1, len(before) - before.rfind(b"\n")
-        reason = f"byte 0x{wrong.object[wrong.start]:02x} at column {column} is not {encoding.upper()}"
+        reason = f"byte 0x{wrong.object[wrong.start]:02x} at column {column} is not UTF-8"
         raise BadLine(reason, line=line) from None
-    title, body = read(text)
-    return Document(id_, body, title, {}, 1)
 
 
 @lru_cache(maxsize=8)

@@ -2,7 +2,7 @@
 
 An `Engine` repeats only calls that change nothing, four times. A build asks for more (`Engine.patient`): then every request
 that the server turned away is repeated until the patience is over, and the pauses follow the server's ``Retry-After``. It says that it waits
-for a server that is away, and when the server answers again.
+for a server that is away, and when the work goes on.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import random
+import sys
 import threading
 import time
 from contextlib import contextmanager, suppress
@@ -66,7 +67,11 @@ class Outage:
         self._heard = -math.inf
         self._error: EngineError | None = None
         self._began = self._until = 0.0
-        self._late = self._said = self._due = self._again = self._away = False
+        self._late = self._said = self._due = self._again = self._away = self._refused = False
+
+    @property
+    def _lasts(self) -> bool:
+        return self._error is not None and not self._refused
 
     def failed(self, error: EngineError, sent: float, until: float, *, late: bool = False, again: bool = True) -> None:
         """Note that a request failed and will be repeated.
@@ -81,17 +86,17 @@ class Outage:
             again: Whether it is repeated until the patience ends.
         """
         with self._lock:
-            if late and self._error is not None:  # the outage is known already, and lasts longer than this request
+            if late and self._lasts:  # the outage is known already, and lasts longer than this request
                 return
             if not late and isinstance(error, EngineUnreachable) and self._heard > sent:
                 return
-            if self._error is None:
+            if not self._lasts:
                 self._began, self._said, self._late = sent if late else time.monotonic(), False, False
                 self._away = False  # the end of one node of several fails what was sent to it, and another one answers
             elif sent >= self._began:
                 self._away = isinstance(error, EngineUnreachable)
             self._late = late or (self._late and isinstance(error, EngineUnreachable))  # a server that says no is not slow
-            self._error, self._until, self._again = error, until, again
+            self._error, self._until, self._again, self._refused = error, until, again, False
             if not self._due:
                 self._speak_after(_NOTICEABLE - (time.monotonic() - self._began))
 
@@ -106,7 +111,7 @@ class Outage:
         with self._lock:  # or another thread could say first that the server answers again
             self._due = False
             now = time.monotonic()
-            if self._error is None or now >= self._until:
+            if self._error is None or self._refused or now >= self._until:
                 return
             if now - self._began < _NOTICEABLE:  # this timer was set for an earlier outage
                 self._speak_after(_NOTICEABLE)
@@ -154,13 +159,17 @@ class Outage:
         """Note that the server answered a request, if only with an error."""
         self._heard = time.monotonic()
 
+    def refused(self) -> None:
+        """Note that the server answered with an error that stays: it is not away, and the next success shows whether the work goes on."""
+        self._refused = True
+
     def answered(self, sent: float) -> None:
-        """Note that a request succeeded.
+        """Note that a request succeeded. Where an error is on its way to the user, only the tidying succeeds, and nothing is said.
 
         Args:
             sent: When it was sent. One that was on its way when another failed does not show that the server is back.
         """
-        if self._error is None:  # as nearly always: no lock is needed
+        if self._error is None or sys.exception() is not None:  # as nearly always the first: no lock is needed
             return
         with self._lock:
             if self._error is None or (sent < self._began and not self._late):
@@ -241,18 +250,21 @@ class Retries:
             result = call(None if until is None else max(_SHORTEST_TIMEOUT, until - sent))
         except EngineError as error:
             if not isinstance(error, EngineUnreachable):
-                self._hear(sent, ended=not (once or is_temporary(error)))
+                self._hear(over=not (once or is_temporary(error)))
+                if not is_temporary(error):
+                    self.outage.refused()
             raise
-        self._hear(sent, ended=not once)
+        self._hear(over=not once)
+        if not once:
+            self.outage.answered(sent)
         return result
 
-    def _hear(self, sent: float, *, ended: bool) -> None:
-        """Note that the server answered, and whether that ends an outage."""
+    def _hear(self, *, over: bool) -> None:
+        """Note that the server answered, and whether patience begins anew."""
         self._answered = True
         self.outage.heard()
-        if ended:
+        if over:
             self._failing_since = None
-            self.outage.answered(sent)
 
     def _may_repeat(self, error: BaseException, *, repeatable: bool) -> bool:
         if isinstance(error, EngineResponseError) and error.status in TURNED_AWAY:

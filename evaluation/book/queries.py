@@ -11,6 +11,7 @@ from itertools import chain, count
 from typing import TYPE_CHECKING
 
 from termweave.records import Query
+from termweave.support.normal_form import normal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -92,7 +93,7 @@ def placed(wanted: Iterable[Query], book: Sequence[BookQuery]) -> list[Query]:
     """
     ids: dict[str, str] = {}
     for each in book:
-        ids.setdefault(each.text.strip(), each.id)
+        ids.setdefault(normal(each.text).strip(), each.id)
     taken = {each.id for each in book if not lacks_words(each)}
     queries = []
     for query in wanted:

@@ -138,7 +138,7 @@ class ParameterSearch:
         """Run the coordinate search from the best of the simple searches: hybrid, and its signals alone, each with and without rNN.
 
         The simple searches are compared by their means alone: they are few, and a model that was trained on such questions can make one
-        signal better than any fusion.
+        signal better than any fusion. The caller sees to it that with few questions chance does not choose (`learning.choice`).
         """
         shares = (self.default["dense"], 1.0, 0.0) if self._word_signal and "dense" in self._space else (self.default["dense"],)
         reranked = (False, True) if "rerank" in self._space else (False,)

@@ -17,7 +17,7 @@ from termweave.catalog.profiles import Profile
 from termweave.errors import InputError, UsageError
 from termweave.evaluation import judgements, systems
 from termweave.evaluation.experiment import CandidateFetcher
-from termweave.evaluation.measures import ALPHA, interval, label, randomisation_test
+from termweave.evaluation.measures import ALPHA, holm, interval, label, randomisation_test
 from termweave.evaluation.tuning import parameter_search
 from termweave.evaluation.tuning.parameter_search import RankedQueries
 from termweave.evaluation.tuning.trial_ranker import TrialRanker
@@ -147,8 +147,8 @@ def tune(
         raise InputError(known[0], f"Tune it on judgements that it has not seen{judgements.other_splits(dataset)}.")
     for each in (reranking_of(former), ranker):
         needs += each.needs if each else ()
-    fetcher = CandidateFetcher(index, index.signals, depth=depth, needs=needs, rewrite=rewriting_of(former))
-    candidates = list(fetcher.candidates([query.text for query in queries], partial(progress, "searching")))
+    fetcher = CandidateFetcher(index, index.signals, depth=depth, needs=needs, rewrite=rewriting_of(former), qrels=qrels)
+    candidates = list(fetcher.candidates(queries, partial(progress, "searching")))
     half = len(queries) // 2
     grades = [qrels[query.id] for query in queries]
     trials = TrialRanker(candidates[:half], grades[:half], dataset.relevant_from, measure)
@@ -275,24 +275,25 @@ def _untuned(queries: RankedQueries, signals: Sequence[str]) -> dict[str, NDArra
 def _remarks(
     untuned: Mapping[str, NDArray[np.float64]], default: NDArray[np.float64], tuned: NDArray[np.float64], kept: str = ""
 ) -> Iterator[str]:
-    """Yield what the means alone do not show: a gain that may be chance, or an untuned system that is better. `kept`: what all were measured with."""
+    """Yield what the means alone do not show: a gain that may be chance, or an untuned system that is above. `kept`: what all were measured with."""
     is_gain = bool((tuned - default).mean() > 0)
-    low, high = interval(tuned - default)
-    if is_gain and low <= 0:
-        yield (
-            f"The gain may be chance: its 95 % interval, {low:+.4f} to {high:+.4f}, contains 0. More judged queries would narrow it."
-        )
+    if is_gain and (p := randomisation_test(tuned, default)) >= ALPHA:
+        low, high = interval(tuned - default)
+        yield f"The gain may be chance (p {p:.2g}, 95 % between {low:+.4f} and {high:+.4f}). More judged queries would show it."
     best = max(untuned, key=lambda name: float(untuned[name].mean()))
     used, name = (tuned, "the tuned profile") if is_gain else (default, "the default")
     better, worse = f"{untuned[best].mean():.4f}", f"{used.mean():.4f}"
     if float(better) > float(worse):  # compared as printed
         low, high = interval(untuned[best] - used)
+        p = dict(zip(untuned, holm([randomisation_test(each, used) for each in untuned.values()]), strict=True))[best]
         mode, _, reranker = best.partition("+")
         which, how = f"{label(mode)} alone", ""
         if reranker:
             which = f"{mode} with untuned {reranker} reranking"
             how = f" and the reranker {'rnn' if reranker == 'rNN' else reranker}"
-        yield (
-            f"{which} is better than {name}, {better} against {worse} "
-            f"(95 % of the difference between {low:+.4f} and {high:+.4f}): search with the mode {mode}{how}{kept and f', with the same {kept}'}."
-        )
+        figures = f"{better} against {worse} (p {p:.2g}, 95 % of the difference between {low:+.4f} and {high:+.4f})"
+        if p < ALPHA:
+            advice = f"search with the mode {mode}{how}{kept and f', with the same {kept}'}"
+            yield f"{which} is better than {name}, {figures}: {advice}."
+        else:
+            yield f"{which} lies above {name}, perhaps by chance: {figures}."

@@ -83,7 +83,7 @@ def _results(engine: Engine, index: str, writes: Sequence[tuple[dict[str, Any], 
         head |= {"routing": hit["_routing"]} if "_routing" in hit else {}
         lines += [orjson.dumps({kind: head}), orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)]
     body = b"\n".join([*lines, b""])
-    items = engine.request("POST", f"/{quote(index)}/_bulk", params=PARAMETERS, body=body, retry=True)["items"]
+    items = engine.request("POST", f"/{quote(index)}/_bulk", params=PARAMETERS, body=body, retry=False)["items"]  # `send` repeats
     results = [next(iter(item.values())) for item in items]
     for (hit, _), result in zip(writes, results, strict=True):
         reason = reason_of(result)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from termweave.catalog import statistics_store
+from termweave.catalog.application_fields import read_by
 from termweave.catalog.layout import DocumentLayout, signal_class, source_digest
 from termweave.catalog.lineage import Lineage
 from termweave.corpora.index import entries
@@ -16,22 +17,28 @@ from termweave.engine.client.capabilities import check_native_vectors
 from termweave.engine.client.payloads import as_text, quote
 from termweave.errors import UsageError
 from termweave.signals.learned import ANALYZER
+from termweave.signals.lexical import Lexical
+from termweave.support.messages import few
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from termweave.corpora.index.source import IndexSource
     from termweave.engine import Engine
     from termweave.records import Document, Encoding
     from termweave.statistics import CorpusStatistics
 
-#: The signals of an enrichment, where none is named. The lexical one would need a copy of all texts; the index has analysed fields of its own.
+#: The signals that an enrichment writes, where none is named. The lexical one searches the analysed fields of the application.
 SIGNALS = ("weights", "dense")
+#: The object that holds what termweave writes into a document. Earlier versions wrote these fields beside those of the application.
+OBJECT = "termweave"
+_EARLIER = ("weights", "weights_terms", "weights_sum", "learned", "vector", "vector_fp16", "source_digest", "encoding_digest")
 _OWN = {"id": {"type": "keyword"}, "source_digest": {"type": "long"}, "encoding_digest": {"type": "long"}}
 _KNN = (
     'index.knn is set when an index is created. Make a new index with the same mapping and settings and {"index.knn": true}, copy the documents '
     "with POST /_reindex, and point your alias at it; or write term weights only: --signals weights."
 )
+_TEXTS = {"text", "match_only_text", "search_as_you_type"}
 _BESIDE = "Build a separate index: termweave index opensearch:INDEX NAME."
 #: What `_source` does not give back as it was written on Elasticsearch: vectors are left out or rounded, texts are inferred again.
 _NOT_GIVEN_BACK = (*entries.VECTORS, "rank_vectors", "semantic_text")
@@ -66,8 +73,30 @@ def own_fields(source: IndexSource) -> set[str]:
 
 
 def field_names(layout: DocumentLayout) -> list[str]:
-    """The fields that an enrichment writes."""
-    return [*_OWN, *(name for signal in layout.signals for name in signal.properties())]
+    """The fields of a document that an enrichment writes."""
+    return [OBJECT] if layout.prefix else [*_OWN, *(name for signal in layout.signals for name in signal.properties())]
+
+
+def lexical(source: IndexSource, index: str, weights: Mapping[str, float], prefix: str = f"{OBJECT}.") -> Lexical | None:
+    """The signal that searches the application's own text fields; None if there is none among title and text.
+
+    Args:
+        source: The index.
+        index: Its concrete name.
+        weights: Fields that the user named -> their weights; {}: those of title and text, with weight 1.
+        prefix: `Signal.prefix` of the other signals.
+
+    Raises:
+        UsageError: A field that the user named cannot be searched by words.
+    """
+    kinds = entries.fields_of(source.mappings[index])
+    texts = sorted(name for name, kind in kinds.items() if kind in _TEXTS and not name.startswith(f"{OBJECT}."))
+    if wrong := [name for name in weights if name not in texts]:
+        known = f"The index has {few(texts, 12)}." if texts else "The index has none."
+        raise UsageError(f"{wrong[0]!r} is not a text field of the index {index!r}, so that lexical cannot search it.", known)
+    read = read_by(source.reading.fields)
+    searched = weights or {name: 1.0 for name in (read.title, *read.text) if name in texts}
+    return Lexical(of_application=searched, prefix=prefix) if searched else None
 
 
 def check_index(engine: Engine, source: IndexSource, index: str, signals: Sequence[str]) -> None:
@@ -76,30 +105,20 @@ def check_index(engine: Engine, source: IndexSource, index: str, signals: Sequen
     Raises:
         UsageError: They do not; the message names every conflict.
     """
-    if "lexical" in signals:
-        raise UsageError(
-            "An enrichment writes the signals weights, dense and learned.",
-            "Leave lexical out: the index has analysed fields of its own.",
-        )
     settings = engine.request("GET", f"/{quote(index)}/_settings", params={"flat_settings": True})[index]["settings"]
     knn = bool(dialect_of(engine.capabilities).vector_settings())
     if knn and "dense" in signals and settings.get("index.knn") != "true":
         raise UsageError(f"The index {index!r} cannot hold vectors that are searched: its setting index.knn is not true.", _KNN)
     mapping = source.mappings[index]
     check_native_vectors(engine, mapping, settings)
-    theirs = mapping.get("properties") or {}
-    wanted = {*_OWN, *(name for signal in signals for name in _properties_of(signal))}
-    possible = wanted.union(*map(_properties_of, (*SIGNALS, "learned")))
-    left = {name for name in possible & theirs.keys() if _may_stay(engine, index, name, theirs, source)}
-    _check_source(engine, index, mapping, settings, left)
-    conflicts = [f"{name} ({theirs[name].get('type', 'object')})" for name in sorted((wanted & theirs.keys()) - left)]
-    unmapped = (wanted & own_fields(source)) - theirs.keys() - ({"id"} if source.ids_agree else set())
-    conflicts += [f"{name} (not in the mapping)" for name in sorted(unmapped)]
-    if conflicts:
+    # Documents that were copied from an enriched index have the object already.
+    copied = [hit["_source"][OBJECT] for hit in source.sample if OBJECT in (hit["_source"] or {})]
+    if any(not isinstance(each, dict) or each.keys() - {*_OWN, *_EARLIER} for each in (*copied, _inside(source, index))):
         raise UsageError(
-            f"The index {index!r} has fields of names that an enrichment needs: {', '.join(conflicts)}.",
-            f"Enrich a copy without them. {_BESIDE}",
+            f"The index {index!r} has a field {OBJECT!r} of its own, and an enrichment writes into one of this name.",
+            f"Enrich a copy without it. {_BESIDE}",
         )
+    _check_source(engine, source, index, settings)
     if any(signal_class(name).needs == "weights" for name in signals) and statistics_store.is_taken(engine, index):
         raise UsageError(
             f"{statistics_store.companion(index)!r}, where the statistics of an enrichment are stored, is an index of another application.",
@@ -107,21 +126,51 @@ def check_index(engine: Engine, source: IndexSource, index: str, signals: Sequen
         )
 
 
-def _check_source(
-    engine: Engine, index: str, mapping: Mapping[str, Any], settings: Mapping[str, Any], left: Collection[str]
-) -> None:
+def _inside(source: IndexSource, index: str) -> Mapping[str, Any]:
+    """The fields of the object in the mapping."""
+    theirs = (source.mappings[index].get("properties") or {}).get(OBJECT, {})
+    inside: Mapping[str, Any] = theirs.get("properties") or ({"": theirs} if theirs.get("type", "object") != "object" else {})
+    return inside
+
+
+def fields_of(engine: Engine, source: IndexSource, index: str, layout: DocumentLayout) -> dict[str, Any]:
+    """The fields that the mapping gets, inside the object.
+
+    Raises:
+        UsageError: It has one of them with another type, of an enrichment with other models or of documents that were copied.
+    """
+    fields: dict[str, Any] = dict(_OWN)
+    for signal in layout.signals:
+        fields |= signal.properties(dialect_of(engine.capabilities))
+    for name, there in _inside(source, index).items():
+        if any(there.get(key, "object") != fields.get(name, there).get(key, "object") for key in ("type", "dimension", "dims")):
+            raise UsageError(
+                f"The index {index!r} has the field '{OBJECT}.{name}' already, as another kind of field than these models need.",
+                f'Make a new index without it in the mapping, copy the documents with POST /_reindex and {{"source": {{"_source": '
+                f'{{"excludes": ["{OBJECT}"]}}}}}}, point your alias at it, and enrich that.',
+            )
+    return fields
+
+
+def _check_source(engine: Engine, source: IndexSource, index: str, settings: Mapping[str, Any]) -> None:
     """Check that `_source` gives every field of the application back: a partial update and a whole write lose all others.
 
     Args:
         engine: The server.
+        source: Reads the index.
         index: The index.
-        mapping: Its mapping.
         settings: Its settings, flat.
-        left: Empty fields that `enrich --remove` left.
 
     Raises:
         UsageError: It does not.
     """
+    mapping = source.mappings[index]
+
+    def ours(name: str) -> bool:
+        """Whether `enrich --remove` left an empty field, this version's or that of an earlier one."""
+        earlier = name in _EARLIER and name not in own_fields(source) and not _holds(engine, index, name)
+        return name.startswith(f"{OBJECT}.") or earlier
+
     stored, mode = mapping.get("_source") or {}, settings.get("index.mapping.source.mode")
     rearranged = settings.get("index.mode") in {"logsdb", "time_series"} and mode is None
     fields, whose = entries.fields_of(mapping).items(), f"The _source of the index {index!r}"
@@ -133,7 +182,7 @@ def _check_source(
         return
     elif rearranged or "synthetic" in {stored.get("mode"), mode}:
         problem = f"{whose} is synthetic: writing a document back could change the application's fields."
-    elif numbers := [f"{name} ({kind})" for name, kind in fields if kind in _NOT_GIVEN_BACK and name not in left]:
+    elif numbers := [f"{name} ({kind})" for name, kind in fields if kind in _NOT_GIVEN_BACK and not ours(name)]:
         named = ", ".join(sorted(numbers))
         problem = f"The index {index!r} has fields that Elasticsearch may not give back as they were written: {named}."
     else:
@@ -141,25 +190,10 @@ def _check_source(
     raise UsageError(problem, _BESIDE)
 
 
-def _properties_of(signal: str) -> Sequence[str]:
-    several = {"weights": ("weights", "weights_terms", "weights_sum"), "dense": ("vector", "vector_fp16")}
-    return several.get(signal, (signal_class(signal).name,))
-
-
-def _may_stay(engine: Engine, index: str, name: str, theirs: Mapping[str, Any], source: IndexSource) -> bool:
-    """Whether a field of the application serves as it is: a keyword `id` that equals the `_id`; else one that `enrich --remove` left."""
-    kind = theirs[name].get("type")
-    if name == "id":
-        return kind == "keyword" and source.ids_agree
-    ours = {"long", "integer", "rank_features", "sparse_vector", "knn_vector", "dense_vector", "binary"}
-    if kind not in ours and theirs[name].get("analyzer") != ANALYZER:
-        return False
-    if any(name in (hit["_source"] or {}) for hit in source.sample):
-        return False
-    if kind == "rank_features":  # it takes no `exists`
-        return True
+def _holds(engine: Engine, index: str, name: str) -> bool:
+    """Whether a document has a value in a field."""
     body = {"size": 0, "terminate_after": 1, "track_total_hits": True, "query": {"exists": {"field": name}}}
-    return not engine.search(quote(index), body)["hits"]["total"]["value"]
+    return bool(engine.search(quote(index), body)["hits"]["total"]["value"])
 
 
 def add_settings(engine: Engine, index: str, layout: DocumentLayout, *, close: bool) -> None:
@@ -238,11 +272,9 @@ def _set_closed(engine: Engine, index: str, settings: Mapping[str, Any]) -> None
         engine.request("POST", f"/{quote(index)}/_open", params={"wait_for_active_shards": 1})
 
 
-def add_fields(engine: Engine, source: IndexSource, index: str, layout: DocumentLayout) -> None:
-    """Add the fields to the mapping."""
-    properties: dict[str, Any] = dict(_OWN)
-    for signal in layout.signals:
-        properties |= signal.properties(dialect_of(engine.capabilities))
+def add_fields(engine: Engine, source: IndexSource, index: str, fields: Mapping[str, Any]) -> None:
+    """Add `fields_of` to the mapping."""
+    properties = {OBJECT: {"properties": fields}}
     engine.request("PUT", f"/{quote(index)}/_mapping", body={"properties": properties})
     source.mappings[index].setdefault("properties", {}).update(properties)
 
@@ -255,9 +287,9 @@ def write_lineage(engine: Engine, index: str, made: Lineage | None) -> None:
     engine.request("PUT", f"/{quote(index)}/_mapping", body={"_meta": meta})
 
 
-def count(engine: Engine, index: str) -> int:
+def count(engine: Engine, index: str, layout: DocumentLayout) -> int:
     """Count the documents that have the fields."""
-    enriched = {"size": 0, "track_total_hits": True, "query": {"exists": {"field": "source_digest"}}}
+    enriched = {"size": 0, "track_total_hits": True, "query": {"exists": {"field": f"{layout.prefix}source_digest"}}}
     return int(engine.search(quote(index), enriched)["hits"]["total"]["value"])
 
 
@@ -269,7 +301,8 @@ def signal_fields(
     for signal in layout.signals:
         fields |= signal.fields(document, encoding, statistics)
     digests = {"source_digest": source_digest(document), "encoding_digest": layout.encoding_digest(fields)}
-    return {"id": document.id, **fields, **digests}
+    written = {"id": document.id, **fields, **digests}
+    return {OBJECT: written} if layout.prefix else written
 
 
 def agrees(layout: DocumentLayout, document: Document, stored: Mapping[str, Any]) -> bool:

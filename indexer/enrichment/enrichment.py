@@ -12,6 +12,7 @@ import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import orjson
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from termweave.engine import Engine
     from termweave.indexer.ledger.build_lock import Lease
     from termweave.indexer.options import BuildOptions
+    from termweave.signals.lexical import Lexical
     from termweave.statistics import CorpusStatistics
 
 #: The stage of the progress while the application's writes are awaited.
@@ -99,6 +101,7 @@ def enrich(
     progress: BuildProgress = lambda *_: None,
     *,
     close: bool = False,
+    lexical: Mapping[str, float] = MappingProxyType({}),
     every: float | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Enriched:
@@ -113,6 +116,7 @@ def enrich(
         options: Models, signals, `patience` and `skip_bad` are used.
         progress: Called with (stage, done, total).
         close: Whether the index may be closed for a moment, which the signal learned needs.
+        lexical: Text fields of the application that the signal lexical searches -> their weights; {}: those of title and text, or as before.
         every: Seconds between two looks for documents that the application wrote; None: it is not watched.
         say: Called with a sentence about each document that the watch leaves out.
 
@@ -126,9 +130,9 @@ def enrich(
     with storage.lease(engine, index) as lease:
         before = enriched_mapping.lineage_of(source, index)
         made, encoder, statistics, notes = (
-            _begin(engine, source, index, options, progress, close=close)
+            _begin(engine, source, index, options, progress, lexical, close=close)
             if before is None
-            else _resume(engine, source, index, before, options)
+            else _resume(engine, source, index, before, options, lexical)
         )
         stale_writes = partial(index_passes.stale_writes, source, made.layout, encoder, statistics)
         passes, left_out = IndexPasses(engine, source, index, stale_writes), source.skipped
@@ -142,7 +146,7 @@ def enrich(
         try:
             if every is not None:
                 left_out = _watch(passes, seen, every, lease, progress, say)
-                total.documents = enriched_mapping.count(engine, index)
+                total.documents = enriched_mapping.count(engine, index, made.layout)
         finally:
             if total.written:
                 audit.write(engine, "enrich", index, before=index, after=index, documents=total.written)
@@ -259,35 +263,59 @@ def remove(
 def _planned(engine: Engine, source: IndexSource, index: str, options: BuildOptions) -> BuildPlan:
     """The plan of a first enrichment, which the index allows.
 
-    Where no signals are named, they are those of `SIGNALS` whose model the user did not turn off.
+    Where no signals are named, they are those of `SIGNALS` whose model the user did not turn off; lexical writes nothing.
     """
-    signals = options.signals or tuple(name for name in enriched_mapping.SIGNALS if getattr(options, name) != "none")
+    asked = tuple(name for name in options.signals or () if name != "lexical")
+    if options.signals and not asked:
+        raise UsageError(
+            "An enrichment writes weights, dense or learned; lexical searches what the index has.",
+            "Add one of them to --signals.",
+        )
+    signals = asked or tuple(name for name in enriched_mapping.SIGNALS if getattr(options, name) != "none")
     planned = plan(source, engine.capabilities, replace(options, signals=signals))
     enriched_mapping.check_index(engine, source, index, planned.signals)
     return planned
 
 
 def _begin(
-    engine: Engine, source: IndexSource, index: str, options: BuildOptions, progress: BuildProgress, *, close: bool
+    engine: Engine,
+    source: IndexSource,
+    index: str,
+    options: BuildOptions,
+    progress: BuildProgress,
+    lexical: Mapping[str, float],
+    *,
+    close: bool,
 ) -> tuple[Lineage, TextEncoder, CorpusStatistics | None, list[str]]:
     """Count the statistics, check that the index can take the fields, and add them to its mapping."""
     planned = _planned(engine, source, index, options)
+    words = enriched_mapping.lexical(source, index, lexical)
     remember(planned.encoder.models.values())
     with temporary_ledger() as ledger:
         corpus = read_corpus(source, planned.encoder, ledger, skip_bad=options.skip_bad, progress=progress)
     sample = planned.encoder.encode([each.content for each in corpus.sample], kind="document", statistics=corpus.statistics)
-    layout = planned.layout(engine.capabilities, sample, corpus.statistics)
+    written = planned.layout(engine.capabilities, sample, corpus.statistics)
+    inside = [replace(signal, prefix=f"{enriched_mapping.OBJECT}.") for signal in written.signals]
+    layout = replace(written, signals=[*([words] if words else []), *inside])
+    fields = enriched_mapping.fields_of(engine, source, index, layout)
     enriched_mapping.add_settings(engine, index, layout, close=close)
-    theirs = {"id"} & {*(source.mappings[index].get("properties") or {}), *enriched_mapping.own_fields(source)}
-    added = [name for name in enriched_mapping.field_names(layout) if name not in theirs]
     # For later commands.
-    origin = {"name": source.name, "fingerprint": "", "enriched": " ".join(added), "fields": _fields(source)}
+    origin = {"name": source.name, "fingerprint": "", "enriched": enriched_mapping.OBJECT, "fields": _fields(source)}
     made = planned.lineage(engine, index, layout, corpus.statistics, origin)
-    enriched_mapping.add_fields(engine, source, index, layout)  # first: a refusal leaves nothing behind
+    enriched_mapping.add_fields(engine, source, index, fields)  # first: a refusal leaves nothing behind
     if corpus.statistics is not None:
         statistics_store.save(engine, index, corpus.statistics, {"index.auto_expand_replicas": "0-1"})
     enriched_mapping.write_lineage(engine, index, made)
-    return made, planned.encoder, corpus.statistics, [*planned.notes, *corpus.notes]
+    return made, planned.encoder, corpus.statistics, [*planned.notes, *corpus.notes, _about(words)]
+
+
+def _about(words: Lexical | None) -> str:
+    """A sentence about the signal lexical."""
+    if words is None:
+        return (
+            "No text field is among those of title and text, so that there is no signal lexical: name some with --lexical-field."
+        )
+    return f"The signal lexical searches the application's own {', '.join(f'{name}^{weight:g}' for name, weight in words.text_fields.items())}."
 
 
 def _fields(source: IndexSource) -> str:
@@ -302,8 +330,9 @@ def _check_unchanged(source: IndexSource, made: Lineage, options: BuildOptions) 
         UsageError: The message names those.
     """
     stored = made.source.get("fields") or _fields(source)
-    if options.signals and set(options.signals) != made.signals.keys():
-        first, flags = f"the signals {', '.join(made.signals)}", "--signals"
+    written = made.signals.keys() - {"lexical"}
+    if options.signals and {*options.signals} - {"lexical"} != written:
+        first, flags = f"the signals {', '.join(sorted(written))}", "--signals"
     elif stored != _fields(source):
         named = Fields(**orjson.loads(stored)).named()
         first, flags = f"the fields {', '.join(named) or 'of usual names'}", "--title-field and --text-field"
@@ -316,11 +345,15 @@ def _check_unchanged(source: IndexSource, made: Lineage, options: BuildOptions) 
 
 
 def _resume(
-    engine: Engine, source: IndexSource, index: str, made: Lineage, options: BuildOptions
+    engine: Engine, source: IndexSource, index: str, made: Lineage, options: BuildOptions, lexical: Mapping[str, float]
 ) -> tuple[Lineage, TextEncoder, CorpusStatistics | None, list[str]]:
     """Go on with the models and statistics of an earlier enrichment."""
     _check_unchanged(source, made, options)
     encoder = encoder_of(made, index, {"weights_otherwise": options.weights, "dense_otherwise": options.dense})
     remember(encoder.models.values())
     notes = ["Models and statistics are those of the first enrichment ('enrich --remove' begins anew)."]
+    words = enriched_mapping.lexical(source, index, lexical, made.layout.prefix)
+    if words is not None and (lexical or "lexical" not in made.signals):
+        made = replace(made, signals={**made.signals, words.name: words.parameters()})
+        notes.append(_about(words))
     return made, encoder, statistics_store.load(engine, index, made), notes

@@ -183,20 +183,22 @@ def stale(
     for hit in hits:
         stored = {name: hit["_source"][name] for name in ours if name in hit["_source"]}
         own = {name: value for name, value in hit["_source"].items() if name not in ours or name == "id"}
-        document = _document(source, hit["_id"], own)
-        if document is not None and enriched_mapping.agrees(layout, document, stored):
+        document = _document(source, hit["_id"], own, layout)
+        if document is not None and enriched_mapping.agrees(layout, document, layout.of_signals(stored)):
             counts.kept += 1
         elif document is not None or stored.keys() - {"id"}:
             yield hit, own, document, stored
 
 
-def _document(source: IndexSource, identity: str, own: dict[str, Any]) -> Document | None:
+def _document(source: IndexSource, identity: str, own: dict[str, Any], layout: DocumentLayout) -> Document | None:
     """Title and text of a document; None for one that cannot be read, which --skip-bad adds to `IndexSource.skipped`.
 
     Raises:
         InputError: It cannot be read.
     """
     try:
+        if not layout.prefix:
+            entries.check_id(own, identity)
         return entries.enriched_document(identity, own, source.reading)
     except BadLine as bad:
         place = f"{source.name}, document {identity!r}"

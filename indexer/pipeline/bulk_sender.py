@@ -264,7 +264,8 @@ class BulkSender:
             self._failed(ticket, outcome.error, began, progress=len(outcome.again) < len(batch))
             return [outcome.again]
         self.throttle.succeeded(ticket, len(body), time.monotonic() - began)
-        self._engine.outage.answered(began)
+        if outcome.fatal is None:
+            self._engine.outage.answered(began)
         return []
 
     def _failed(self, ticket: int, error: EngineError, sent: float, *, progress: bool = False) -> None:

@@ -14,7 +14,7 @@ from termweave.indexer.preparation.metadata_types import TypeInference
 from termweave.statistics import CorpusStatistics, StatisticsCounter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from termweave.encoders import TextEncoder
     from termweave.indexer.ledger.ledger import Duplicate, Ledger
@@ -73,6 +73,7 @@ def read_corpus(
     skip_bad: bool,
     progress: BuildProgress,
     keep: Callable[[list[Document]], None] = lambda _: None,
+    types: Mapping[str, str] | None = None,
 ) -> CorpusPass:
     """Read a source once: count its statistics, enter its documents in the ledger, draw a sample.
 
@@ -83,13 +84,14 @@ def read_corpus(
         skip_bad: Keep the first of two documents with the same id instead of raising an error.
         progress: Called with (stage, done, total or None).
         keep: Called with the documents of each block that are not left out.
+        types: Metadata entry -> its type or notation, where that is decided already.
 
     Raises:
         InputError: An entry cannot be read, two documents have the same id and different content, or the source is empty.
     """
     counter = StatisticsCounter(encoder.analysis) if encoder is not None and encoder.analysis else None
     sample = _Reservoir()
-    remarks, metadata = CorpusRemarks(), TypeInference()
+    remarks, metadata = CorpusRemarks(), TypeInference(types, commas=source.decimal_commas)
     before = encoder.too_long if encoder is not None else 0
     size, positions = source.size, deque([0], maxlen=1)
     for block in blocks(source.documents(positions.append)):

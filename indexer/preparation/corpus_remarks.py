@@ -36,6 +36,7 @@ _WORTH_A_WARNING = 0.005
 _NOTES = {
     "repeated": ("document", "left out, with the id and content of an earlier document."),
     "textless": ("document", "without any text: only filters and ids find them, no query does."),
+    "garbled": ("document", "with U+FFFD, which stands for bytes that could not be read: see which encoding the source has."),
     "unfilterable": ("document", "with a metadata value of more than 30,000 bytes: it is stored, but filters cannot use it."),
     "too_long": ("word", f"of more than {LONGEST_TERM} characters left out of the term weights."),
 }
@@ -66,6 +67,7 @@ class CorpusRemarks:
                 continue  # the document was counted with its first passage
             self.counts["texts"] += bool(document.text)
             self.counts["textless"] += not document.content
+            self.counts["garbled"] += "\ufffd" in document.content
             self.counts["unfilterable"] += any(not filterable(key, value) for key, value in document.metadata.items())
 
     def notes(self, source: Source) -> list[str]:

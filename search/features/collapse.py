@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from termweave.catalog.layout import among, sortable
+from termweave.catalog.layout import among
 from termweave.declared_settings import Setting
 from termweave.errors import UsageError
 from termweave.search.feature import Feature
@@ -115,15 +115,16 @@ def _values(generation: OpenGeneration, documents: Sequence[str], name: str) -> 
         documents: Ids, at most 10,000.
         name: The field.
     """
-    field = sortable(name, generation.layout).field
-    if field == "id" or not documents:
+    layout = generation.layout
+    field = layout.usable(name).field
+    if field == layout.id_field or not documents:
         return {document: document for document in documents}
     body = {
         "size": len(documents),
-        "query": among(documents, generation.layout),
+        "query": among(documents, layout),
         "_source": False,
-        "docvalue_fields": ["id", field],
+        "docvalue_fields": [layout.id_field, field],
         "track_total_hits": False,
     }
     hits = generation.engine.search(generation.index, body)["hits"]["hits"]
-    return {hit["fields"]["id"][0]: hit["fields"][field][0] for hit in hits if field in hit["fields"]}
+    return {str(layout.id_of(hit)): hit["fields"][field][0] for hit in hits if field in hit.get("fields", ())}

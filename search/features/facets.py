@@ -1,4 +1,4 @@
-"""Count the values of fields among the candidates: `--facet kind`.
+"""Count the values of fields among the documents of an answer: `--facet kind`.
 
 `--facet kind:20` counts the 20 most frequent values, and `--facet price:10/50` three ranges: below 10, from 10 to below 50, from 50 on.
 """
@@ -11,21 +11,21 @@ from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from termweave.catalog.layout import among, sortable
-from termweave.catalog.typed_fields import INSTANT, TYPES, convert, date_interval, quoted
+from termweave.catalog.layout import among
+from termweave.catalog.typed_fields import INSTANT, convert, date_interval, quoted
 from termweave.declared_settings import Setting
 from termweave.errors import UsageError
 from termweave.search.feature import Feature
 from termweave.search.option_lists import field_names
+from termweave.search.retrieval.plan import MAX_DEPTH
 from termweave.support.messages import clipped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from termweave.catalog.layout import Column
+    from termweave.catalog.columns import Column
     from termweave.search.feature import Ranking
     from termweave.search.opening import OpenGeneration
-    from termweave.search.retrieval.candidates import Candidates
     from termweave.search.retrieval.plan import Retrieval
 
 #: Values that a facet shows unless it names another number, most frequent first, the most that it can name, and values that each shard counts.
@@ -42,7 +42,7 @@ class FacetValue:
 
     Attributes:
         value: The value, as text; of a range "below 10", "10 to 50" or "from 50".
-        count: How many candidates have it.
+        count: How many documents have it.
         filter: The filter expression for it.
     """
 
@@ -97,8 +97,8 @@ class FacetOptions:
     """What is counted beside the hits.
 
     Attributes:
-        facets: Fields whose values are counted among the candidates (`Answer.facets`): "kind", "kind:20" for 20 values, "price:10/50"
-            for ranges.
+        facets: Fields whose values are counted among the documents that are listed on all pages (`Answer.facets`): "kind", "kind:20" for
+            20 values, "price:10/50" for ranges.
     """
 
     heading: ClassVar[str] = "Hits"
@@ -106,7 +106,7 @@ class FacetOptions:
     facets: Annotated[
         Sequence[str],
         Setting(
-            "Count the values of this metadata field among the candidates; repeatable. FIELD:20 shows 20 values, FIELD:10/50 the ranges "
+            "Count the values of this metadata field among the listed documents; repeatable. FIELD:20 shows 20 values, FIELD:10/50 the ranges "
             "below 10, from 10 and from 50.",
             "FIELD",
             flag="--facet",
@@ -118,7 +118,7 @@ class FacetOptions:
 
 
 class Facets(Feature[FacetOptions]):
-    """Counts the candidates of the first round, so that every page shows the same numbers."""
+    """Counts the documents that the first round lists, so that every page shows the same numbers; `Totals` says how many these are."""
 
     Options, part = FacetOptions, "facets"
 
@@ -128,7 +128,7 @@ class Facets(Feature[FacetOptions]):
 
     def count(self, rounds: Sequence[Ranking]) -> dict[str, tuple[FacetValue, ...]]:
         """Field -> its values."""
-        return facets(self.search.generation, rounds[0].candidates, self.options.facets)
+        return facets(self.search.generation, [place.id for place in rounds[0].places], self.options.facets)
 
     @staticmethod
     def json(part: Mapping[str, Sequence[FacetValue]]) -> Any:
@@ -140,36 +140,39 @@ class Facets(Feature[FacetOptions]):
         """A line for each field."""
         for name, values in part.items():
             counts = ", ".join(f"{clipped(each.value, _SHOWN)} {each.count:,}" for each in values) or "no values"
-            yield f"{name}, among the candidates: {counts}"
+            yield f"{name}, among the listed documents: {counts}"
 
 
-def facets(generation: OpenGeneration, candidates: Candidates, names: Sequence[str]) -> dict[str, tuple[FacetValue, ...]]:
-    """Count the values of fields among the candidates of a query.
+def facets(generation: OpenGeneration, listed: Sequence[str], names: Sequence[str]) -> dict[str, tuple[FacetValue, ...]]:
+    """Count the values of fields among documents.
 
     Args:
         generation: The generation that answered.
-        candidates: The candidates.
+        listed: Ids of the documents.
         names: The fields, as `parse`.
 
     Returns:
         Each of `names` -> its values. A document with several values counts for each.
     """
     parsed = {name: parse(name) for name in names}
-    asked = {name: (facet, _aggregation(facet, sortable(facet.name, generation.layout))) for name, facet in parsed.items()}
-    documents = sorted(candidates.documents)
+    columns = {name: generation.layout.usable(facet.name) for name, facet in parsed.items()}
+    asked = {name: (facet, _aggregation(facet, columns[name])) for name, facet in parsed.items()}
+    documents = sorted(listed)[:MAX_DEPTH]
     if not documents:
         return dict.fromkeys(names, ())
     aggregations = {str(at): aggregation for at, (_, aggregation) in enumerate(asked.values())}
     body = {"size": 0, "query": among(documents, generation.layout), "aggs": aggregations}
     answer = generation.engine.search(generation.index, body)["aggregations"]
-    return {name: _values(facet, answer[str(at)]["buckets"]) for at, (name, (facet, _)) in enumerate(asked.items())}
+    return {
+        name: _values(facet, columns[name], answer[str(at)]["buckets"]) for at, (name, (facet, _)) in enumerate(asked.items())
+    }
 
 
 def _aggregation(facet: Facet, column: Column) -> dict[str, Any]:
     """The aggregation of a facet.
 
     Raises:
-        UsageError: The field has no order, or a bound does not have its type.
+        UsageError: The field has no ranges, or a bound does not have its type.
     """
     if not facet.bounds:
         # An application may store dates in a format of its own, which filters do not read.
@@ -177,13 +180,13 @@ def _aggregation(facet: Facet, column: Column) -> dict[str, Any]:
         return {"terms": {"field": column.field, "size": facet.size, "shard_size": _OF_SHARD, **written}}
     if column.kind not in {"long", "double", "date"}:
         raise UsageError(
-            f"The field {facet.name!r} holds {TYPES[column.kind]}, which have no ranges.",
+            f"The field {facet.name!r} holds {column.words}, which have no ranges.",
             f"Count its values: --facet {facet.name}.",
         )
     bounds = [_bound(each, column.kind) for each in facet.bounds]
     if None in bounds or any(low >= high for low, high in pairwise(bounds)):  # type: ignore[operator]  # None ends before
         raise UsageError(
-            f"The bounds {'/'.join(facet.bounds)} of the facet {facet.name!r} are not {TYPES[column.kind]}, lowest first.",
+            f"The bounds {'/'.join(facet.bounds)} of the facet {facet.name!r} are not {column.words}, lowest first.",
             f"Write {facet.name}:{'2020/2024-05' if column.kind == 'date' else '10/50'}.",
         )
     edges = [None, *bounds, None]
@@ -203,9 +206,10 @@ def _bound(text: str, kind: str) -> str | float | None:
     return interval[0] if interval else None
 
 
-def _values(facet: Facet, buckets: Sequence[Mapping[str, Any]]) -> tuple[FacetValue, ...]:
+def _values(facet: Facet, column: Column, buckets: Sequence[Mapping[str, Any]]) -> tuple[FacetValue, ...]:
     if not facet.bounds:
-        texts = [_MIDNIGHT.sub("", str(bucket.get("key_as_string", bucket["key"]))) for bucket in buckets]
+        keys = column.shown([bucket.get("key_as_string", bucket["key"]) for bucket in buckets])
+        texts = [_MIDNIGHT.sub("", str(key)) for key in keys]
         return tuple(
             FacetValue(text, bucket["doc_count"], f"{facet.name}={quoted(text)}")
             for text, bucket in zip(texts, buckets, strict=True)

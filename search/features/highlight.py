@@ -88,7 +88,7 @@ def with_highlights(opened: OpenGeneration, signals: Sequence[Signal], query: En
         clause = signal.query_clause(query, size=1, where=(), capabilities=capabilities)
         if clause is not None and clause.terms:
             terms |= clause.terms.keys()
-        elif clause is not None and signal.text_field and hits:
+        elif clause is not None and signal.text_fields and hits:
             marked |= _marked(engine, opened, clause, hits)
     highlighted = []
     for hit in hits:
@@ -145,11 +145,12 @@ def _marked(engine: Engine, opened: OpenGeneration, clause: Clause, hits: Sequen
     body: dict[str, Any] = {
         # A document may have several passages. The text of a hit tells which of them it shows.
         "size": min(1000, 20 * len(hits)),
-        "query": {"bool": {"must": [clause.query], "filter": [{"terms": {"id": [hit.id for hit in hits]}}]}},
+        "query": {"bool": {"must": [clause.query], "filter": [opened.layout.with_ids([hit.id for hit in hits])]}},
         "_source": False,
         "track_total_hits": False,
         "highlight": {
             "type": "unified",
+            "highlight_query": clause.query,  # without the ids, which are words of a text, too
             "pre_tags": [OPEN],
             "post_tags": [CLOSE],
             "number_of_fragments": 0,

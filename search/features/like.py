@@ -24,6 +24,7 @@ from termweave.search.feature import Feature
 from termweave.search.option_lists import texts
 from termweave.signals.dense import VECTOR_FIELD, from_half
 from termweave.signals.weights import WeightedTerms
+from termweave.support.normal_form import forms, normal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -76,7 +77,8 @@ class Like(Feature[LikeOptions]):
         """Leave the documents out."""
         if len(self._ids) > _MOST:
             raise UsageError(f"{len(self._ids):,} documents are too many to search with.", f"Name at most {_MOST:,}.")
-        return replace(plan, where=[*plan.where, {"bool": {"must_not": [{"terms": {"id": list(self._ids)}}]}}])
+        without = self.search.generation.layout.with_ids(_forms(self._ids))
+        return replace(plan, where=[*plan.where, {"bool": {"must_not": [without]}}])
 
     def encode(self, texts: Sequence[str], inner: Encode) -> list[Encoding]:
         """Combine the query of words, if there is one, with the documents. Its words may only exclude."""
@@ -108,31 +110,40 @@ def read(engine: Engine, index: str, ids: Sequence[str], layout: DocumentLayout)
     Raises:
         UsageError: The index does not hold one of the documents.
     """
-    weighted = next((signal for signal in layout.signals if isinstance(signal, WeightedTerms) and not signal.text_field), None)
+    weighted = next((signal for signal in layout.signals if isinstance(signal, WeightedTerms) and not signal.text_fields), None)
     # The first passages of all documents come before any second passage. A field `passage` of an application is its own.
     first = {"passage": {"order": "asc", "missing": "_first", "unmapped_type": "integer"}}
     passages = [first] if layout.application is None else []
+    vector_field = f"{layout.prefix}{VECTOR_FIELD}"
+    read = [f"{layout.prefix}{name}" for name in (weighted.properties() if weighted else ())]
     body = {
         "size": _MOST,
-        "query": {"terms": {"id": list(ids)}},
-        "sort": [*passages, {"id": "asc"}],
-        "_source": dialect_of(engine.capabilities).source([*layout.text_fields, *(weighted.properties() if weighted else ())]),
-        "docvalue_fields": ["id", VECTOR_FIELD] if any(signal.needs == "dense" for signal in layout.signals) else ["id"],
+        "query": layout.with_ids(_forms(ids)),
+        "sort": [*passages, {layout.id_field: "asc"}],
+        "_source": dialect_of(engine.capabilities).source([*layout.text_fields, *read]),
+        "docvalue_fields": [
+            layout.id_field,
+            *([vector_field] if any(signal.needs == "dense" for signal in layout.signals) else []),
+        ],
     }
     hits = engine.search(index, body)["hits"]["hits"]
-    stored_ids = {hit["fields"]["id"][0] for hit in hits}
-    if missing := [each for each in ids if each not in stored_ids]:
+    stored_ids = {normal(str(layout.id_of(hit))) for hit in hits}
+    if missing := [each for each in ids if normal(each) not in stored_ids]:
         raise UsageError(
             f"The index has no document {missing[0]!r} to search with.",
             "Give an id of the source, as 'termweave search' shows it.",
         )
     sources = [layout.with_text(hit["_source"]) for hit in hits]
     contents = [stored_content(source) for source in sources]
-    halves = [hit["fields"][VECTOR_FIELD][0] for hit in hits if VECTOR_FIELD in hit["fields"]]
+    halves = [hit["fields"][vector_field][0] for hit in hits if vector_field in hit.get("fields", ())]
     vectors = _stacked(halves)
-    weights = None if weighted is None else _weights(weighted, sources)
+    weights = None if weighted is None else _weights(weighted, [layout.of_signals(hit["_source"]) for hit in hits])
     mean = None if vectors is None else _unit(vectors.mean(axis=0))
     return Encoding(" ".join(contents), weights, mean, liked=LikedDocuments(tuple(ids), vectors))
+
+
+def _forms(ids: Sequence[str]) -> list[str]:
+    return [form for each in ids for form in forms(each)]
 
 
 def _stacked(halves: Sequence[str]) -> NDArray[np.float32] | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from termweave.catalog.layout import among, sortable
+from termweave.catalog.layout import among
+from termweave.catalog.typed_fields import as_text, convert, entries
 from termweave.declared_settings import Setting
 from termweave.errors import UsageError
 from termweave.search.feature import Feature
@@ -84,7 +85,16 @@ class Sort(Feature[SortOptions]):
         return True
 
     def remarks(self, report: Report) -> Iterator[str]:
-        """Say how weak the sorted documents are."""
+        """Say that numbers are sorted as text, and how weak the sorted documents are."""
+        name, _ = parse(str(self.options.sort))
+        if self.search.generation.layout.short_texts(name):
+            found = [value for hit in report.shown for key, value in entries(hit.fields.get("metadata") or {}) if key == name]
+            numbers = [each for each in found for form in ("decimal-comma", "decimal-point") if convert(form, each) is not None]
+            if len({len(as_text(each)) for each in numbers}) > 1:
+                yield (
+                    f"{name!r} is sorted as text, so that 10 comes before 9: values of other types, or notations, are among its numbers. "
+                    f"'termweave index' with --types {name}=number, or decimal-comma, makes numbers of them."
+                )
         if report.found and not report.last.plan.floor:
             scores = [place.score for place in report.last.places]
             yield (
@@ -102,24 +112,25 @@ def ordered(generation: OpenGeneration, places: Sequence[Place], order: str) -> 
         order: As `parse`.
     """
     name, direction = parse(order)
-    field = sortable(name, generation.layout).field
+    layout = generation.layout
+    field = layout.usable(name).field
     kept = list(places[:MAX_DEPTH])
     if not kept:
         return []
     body = {
         "size": len(kept),
-        "query": among([place.id for place in kept], generation.layout),
+        "query": among([place.id for place in kept], layout),
         "sort": [{field: {"order": direction, "missing": "_last"}}],
         "_source": False,
-        "docvalue_fields": ["id"],
+        "docvalue_fields": [layout.id_field],
         "track_total_hits": False,
     }
-    if field == "id":
+    if field == layout.id_field:
         return sorted(kept, key=lambda place: place.id, reverse=direction == "desc")
     hits = generation.engine.search(generation.index, body)["hits"]["hits"]
     steps: dict[str, int] = {}
     step, last = 0, None
     for hit in hits:
         step, last = step + (hit["sort"] != last), hit["sort"]
-        steps.setdefault(hit["fields"]["id"][0], step)
+        steps.setdefault(str(layout.id_of(hit)), step)
     return sorted(kept, key=lambda place: steps.get(place.id, len(hits) + 1))

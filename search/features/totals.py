@@ -1,8 +1,8 @@
-"""How many documents a query ranks, how many pass its filters, and how many of those contain a word of it: `--totals`."""
+"""How many documents a query lists, how many pass its filters, and how many of those contain a word of it: `--totals`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from termweave.catalog.layout import first_passages
@@ -11,11 +11,11 @@ from termweave.search.feature import Feature
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from termweave.search.feature import Ranking
     from termweave.search.opening import OpenGeneration
-    from termweave.search.retrieval.candidates import Candidates
+    from termweave.search.retrieval.plan import Retrieval
 
 
 @dataclass(frozen=True)
@@ -23,18 +23,27 @@ class Totals:
     """Numbers of documents.
 
     Attributes:
-        candidates: Documents that the signals returned; only these are ranked, sorted, and counted by facets.
+        listed: Documents on all pages, which facets count: the candidates, without those that a minimum score or collapsing leaves out, and
+            with pinned ones.
+        deeper: Whether further pages search deeper, and so list other documents behind these.
+        candidates: Documents that the signals returned.
         passing: Documents of the index that pass the filters.
         matching: Those of them that contain a word of the query; None without such a signal (lexical), and for a query made of documents.
     """
 
+    listed: int
+    deeper: bool
     candidates: int
     passing: int
     matching: int | None
 
     def __str__(self) -> str:
         words = "" if self.matching is None else f", and {self.matching:,} of these contain a word of the query"
-        return f"{counted(self.candidates, 'candidate')}; {counted(self.passing, 'document')} pass the filters{words}."
+        of = "" if self.listed == self.candidates else f" ({counted(self.candidates, 'candidate')})"
+        pages = ", and further pages search deeper" * self.deeper
+        return (
+            f"Listed: {counted(self.listed, 'document')}{of}{pages}. {counted(self.passing, 'document')} pass the filters{words}."
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +71,10 @@ class CountedTotals(Feature[TotalsOptions]):
 
     Options, part = TotalsOptions, "totals"
 
+    def plan(self, plan: Retrieval) -> Retrieval:
+        """All candidates are ranked to be counted."""
+        return replace(plan, counts=plan.counts or self.options.totals)
+
     @classmethod
     def takes_part(cls, options: Any) -> bool:
         """Other features ask for it, too."""
@@ -69,24 +82,20 @@ class CountedTotals(Feature[TotalsOptions]):
 
     def count(self, rounds: Sequence[Ranking]) -> Totals | None:
         """The numbers of the first round, so that every page shows the same."""
-        first = rounds[0]
-        if not (self.options.totals or first.plan.counts):
-            return None
-        return totals(self.search.generation, first.candidates, first.plan.where)
+        return totals(self.search.generation, rounds[0]) if rounds[0].plan.counts else None
 
 
-def totals(generation: OpenGeneration, candidates: Candidates, where: Sequence[Mapping[str, Any]]) -> Totals:
+def totals(generation: OpenGeneration, first: Ranking) -> Totals:
     """Count documents, with one request.
 
     Args:
         generation: The generation that answered.
-        candidates: The candidates.
-        where: Filters of the query DSL.
+        first: The first round of the search.
     """
     from termweave.search.retrieval import clause_limit  # noqa: PLC0415 - not needed by `--help`
 
-    engine = generation.engine
-    lexical = next((signal for signal in generation.layout.signals if signal.source_field), None)
+    engine, candidates = generation.engine, first.candidates
+    lexical = next((signal for signal in generation.layout.signals if signal.source_fields), None)
     clause = None
     if lexical is not None and candidates.query.text.strip() and candidates.query.liked is None:
         query, _ = clause_limit.fit(engine, generation, candidates.query, [lexical], (), engine.capabilities)
@@ -96,9 +105,9 @@ def totals(generation: OpenGeneration, candidates: Candidates, where: Sequence[M
     aggregations: dict[str, Any] = {"passing": {"filter": first_passages(generation.layout)}}
     if clause is not None:
         aggregations["matching"] = {"filter": clause.query, **({"aggs": {"documents": documents}} if documents else {})}
-    body = {"size": 0, "query": {"bool": {"filter": list(where)}}, "aggs": aggregations}
+    body = {"size": 0, "query": {"bool": {"filter": list(first.plan.where)}}, "aggs": aggregations}
     counts = engine.search(generation.index, body)["aggregations"]
     matching = counts.get("matching")
     if matching is not None:
         matching = matching["documents"]["value"] if documents else matching["doc_count"]
-    return Totals(len(candidates.documents), counts["passing"]["doc_count"], matching)
+    return Totals(len(first.places), not first.complete, len(candidates.documents), counts["passing"]["doc_count"], matching)

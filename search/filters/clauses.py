@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from difflib import get_close_matches
+from contextlib import suppress
+from dataclasses import replace
+from ipaddress import ip_network
 from typing import TYPE_CHECKING, Any
 
 from termweave.catalog import typed_fields
-from termweave.catalog.layout import Column
+from termweave.catalog.columns import RANGES, Column
 from termweave.errors import UsageError
-from termweave.support.messages import few
+from termweave.support.normal_form import forms
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +24,10 @@ if TYPE_CHECKING:
 _RELATIVE = re.compile(r"now(?:[+-]\d+[yMwdhHms])*(?:/[yMwdhHms])?")
 #: A whole number of 19 digits: metadata hold it as a number in JSON and as a text elsewhere, so that `convert` leaves the text alone.
 _NINETEEN = re.compile(r"-?[1-9]\d{18}", re.ASCII)
+_UNSIGNED = re.compile(r"0|[1-9]\d{0,19}", re.ASCII)
+_NUMBERS = ("long", "double")
+#: Kinds of declared fields that the metadata do not hold as text, and types without patterns.
+_NO_TEXTS, _NO_PATTERNS = ("object", "geo_point"), ("ip", "flattened")
 _BOUNDS = {"<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
 
 
@@ -35,51 +41,58 @@ def _entry(name: str) -> str:
     return name.removeprefix("metadata.")
 
 
-def _application_field(name: str, layout: DocumentLayout) -> Column | None:
-    """The field of an application that an entry names; None for an index that termweave built.
+def _field(name: str, layout: DocumentLayout) -> Column | None:
+    """The field that filters compare; None: an entry of the metadata that termweave built and that is compared as text alone.
 
     Raises:
-        UsageError: The mapping of the application has no such field.
+        UsageError: The application has no such field, or filters cannot compare it.
     """
     if layout.application is None:
-        return None
-    if (column := layout.column(name)) is None:
-        near = get_close_matches(name, layout.sortable, n=1)
-        hint = f"Did you mean {near[0]!r}?" if near else f"It has {few(layout.sortable, 10) or 'none'}."
-        raise UsageError(f"The mapping of the index has no field {name!r} that filters can use.", hint)
-    return column
+        column = None if name == "id" else layout.column(name)
+        if column is None or (column.obstacle("filter") and column.kind not in _NO_TEXTS and column.path in {"", name}):
+            return None
+    return layout.usable(name, "filter")
 
 
-def _converted(kind: str, value: str) -> Any:
+def _converted(column: Column, value: str) -> Any:
     """A value as a field of a type holds it; None if it is not of this type."""
+    if column.type == "ip":
+        with suppress(ValueError):
+            ip_network(value, strict=False)
+            return value
+        return None
+    if column.type == "unsigned_long" and _UNSIGNED.fullmatch(value):
+        return int(value)
     whole = typed_fields.convert("long", int(value)) if _NINETEEN.fullmatch(value) else None
-    return typed_fields.convert(kind, value if whole is None else whole)
+    return typed_fields.convert(column.kind, value if whole is None else whole)
 
 
-def _compared(name: str, operator: str, value: str, column: Column) -> Clause:
-    """Compare a field of an application with a value.
+def _compared(name: str, operator: str, value: str, column: Column) -> Clause | None:
+    """Compare a field with a value; None if one equal to the value is asked for, and it does not have the type of the field.
 
     Raises:
-        UsageError: The field cannot be compared, or the value does not have its type.
+        UsageError: The value does not have the type of the field, or the type has no order.
     """
-    if column.kind == "text":
-        raise UsageError(
-            f"The field {name!r} is analysed text without a keyword among its subfields, so that filters cannot compare it.",
-            f'Write a clause of the query DSL: {{"match": {{"{name}": VALUE}}}}.',
-        )
-    if column.kind not in typed_fields.TYPES:
-        raise UsageError(
-            f"The field {name!r} is a {column.kind}, which filters cannot compare.", "Write a clause of the query DSL."
-        )
-    if operator != "=" or column.kind == "date":
-        clause = _bounded(name, operator, value, column)
-        # An application may store dates in a format of its own, in which the bounds are not written.
-        ((_, bounds),) = clause["range"].items()
-        return {"range": {column.field: bounds | {"format": typed_fields.INSTANT}}} if column.kind == "date" else clause
-    converted = _converted(column.kind, value)
+    if column.kind == "range":  # a document passes whose range holds some of what is asked for
+        kind, declared = RANGES[column.type]
+        column = replace(column, kind=kind, mapping={"type": declared})
+    if column.kind == "flat":
+        column = replace(column, kind="keyword", ordered=False)
+    if operator != "=":
+        return column.inside(_bounded(name, operator, value, column))
+    if column.kind == "date":
+        return column.inside(_bounded(name, operator, value, column)) if _is_date(name, value, column) else None
+    converted = _converted(column, value)
     if converted is None:
-        raise UsageError(f"The field {name!r} holds {typed_fields.TYPES[column.kind]}, and {value!r} is not one of these.")
-    return {"term": {column.field: converted}}
+        return None
+    if column.kind in _NUMBERS and column.clamped(converted) != converted:
+        return {"match_none": {}}
+    return column.inside(_term(column.field, converted))
+
+
+def _term(field: str, value: Any) -> Clause:
+    """A field has a value. A text may be stored in any of its forms: by an application, or by an earlier version."""
+    return any_of([{"term": {field: each}} for each in (forms(value) if isinstance(value, str) else [value])])
 
 
 def none_of(clause: Clause) -> Clause:
@@ -92,9 +105,9 @@ def any_of(clauses: Sequence[Clause]) -> Clause:
     values: dict[str, list[Any]] = {}
     others = []
     for clause in clauses:
-        if "term" in clause:
-            ((field, value),) = clause["term"].items()
-            values.setdefault(field, []).append(value)
+        if same := clause.get("term") or clause.get("terms"):
+            ((field, value),) = same.items()
+            values.setdefault(field, []).extend(value if isinstance(value, list) else [value])
         else:
             others.append(clause)
     together = [
@@ -106,8 +119,12 @@ def any_of(clauses: Sequence[Clause]) -> Clause:
 
 def exists(name: str, layout: DocumentLayout) -> Clause:
     """A document has an entry."""
-    column = _application_field(name, layout)
-    return {"exists": {"field": column.field if column else stored_field(name)}}
+    column = layout.mapped.get(name)
+    if layout.application and not (column and column.searched):
+        column = layout.usable(name, "filter")
+    if column is None or not column.searched:
+        return {"exists": {"field": stored_field(name)}}
+    return column.inside({"exists": {"field": column.field}})
 
 
 def matching(name: str, pattern: str, layout: DocumentLayout) -> Clause:
@@ -116,18 +133,18 @@ def matching(name: str, pattern: str, layout: DocumentLayout) -> Clause:
     Raises:
         UsageError: The entry is not a short text, which alone has patterns.
     """
-    column = _application_field(name, layout) or layout.column(name)
-    if column is None or column.kind != "keyword":
+    column = layout.usable(name, "filter") if layout.application or name in layout.mapped else layout.column(name)
+    if column is None or column.kind != "keyword" or column.type in _NO_PATTERNS:
         holds = (
-            f"holds {typed_fields.TYPES[column.kind]}"
-            if column and column.kind in typed_fields.TYPES
-            else "is not a field of short texts"
+            "is not a field of short texts"
+            if column is None or column.kind not in typed_fields.TYPES
+            else f"holds {column.words}"
         )
         raise UsageError(
             f"The field {name!r} {holds}, and {pattern!r} is a pattern.", f'For the character itself: {name}="{pattern}".'
         )
     escaped = re.sub(r"([?\\])", r"\\\1", pattern)
-    return {"wildcard": {column.field: {"value": escaped}}}
+    return column.inside(any_of([{"wildcard": {column.field: {"value": each}}} for each in forms(escaped)]))
 
 
 def _relative(name: str, operator: str, value: str, column: Column) -> Clause | None:
@@ -144,22 +161,19 @@ def _relative(name: str, operator: str, value: str, column: Column) -> Clause | 
 
 
 def equal(name: str, value: str, layout: DocumentLayout) -> Clause:
-    """An entry equals a value. A value of another type than the field's is compared as text."""
-    if (column := _application_field(name, layout)) is not None:
-        return _compared(name, "=", value, column)
-    kind = layout.types.get(_entry(name), "keyword")
-    _relative(name, "=", value, Column("", kind))  # refuses now-7d
-    if name == "id" or kind == "keyword":
-        return {"term": {stored_field(name): value}}
-    if kind == "date":
-        interval = typed_fields.date_interval(value)
-        return (
-            {"range": {_typed(name): {"gte": interval[0], "lt": interval[1]}}}
-            if interval
-            else {"term": {stored_field(name): value}}
-        )
-    converted = _converted(kind, value)
-    return {"term": {stored_field(name): value}} if converted is None else {"term": {_typed(name): converted}}
+    """An entry equals a value. In an index that termweave built, a value of another type than the field's is compared as text.
+
+    Raises:
+        UsageError: The value does not have the type of the field of an application.
+    """
+    column = _field(name, layout)
+    if column is None or column == Column(_typed(name), "keyword"):  # its metadata hold longer texts, too
+        return _term(stored_field(name), value)
+    if clause := _compared(name, "=", value, column):
+        return clause
+    if layout.application is None:
+        return _term(stored_field(name), value)
+    raise _unlike(name, "=", value, column)
 
 
 def in_range(name: str, operator: str, value: str, layout: DocumentLayout) -> Clause:
@@ -168,14 +182,17 @@ def in_range(name: str, operator: str, value: str, layout: DocumentLayout) -> Cl
     Raises:
         UsageError: The value does not have the type of the field, or the type has no order.
     """
-    if (column := _application_field(name, layout)) is not None:
-        return _compared(name, operator, value, column)
-    kind = layout.types.get(_entry(name))
-    if name in layout.extra and kind != "date":  # a server reads "<= 2024" as up to the end of its first day
-        return {"range": {name: {_BOUNDS[operator]: value}}}
-    if name == "id" or kind in {None, "keyword"}:
+    column = _field(name, layout)
+    if column is None or column == Column(_typed(name), "keyword"):
         return {"range": {stored_field(name): {_BOUNDS[operator]: value}}}
-    return _bounded(name, operator, value, Column(_typed(name), kind))
+    clause = _compared(name, operator, value, column)
+    assert clause is not None
+    return clause
+
+
+def _is_date(name: str, value: str, column: Column) -> bool:
+    """Whether a value is a date; raise `UsageError` for one relative to now, which is one instant."""
+    return bool(_relative(name, "=", value, column) or typed_fields.date_interval(value))
 
 
 def _bounded(name: str, operator: str, value: str, column: Column) -> Clause:
@@ -184,30 +201,50 @@ def _bounded(name: str, operator: str, value: str, column: Column) -> Clause:
     Raises:
         UsageError: The value does not have the type of the field, or the type has no order.
     """
-    kind = column.kind
     if (relative := _relative(name, operator, value, column)) is not None:
         return relative
-    if kind == "keyword":
-        return {"range": {column.field: {_BOUNDS[operator]: value}}}
-    if kind == "boolean":
+    if column.kind == "boolean":
         raise UsageError(f"The field {name!r} is true or false, which has no order.", f"Write {name}=true or {name}=false.")
-    if kind == "date":
+    if not column.ordered:
+        raise UsageError(f"The field {name!r} is a {column.type}, which has no order.", f"Write {name}=VALUE.")
+    if column.kind == "keyword":
+        if column.type == "ip" and ("/" in value or _converted(column, value) is None):
+            raise _unlike(name, operator, value, column)
+        # A key of a `flattened` field takes no range with one bound.
+        edge = {} if column.type != "flattened" else {"lte": "\U0010ffff"} if operator in {">", ">="} else {"gte": ""}
+        return {"range": {column.field: {_BOUNDS[operator]: value, **edge}}}
+    if column.kind == "date":
         interval = typed_fields.date_interval(value)
         if interval is None:
-            raise UsageError(
-                f"The field {name!r} holds dates, and {value!r} is not a date.",
-                f"Write {name}{operator}2024, 2024-05 or 2024-05-31; with < and > also now-7d.",
-            )
+            raise _unlike(name, operator, value, column)
         # A year, month or day is an interval: "<= 2024" includes its last day, "> 2024" begins after it.
-        bounds = {"=": {"gte": interval[0], "lt": interval[1]}, ">": {"gte": interval[1]}, "<=": {"lt": interval[1]}}
-        return {"range": {column.field: bounds.get(operator) or {_BOUNDS[operator]: interval[0]}}}
-    number = _converted("double", value)
+        first, end = map(column.clamped, interval)
+        bounds = {"=": {"gte": first, "lt": end}, ">": {"gte": end}, "<=": {"lt": end}}
+        # A mapping may have a format of its own, in which the bounds are not written.
+        written = {"format": typed_fields.INSTANT} if column.mapping else {}
+        return {"range": {column.field: (bounds.get(operator) or {_BOUNDS[operator]: first}) | written}}
+    number = _converted(replace(column, kind="double"), value)
     if number is None:
-        raise UsageError(
-            f"The field {name!r} holds numbers, and {value!r} is not a number.", f"Write a number: {name}{operator}10."
-        )
-    whole = _converted("long", value)
-    return {"range": {column.field: {_BOUNDS[operator]: number if whole is None else whole}}}
+        raise _unlike(name, operator, value, column)
+    whole = _converted(replace(column, kind="long"), value)
+    number = number if whole is None else whole
+    near = column.clamped(number)
+    if near != number:  # a server refuses what is beyond its type: all values are on one side of it
+        return {"range": {column.field: {_BOUNDS[operator[0] + "=" * ((near < number) == (operator[0] == "<"))]: near}}}
+    return {"range": {column.field: {_BOUNDS[operator]: number}}}
+
+
+def _unlike(name: str, operator: str, value: str, column: Column) -> UsageError:
+    """The error of a value that does not have the type of its field."""
+    if column.kind == "date":
+        hint = f"Write {name}{operator}2024, 2024-05 or 2024-05-31; with < and > also now-7d."
+        return UsageError(f"The field {name!r} holds dates, and {value!r} is not a date.", hint)
+    if column.kind in _NUMBERS and operator != "=":
+        hint = f"Write a number: {name}{operator}10."
+        if not column.mapping and (_RELATIVE.fullmatch(value) or typed_fields.date_interval(value)):
+            hint += f" If its numbers are times, 'termweave index' with --types {name}=epoch-seconds makes dates of them."
+        return UsageError(f"The field {name!r} holds numbers, and {value!r} is not a number.", hint)
+    return UsageError(f"The field {name!r} holds {column.words}, and {value!r} is not one of these.")
 
 
 def _typed(name: str) -> str:

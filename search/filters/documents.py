@@ -17,12 +17,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
+    from termweave.catalog.layout import DocumentLayout
     from termweave.engine import Engine
     from termweave.errors import EngineError
 
 _BOUNDS = ("gt", "gte", "lt", "lte", "from", "to")
-#: A number, or a date with the day first. As text these sort wrongly; years and ISO 8601 dates sort correctly.
+#: A number, or a date with the day first. As text these sort wrongly; years and ISO 8601 dates sort correctly, among others of their kind.
 _UNORDERED = re.compile(r"(?!\d{4}$)-?\d+(\.\d+)?|\d{1,2}([./-])\d{1,2}\2\d{2,4}")
+_TIME = re.compile(r"\d{4}(-\d\d){0,2}|now.*")
+#: A year, and the first number that is probably a time in seconds since 1970.
+_YEARS, _SECONDS = range(1971, 2101), 10**9
 #: Query clauses whose keys are names of fields.
 _FIELD_CLAUSES = frozenset({"term", "terms", "range", "prefix", "wildcard", "regexp", "fuzzy", "match", "match_phrase"})
 #: Number of documents whose values of a field are read, and number of values that a remark shows.
@@ -45,25 +49,26 @@ class Unmet:
 
 
 def documents_passing(
-    engine: Engine, index: str, documents: Sequence[str], where: Sequence[Mapping[str, Any]]
+    engine: Engine, index: str, layout: DocumentLayout, documents: Sequence[str], where: Sequence[Mapping[str, Any]]
 ) -> tuple[str, ...]:
     """The documents that the index holds and that pass all filters, each once, in the order given.
 
     Args:
         engine: The server.
         index: The concrete index.
+        layout: Its fields.
         documents: Ids of the documents in the source.
         where: Filters of the query DSL.
     """
     if not documents:
         return ()
-    body = {
-        "size": 0,
-        "query": {"bool": {"filter": [{"terms": {"id": list(documents)}}, *where]}},
-        "aggs": {"ids": {"terms": {"field": "id", "size": len(documents)}}},
-    }
-    answer = engine.search(index, body)
-    passing = {bucket["key"] for bucket in answer["aggregations"]["ids"]["buckets"]}
+    query = {"bool": {"filter": [layout.with_ids(documents), *where]}}
+    if layout.application is None:  # any passage may pass
+        body = {"size": 0, "query": query, "aggs": {"ids": {"terms": {"field": "id", "size": len(documents)}}}}
+        passing = {bucket["key"] for bucket in engine.search(index, body)["aggregations"]["ids"]["buckets"]}
+    else:
+        body = {"size": len(documents), "query": query, "_source": False}
+        passing = {hit["_id"] for hit in engine.search(index, body)["hits"]["hits"]}
     return tuple(dict.fromkeys(document for document in documents if document in passing))
 
 
@@ -114,17 +119,19 @@ def unmet(engine: Engine, index: str, where: Sequence[Mapping[str, Any]]) -> tup
     return [as_metadata(name) for name in missing], unmatched
 
 
-def passing(engine: Engine, index: str, where: Sequence[Mapping[str, Any]]) -> tuple[list[int], int] | None:
+def passing(
+    engine: Engine, index: str, layout: DocumentLayout, where: Sequence[Mapping[str, Any]]
+) -> tuple[list[int], int] | None:
     """How many documents pass each filter, and how many pass all of them; None if the server does not say."""
     # A passage counts for its document: a filter on a document's id or metadata passes all its passages or none.
-    one = {"cardinality": {"field": "id", "precision_threshold": 40_000}}
-    every = {str(at): {"filter": clause, "aggs": {"documents": one}} for at, clause in enumerate(where)}
-    counts = _aggregated(
-        engine, index, {**every, "all": {"filter": {"bool": {"filter": list(where)}}, "aggs": {"documents": one}}}
-    )
-    if not counts:
+    documents = {"cardinality": {"field": "id", "precision_threshold": 40_000}}
+    one = {"aggs": {"documents": documents}} if layout.application is None else {}
+    clauses = {**{str(at): clause for at, clause in enumerate(where)}, "all": {"bool": {"filter": list(where)}}}
+    counted = _aggregated(engine, index, {name: {"filter": clause, **one} for name, clause in clauses.items()})
+    if not counted:
         return None
-    return [counts[str(at)]["documents"]["value"] for at in range(len(where))], counts["all"]["documents"]["value"]
+    counts = {name: each["documents"]["value"] if one else each["doc_count"] for name, each in counted.items()}
+    return [counts[str(at)] for at in range(len(where))], counts["all"]
 
 
 def _aggregated(engine: Engine, index: str, aggregations: Mapping[str, Any]) -> dict[str, Any]:
@@ -136,19 +143,33 @@ def _aggregated(engine: Engine, index: str, aggregations: Mapping[str, Any]) -> 
     return {}
 
 
-def compared_as_texts(where: Any) -> list[str]:
-    """The metadata entries with a range filter on numbers or dates, which the server compares as text (10 before 9)."""
-    if isinstance(where, list | tuple):
-        return list(dict.fromkeys(name for clause in where for name in compared_as_texts(clause)))
-    if not isinstance(where, dict):
-        return []
-    clause = where.get("range")
-    ranges = clause.items() if isinstance(clause, dict) else ()
-    return [
-        name
-        for name, bounds in ranges
-        if name.startswith("metadata.") and any(_UNORDERED.fullmatch(str(bounds.get(bound))) for bound in _BOUNDS)
-    ] + compared_as_texts(list(where.values()))
+def compared_as_texts(where: Any, *, years: bool = False) -> list[str]:
+    """The metadata entries with a range filter on numbers or dates, which the server compares as text (10 before 9).
+
+    Args:
+        where: The clauses.
+        years: Count years and ISO 8601 dates, too: an entry that has a type and is text has more than dates.
+    """
+    forms = [_UNORDERED, *([_TIME] if years else [])]
+    texts = ((name, str(bound)) for name, bound in _ranges(where) if name.startswith("metadata."))
+    return list(dict.fromkeys(name for name, bound in texts if any(form.fullmatch(bound) for form in forms)))
+
+
+def times_as_numbers(engine: Engine, index: str, where: Any) -> list[str]:
+    """The fields of whole numbers that a filter compares with a year, and that hold times since 1970; found with one request."""
+    names = list(dict.fromkeys(name for name, bound in _ranges(where) if name.startswith(typed_fields.FIELD) and bound in _YEARS))
+    lowest = _aggregated(engine, index, {name: {"min": {"field": name}} for name in names}) if names else {}
+    return [as_metadata(name) for name in names if lowest and (lowest[name]["value"] or 0) >= _SECONDS]
+
+
+def _ranges(where: Any) -> Iterator[tuple[str, Any]]:
+    """The fields of range filters, each with its bounds."""
+    if isinstance(where, dict):
+        clause = where.get("range")
+        for name, bounds in clause.items() if isinstance(clause, dict) else ():
+            yield from ((name, bounds[bound]) for bound in _BOUNDS if isinstance(bounds, dict) and bound in bounds)
+    for each in where.values() if isinstance(where, dict) else where if isinstance(where, list | tuple) else ():
+        yield from _ranges(each)
 
 
 def as_metadata(name: str) -> str:

@@ -146,12 +146,18 @@ def on_filters(engine: Engine, index: str, layout: DocumentLayout, where: Any, *
             field = _short(value.field) if plain else value.field
             yield f"No document has {value.value!r} in {field!r}{examples}. Filters match only the exact value."
         missing += nowhere
-        if not missing and not unmatched and (counts := documents.passing(engine, index, clauses)):
+        if not missing and not unmatched and (counts := documents.passing(engine, index, layout, clauses)):
             yield _left([_label(each) for each in where], *counts)
-    if texts := [name for name in documents.compared_as_texts(clauses) if name not in unknown]:
+    for name in documents.times_as_numbers(engine, index, clauses):
+        yield (
+            f"The filter compares {_short(name)!r} with a year, and its whole numbers are times, perhaps: 'termweave index' with "
+            f"--types {_short(name)}=epoch-seconds, or epoch-milliseconds, makes dates of them."
+        )
+    typed = plain and bool(layout.types)
+    if texts := [name for name in documents.compared_as_texts(clauses, years=typed) if name not in unknown]:
         shown = ", ".join(repr(_short(name) if plain else name) for name in texts)
         why = (
-            "Values of other types are among them; 'termweave index' names such fields."
+            "Values of other types are among them: 'termweave index' names them, and --types FIELD=number or FIELD=date leaves them out."
             if plain
             else "To compare by the field's type, write the filter as FIELD>=VALUE, or name typed.FIELD in its JSON; a "
             "field whose values are not all numbers or dates has no type but text."
@@ -174,7 +180,7 @@ def _unknown_to_filters(
         stored: name
         for expression in expressions
         for name, stored in expression.fields().items()
-        if _short(stored) not in layout.types and name != "id" and name not in layout.extra
+        if name != "id" and not layout.column(name)
     }
     return {stored: doubtful[stored] for stored in documents.absent(engine, index, list(doubtful))} if doubtful else {}
 
@@ -183,10 +189,11 @@ def _nowhere(name: str, layout: DocumentLayout) -> str:
     """Say that no document has a field, with the fields that it may be."""
     if name in {"title", "text"}:
         return f"Filters read the metadata and the id, not the {name}. Search its words with the query."
-    near = get_close_matches(name, layout.types, n=1)
+    able = layout.able("filter")
+    near = get_close_matches(name, able, n=1)
     if near:
         return f"No document has a field {name!r}. Did you mean {near[0]!r}?"
-    known = f" There are: {few(sorted(layout.types), 10)}." if layout.types else ""
+    known = f" There are: {few(able, 10)}." if able else ""
     return f"No document has a field {name!r}.{known}"
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from termweave.dialect import OPENSEARCH
 from termweave.errors import UsageError
 from termweave.search.filters import clauses as filter_clauses
+from termweave.support.normal_form import normal
 
 if TYPE_CHECKING:
     from termweave.catalog.layout import DocumentLayout
@@ -60,14 +61,11 @@ class Comparison:
 
     def clause(self, layout: DocumentLayout) -> Clause:
         """The clause of the query DSL."""
-        if self.pattern and self.operator in {"=", "!="}:
-            clause = filter_clauses.matching(self.name, self.value, layout)
-            return clause if self.operator == "=" else filter_clauses.none_of(clause)
-        if self.operator == "=":
-            return filter_clauses.equal(self.name, self.value, layout)
-        if self.operator == "!=":
-            return filter_clauses.none_of(filter_clauses.equal(self.name, self.value, layout))
-        return filter_clauses.in_range(self.name, self.operator, self.value, layout)
+        name = layout.spelled(self.name)
+        if self.operator not in {"=", "!="}:
+            return filter_clauses.in_range(name, self.operator, normal(self.value), layout)
+        clause = (filter_clauses.matching if self.pattern else filter_clauses.equal)(name, self.value, layout)
+        return clause if self.operator == "=" else filter_clauses.none_of(clause)
 
 
 @dataclass(frozen=True)
@@ -78,7 +76,7 @@ class Exists:
 
     def clause(self, layout: DocumentLayout) -> Clause:
         """The clause of the query DSL."""
-        return filter_clauses.exists(self.name, layout)
+        return filter_clauses.exists(layout.spelled(self.name), layout)
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,8 @@ def explain(
                 continue
             score = signal.score(answer["_score"], clause) if answer else 0.0
             answer = answer or {}
-            shares = signal.explain(candidates.query, clause, answer.get("_source", {}), answer.get("_explanation"))
+            stored = layout.of_signals(answer.get("_source", {}))
+            shares = signal.explain(candidates.query, clause, stored, answer.get("_explanation"))
             part = {
                 "name": signal.name,
                 **_signal_part(listed or SignalScore(score, None, 0.0), clause),
@@ -119,17 +120,17 @@ def _request(
     engine: Engine, index: str, layout: DocumentLayout, signal: Signal, clause: Clause, query: Encoding, ids: Sequence[str]
 ) -> dict[str, dict[str, Any]]:
     """Document id -> the server's hit for its best passage, with score and explanation, if the clause matches the document."""
-    only = {"terms": {"id": list(ids)}}
+    only = layout.with_ids(ids)
     size = min(_REACH, _PASSAGES * len(ids))  # k of a k-NN clause must be large enough for every passage
     body = {
         "size": len(ids),
         "query": signal.restricted(clause, query, [only], size=size, capabilities=engine.capabilities),
         "explain": signal.engine_explains,
-        "_source": dialect_of(engine.capabilities).source(signal.explains_from),
-        **(grouped(["id"]) if layout.application is None else {"docvalue_fields": ["id"]}),
+        "_source": dialect_of(engine.capabilities).source([f"{signal.prefix}{name}" for name in signal.explains_from]),
+        **(grouped(["id"]) if layout.application is None else {}),
     }
     answer = engine.search(index, body)
-    return {hit["fields"]["id"][0]: hit for hit in answer["hits"]["hits"]}
+    return {str(layout.id_of(hit)): hit for hit in answer["hits"]["hits"]}
 
 
 def with_own_score(hit: Hit) -> Hit:

@@ -70,13 +70,13 @@ class Answer:
 
     @property
     def facets(self) -> Mapping[str, tuple[FacetValue, ...]]:
-        """Field -> how many candidates have each of its most frequent values."""
+        """Field -> how many listed documents have each of its most frequent values."""
         counted: Mapping[str, tuple[FacetValue, ...]] = self.parts.get("facets", {})
         return counted
 
     @property
     def totals(self) -> Totals | None:
-        """How many documents are ranked, pass the filters, and contain a word of the query; None if nobody asked."""
+        """How many documents are listed, pass the filters, and contain a word of the query; None if nobody asked."""
         return self.parts.get("totals")
 
     def __repr__(self) -> str:
@@ -127,7 +127,8 @@ def make(
     """
     candidates = ranking.candidates
     stored = _stored(opened, candidates, places, (*fields, *ranking.plan.stored)) if places else {}
-    hidden = _hidden(opened) | ({"id"} if opened.layout.application else {*_ALWAYS, "metadata_long"})
+    own = {*_ALWAYS, "metadata_long"} if opened.layout.application is None else set() if opened.layout.prefix else {"id"}
+    hidden = _hidden(opened) | own
     hits = [
         Hit(
             id=place.id,
@@ -145,9 +146,10 @@ def make(
 
 
 def stored_names(fields: Sequence[str], layout: DocumentLayout) -> tuple[str, ...]:
-    """The stored fields that are meant: an entry of the metadata may be named without "metadata.", as in a filter."""
-    entries = layout.types.keys() - layout.names - set(layout.extra)
-    return tuple(f"metadata.{name}" if name in entries else name for name in fields)
+    """The stored fields that are meant: an entry of the metadata may be named without "metadata.", as in a filter; an alias has those of its field."""
+    entries = layout.types.keys() - layout.names - layout.mapped.keys()
+    found = layout.mapped
+    return tuple(f"metadata.{name}" if name in entries else found[name].path if name in found else name for name in fields)
 
 
 def source_parameters(fields: Sequence[str], opened: OpenGeneration) -> dict[str, str]:
@@ -173,7 +175,7 @@ def reading(ids: Sequence[str], layout: DocumentLayout) -> tuple[str, dict[str, 
     """
     if layout.application is None:
         return "_mget", {"ids": list(ids)}
-    return "_search", {"query": {"terms": {"id": list(ids)}}, "size": len(ids), "collapse": {"field": "id"}}
+    return "_search", {"query": layout.with_ids(ids), "size": len(ids)}
 
 
 def _hidden(opened: OpenGeneration) -> frozenset[str]:
@@ -207,24 +209,7 @@ def _stored(opened: OpenGeneration, candidates: Candidates, places: Sequence[Pla
         keys[engine_id(Passage.key(place.id, number))] = place.id
         if not place.signals and opened.lineage.passages:
             keys[engine_id(Passage.key(place.id, 1))] = place.id
-    with_text = opened.layout.with_text if not {*_SHADED}.isdisjoint(fields) else dict
-    params, engine = source_parameters(fields, opened), opened.engine
-
-    def read() -> list[tuple[str, dict[str, Any]]]:
-        operation, body = reading([*keys], opened.layout)
-        # Not in real time, so that the fields are from the same refresh as the search.
-        whole = ALL_SHARDS if operation == "_search" else {"realtime": False}
-        answer = engine.request("POST", f"/{candidates.index}/{operation}", params={**params, **whole}, body=body, retry=False)
-        if operation == "_search":
-            return [(hit["_source"].get("id"), hit["_source"]) for hit in answer["hits"]["hits"]]
-        _check_read(answer["docs"])
-        return [(document, e["_source"]) for document, e in zip(keys.values(), answer["docs"], strict=True) if e.get("found")]
-
-    stored = {
-        document: with_text(as_written(source, opened.layout))
-        for document, source in engine.repeat(read)
-        if source.get("id") == document  # the key of a passage is not the id of a document
-    }
+    stored = read_stored(opened, candidates.index, keys, fields)
     missing = [place for place in places if place.id not in stored]
     if gone := [place.id for place in missing if place.signals]:
         raise DocumentGone(
@@ -239,6 +224,37 @@ def _stored(opened: OpenGeneration, candidates: Candidates, places: Sequence[Pla
             else f"Give its _id. A document that is new needs 'termweave enrich {opened.lineage.name}' first.",
         )
     return stored
+
+
+def read_stored(opened: OpenGeneration, index: str, keys: Mapping[str, str], fields: Sequence[str]) -> dict[str, Any]:
+    """Document id -> stored fields, of those that the index holds.
+
+    Args:
+        opened: The generation.
+        index: The concrete index.
+        keys: `_id` of a document or passage -> id of the document.
+        fields: Names of the stored fields.
+    """
+    with_text = opened.layout.with_text if not {*_SHADED}.isdisjoint(fields) else dict
+    params, engine = source_parameters(fields, opened), opened.engine
+
+    def read() -> list[tuple[str, dict[str, Any]]]:
+        found: dict[str, dict[str, Any]] = {}
+        while left := [key for key in keys if key not in found]:
+            operation, body = reading(left, opened.layout)
+            # Not in real time, so that the fields are from the same refresh as the search.
+            whole = {"realtime": False} if operation == "_mget" else ALL_SHARDS
+            answer = engine.request("POST", f"/{index}/{operation}", params={**params, **whole}, body=body, retry=False)
+            if operation == "_mget":
+                _check_read(answer["docs"])
+                sources = [(keys[each["_id"]], each["_source"]) for each in answer["docs"] if each.get("found")]
+                return [(key, source) for key, source in sources if source.get("id") == key]  # the key of a passage is not one
+            found |= {hit["_id"]: hit["_source"] for hit in answer["hits"]["hits"]}
+            if len(answer["hits"]["hits"]) < len(left):  # else two documents may have one `_id`, by their routing
+                break
+        return [*found.items()]
+
+    return {document: with_text(as_written(source, opened.layout)) for document, source in engine.repeat(read)}
 
 
 def explained(

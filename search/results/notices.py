@@ -21,6 +21,7 @@ from termweave.support.messages import counted
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from termweave.catalog.layout import DocumentLayout
     from termweave.records import Hit
     from termweave.search.feature import Report
     from termweave.search.opening import OpenGeneration
@@ -78,7 +79,7 @@ def _unseen(opened: OpenGeneration, query: str) -> tuple[int, int] | None:
 
 def _unknown(opened: OpenGeneration, shown: Sequence[Hit], fields: Sequence[str]) -> list[str]:
     """The requested fields that neither a hit nor the mapping has."""
-    known = opened.layout.names | (opened.layout.application.columns.keys() if opened.layout.application else set())
+    known = opened.layout.names | opened.layout.mapped.keys()
     unknown = [field for field in fields if field not in known]
     if not unknown:
         return []
@@ -101,6 +102,7 @@ class EnrichmentLag:
         lacking: Those of them that have no signals.
         changed: Hits that the application changed since they were enriched.
         finished: Whether an enrichment ran to its end.
+        words: Whether the signal lexical finds documents that have no signals.
     """
 
     name: str
@@ -108,6 +110,7 @@ class EnrichmentLag:
     lacking: int
     changed: int
     finished: bool
+    words: bool
 
     def check(self, found: int) -> None:
         """Refuse to say that nothing was found where next to nothing can be.
@@ -126,7 +129,8 @@ class EnrichmentLag:
         parts = []
         if self.lacking:
             verb = "is" if self.lacking == 1 else "are"
-            parts.append(f"{self.lacking:,} of {counted(self.documents, 'document')} {verb} not enriched yet and cannot be found")
+            found = "found by lexical alone" if self.words else "cannot be found"
+            parts.append(f"{self.lacking:,} of {counted(self.documents, 'document')} {verb} not enriched yet and {found}")
         if self.changed:
             parts.append(f"{counted(self.changed, 'hit')} {'was' if self.changed == 1 else 'were'} changed since")
         return (
@@ -146,14 +150,15 @@ def enrichment_lag(opened: OpenGeneration, ids: Sequence[str] = ()) -> Enrichmen
     """
     if opened.layout.application is None:
         return None
+    digest = f"{opened.layout.prefix}source_digest"
     # The server keeps the answer to a search of size 0 until a document changes.
     searches: list[tuple[str, dict[str, Any]]] = [
-        ("documents", {"size": 0, "track_total_hits": True, "aggs": {"lacking": {"missing": {"field": "source_digest"}}}})
+        ("documents", {"size": 0, "track_total_hits": True, "aggs": {"lacking": {"missing": {"field": digest}}}})
     ]
     fields = named_fields(opened.lineage)
     if ids and fields is not None:
-        read = dialect_of(opened.engine.capabilities).source([*opened.layout.text_fields, "id", "source_digest"])
-        searches.append(("hits", {"size": len(ids), "query": {"terms": {"id": list(ids)}}, "_source": read}))
+        read = dialect_of(opened.engine.capabilities).source([*opened.layout.text_fields, digest])
+        searches.append(("hits", {"size": len(ids), "query": opened.layout.with_ids(ids), "_source": read}))
     count, *answers = answers_to(opened.engine, opened.index, searches)
     hits = [hit for answer in answers for hit in answer["hits"]["hits"]]
     resolved, made = opened.name, opened.lineage
@@ -161,16 +166,20 @@ def enrichment_lag(opened: OpenGeneration, ids: Sequence[str] = ()) -> Enrichmen
         made.name if resolved.partial else resolved.name,
         count["hits"]["total"]["value"],
         count["aggregations"]["lacking"]["doc_count"],
-        sum(_changed(hit, Reading(fields=fields)) for hit in hits) if fields is not None else 0,
+        sum(_changed(hit, Reading(fields=fields), opened.layout) for hit in hits) if fields is not None else 0,
         made.complete,
+        "lexical" in made.signals,
     )
     return lag if lag.lacking or lag.changed else None
 
 
-def _changed(hit: Mapping[str, Any], reading: Reading) -> bool:
+def _changed(hit: Mapping[str, Any], reading: Reading, layout: DocumentLayout) -> bool:
     """Whether a document has another title or text than those that its signals were made of."""
-    own = {name: value for name, value in hit["_source"].items() if name != "source_digest"}
+    written = layout.of_signals(hit["_source"]).get("source_digest")
+    own = {
+        name: value for name, value in hit["_source"].items() if name not in {"source_digest", layout.prefix.removesuffix(".")}
+    }
     try:
-        return bool(source_digest(enriched_document(hit["_id"], own, reading)) != hit["_source"].get("source_digest"))
+        return bool(source_digest(enriched_document(hit["_id"], own, reading)) != written)
     except BadLine:  # it cannot be read any more
         return True

@@ -37,12 +37,13 @@ def shade(text: str, parts: Sequence[Mapping[str, Any]], opened: OpenGeneration)
     scored = [part for part in parts if part.get("terms") and part["score"] > 0]
     no_share = not any(part["share"] > 0 for part in scored)
     words: dict[tuple[int, int], dict[str, Any]] = {}
-    fields = {signal.name: signal.source_field for signal in opened.layout.signals}
+    fields = {signal.name: signal.source_fields for signal in opened.layout.signals}
     for part in scored:
         factor = (1.0 if no_share else part["share"]) / part["score"]
         shares = {entry["term"]: entry["share"] * factor for entry in part["terms"]}
-        field = fields.get(part["name"])
-        located = opened.encoder.locate(text) if field is None else _analysed(text, field, opened)
+        sought = fields.get(part["name"])
+        analysed = {span for field in sought or () for span in _analysed(text, field, opened)}
+        located = analysed if sought else opened.encoder.locate(text)
         for start, end, term in located:
             if (share := shares.get(term)) is not None:
                 word = words.setdefault((start, end), {"start": start, "end": end, "term": term, "share": 0.0})

@@ -225,13 +225,14 @@ def _candidates(
     texts: dict[str, str] = {}
     metadata: dict[str, dict[str, Any]] = {}
     short, entries, words = False, prepared.entries, prepared.words
+    vector_field = f"{layout.prefix}{VECTOR_FIELD}"
     for name, clause, answer in answered:
         signal = signals[name]
         pairs: list[tuple[str, float]] = []
         passages: dict[str, int] = {}
         for hit in hits_of(answer, name):
             fields = hit.get("fields", _NO_FIELDS)
-            identity = hit["sort"][1] if "sort" in hit else fields.get("id", [None])[0]
+            identity = hit["sort"][1] if "sort" in hit and layout.application is None else layout.id_of(hit)
             seen.add(hit["_index"])
             if identity is None:  # another program wrote this document; `verify` names it
                 continue
@@ -240,10 +241,10 @@ def _candidates(
             if "passage" in fields and layout.application is None:
                 passages[identity] = fields["passage"][0]
                 key = Passage.key(identity, passages[identity])
-            if VECTOR_FIELD in fields:
-                vectors[key] = fields[VECTOR_FIELD][0]
+            if vector_field in fields:
+                vectors[key] = fields[vector_field][0]
             if (entries or words) and key not in metadata:
-                metadata[key] = {entry: fields[name] for entry, name in entries.items() if name in fields}
+                metadata[key] = {entry: of.shown(fields[of.field]) for entry, of in entries.items() if of.field in fields}
                 for need, paths in words.items():
                     metadata[key][need] = [text for path in paths if (text := text_at(hit.get("_source", _NO_FIELDS), path))]
             if "_source" in hit and key not in texts:

@@ -63,9 +63,12 @@ def fit(
         order = sorted(range(len(factors)), key=lambda place: -factors[place])
         left_out = tuple(weights.terms[place] for place in order[budget:])
         query = replace(query, weights=weights.part(sorted(order[:budget])))
-    fields = [signal.text_field for signal in signals if signal.text_field]
-    if fields and pieces(query.text) > budget:
-        query = replace(query, text=_ordered(engine, generation.index, query.text, *fields[0]))
+    words = next((signal for signal in signals if signal.text_fields), None)
+    if words is not None and pieces(query.text) > budget // len(words.text_fields):
+        field = next(iter(words.text_fields))
+        query = replace(
+            query, text=_ordered(engine, generation.index, query.text, field, words.text_field[1] if words.text_field else "")
+        )
     return query, left_out
 
 
@@ -81,7 +84,7 @@ def restored(prepared: SignalRequests, query: Encoding, left_out: tuple[str, ...
 
 def _weighted(signal: Signal) -> bool:
     """Whether the clause of a signal has a part for each weighted term of the query."""
-    return signal.needs == "weights" and not signal.text_field
+    return signal.needs == "weights" and not signal.text_fields
 
 
 def _ordered(engine: Engine, index: str, text: str, field: str, analyzer: str) -> str:

@@ -15,6 +15,7 @@ from termweave.search.retrieval.plan import MAX_DEPTH, further
 from termweave.search.retrieval.requests import signal_requests
 from termweave.signals.fusion import FusedList
 from termweave.support.messages import few
+from termweave.support.normal_form import forms
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -69,19 +70,18 @@ def retrieve(
             if again and gather(engine, generation.index, again, answering)[1]:
                 raise AliasMoved(f"The alias {target!r} has moved from {generation.index!r}.", "Run the command again.")
         if reach is None or reach >= MAX_DEPTH or not any(each.short for each in gathered):
-            gathered = [
-                _pinned(engine, generation.index, query, what, each) for query, each in zip(queries, gathered, strict=True)
-            ]
+            gathered = [_pinned(engine, generation, query, what, each) for query, each in zip(queries, gathered, strict=True)]
             statistics = generation.statistics
             index_terms = IndexTerms(generation.encoder.analyse, statistics.idf) if statistics else None
             return [_divided(replace(each, index=generation.index, index_terms=index_terms), what) for each in gathered]
         reach = further(reach)  # the nearest passages belong to too few documents: search deeper
 
 
-def _pinned(engine: Engine, index: str, query: Encoding, what: Retrieval, candidates: Candidates) -> Candidates:
+def _pinned(engine: Engine, generation: OpenGeneration, query: Encoding, what: Retrieval, candidates: Candidates) -> Candidates:
     """Add the documents that come first: those that the index holds and that pass the filters."""
     of_query, where = (query.rewritten.pinned, query.rewritten.where) if query.rewritten else ((), ())
-    pinned = documents.documents_passing(engine, index, [*what.pin, *of_query], [*what.where, *where])
+    ids = [form for each in (*what.pin, *of_query) for form in forms(each)]
+    pinned = documents.documents_passing(engine, generation.index, generation.layout, ids, [*what.where, *where])
     return replace(candidates, pinned=pinned) if pinned else candidates
 
 
@@ -125,12 +125,13 @@ def check_needs(name: str, layout: DocumentLayout, needs: Collection[Need]) -> N
             _check_words(name, layout, need.removeprefix(WORDS))
         if not need.startswith(METADATA):
             continue
-        column = layout.column(entry := need.removeprefix(METADATA))
-        if column is None or column.kind == "text" or not column.doc_values:
+        try:
+            layout.usable(entry := need.removeprefix(METADATA), "read")
+        except UsageError as error:
             raise UsageError(
-                f"The reranker reads the metadata entry {entry!r}, and the index {name!r} keeps no typed values of it.",
-                "In a rule, name an entry that it has; train a ranker again on this index. --rerank none leaves it out.",
-            )
+                f"The reranker reads the metadata entry {entry!r}, but {error.message[0].lower()}{error.message[1:]}",
+                f"{error.hint} In a rule, name one of these; train a ranker again on this index. --rerank none leaves it out.",
+            ) from None
 
 
 def _check_words(name: str, layout: DocumentLayout, field: str) -> None:
@@ -141,8 +142,7 @@ def _check_words(name: str, layout: DocumentLayout, field: str) -> None:
             "Index with weights, or leave match out.",
         )
     if not layout.paths(field):
-        metadata = layout.application.columns if layout.application else layout.types
-        known = list(dict.fromkeys((*layout.text_fields, *sorted(metadata))))
+        known = list(dict.fromkeys((*layout.text_fields, *sorted(layout.columns))))
         raise UsageError(
             f"The rule match reads the field {field!r}, and the index {name!r} has no field of that name.",
             f"It has {few(known, 8)}. An entry with texts of more than {LONGEST_KEYWORD} characters needs a --mapping that makes it a field.",

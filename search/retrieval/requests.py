@@ -13,6 +13,7 @@ from termweave.signals.dense import VECTOR_FIELD
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from termweave.catalog.columns import Column
     from termweave.contracts.signal import Clause, Signal
     from termweave.records import Capabilities, Encoding
     from termweave.rerank.rerankers import Need
@@ -29,14 +30,14 @@ class SignalRequests:
         query: The encoded query.
         clauses: Signal name -> clause; none for a signal that cannot match anything of the query.
         bodies: Signal name -> request body.
-        entries: Metadata entry that a reranker reads, or "words.NAME" of short texts -> field of the server.
+        entries: Metadata entry that a reranker reads, or "words.NAME" of short texts -> what holds it.
         words: "words.NAME" -> where a `_source` holds the text of any other field.
     """
 
     query: Encoding
     clauses: Mapping[str, Clause]
     bodies: Mapping[str, dict[str, Any]]
-    entries: Mapping[str, str] = field(default_factory=dict)
+    entries: Mapping[str, Column] = field(default_factory=dict)
     words: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
@@ -70,7 +71,7 @@ def signal_requests(
         clause = signal.query_clause(query, size=reach or depth, where=where, capabilities=capabilities)
         if clause is not None:
             clauses[signal.name] = clause
-    columns: list[Any] = [VECTOR_FIELD] if "vectors" in needs else []
+    columns: list[Any] = [f"{layout.prefix}{VECTOR_FIELD}"] if "vectors" in needs else []
     names = [need.removeprefix(METADATA) for need in sorted(needs) if need.startswith(METADATA)]
     read = {name: column for name in names if (column := layout.column(name))}
     words = {need: layout.paths(need.removeprefix(WORDS)) for need in sorted(needs) if need.startswith(WORDS)}
@@ -82,9 +83,11 @@ def signal_requests(
     columns += [
         {"field": each.field, "format": INSTANT} if each.kind == "date" else each.field for each in dict.fromkeys(read.values())
     ]
-    # Without texts not even `_id` is asked for: opening the stored fields of 100 hits cost 0.6 ms of 2.2 a search (3.6.0).
+    # Without texts not even `_id` is asked for: opening the stored fields of 100 hits cost 0.6 ms of 2.2 a search (3.6.0). A document that
+    # an application has just written has no other id.
     wanted = [*(layout.text_fields if "texts" in needs else ()), *(path for paths in words.values() for path in paths)]
-    stored: dict[str, Any] = {"_source": wanted} if wanted else {"stored_fields": "_none_"}
+    unread = {"stored_fields": "_none_"} if layout.application is None else {"_source": False}
+    stored: dict[str, Any] = {"_source": wanted} if wanted else unread
     bodies: dict[str, dict[str, Any]] = {
         name: {
             "query": clause.query,
@@ -92,7 +95,7 @@ def signal_requests(
             # Equal scores are common with integer impacts. Sorting them by id makes the cut independent of the order of sending.
             # The answer repeats the sort values, so that the id and the `_score` come from there. `track_scores` would have the
             # server score the best documents a second time, which takes an eighth of its time (docs/latency.md).
-            "sort": ["_score", {"id": "asc"}],
+            "sort": ["_score", {layout.id_field: "asc"}],
             **stored,
             "docvalue_fields": columns,
             "track_total_hits": False,
@@ -102,13 +105,13 @@ def signal_requests(
     if reach is not None:
         for name, clause in clauses.items():
             bodies[name] |= {**grouped([*columns, "passage"]), "track_total_hits": clause.reach is not None}
-    return SignalRequests(query, clauses, bodies, {name: column.field for name, column in read.items()}, words)
+    return SignalRequests(query, clauses, bodies, read, words)
 
 
 def unsorted(body: Mapping[str, Any]) -> dict[str, Any]:
     """A body of `signal_requests` for queries that the server can only sort by score: the id becomes a column."""
     kept = {key: value for key, value in body.items() if key != "sort"}
-    return kept | {"docvalue_fields": ["id", *body["docvalue_fields"]]}
+    return kept | {"docvalue_fields": [*body["sort"][1], *body["docvalue_fields"]]}
 
 
 def grouped(columns: Sequence[Any]) -> dict[str, Any]:

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from termweave.errors import UsageError
+from termweave.search.filters.clauses import any_of
 from termweave.search.retrieval.candidates import answers_to
 from termweave.support.messages import clipped
+from termweave.support.normal_form import forms
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,9 +99,9 @@ def parse(query: str) -> Operators:
 
 def word_fields(layout: DocumentLayout) -> list[str]:
     """The fields in which words and phrases are looked up: those of signals that search the source (lexical), or an application's text fields."""
-    if fields := [signal.source_field for signal in layout.signals if signal.source_field]:
+    if fields := list(dict.fromkeys(name for signal in layout.signals for name in signal.source_fields)):
         return fields
-    columns = layout.application.columns if layout.application else {}
+    columns = layout.columns
     return [
         name for name in layout.text_fields if (column := columns.get(name)) and (column.kind == "text" or column.field != name)
     ]
@@ -122,7 +124,9 @@ def phrase_clause(text: str, fields: Sequence[str], nothing_matches: str = "none
         fields: The fields, of which one must hold it.
         nothing_matches: What a phrase of nothing but stop words matches: "none" or "all".
     """
-    phrase = {"query": text, "zero_terms_query": nothing_matches}
+    phrases = [
+        {"query": each, "zero_terms_query": nothing_matches} for each in forms(text)
+    ]  # an application's text may be decomposed
     if len(fields) == 1:
-        return {"match_phrase": {fields[0]: phrase}}
-    return {"multi_match": {**phrase, "type": "phrase", "fields": list(fields)}}
+        return any_of([{"match_phrase": {fields[0]: each}} for each in phrases])
+    return any_of([{"multi_match": {**each, "type": "phrase", "fields": list(fields)}} for each in phrases])

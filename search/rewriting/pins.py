@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from termweave.corpora.readers.table import dialect_of
 from termweave.errors import UsageError
 from termweave.search.rewriting.synonyms import MOST, read_text
-from termweave.support.messages import normalised
+from termweave.support.normal_form import normalised
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

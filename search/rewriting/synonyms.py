@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from termweave.errors import UsageError
 from termweave.signals.lexical import PIECE
 from termweave.support.messages import clipped
+from termweave.support.normal_form import normal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -70,7 +71,7 @@ class Synonyms:
             UsageError: A line is not a rule, or there are too many.
         """
         rules: dict[tuple[str, ...], tuple[bool, tuple[str, ...]]] = {}
-        lines = list(lines)
+        lines = [normal(line) for line in lines]
         if (size := sum(map(len, lines))) > MOST:
             raise UsageError(f"The synonyms have {size:,} characters.", f"At most {MOST:,} are read: leave rules out.")
         for number, line in enumerate(lines, 1):

@@ -103,9 +103,8 @@ def plan(engine: Engine, name: str, options: ConnectOptions) -> ConnectPlan:
         models={output: made.models[output].hash for output in outputs if output.removesuffix("_query") in needed},
         weights=mode.weights,
         depth=options.candidates,
-        text_fields=[*filter(None, [fields.title]), *fields.text]
-        if (fields := fields_read(made))
-        else ["content" if "lexical" in made.signals else "*"],
+        text_fields=_text_fields(made),
+        prefix=made.layout.prefix,
         documents=documents,
         fallback=options.fallback,
         filters=default_pipeline(engine, index).filters,
@@ -241,7 +240,15 @@ def _documents(made: Lineage, name: str, *, asked: bool) -> DocumentEncoding:
     }
     if not models:
         raise UsageError(f"An ingest pipeline writes the signals weights and dense, and {name!r} has neither.", enriching)
-    return registrations.DocumentEncoding(fields, models, made.source["enriched"].split())
+    return registrations.DocumentEncoding(fields, models, made.source["enriched"].split(), made.layout.prefix)
+
+
+def _text_fields(made: Lineage) -> list[str]:
+    """The fields that are searched by BM25, with their weights."""
+    if words := next((signal for signal in made.layout.signals if signal.source_fields), None):
+        return [name if weight == 1 else f"{name}^{weight:g}" for name, weight in words.text_fields.items()]
+    fields = fields_read(made)
+    return [*filter(None, [fields.title]), *fields.text] if fields else ["*"]
 
 
 def _registered(engine: Engine, name: str) -> dict[str, str]:
@@ -278,8 +285,10 @@ def _register(engine: Engine, connection: IndexConnection, models: dict[str, str
     except EngineResponseError as error:
         if error.status == HTTPStatus.FORBIDDEN:
             raise
-        raise EngineError(
-            f"The cluster cannot use the model server at {connection.address}: {error.reason}.",
-            error.hint
-            or f"Start it with 'termweave serve {connection.name} --models', at an address that the cluster can reach.",
-        ) from error
+        hint = (
+            error.hint or f"Start it with 'termweave serve {connection.name} --models', at an address that the cluster can reach."
+        )
+        if error.status == HTTPStatus.UNAUTHORIZED:  # of the model server: the cluster itself has answered this user before
+            given = "another token than this one" if connection.token else "a token"
+            hint = f"The model server asks for {given}: give the file that 'termweave serve --models' got, as --token-file."
+        raise EngineError(f"The cluster cannot use the model server at {connection.address}: {error.reason}.", hint) from error

@@ -178,17 +178,21 @@ class InferenceConnection(IndexConnection):
             ]
             retriever = {"linear": {"retrievers": weighted, "rank_window_size": self.depth}}
         (path,) = parts(self.name)
-        return {path: stored_template(self.name, f'"retriever": {json.dumps(retriever)}')}
+        return {path: stored_template(self.name, f'"retriever": {json.dumps(retriever)}', self.prefix)}
 
     def _retriever(self, signal: str, endpoint: str) -> dict[str, Any]:
         """The list of one signal, by the endpoint that encodes the user's words."""
         if signal == "dense":
             builder = {"text_embedding": {"model_id": endpoint, "model_text": _WORDS}}
             count = reach(self.depth)
-            return {"knn": {"field": "vector", "query_vector_builder": builder, "k": count, "num_candidates": count}}
-        query: dict[str, Any] = {"match": {"content": {"query": _WORDS}}}
+            return {
+                "knn": {"field": f"{self.prefix}vector", "query_vector_builder": builder, "k": count, "num_candidates": count}
+            }
+        query: dict[str, Any] = {"multi_match": {"query": _WORDS, "type": "most_fields", "fields": list(self.text_fields)}}
         if signal == "weights":
-            query = {"sparse_vector": {"field": "weights", "inference_id": endpoint, "query": _WORDS, "prune": False}}
+            query = {
+                "sparse_vector": {"field": f"{self.prefix}weights", "inference_id": endpoint, "query": _WORDS, "prune": False}
+            }
         return {"standard": {"query": query}}
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from termweave.catalog.layout import ApplicationFields
     from termweave.engine import Engine
 
-#: Stored numbers, which an application does not read.
+#: Stored numbers, which an application does not read; in an enriched index they stand in one object.
 _NUMBERS = ["weights", "learned", "vector", "vector_fp16"]
 #: Seconds that the server waits for a connection to the model server, and for its answer (3.6.0 counts seconds).
 _CONNECT, _READ = 1, 10
@@ -41,7 +41,7 @@ _CONNECT, _READ = 1, 10
 CONNECTIONS = 100
 #: The tag of each processor of ours: the others of a pipeline are those that somebody added.
 _TAG = {"tag": OURS}
-#: Signals that an ingest pipeline writes -> the processor that encodes, and the field.
+#: Signals that an ingest pipeline writes -> the processor that encodes, and the field without the signal's prefix.
 ENCODED = {"weights": ("sparse_encoding", "weights"), "dense": ("text_embedding", "vector")}
 #: The field that holds a document's text while it is encoded (`_PREPARE` fills it), and documents of a bulk request that are encoded at a time.
 _TEXT, _BATCH = "termweave_text", 16
@@ -67,11 +67,13 @@ class DocumentEncoding:
         fields: The application's fields of title and text.
         models: Name of a signal whose numbers documents get -> hash of its model.
         written: The fields that `enrich` writes.
+        prefix: `Signal.prefix`.
     """
 
     fields: ApplicationFields
     models: Mapping[str, str]
     written: Sequence[str]
+    prefix: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +87,7 @@ class IndexConnection:
         weights: Name of a signal -> its weight.
         depth: How many documents each signal returns.
         text_fields: Fields that the template names, for a search that falls back to BM25.
+        prefix: `Signal.prefix` of the index.
         documents: How documents are encoded; None: not at all.
         fallback: Whether a search whose query cannot be rewritten runs as it was sent.
         filters: Queries of the index's default search pipeline, which does not run where a search names another one.
@@ -97,6 +100,7 @@ class IndexConnection:
     weights: Mapping[str, float]
     depth: int
     text_fields: Sequence[str]
+    prefix: str = ""
     documents: DocumentEncoding | None = None
     fallback: bool = False
     filters: Sequence[Mapping[str, Any]] = ()
@@ -180,11 +184,13 @@ class IndexConnection:
         assert documents is not None
         fields, written = documents.fields, [*documents.written]
         params = {"line": "\n", "title": fields.title, "text": [*fields.text], "joined": fields.joined, "written": written}
+        params["object"] = documents.prefix.removesuffix(".")
         source = {"lang": "painless", "source": _PREPARE.read_text(encoding="utf-8"), "params": params}
         processors: list[dict[str, Any]] = [{"script": source | _TAG}]
         for signal in documents.models:
             kind, field = ENCODED[signal]
-            encoding = {"model_id": models[f"{self.name}-{signal}"], "field_map": {_TEXT: field}, "batch_size": _BATCH}
+            field_map = {_TEXT: f"{documents.prefix}{field}"}
+            encoding = {"model_id": models[f"{self.name}-{signal}"], "field_map": field_map, "batch_size": _BATCH}
             processors.append({kind: {**encoding, "ignore_failure": self.fallback, **_TAG}})
         processors.append({"remove": {"field": _TEXT, "ignore_missing": True, **_TAG}})
         return {"description": marker(self.name), "processors": processors}
@@ -218,7 +224,7 @@ class IndexConnection:
         It cannot name the pipeline: the server ignores that in a template (3.6.0), so that the request has to.
         """
         query = {"multi_match": {"query": "{{query}}", "fields": list(self.text_fields), "lenient": True}}
-        return stored_template(self.name, f'"query": {json.dumps(query)}')
+        return stored_template(self.name, f'"query": {json.dumps(query)}', self.prefix)
 
 
 def with_additions(body: dict[str, Any], registered: Mapping[str, Any]) -> dict[str, Any]:
@@ -240,10 +246,11 @@ def with_additions(body: dict[str, Any], registered: Mapping[str, Any]) -> dict[
     return {key: value for key, value in whole.items() if value}
 
 
-def stored_template(name: str, search: str) -> dict[str, Any]:
+def stored_template(name: str, search: str, prefix: str) -> dict[str, Any]:
     """A stored search template with pages, and without the stored numbers; `search` is its part that searches."""
+    numbers = [prefix.removesuffix(".")] if prefix else _NUMBERS
     pages = '"size": {{size}}{{^size}}10{{/size}}, "from": {{from}}{{^from}}0{{/from}}'
-    source = f'"_source": {{"excludes": {json.dumps(_NUMBERS)}}}'
+    source = f'"_source": {{"excludes": {json.dumps(numbers)}}}'
     text = f"{{{{! {marker(name)} }}}}{{{source}, {search}, {pages}}}"
     return {"script": {"lang": "mustache", "source": text}}
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from termweave.errors import ModelError
 from termweave.records import Document
+from termweave.support.normal_form import normal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -104,7 +105,7 @@ class ServedModel(ModelListing):
             ModelError: A number is not finite.
         """
         statistics = self.generation.statistics if self.generation and output == "weights" else None
-        encoded = self._encoders[output].encode(texts, kind=kind, statistics=statistics)
+        encoded = self._encoders[output].encode([*map(normal, texts)], kind=kind, statistics=statistics)
         for each in encoded:
             numbers = each.vector if output == "dense" or each.weights is None else each.weights.weights
             if numbers is not None and not np.isfinite(numbers).all():

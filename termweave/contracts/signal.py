@@ -143,6 +143,9 @@ class TermShare:
 class Signal(ABC):
     """One way to score documents for a query."""
 
+    #: Begins the names of its fields: "" in an index that termweave built, "termweave." in one that it enriches.
+    prefix: str = field(default="", kw_only=True)
+
     name: ClassVar[str]
     #: The encoder output that the signal needs; None: it needs only the text.
     needs: ClassVar[Output | None] = None
@@ -155,9 +158,14 @@ class Signal(ABC):
     counted: ClassVar[tuple[str, str] | None] = None
 
     @property
-    def source_field(self) -> str | None:
-        """The field whose terms are words of the source, as the server cuts them; None: a model gives the terms."""
-        return self.text_field[0] if self.text_field and self.needs is None else None
+    def text_fields(self) -> Mapping[str, float]:
+        """The names of the text fields in which the words of the query are searched -> their weights."""
+        return {f"{self.prefix}{self.text_field[0]}": 1.0} if self.text_field else {}
+
+    @property
+    def source_fields(self) -> tuple[str, ...]:
+        """The fields whose terms are words of the source, as the server cuts them; (): a model gives the terms."""
+        return () if self.needs else tuple(self.text_fields)
 
     @classmethod
     @abstractmethod
@@ -172,11 +180,11 @@ class Signal(ABC):
 
     def parameters(self) -> dict[str, Any]:
         """The parameters as ``_meta`` stores them."""
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if name != "prefix" or value}
 
     @abstractmethod
     def properties(self, dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
-        """The signal's fields in the mapping of the index."""
+        """The signal's fields in the mapping of the index, without `prefix`, as in all methods that read or make documents."""
 
     def settings(self, dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
         """The index settings that the signal needs."""
@@ -207,7 +215,7 @@ class Signal(ABC):
 
         def clause_of(alternative: Encoding) -> Clause | None:
             # Stored impacts do not tell where a word stands, so that an explanation could not repeat a phrase.
-            phrase = alternative.rewritten.where if alternative.rewritten and self.text_field else ()
+            phrase = alternative.rewritten.where if alternative.rewritten and self.text_fields else ()
             return self.clause(alternative, size=size, where=phrase, capabilities=capabilities)
 
         scored = [list(filter(None, map(clause_of, alternatives))) for alternatives in query.rewritten.parts]

@@ -104,11 +104,6 @@ def duration(seconds: float) -> str:
     return f"{seconds / 86_400:,.1f} days"
 
 
-def normalised(query: str) -> str:
-    """A query in lower case with single blanks: what counts as the same query."""
-    return " ".join(query.split()).casefold()
-
-
 def clipped(text: str, most: int = 100) -> str:
     """A text cut to `most` characters, for a message.
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from termweave.catalog.lineage import Lineage, ModelLineage, known_names
-from termweave.errors import UsageError
+from termweave.errors import EngineError, UsageError
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 MODEL = ModelLineage("a-model", "0123456789abcdef")
@@ -37,13 +37,21 @@ def test_what_the_first_version_would_not_understand_has_a_format_that_it_refuse
     assert read(meta) == made(**values)
 
 
+def test_notations_have_a_format_of_their_own():
+    meta = made(types={"price": "double"}, notations={"price": "decimal-comma"}).as_meta()
+    assert meta["schema"] == 3
+    assert read(meta).layout.forms == {"price": "decimal-comma"}
+    with pytest.raises(EngineError, match="is damaged"):
+        read({**meta, "notations": {"price": "roman"}})
+
+
 def test_a_lineage_without_a_format_is_of_the_first():
     meta = made().as_meta()
     del meta["schema"]
     assert read(meta) == made()
 
 
-@pytest.mark.parametrize("schema", [3, "2", None])
+@pytest.mark.parametrize("schema", [4, "2", None])
 def test_a_newer_format_is_not_called_damaged(schema):
     with pytest.raises(UsageError, match=r"built by termweave 0.2.0 in a format that this version cannot read") as caught:
         read({**made().as_meta(), "schema": schema, "something": "new"})

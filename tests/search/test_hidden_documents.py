@@ -238,5 +238,5 @@ def test_drafts_stay_hidden_in_search_and_in_what_is_read(opensearch_engine, nam
     reading = IndexReading(settings=lambda _: load(url=opensearch_engine.url))
     remark = f"documents that its default search pipeline {used!r} hides are not read"
     assert remark in " ".join(open_source(f"opensearch:{index}", index=reading).remarks)
-    all_of_them = {"size": 0, "track_total_hits": True, "query": {"exists": {"field": "source_digest"}}}
+    all_of_them = {"size": 0, "track_total_hits": True, "query": {"exists": {"field": "termweave.source_digest"}}}
     assert opensearch_engine.request("POST", f"/{index}/_search", body=all_of_them)["hits"]["total"]["value"] == 4

@@ -84,9 +84,9 @@ def test_filters_facets_and_order(index, capsys):
     answered = json.loads(capsys.readouterr().out)
     jsonschema.validate(answered, json.loads(SCHEMA.read_text()))
     assert answered["facets"] == {"kind": [{"value": "a", "count": 2, "filter": 'kind="a"'}]}
-    assert answered["totals"] == {"candidates": 2, "passing": 2, "matching": 2}
+    assert answered["totals"] == {"listed": 2, "deeper": False, "candidates": 2, "passing": 2, "matching": 2}
     assert run(command) == 0
-    assert "kind, among the candidates: a 2" in capsys.readouterr().out
+    assert "kind, among the listed documents: a 2" in capsys.readouterr().out
 
 
 def test_facets_have_a_size_and_ranges_whose_filters_find_what_was_counted(index):

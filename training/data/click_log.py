@@ -1,8 +1,7 @@
-"""A click log: which documents people opened after which query, and how often.
+"""The clicks of a log as training pairs: which documents people opened after which query, and how often.
 
-Lines of query, document id and count with tabs between them, or ``{"query": ..., "document": ..., "count": ...}``; a count may be
-missing or null and is 1 then. Plain or packed (gzip, Zstandard). A first line that is no click is taken for a header. Or ``ubi:FOLDER``, ``ubi:opensearch``:
-a log of user behaviour, whose clicks are corrected for the positions at which documents stood (`corpora.behaviour`).
+The log is a file (`corpora.behaviour.clicks`), or ``ubi:FOLDER``, ``ubi:opensearch``: a log of user behaviour, whose clicks are corrected for
+the positions at which documents stood (`corpora.behaviour`).
 """
 
 from __future__ import annotations
@@ -13,20 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import orjson
 
-from termweave.corpora.formats import lines as files
-from termweave.corpora.formats.fields import checked_id
+from termweave.corpora.behaviour.clicks import ClickLog
 from termweave.corpora.index import ubi_indices
-from termweave.errors import InputError, UsageError
+from termweave.errors import InputError
 from termweave.support.messages import counted
 from termweave.training.data.pairs import Pairs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-#: Clicks of a line; a share is by their logarithm, and any number of such lines has a sum.
-_MOST = 1e100
 
 
 @dataclass
@@ -70,16 +64,16 @@ def gather(log: Path | str, place: Mapping[str, int]) -> Clicks:
 
     Raises:
         UsageError: There is no such file.
-        InputError: A line is no click, or none names a document of the corpus.
+        InputError: Most lines are no clicks, or none names a document of the corpus.
     """
-    clicks = Clicks()
+    clicks, lines = Clicks(), ClickLog(Path(log))
     rows: Iterator[tuple[str, str, float]]
     if str(log).startswith(ubi_indices.PREFIX):
         behaviour = ubi_indices.UbiLog(str(log), "corrected")
         rows = ((query, document, count) for query, of in behaviour.counts().items() for document, count in of.items())
         clicks.notes += behaviour.notes
     else:
-        rows = read(Path(log))
+        rows = lines.clicks()
     for query, document, count in rows:
         if not query or count <= 0:
             clicks.empty += 1
@@ -88,6 +82,7 @@ def gather(log: Path | str, place: Mapping[str, int]) -> Clicks:
         else:
             of = clicks.counts.setdefault(query, {})
             of[place[document]] = of.get(place[document], 0.0) + count
+    clicks.notes += lines.remarks
     if not clicks.counts:
         raise InputError(
             f"No line of {log} is a click on a document of the corpus: {clicks.unknown:,} lines name an unknown document, "
@@ -95,43 +90,3 @@ def gather(log: Path | str, place: Mapping[str, int]) -> Clicks:
             "Check the document ids and the counts.",
         )
     return clicks
-
-
-def read(path: Path) -> Iterator[tuple[str, str, float]]:
-    """Yield query, document id and count of each line; a count is at most `_MOST`.
-
-    Raises:
-        UsageError: There is no such file.
-        InputError: A line is no click.
-    """
-    if not path.is_file():
-        raise UsageError(f"There is no click log {path}.", "Name a file with --set clicks=FILE.")
-    for number, raw in files.raw_lines(path):
-        line = "" if raw is None else raw.removeprefix(files.BOM).decode(errors="replace").strip("\r\n")
-        if raw is not None and not line.strip():
-            continue
-        try:
-            yield _click(line)
-        except (ValueError, KeyError, TypeError):
-            if number == 1 and not line.startswith("{"):
-                continue  # a header
-            raise InputError(
-                f"{path}, line {number} is no click: {line.strip()[:60]!r}.",
-                "Write query, document id and count with tabs between them, or as JSON.",
-            ) from None
-
-
-def _click(line: str) -> tuple[str, str, float]:
-    if line.lstrip().startswith("{"):
-        entry = orjson.loads(line)
-        query, document, count = entry["query"], entry["document"], entry.get("count")
-    else:
-        query, document, count, *more = [*line.split("\t"), "1"] if line.count("\t") == 1 else line.split("\t")
-        if more:
-            raise ValueError
-    if not isinstance(query, str) or not isinstance(document, str | int):  # null is no question
-        raise TypeError
-    clicks = 1.0 if count in {None, ""} else float(count)
-    if not math.isfinite(clicks):
-        raise ValueError
-    return " ".join(query.split()), checked_id(str(document).strip()), min(clicks, _MOST)

@@ -67,7 +67,7 @@ def read(spec: str, settings: TrainingParameters) -> Examples:
     else:
         ids, texts = [document.id for document in documents], [document.content for document in documents]
         place = {name: index for index, name in enumerate(ids)}
-        pairs = _judged(base, split, place, settings) if origin == "qrels" else _clicked(place, settings)
+        pairs = _judged(base, split, documents, settings) if origin == "qrels" else _clicked(place, settings)
         examples = Examples(origin, ids, texts, texts, *pairs)
     if len(examples.train) < _LEAST or len(examples.dev) < 1:
         raise InputError(
@@ -150,10 +150,11 @@ def _judged_split(spec: str) -> tuple[str, str]:
 
 
 def _judged(
-    base: str, split: str, place: Mapping[str, int], settings: TrainingParameters
+    base: str, split: str, documents: Sequence[Document], settings: TrainingParameters
 ) -> tuple[Pairs, Pairs, Mapping[str, str], str]:
     """Read a split of a BEIR folder. Held-out questions come from its split "dev", else from the split itself."""
     remarks: list[str] = []
+    place = {document.id: number for number, document in enumerate(documents)}
 
     def pairs(name: str) -> tuple[list[str], Pairs]:
         opened = open_dataset(f"{base}:{name}")
@@ -161,14 +162,16 @@ def _judged(
         judged = {document for grades in qrels.values() for document, grade in grades.items() if grade > 0}
         if lost := len(judged - place.keys()):
             remarks.append(f"the corpus lacks {lost:,} of the {counted(len(judged), 'relevant document')} of {name!r}")
-        names, questions, relevant = list[str](), list[str](), list[frozenset[int]]()
+        names, questions, relevant, spared = list[str](), list[str](), list[frozenset[int]](), list[frozenset[int]]()
         for query in opened.queries():
             right = frozenset(place[each] for each, grade in qrels[query.id].items() if grade > 0 and each in place)
             if right and query.text.strip():
                 names.append(query.id)
                 questions.append(query.text)
                 relevant.append(right)
-        return names, Pairs(questions, relevant)
+                own = {place[query.id]} if query.id in place and query.is_document(documents[place[query.id]]) else set[int]()
+                spared.append(frozenset(own - right))  # neither a right answer nor a wrong one
+        return names, Pairs(questions, relevant, spared=spared)
 
     names, train = pairs(split)
     queries = dict(zip(names, train.questions, strict=True))

@@ -28,6 +28,7 @@ from termweave.encoders.onnx.quantisation import write_int8
 from termweave.encoders.onnx.runtime import GraphInput, OnnxModel, cuda_usable
 from termweave.support import atomic_files, file_locks, paths, private_files
 from termweave.support.messages import counted, duration, paced
+from termweave.support.stopwatch import stopwatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -133,9 +134,9 @@ def seconds_of(model: JointModel, pieces: Sequence[Pieces]) -> float:
         graph = _graph(model, Path(work))
         seconds = 0.0
         for _ in range(2):  # the first pass warms up
-            begun = time.monotonic()
+            watch = stopwatch()
             list(graph.start([GraphInput(each.ids, _NO_FEATURES) for each in pieces], ["states"])())
-            seconds = time.monotonic() - begun
+            seconds = watch()
     return seconds
 
 

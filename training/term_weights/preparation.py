@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ import torch
 
 from termweave.encoders.manifest import digest, weight_files
 from termweave.encoders.term_weighting import BM25, Form, anchored
+from termweave.support.stopwatch import stopwatch
 from termweave.training import backbone_model
 from termweave.training.data import teacher_scores
 from termweave.training.data.negatives import mine
@@ -257,7 +257,7 @@ def _one_cached_text(
     starts = np.cumsum([0, *(len(each.ids) for each in prepared.pieces)])
     width = int(model.backbone.config.hidden_size) * (2 if model.shape.lower else 1)
     states = hidden_states.States(np.zeros((int(starts[-1]), width), dtype=np.float16), starts)
-    begun = time.monotonic()
+    watch = stopwatch()
     weigh(model, prepared, states, kind)
-    weighing = time.monotonic() - begun
-    return hidden_states.seconds_of(model, prepared.pieces) / len(starts[1:]), weighing / len(starts[1:])
+    weighing = watch() / len(starts[1:])
+    return hidden_states.seconds_of(model, prepared.pieces) / len(starts[1:]), weighing

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
+
+from termweave.support.stopwatch import stopwatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -171,13 +172,13 @@ def pass_cost(model: torch.nn.Module, compute: Callable[[], torch.Tensor], texts
 
     parameters = {each.untyped_storage().data_ptr() for each in model.parameters()}
     for attempt in range(2):  # the first one warms up
-        begun = time.monotonic()
+        watch = stopwatch()
         with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor), CpuDropout():
             computed = compute()
         if computed.requires_grad:
             computed.sum().backward()
         if not attempt:
             bytes_of.clear()
-    seconds = time.monotonic() - begun
+    seconds = watch()
     model.zero_grad(set_to_none=True)
     return seconds / texts, sum(size for place, size in bytes_of.items() if place not in parameters) / texts

@@ -265,7 +265,7 @@ class _Suggestions:
 
     def facets(self) -> list[str]:
         """Fields that can be counted."""
-        return [] if self._index is None else self._index.layout.sortable[:12]
+        return [] if self._index is None else self._index.layout.able()[:12]
 
     def passages(self) -> bool:
         """Whether documents of the index are cut into passages."""

@@ -9,7 +9,6 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
 from termweave.ui.pages.forms import form_route, text_of
-from termweave.ui.protection.limits import TRIES, TRIES_EACH_SECOND, RateLimit
 from termweave.ui.rendering import local_path, page, see_other
 
 if TYPE_CHECKING:
@@ -22,13 +21,12 @@ if TYPE_CHECKING:
 
 def routes() -> list[Route]:
     """The page and its form."""
-    tries = RateLimit(TRIES, TRIES_EACH_SECOND)
 
     def sign_in(request: Request, form: FormData) -> Response:
         sessions: Sessions = request.app.state.sessions
-        if not tries.allows(request):
-            raise HTTPException(HTTPStatus.TOO_MANY_REQUESTS, "Too many tries: wait a minute", {"retry-after": "60"})
         if not sessions.is_token(text_of(form, "token").strip()):
+            if not sessions.tries.allows(request):
+                raise HTTPException(HTTPStatus.TOO_MANY_REQUESTS, "Too many wrong tokens: wait a minute", {"retry-after": "60"})
             return _page(request, text_of(form, "next"), "The token is wrong.", HTTPStatus.UNAUTHORIZED)
         answer = see_other(local_path(text_of(form, "next")) or "/")
         sessions.begin(request, answer)

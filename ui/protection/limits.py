@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 
 #: Requests that one client may send at once, and how many more each second.
 BURST, EACH_SECOND = 2_000, 500
-#: Tries of a token that one client may make at once, and how many more each second.
+#: Wrong tokens that one client may give at once, and how many more each second.
 TRIES, TRIES_EACH_SECOND = 10, 0.1
+#: Seconds that a client with too many requests or wrong tokens waits for each answer that says so.
+SLOWED = 0.5
 #: Clients that are remembered; the one that was silent longest is forgotten first.
 _ADDRESSES = 10_000
 #: All addresses of this machine.

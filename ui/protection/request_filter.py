@@ -5,6 +5,7 @@ It is plain ASGI, so that it also covers static files and addresses that do not 
 
 from __future__ import annotations
 
+import asyncio
 import re
 from http import HTTPStatus
 from typing import TYPE_CHECKING
@@ -70,7 +71,6 @@ class RequestFilter:
     ) -> None:
         self._app, self._options, self._sessions, self._problem, self._public = app, options, sessions, problem, public
         self._requests = limits.RateLimit(limits.BURST, limits.EACH_SECOND) if limited else None
-        self._tries = limits.RateLimit(limits.TRIES, limits.TRIES_EACH_SECOND)
 
     @property
     def state(self) -> State:
@@ -86,6 +86,8 @@ class RequestFilter:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
+                if message["status"] == HTTPStatus.TOO_MANY_REQUESTS:
+                    await asyncio.sleep(limits.SLOWED)
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers[name] = value
@@ -117,8 +119,8 @@ class RequestFilter:
         path = request.scope["path"]  # what the routes see; the URL of a request is made with its header Host
         if self._sessions.known(request) or path in self._public or path.startswith("/static/"):
             return None
-        if "authorization" in request.headers and not self._tries.allows(request):
-            return self._too_many(request, "Too many tries of the token.", "Wait a minute.", 60)
+        if "authorization" in request.headers and not self._sessions.tries.allows(request):
+            return self._too_many(request, "Too many wrong tokens.", "Wait a minute, or send the right one.", 60)
         if "/login" not in self._public or path.startswith("/api/"):  # programs cannot give the token on a page
             hint = "Send the header 'Authorization: Bearer TOKEN'."
             return self._problem(request, HTTPStatus.UNAUTHORIZED, "The token is missing or wrong.", hint)

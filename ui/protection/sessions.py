@@ -10,6 +10,8 @@ import secrets
 import time
 from typing import TYPE_CHECKING
 
+from termweave.ui.protection.limits import TRIES, TRIES_EACH_SECOND, RateLimit
+
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
@@ -23,9 +25,14 @@ class Sessions:
 
     Args:
         token: The token of the server; None: everybody may ask.
+
+    Attributes:
+        tries: How many wrong tokens a client may give, in a header and on the page together. The right one is never refused: whoever shares
+            an address with somebody who guesses is not locked out.
     """
 
     def __init__(self, token: str | None) -> None:
+        self.tries = RateLimit(TRIES, TRIES_EACH_SECOND)
         self._token = token
         self._key = secrets.token_bytes(32)
 

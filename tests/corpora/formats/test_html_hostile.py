@@ -100,7 +100,8 @@ def test_a_character_reference_of_any_length_is_a_character():
         ("<textarea><b>&amp;</textarea>c", "<b>&c"),
         ("<script src=x />a", ""),
         ("<html xmlns='http://www.w3.org/1999/xhtml'><title/><script src='x' />a<textarea/><b>b</b>", "ab"),
-        ("<noscript>a <b>b</b></noscript>c", "a b\nc"),
+        ("<noscript>a <b>b</b></noscript>c", "c"),
+        ("<noscript>a <b>b</b></noscript>", "a b"),
         ("a<style>the rest is a style", "a"),
     ],
 )

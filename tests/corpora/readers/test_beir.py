@@ -1,12 +1,15 @@
 """BEIR folders: small ones made here, and the real ones of ../shared/data where they stand."""
 
 import gzip
+import math
 from pathlib import Path
 
 import pytest
 
 from termweave.corpora import open_dataset, open_source
 from termweave.errors import InputError, UsageError
+from termweave.evaluation.measures import per_query
+from termweave.records import Run
 
 DATA = Path(__file__).parents[4] / "shared" / "data"
 
@@ -61,6 +64,11 @@ def test_a_data_set(tmp_path, packed):
         "query-id corpus-id score\nq1 d1 2\n\nq2 d2 1",
         "q1\td1\t2.0\nq2\td2\t1\nq1\td1\t2\n",
         "query\tdocument\tgrade (0-3)\nq1\td1\t2\nq2\td2\t1\n",
+        "query,docid,rating\nq1,d1,2\nq2,d2,1\n",
+        'query,docid,rating\r\nfirst,d1,2.0\r\n"second",d2,1\r\n',  # Quepid writes the words of queries
+        "query;docid;rating\nq1;d1;2\nq2;d2;1\n",
+        'docid,qid,query,title,rating,note\nd1,q1,x,"a, b",2,\nd2,q2,y,c,1,n\nd3,q2,y,c,,n\n',
+        "q1,d1,2\nq2,d2,1\n",
     ],
 )
 def test_the_columns_judgements_may_have(tmp_path, table):
@@ -72,8 +80,8 @@ def test_the_columns_judgements_may_have(tmp_path, table):
     ("table", "reason"),
     [
         (TEST + "q1\td2\n", "line 5: 2 columns where the first judgement has 3"),
-        (TEST + "q1\td2\thigh\n", "line 5: the grade 'high' is not a whole number"),
-        (TEST + "q1\td2\t0.5\n", "line 5: the grade '0.5' is not a whole number"),
+        (TEST + "q1\td2\thigh\n", "line 5: the grade 'high' is not a number"),
+        ("query,docid,rating\nq1,d1\n", "line 2: 1 column where the first judgement has 3"),
         ("q1\td1\tnan\nq2\td2\tnan\n", "line 2: the grade 'nan'"),
         (TEST + "q1\td1\t1624290000\n", "line 5: the grade '1624290000' is larger than 1,000,000"),
         (TEST + "q1\td1\t-1e30\n", "line 5: the grade '-1e30' is larger than 1,000,000"),
@@ -85,6 +93,49 @@ def test_bad_judgements_are_named(tmp_path, table, reason):
     dataset = open_dataset(whole(tmp_path, **{"qrels/test.tsv": table}))
     with pytest.raises(InputError, match=reason):
         dataset.qrels()
+
+
+@pytest.mark.parametrize(
+    ("table", "qrels", "said"),
+    [
+        (
+            "query-id\tcorpus-id\tscore\nq1\td1\t0.7\nq1\td2\t1.0\nq2\td2\t0\n",
+            {"q1": {"d1": 70, "d2": 100}, "q2": {"d2": 0}},
+            "0.7 as 70",
+        ),
+        ("query,docid,rating\nq1,d1,2.5\nq2,d2,1\n", {"q1": {"d1": 250}, "q2": {"d2": 100}}, "2.5 as 250"),
+    ],
+)
+def test_grades_with_fractions_count_in_hundredths_and_that_is_said(tmp_path, table, qrels, said):
+    dataset = open_dataset(whole(tmp_path / "trec-dl-2019", **{"qrels/test.tsv": table}))
+    assert (dataset.qrels(), dataset.relevant_from) == (qrels, 1)
+    assert f"have fractions and count in hundredths, {said}" in dataset.notes[0]
+    run = Run("one", {"q1": {"d1": 2.0, "d2": 1.0}})
+    assert per_query(run, dataset.qrels(), ["q1"])["nDCG@10"][0] == pytest.approx(
+        gain(qrels["q1"].get("d1"), qrels["q1"].get("d2", 0))
+    )
+
+
+def gain(first, second):
+    """nDCG of two documents with these grades, in this order."""
+    best, other = max(first, second), min(first, second)
+    return (first + second / math.log2(3)) / (best + other / math.log2(3))
+
+
+def test_lines_without_a_grade_are_not_judged_and_are_counted(tmp_path):
+    table = {"qrels/test.csv": "query,docid,rating\nq1,d1,1\nq1,d2,\n"}
+    dataset = open_dataset(make(tmp_path, {"corpus.jsonl": CORPUS, "queries.jsonl": QUERIES, **table}))
+    assert dataset.qrels() == {"q1": {"d1": 1}}
+    assert dataset.notes[0].startswith("1 line of ")
+
+
+@pytest.mark.parametrize(("case", "qrels"), [("quepid", {"tea": 3}), ("fraction", {"tea": 70})])
+def test_the_cases_beside_the_project(case, qrels):
+    if not (folder := DATA.parent / "cases" / "grades" / case).is_dir():
+        pytest.skip("the cases stand beside the project and are not here")
+    dataset = open_dataset(folder)
+    assert dataset.qrels()["q1"] == qrels
+    assert {query.id for query in dataset.queries()} == {"q1", "q2"}
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from termweave.engine import EngineResponseError, connect
 from termweave.engine.client import retries
 from termweave.engine.client.retries import seconds_to_wait
 from termweave.errors import EngineUnreachable
+from termweave.indexer.enrichment import conditional_writes
 from termweave.settings import load
 
 BUSY = (429, {"error": {"type": "busy", "reason": "too many requests"}})
@@ -136,6 +137,43 @@ def test_a_user_who_waits_for_a_search_hears_of_it(scripted, monkeypatch):
     assert engine.request("GET", "/index/_count") == {}
     assert said[0].startswith("OpenSearch has not answered GET /index/_count for 0 s. Waiting for the server, up to 60 s.")
     assert said[-1].startswith("The server has answered, after ")
+    engine.close()
+
+
+@pytest.mark.parametrize("final", [(400, {"error": "no"}), (404, {"error": "gone", "found": False}), (403, {"error": "no"})])
+def test_the_server_answers_again_is_said_once_the_work_goes_on(scripted, monkeypatch, final):
+    """It was said before the error that ended the command, and by what tidied up after that."""
+    monkeypatch.setattr(retries, "_NOTICEABLE", 0.05)
+    said = []
+    engine = connect(load(url=scripted.url)).patient(30, said.append)
+    scripted.queue = [AWAY] * 4 + [final, (200, {}), (200, {})]
+
+    def work():
+        try:
+            engine.request("PUT", "/index")
+        finally:
+            engine.request("DELETE", "/leases/_doc/a")
+
+    with pytest.raises(EngineResponseError, match=str(final[0])):
+        work()
+    time.sleep(0.2)
+    assert [each.partition(". ")[2][:11] for each in said] == ["Waiting for"], said
+    engine.request("GET", "/")  # somebody expected the error, and goes on
+    assert said[1].startswith("The server takes the requests again, after ")
+    assert len(said) == 2
+    engine.close()
+
+
+def test_an_answer_in_which_a_shard_is_missing_is_no_return_of_the_server(scripted, monkeypatch):
+    monkeypatch.setattr(retries, "_NOTICEABLE", 0.05)
+    said = []
+    engine = connect(load(url=scripted.url)).patient(1.0, said.append)
+    away = {"status": 503, "error": {"type": "away", "reason": "primary shard is not active"}}
+    scripted.answers["*"] = (200, {"items": [{"update": away}]})
+    with pytest.raises(EngineResponseError, match="primary shard is not active"):
+        conditional_writes.send(engine, "index", [({"_id": "a", "_seq_no": 1, "_primary_term": 1}, {"update": {"doc": {}}})])
+    assert said, "an outage of a second is said"
+    assert not [each for each in said if "again" in each], said
     engine.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import orjson
@@ -44,19 +45,19 @@ def test_enriched_searched_changed_and_removed(shop, enrich, opensearch_engine, 
     with monkeypatch.context() as patch:
         patch.setattr(conditional_writes, "send", meanwhile)
         done = enrich(index)
-    assert (done["documents"], done["signals"]) == (30, ["weights", "dense"])
+    assert (done["documents"], done["signals"]) == (30, ["lexical", "weights", "dense"])
     assert done["conflicts"] >= 2
     after = sources(opensearch_engine, index)
     assert (after["p3"]["stock"], after["p4"]["name"], "p5" in after) == (1000, "a bicycle", False)
     added = {"id", "source_digest", "encoding_digest", "weights", "weights_terms", "weights_sum", "vector", "vector_fp16"}
     for identity in before.keys() - {"p3", "p4", "p5"}:
-        assert {key: value for key, value in after[identity].items() if key not in added} == before[identity]
-        assert added <= after[identity].keys()
+        assert after[identity].pop("termweave").keys() == added
+        assert after[identity] == before[identity]
     mapping = opensearch_engine.request("GET", f"/{index}/_mapping")[index]["mappings"]
     assert mapping["_meta"]["owner"] == "shop"
     found = Index.open(opensearch_engine, index)
     assert found.search("bicycle")[0].id == "p4"
-    for mode in ("weights", "dense", "hybrid"):
+    for mode in ("lexical", "weights", "dense", "hybrid"):
         hit = found.search("umbrella", mode=mode, fields=["name", "stock"], explain=True)[0]
         assert (hit.id, dict(hit.fields)) == ("new", {"name": "an umbrella", "stock": 1})
     pattern = found.search("umbrella", fields=["*"])[0]
@@ -74,10 +75,10 @@ def test_enriched_searched_changed_and_removed(shop, enrich, opensearch_engine, 
         assert run([*command, "--url", opensearch_engine.url]) == 2
         assert "is an index of another application" in capsys.readouterr().err
     opensearch_engine.request("POST", f"/{index}/_update/p6", body={"doc": {"name": "a trampoline"}})
-    opensearch_engine.request("POST", f"/{index}/_update/p7", body={"doc": {"vector_fp16": "AAAA"}})  # damage
+    opensearch_engine.request("POST", f"/{index}/_update/p7", body={"doc": {"termweave": {"vector_fp16": "AAAA"}}})  # damage
     opensearch_engine.request("POST", f"/{index}/_update/p8", body={"doc": {"stock": 3}})  # not the text
     assert enrich(index)["written"] == 2
-    document = sources(opensearch_engine, index)["p6"]
+    document = sources(opensearch_engine, index)["p6"]["termweave"]
     assert set(document["weights"]) == {"trampolin"} or len(document["weights"]) == 1  # no term of the former text
     assert Index.open(opensearch_engine, index).search("trampoline")[0].id == "p6"
 
@@ -86,7 +87,7 @@ def test_enriched_searched_changed_and_removed(shop, enrich, opensearch_engine, 
     assert "is an index of another application" in capsys.readouterr().err
     assert (run(["generations", *url]), index in capsys.readouterr().out) == (0, False)  # it has none
     assert enrich(index, "--remove", fields=())["removed"] == 30
-    assert all(not added & body.keys() for body in sources(opensearch_engine, index).values())
+    assert all("termweave" not in body for body in sources(opensearch_engine, index).values())
     assert opensearch_engine.request("GET", f"/{index}/_mapping")[index]["mappings"]["_meta"] == {"owner": "shop"}
     assert not opensearch_engine.request("HEAD", f"/{index}.stats")
     assert [(each.act, each.documents) for each in audit.read(opensearch_engine, index, 9)][::2] == [
@@ -94,7 +95,7 @@ def test_enriched_searched_changed_and_removed(shop, enrich, opensearch_engine, 
         ("enrich", done["written"]),
     ]
     assert "was not enriched" in enrich(index, "--remove", status=2)
-    assert enrich(index, "--dense", "none")["signals"] == ["weights"]
+    assert enrich(index, "--dense", "none")["signals"] == ["lexical", "weights"]
 
 
 @pytest.mark.parametrize("which", ["default", "final"])
@@ -103,7 +104,7 @@ def test_the_applications_pipelines_run_on_its_own_writes_alone(shop, enrich, op
     engine, index, path = opensearch_engine, shop({"at": {"type": "keyword"}}), f"/_ingest/pipeline/{name}"
     stamp = [
         {"set": {"field": "at", "value": "{{_ingest.timestamp}}"}},
-        {"remove": {"field": ["vector", "weights"], "ignore_missing": True}},
+        {"remove": {"field": ["termweave"], "ignore_missing": True}},
     ]
     engine.request("PUT", path, body={"processors": stamp})
     engine.request("PUT", f"/{index}/_settings", body={f"index.{which}_pipeline": name})
@@ -138,7 +139,7 @@ def test_a_plan_writes_nothing(shop, enrich, opensearch_engine):
     assert plan["seconds"] > 0
     mapping = opensearch_engine.request("GET", f"/{index}/_mapping")[index]["mappings"]
     assert (sources(opensearch_engine, index), mapping["_meta"]) == (before, {"owner": "shop"})
-    assert not mapping["properties"].keys() & {"weights", "vector"}
+    assert "termweave" not in mapping["properties"]
     assert "add --yes" in " ".join(enrich(index, "--plan", "--signals", "learned")["notes"])
     enrich(index, "--dense", "none")
     opensearch_engine.request("POST", f"/{index}/_update/p6", params={"refresh": True}, body={"doc": {"name": "a trampoline"}})
@@ -319,7 +320,7 @@ def test_documents_that_the_application_routes_are_found(shop, enrich, opensearc
     assert {hit.id: hit.fields["name"] for hit in hits} == routed
     assert found.explain("parasol", "r3").fields["title"] == ""
     fetch = found.requests("parasol", fields=["name"])[1]
-    body = {**fetch["body"], "query": {"terms": {"id": [*routed]}}, "size": 8}
+    body = {**fetch["body"], "query": {"ids": {"values": [*routed]}}, "size": 8}
     answer = opensearch_engine.request("POST", fetch["path"].partition("?")[0], body=body)
     assert {hit["_id"] for hit in answer["hits"]["hits"]} == routed.keys()
 
@@ -334,34 +335,138 @@ def test_an_index_whose_vectors_would_end_the_embedded_node_is_refused_before_a_
 
 
 def test_what_does_not_allow_it_is_said_before_anything_is_written(shop, enrich, opensearch_engine):
-    index = shop({"id": {"type": "long"}, "weights": {"type": "float"}}, knn=False)
+    index = shop({"termweave": {"properties": {"weights": {"type": "float"}, "shuttles": {"type": "long"}}}}, knn=False)
     before = opensearch_engine.request("GET", f"/{index}/_mapping")
     assert "its setting index.knn is not true" in enrich(index, status=2)
     said = enrich(index, "--signals", "weights", status=2)
-    assert "has fields of names that an enrichment needs: id (long), weights (float)" in said
-    assert "An enrichment writes the signals weights, dense and learned" in enrich(index, "--signals", "lexical", status=2)
+    assert "has a field 'termweave' of its own" in said
+    assert "An enrichment writes weights, dense or learned" in enrich(index, "--signals", "lexical", status=2)
     assert opensearch_engine.request("GET", f"/{index}/_mapping") == before
 
 
-@pytest.mark.parametrize("properties", [{"id": {"type": "keyword"}}, {}])
-def test_an_id_of_the_application_is_never_lost(shop, enrich, opensearch_engine, monkeypatch, properties):
-    index = shop(properties)
-
-    def own(identity):
-        opensearch_engine.request("POST", f"/{index}/_update/p29", params={"refresh": True}, body={"doc": {"id": identity}})
-
-    weights = ("--signals", "weights")
-    own("sku-29")
-    assert "names that an enrichment needs: id (" in enrich(index, *weights, status=2)
-    with monkeypatch.context() as patch:
-        patch.setattr("termweave.corpora.index.source._SAMPLE", 3)
-        assert "document 'p29': its field 'id' is not its _id" in enrich(index, *weights, status=1)
-        enrich(index, "--remove", fields=())
-    assert sources(opensearch_engine, index)["p29"]["id"] == "sku-29"
-    own("p29")
-    assert enrich(index, *weights)["documents"] == 30
+@pytest.mark.parametrize("kind", ["long", "keyword", None])
+def test_fields_of_the_application_keep_names_that_termweave_uses_elsewhere(shop, enrich, opensearch_engine, kind):
+    """Rails and Django write the number of a row as `id`."""
+    index = shop({"id": {"type": kind}} if kind else {})
+    lines = [
+        line
+        for number in range(30)
+        for line in ({"update": {"_id": f"p{number}"}}, {"doc": {"id": 100 + number, "vector": [1, 2], "weights": "heavy"}})
+    ]
+    data = b"".join(orjson.dumps(line) + b"\n" for line in lines)
+    opensearch_engine.request("POST", f"/{index}/_bulk", params={"refresh": True}, body=data)
+    before = sources(opensearch_engine, index)
+    assert enrich(index)["documents"] == 30
+    found = Index.open(opensearch_engine, index)
+    hit = found.search("a kettle", k=1, fields=["*"], explain=True)[0]
+    assert {name: value for name, value in hit.fields.items() if name not in {"title", "text"}} == before[hit.id]
+    assert found.explain("a kettle", "p3", mode="hybrid").id == "p3"
+    assert found.search("", like=["p4"], k=1)[0].id in {f"p{number}" for number in range(9, 30, 5)}
+    if kind:
+        assert [each.id for each in found.search("a kettle", where="id>=128", sort="id:desc")] == ["p29", "p28"]
+        assert found.search("a kettle", where="id=104")[0].id == "p4"
     enrich(index, "--remove", fields=())
-    assert sources(opensearch_engine, index)["p29"]["id"] == "p29"
+    assert sources(opensearch_engine, index) == before
+
+
+def test_lexical_searches_the_text_fields_of_the_application_with_its_weights(shop, enrich, opensearch_engine):
+    index = shop({"brand": {"type": "text", "analyzer": "whitespace"}, "sku": {"type": "keyword"}})
+    for number in range(30):
+        doc = {"brand": f"Lamp & Co {number}" if number < 3 else "none"}
+        opensearch_engine.request("POST", f"/{index}/_update/p{number}", params={"refresh": True}, body={"doc": doc})
+    assert "'sku' is not a text field" in enrich(index, "--lexical-field", "sku", status=2)
+    done = enrich(index, "--dense", "none")
+    assert "The signal lexical searches the application's own name^1." in done["notes"]
+
+    def hits(query, **options):
+        return Index.open(opensearch_engine, index).search(query, mode="lexical", **options)
+
+    def of_server(query):
+        answer = opensearch_engine.request("POST", f"/{index}/_search", body={"size": 30, "query": query, "search_pipeline": {}})
+        return {hit["_id"]: hit["_score"] for hit in answer["hits"]["hits"]}
+
+    assert {hit.id: hit.score for hit in hits("warm lamps", k=30)} == of_server({"match": {"name": "warm lamps"}})
+    done = enrich(index, "--lexical-field", "name", "--lexical-field", "brand^2.5", fields=())
+    assert (done["written"], done["signals"]) == (0, ["lexical", "weights"])
+    fields = {"query": "warm light Lamp", "type": "most_fields", "fields": ["name", "brand^2.5"]}
+    found = hits("warm light Lamp", k=30, explain=True)
+    assert {hit.id: hit.score for hit in found} == of_server({"multi_match": fields})
+    assert found[0].id == "p2"  # in both fields
+    for hit in found:
+        (part,) = hit.explanation["parts"]
+        assert sum(term["share"] for term in part["terms"]) == pytest.approx(hit.score, rel=1e-5)
+    assert {term["term"] for term in found[0].explanation["parts"][0]["terms"]} == {"warm", "light", "lamp", "Lamp"}
+
+    opensearch_engine.request("PUT", f"/{index}/_doc/new", params={"refresh": True}, body={"name": "a hammock", "brand": "Lamp"})
+    assert [hit.id for hit in hits("hammock", explain=True)] == ["new"]
+    answer = Index.open(opensearch_engine, index).answer("hammock", mode="lexical:0.5,weights:0.5", totals=True, highlight=True)
+    assert (answer.hits[0].id, answer.totals.matching) == ("new", 1)
+    assert "1 of 31 documents is not enriched yet and found by lexical alone" in " ".join(answer.remarks)
+    assert [hit.id for hit in hits('"a hammock" -sofa', rewrite="operators", where="id=new OR exists(brand)")] == ["new"]
+
+
+def test_documents_that_were_copied_from_an_enriched_index_are_enriched_anew(shop, enrich, opensearch_engine, name):
+    """POST /_reindex copies what an enrichment wrote, too."""
+    index, copy = shop(), f"{name}-copy"
+    enrich(index, "--signals", "weights")
+    settings = {"number_of_replicas": 0} | (
+        {"index.knn": True} if dialect_of(opensearch_engine.capabilities).vector_settings() else {}
+    )
+    properties = {"name": {"type": "text"}}
+    opensearch_engine.request(
+        "PUT", f"/{copy}", body={"settings": settings, "mappings": {"dynamic": False, "properties": properties}}
+    )
+    only = {"query": {"range": {"stock": {"lt": 10}}}}  # other statistics than those of all
+    body = {"source": {"index": index, **only}, "dest": {"index": copy}}
+    opensearch_engine.request("POST", "/_reindex", params={"refresh": True}, body=body)
+    assert enrich(copy, "--signals", "weights")["written"] == 10
+    assert Index.open(opensearch_engine, copy).search("kettle", k=1)[0].id in {"p4", "p9"}
+    enrich(copy, "--remove")
+    assert enrich(copy)["written"] == 10
+    dynamic = f"{name}-dynamic"  # where the mapping made its own of the numbers
+    opensearch_engine.request("POST", "/_reindex", params={"refresh": True}, body=body | {"dest": {"index": dynamic}})
+    before = opensearch_engine.request("GET", f"/{dynamic}")
+    assert "has the field 'termweave." in (said := enrich(dynamic, "--signals", "weights", status=2))
+    assert '"excludes": ["termweave"]' in said
+    assert opensearch_engine.request("GET", f"/{dynamic}") == before
+
+
+def test_an_index_that_an_earlier_version_enriched_goes_on_as_it_is(shop, enrich, opensearch_engine):
+    """Its fields stand beside those of the application."""
+    index, engine = shop(), opensearch_engine
+    enrich(index)
+    new = Index.open(engine, index).search("green tea", rerank="rnn", explain=True)
+    mapping = engine.request("GET", f"/{index}/_mapping")[index]["mappings"]
+    inside = mapping["properties"].pop("termweave")["properties"]
+    meta = mapping["_meta"]["termweave"]
+    meta["signals"].pop("lexical")
+    for signal in meta["signals"].values():
+        del signal["prefix"]
+    meta["source"]["enriched"] = " ".join(inside)
+    stored = sources(engine, index)
+    earlier = replace(Index.open(engine, index).layout, models="")
+    for each in stored.values():
+        each["termweave"]["encoding_digest"] = earlier.encoding_digest(each["termweave"])
+    engine.request("DELETE", f"/{index}")
+    shop(mapping["properties"] | inside, _meta=mapping["_meta"])
+    lines = [line for key, each in stored.items() for line in ({"index": {"_id": key}}, {**each.pop("termweave"), **each})]
+    data = b"".join(orjson.dumps(line) + b"\n" for line in lines)
+    engine.request("POST", f"/{index}/_bulk", params={"refresh": True}, body=data)
+    old = Index.open(engine, index)
+    assert old.signals == ["weights", "dense"]
+    assert [(hit.id, hit.score) for hit in old.search("green tea", rerank="rnn")] == [
+        (hit.id, pytest.approx(hit.score)) for hit in new
+    ]
+    assert set(old.search("green tea", fields=["*"])[0].fields) == {"name", "stock", "info"}
+    engine.request("POST", f"/{index}/_update/p3", params={"refresh": True}, body={"doc": {"name": "a hammock"}})
+    done = enrich(index, fields=())
+    assert (done["written"], done["signals"]) == (1, ["weights", "dense", "lexical"])
+    assert "weights" in sources(engine, index)["p3"]
+    assert [hit.id for hit in Index.open(engine, index).search("hammock", mode="lexical")] == ["p3"]
+    assert enrich(index, "--remove", fields=())["removed"] == 30
+    assert all(each.keys() <= {"name", "stock", "info"} for each in sources(engine, index).values())
+    assert enrich(index)["written"] == 30  # into the object, beside the empty fields
+    assert Index.open(engine, index).search("hammock")[0].id == "p3"
 
 
 def test_a_source_that_does_not_give_every_field_back_is_refused(shop, enrich, opensearch_engine, name):
@@ -387,12 +492,12 @@ def test_a_killed_enrichment_goes_on_where_it_was(shop, enrich, opensearch_engin
         killed.setattr(conditional_writes, "send", dies)
         enrich(index, status=130)
     stored = sources(opensearch_engine, index)
-    done = sum("encoding_digest" in each for each in stored.values())
+    done = sum("termweave" in each for each in stored.values())
     assert 15 <= done == sum(sent) < 30
     said = enrich(index)
     assert (said["documents"], said["written"]) == (30, 30 - done)
     assert f"{done} of 30 documents had the fields already, with the same content: they were not written again." in said["notes"]
-    before = {key: each for key, each in stored.items() if "encoding_digest" in each}
+    before = {key: each for key, each in stored.items() if "termweave" in each}
     after = sources(opensearch_engine, index)
     assert {key: after[key] for key in before} == before
 
@@ -404,7 +509,7 @@ def test_the_learned_field_needs_a_closed_index_for_a_moment(shop, enrich, opens
     assert "Add --yes" in enrich(index, "--signals", "learned", status=2)
     assert "termweave_learned" not in str(opensearch_engine.request("GET", f"/{index}"))
     assert enrich(index, "--signals", "learned", "--yes")["written"] == 30
-    body = {"query": {"multi_match": {"query": "warm lamps", "fields": ["name", "learned"], "type": "most_fields"}}}
+    body = {"query": {"multi_match": {"query": "warm lamps", "fields": ["name", "termweave.learned"], "type": "most_fields"}}}
     hits = opensearch_engine.request("POST", f"/{index}/_search", body=body)["hits"]["hits"]
     assert {"lamp" in hit["_source"]["name"] for hit in hits[:6]} == {True}
     (best,) = Index.open(opensearch_engine, index).search("kettle", mode="learned", k=1)
@@ -454,9 +559,9 @@ def test_a_removal_among_constant_changes_keeps_the_lineage_and_goes_on(shop, en
         busy.setattr(conditional_writes, "send", meanwhile)
         assert "After 6 passes 1 document of" in enrich(index, "--remove", status=4)
     stored = sources(opensearch_engine, index)
-    assert [key for key, each in stored.items() if "encoding_digest" in each] == ["p3"]
+    assert [key for key, each in stored.items() if "termweave" in each] == ["p3"]
     assert enrich(index, "--remove")["removed"] == 1
-    assert not any("encoding_digest" in each for each in sources(opensearch_engine, index).values())
+    assert not any("termweave" in each for each in sources(opensearch_engine, index).values())
     assert not opensearch_engine.request("HEAD", f"/{index}.stats")
 
 
@@ -479,7 +584,7 @@ def test_writes_that_a_full_disk_turns_away_are_sent_again_or_end_with_its_reaso
     with pytest.raises(EngineError, match=r"429 .*: free some space; .* Run the command again"):
         enrichment.remove(opensearch_engine.patient(0.5), source)
     block(None)
-    assert all("encoding_digest" in each for each in sources(opensearch_engine, index).values())
+    assert all("termweave" in each for each in sources(opensearch_engine, index).values())
 
     def pause(attempt, asked, end):
         waited.append(attempt)
@@ -489,7 +594,7 @@ def test_writes_that_a_full_disk_turns_away_are_sent_again_or_end_with_its_reaso
     monkeypatch.setattr(retries, "_pause", pause)
     assert enrichment.remove(opensearch_engine.patient(20), source) == 30
     assert waited == [1, 1]  # once for each shard
-    assert not any("encoding_digest" in each for each in sources(opensearch_engine, index).values())
+    assert not any("termweave" in each for each in sources(opensearch_engine, index).values())
 
 
 def test_documents_that_cannot_be_read_are_named_and_keep_no_fields(shop, enrich, opensearch_engine):

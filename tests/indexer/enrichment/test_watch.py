@@ -36,7 +36,7 @@ def until(holds):
 def is_enriched(engine, index, *keys):
     """Whether these documents have the fields of the text that they hold now."""
     found, stored = Index.open(engine, index), sources(engine, index)
-    return all("encoding_digest" in stored[key] and found.search(stored[key]["name"], k=1)[0].id == key for key in keys)
+    return all("termweave" in stored[key] and found.search(stored[key]["name"], k=1)[0].id == key for key in keys)
 
 
 @pytest.fixture
@@ -146,29 +146,30 @@ def test_a_watch_starts_beside_a_steady_writer(shop, opensearch_engine, enrich, 
 
 
 def test_a_watch_leaves_out_what_it_cannot_read_and_names_it(shop, opensearch_engine, enrich, monkeypatch):
-    index, said = shop(), []
+    index, said = shop({"about": {"type": "object", "enabled": False}}), []
 
     def odd(key, **fields):
         opensearch_engine.request("PUT", f"/{index}/_doc/{key}", body={"name": "a drum", **fields})
 
-    enrich(index, "--signals", "weights")
-    odd("early", id="another")
-    assert "'early'" in enrich(index, status=1)
+    fields = ("--title-field", "about", "--text-field", "name")
+    enrich(index, "--signals", "weights", fields=fields)
+    odd("early", about={"of": "wood"})
+    assert "'early'" in enrich(index, fields=fields, status=1)
     steps_of(
         monkeypatch,
-        lambda: odd("odd", id="other"),
-        lambda: odd("odder", id=7),
+        lambda: odd("odd", about={"of": "tin"}),
+        lambda: odd("odder", about=[{"of": 7}]),
         lambda: put(opensearch_engine, index, late="a telescope"),
-        lambda: odd("odd", id="other", stock=5),
+        lambda: odd("odd", about={"of": "tin"}, stock=5),
         lambda: None,
     )
     monkeypatch.setattr(Output, "say", lambda _, *texts: said.extend(texts))
-    done = enrich(index, "--watch", "1")
+    done = enrich(index, "--watch", "1", fields=fields)
     for key in ("early", "odd", "odder"):
         assert sum(text.startswith("Left out:") and f"document '{key}':" in text for text in said) == 1
     assert sum("3 entries could not be read" in each for each in done["notes"]) == 1
     assert done["documents"] == 31
-    assert sources(opensearch_engine, index)["odd"] == {"name": "a drum", "id": "other", "stock": 5}
+    assert sources(opensearch_engine, index)["odd"] == {"name": "a drum", "about": {"of": "tin"}, "stock": 5}
     assert is_enriched(opensearch_engine, index, "late")
 
 
@@ -182,7 +183,7 @@ def test_a_watched_index_that_is_made_again_ends_the_watch(shop, opensearch_engi
 
     monkeypatch.setattr(index_passes, "time", SimpleNamespace(sleep=again))
     assert "was deleted and made again" in enrich(index, "--watch", "1", status=1)
-    assert not any("encoding_digest" in each for each in sources(opensearch_engine, index).values())
+    assert not any("termweave" in each for each in sources(opensearch_engine, index).values())
     for wrong in (("--watch", "0"), ("--watch", "nan"), ("--watch", "1", "--plan"), ("--watch", "1", "--remove")):
         enrich(index, *wrong, status=2)
 

@@ -2,6 +2,8 @@
 
 import doctest
 
+import pytest
+
 from termweave.catalog import typed_fields
 from termweave.indexer.preparation.metadata_types import TypeInference
 
@@ -42,15 +44,109 @@ def test_types_are_those_of_all_values():
     assert inference.types(taken=["year"]).keys() == inference.types().keys() - {"year"}
 
 
-def test_a_conflict_is_text_and_is_said():
-    inference = inferred({"pages": 12}, {"pages": 7}, {"pages": "unknown"})
-    assert inference.types() == {"pages": "keyword"}
-    (note,) = inference.notes()
-    assert note == (
-        "1 metadata field compared as text, because the values are of several types: "
-        "'pages' has whole numbers (2) and texts (1), for example 'unknown'."
+def decided(values, *, commas=False, declared=""):
+    inference = TypeInference({"x": declared} if declared else None, commas=commas)
+    for value in values:
+        inference.count({"x": value})
+    return inference.types()["x"], " ".join(inference.notes())
+
+
+@pytest.mark.parametrize(
+    "nothing", ["N/A", "n/a", "TBD", "-", "\u2013", "?", "unknown", "NULL", "\\N", "#N/A", "#WERT!", "keine Angabe", " NaN "]
+)
+@pytest.mark.parametrize(
+    ("values", "form"),
+    [(["10", "9"], "long"), (["10", "9.5"], "double"), (["2024-05-01"], "date"), (["18.11.2026"], "date"), ([10, 9.5], "double")],
+)
+def test_a_text_that_says_that_there_is_no_value_is_missing_and_is_named(values, form, nothing):
+    found, said = decided([*values, nothing])
+    assert found == form
+    assert (
+        f"count as missing, which comparisons, --facet and --sort do not see: 'x' has {typed_fields.TYPES[form]}, and {nothing!r} (1)."
+        in said
     )
-    assert inferred(*[{"word": "text"}] * 20, {"word": "42"}).notes() == []  # a text that is a number now and then
+    assert "`--types FIELD=TYPE` decides otherwise." in said
+    assert decided([*values, " ", ""]) == (form, "")  # a blank cell is no odd one
+
+
+def test_few_words_among_prices_and_few_texts_among_dates_are_missing():
+    assert decided(["12.5"] * 10 + ["on request"])[0] == "double"
+    assert decided(["12.5"] * 9 + ["on request", "sold out"])[0] == "keyword"
+    found, said = decided(["2025-01-01"] * 20 + ["2024-02-30", "03/04/2025"])
+    assert found == "date"
+    assert "'2024-02-30' (1), '03/04/2025' (1)" in said
+    assert decided([12.5, *["x" * 300], *[3] * 20])[0] == "double"  # however long the odd one is
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (["1001", "1002", "A-77"], "whole numbers (2) and texts (1), for example 'A-77' (perhaps number)"),
+        (
+            [str(1000 + number) for number in range(50)] + ["SPECIAL"],
+            "whole numbers (50) and texts (1), for example 'SPECIAL' (perhaps number)",
+        ),
+        (["1.10", "1.9", "2.0-beta"], "for example '2.0-beta' (perhaps number)"),
+        (["2025-01-01", "2025-01-02", 7], "dates (2) and whole numbers (1) (perhaps date)"),
+        (["1,234", "5"], "(perhaps decimal-comma or decimal-point)"),
+        (["12,50", "7,25"], "texts (2), for example '12,50' (perhaps decimal-comma)"),  # or lists of two numbers
+        (["03/04/2025", "05/06/2025"], "(perhaps day-month-year or month-day-year)"),
+    ],
+)
+def test_what_is_doubtful_is_text_and_is_said_with_the_option(values, said):
+    found, notes = decided(values)
+    assert found == "keyword"
+    assert f"or can be read in several ways: 'x' has {said}" in notes or said in notes
+    assert "`--types FIELD=TYPE` decides otherwise." in notes
+
+
+def test_a_text_that_is_a_number_now_and_then_is_simply_text():
+    assert decided(["text"] * 20 + ["42"]) == ("keyword", "")
+    assert decided(["N/A"] * 5) == ("keyword", "")
+    assert decided(["01234", "12345678"])[0] == "keyword"
+    assert decided([True, "unknown"])[0] == "keyword"  # three values to count, and no order
+
+
+@pytest.mark.parametrize(
+    ("values", "form", "first"),
+    [
+        (["12,50", "1.299,00", "7,00"], "decimal-comma", 12.5),
+        (["1.299,00", "12,50"], "decimal-comma", 1299),
+        (["1\u202f299,00", "2"], "decimal-comma", 1299),
+        (["1,299.00", "5"], "decimal-point", 1299),
+        (["1'299.50", "5"], "decimal-point", 1299.5),
+        (["1,299", "5.25"], "decimal-point", 1299),
+        (["03/04/2025", "24/12/2025"], "day-month-year", "2025-04-03T00:00:00+00:00"),
+        (["03/04/2025", "12/24/2025 10:30"], "month-day-year", "2025-03-04T00:00:00+00:00"),
+        (["18.11.2026", "1.2.2026"], "date", "2026-11-18T00:00:00+00:00"),
+        (["Wed, 18 Nov 2026 11:06:40 GMT", "2026/11/18"], "date", "2026-11-18T11:06:40+00:00"),
+    ],
+)
+def test_a_notation_is_read_where_the_values_prove_it(values, form, first):
+    assert decided(values)[0] == form
+    assert typed_fields.convert(form, values[0]) == first
+    assert ("values show: 'x' as" in decided(values)[1]) == (form in typed_fields.NOTATIONS)
+
+
+def test_commas_of_a_table_with_semicolons_are_decimal_commas():
+    assert decided(["12,50", "7,00", "1.299,00"], commas=True)[0] == decided(["12,50", "7"], commas=True)[0] == "decimal-comma"
+    assert decided(["12,50", "12.5"], commas=True)[0] == decided(["1,234", "5"], commas=True)[0] == "keyword"
+
+
+def test_a_declared_type_holds_whatever_the_values_are():
+    found, said = decided(["1795000000", "soon", 1795000000], declared="epoch-seconds")
+    assert found == "epoch-seconds"
+    assert "'x' has dates, and 'soon' (1)" in said
+    assert decided([5, 7], declared="keyword") == ("keyword", "")
+    inference = TypeInference({"prise": "double"})
+    inference.count({"price": 5})
+    assert "--types is without effect on prise" in inference.notes()[0]
+
+
+def test_whole_numbers_that_may_be_times_are_said():
+    assert "add `--types x=epoch-seconds`" in decided([1795000000, "1793272000"])[1]
+    assert "add `--types x=epoch-milliseconds`" in decided([1795000000000])[1]
+    assert decided([1795000000, 12])[1] == decided([4006381333931])[1] == ""  # a count, and the number of an article
 
 
 def test_what_cannot_be_a_field_is_left_out():
@@ -59,8 +155,11 @@ def test_what_cannot_be_a_field_is_left_out():
 
 
 def test_an_update_says_what_does_not_fit():
-    inference = inferred({"year": "n/a", "price": 3}, {"year": 5, "new": 1})
-    misfits, new = inference.against({"year": "long", "price": "double"})
-    assert "'year' (1, not whole numbers)" in misfits
+    types = {"year": "long", "price": "double", "cost": "decimal-comma"}
+    inference = TypeInference(types)
+    for metadata in ({"year": "n/a", "price": 3, "cost": "12,50"}, {"year": 5, "new": 1, "cost": "12.5"}):
+        inference.count(metadata)
+    misfits, new = inference.against({**types, "cost": "double"})
+    assert "'cost' (1, not numbers), 'year' (1, not whole numbers)" in misfits
     assert "no type for: 'new'" in new
     assert inference.against({}) == []  # an index without types

@@ -49,7 +49,7 @@ def test_what_is_not_enriched_and_what_was_changed_is_counted_in_each_answer(sho
     write_on(opensearch_engine, shop)
     index = Index.open(opensearch_engine, shop)
     remedy = f"run 'termweave enrich {shop}', or leave 'termweave enrich {shop} --watch 5' running."
-    lacking = "2 of 7 documents are not enriched yet and cannot be found"
+    lacking = "2 of 7 documents are not enriched yet and found by lexical alone"
     found = index.answer("samovar", k=1, candidates=1)
     assert "99" not in {hit.id for hit in found.hits}
     assert found.remarks[0].startswith(lacking)
@@ -58,9 +58,9 @@ def test_what_is_not_enriched_and_what_was_changed_is_counted_in_each_answer(sho
     assert answer.hits[0].id == "1"
     assert f"{lacking}; 1 hit was changed since: {remedy}" in answer.remarks
     assert f"{lacking}; 1 hit was changed since: {remedy}" in index.search("how to make tea").remarks
-    with pytest.raises(UsageError, match="no document '99'") as caught:
-        index.explain("tea", "99")
-    assert f"needs 'termweave enrich {shop}' first" in caught.value.hint
+    assert index.explain("tea", "99", mode="lexical").rank == 1
+    with pytest.raises(UsageError, match="no document '100'"):
+        index.explain("tea", "100")
     url = ["--url", opensearch_engine.url]
     assert run(["search", shop, "how to make tea", "--json", *url]) == 0
     assert lacking in " ".join(orjson.loads(capsys.readouterr().out)["warnings"])
@@ -84,4 +84,4 @@ def test_an_alias_counts_what_it_shows(shop, opensearch_engine):
     add = {"index": shop, "alias": f"{shop}-a", "filter": {"ids": {"values": ["0", "2"]}}}
     opensearch_engine.request("POST", "/_aliases", body={"actions": [{"add": add}]})
     (remark,) = Index.open(opensearch_engine, f"{shop}-a").answer("coffee").remarks
-    assert remark.startswith(f"1 of 2 documents is not enriched yet and cannot be found: run 'termweave enrich {shop}'")
+    assert remark.startswith(f"1 of 2 documents is not enriched yet and found by lexical alone: run 'termweave enrich {shop}'")

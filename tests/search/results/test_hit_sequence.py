@@ -35,8 +35,8 @@ def test_hits_show_themselves_briefly_and_as_a_table(index):
     counted = replace(
         answer, parts={"facets": {"kind <i>": (FacetValue("a&b", 1200, 'kind="a&b"'), FacetValue("c", 1, "kind=c"))}}
     )
-    assert repr(counted).splitlines()[1] == "kind <i>, among the candidates: a&b 1,200, c 1"
-    assert "<p>kind &lt;i&gt;, among the candidates: a&amp;b 1,200, c 1</p>" in counted._repr_html_()
+    assert repr(counted).splitlines()[1] == "kind <i>, among the listed documents: a&b 1,200, c 1"
+    assert "<p>kind &lt;i&gt;, among the listed documents: a&amp;b 1,200, c 1</p>" in counted._repr_html_()
     assert pickle.loads(pickle.dumps(hits)) == hits
     assert repr(Run("mine", {"q1": {"d1": 1.0}})) == "<Run 'mine': 1 query>"
 

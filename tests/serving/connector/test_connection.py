@@ -147,6 +147,13 @@ def test_a_model_server_that_asks_for_a_token(termweave, small, search, ml_engin
     with serving(ml_engine.url, small, "--token-file", str(token)) as url:
         text = termweave("connect", small, "--model-server", url, status=1)
         assert "The cluster cannot use the model server" in text
+        wrong = tmp_path / "wrong.txt"
+        wrong.write_text("another-token-of-16-characters\n")
+        said = termweave("connect", small, "--model-server", url, "--token-file", wrong, status=1)
+        for each, asks in ((text, "asks for a token"), (said, "asks for another token")):
+            assert asks in each
+            assert "--token-file" in each
+            assert "TERMWEAVE_USER" not in each
         for _ in range(2):
             termweave("connect", small, "--model-server", url, "--token-file", token)
             assert next(iter(search(small, "lists of strings"))) == "csv"
@@ -263,7 +270,7 @@ def test_documents_of_an_application_get_the_numbers_of_the_build(termweave, fre
         assert not ml_engine.request("POST", f"/{fresh}/_bulk", params=params, body=body)["errors"]
         assert next(iter(search(fresh, "read archives"))) == "zip"
         before = {key: ml_engine.request("GET", f"/{fresh}/_doc/{key}")["_source"] for key in written}
-        assert before["blank"] == {**written["blank"], "id": "blank"}
+        assert before["blank"] == {**written["blank"], "termweave": {"id": "blank"}}
         assert not any("termweave_text" in source for source in before.values())
     assert_numbers_of_enrich(termweave, ml_engine, fresh, before)
 
@@ -271,8 +278,8 @@ def test_documents_of_an_application_get_the_numbers_of_the_build(termweave, fre
 def assert_numbers_of_enrich(termweave, engine, name, before):
     """Enrich, and compare what documents had before. A document without text has no numbers."""
     termweave("enrich", name)
-    for key, source in before.items():
-        after = engine.request("GET", f"/{name}/_doc/{key}")["_source"]
+    for key, source in ((key, each["termweave"]) for key, each in before.items()):
+        after = engine.request("GET", f"/{name}/_doc/{key}")["_source"]["termweave"]
         assert after["id"] == source["id"] == key
         assert after.get("weights") == source.get("weights")
         assert after.get("vector") == pytest.approx(source.get("vector"), abs=1e-6)
@@ -307,17 +314,18 @@ def test_fields_of_usual_names(termweave, enriched, search, ml_engine):
             ingest(ml_engine, enriched, {"title": " "}, "blank"),
         ]
         zipped = written[0][0]
-        assert all("weights" in source and "vector" in source for _, source in written[:3])
+        assert all({"weights", "vector"} <= source["termweave"].keys() for _, source in written[:3])
         # termweave finds them before the next enrichment; an earlier encoding that an application writes back is replaced
         index = Index.open(ml_engine, enriched)
         for mode in ("weights", "dense", "hybrid"):
             assert index.search("read archives", mode=mode)[0].id == zipped
-        changed = {**written[1][1], "body": "Count words in files.", "vector_fp16": "stale"}
+        stale = {**written[1][1]["termweave"], "vector_fp16": "stale"}
+        changed = {**written[1][1], "body": "Count words in files.", "termweave": stale}
         written[1] = ingest(ml_engine, enriched, changed, "gzip")
-        assert "vector_fp16" not in written[1][1]
+        assert "vector_fp16" not in written[1][1]["termweave"]
         assert index.search("count words in files", mode="dense")[0].id == "gzip"
     late = ingest(ml_engine, enriched, {"title": "late", "content": "Written while the model server was down."}, "late")[1]
-    assert not late.keys() & {"weights", "vector", "termweave_text"}
+    assert late["termweave"] == {"id": "late"}
     body = {"id": f"{enriched}-learned", "params": {"query": "archives"}}
     answer = ml_engine.request(
         "POST", f"/{enriched}/_search/template", params={"search_pipeline": f"{enriched}-learned"}, body=body
@@ -331,13 +339,13 @@ def test_the_ingest_pipeline_stays_and_has_all_signals(termweave, enriched, ml_e
         connect = ("connect", enriched, "--model-server", url, "--json")
         assert json.loads(termweave(*connect))["ingest_pipeline"] is None
         termweave(*connect, "--mode", "weights", "--documents")
-        assert ingest(ml_engine, enriched, {"body": "words"})[1].keys() >= {"weights", "vector"}
+        assert ingest(ml_engine, enriched, {"body": "words"})[1]["termweave"].keys() >= {"weights", "vector"}
         for mode in ("dense", "hybrid"):
             for options in (("--plan",), ()):
                 said = json.loads(termweave(*connect, "--mode", mode, *options))
                 assert said["ingest_pipeline"] == f"{enriched}-documents"
                 assert any("stays (--remove removes it)" in note for note in said["notes"])
-            assert ingest(ml_engine, enriched, {"body": "words"})[1].keys() >= {"weights", "vector"}
+            assert ingest(ml_engine, enriched, {"body": "words"})[1]["termweave"].keys() >= {"weights", "vector"}
             assert len(ml_commons.models(ml_engine, f"{enriched}-weights")) == 1
     termweave("enrich", enriched, "--remove", "--yes")
     ml_engine.request("PUT", f"/{enriched}/_doc/inner", params={"refresh": True}, body={"about": {"text": "words"}})
@@ -372,7 +380,7 @@ def test_models_that_a_pipeline_may_name_stay(termweave, enriched, search, ml_en
                 connection.connect(ml_engine, planned)
         assert search(enriched, {"match": {"body": "words"}})
         if documents:
-            assert "weights" in ingest(ml_engine, enriched, {"body": "words"})[1]
+            assert "weights" in ingest(ml_engine, enriched, {"body": "words"})[1]["termweave"]
         termweave("connect", enriched, "--model-server", url)
         for name in model_names(enriched):
             assert len(ml_commons.models(ml_engine, name)) == (documents or name == f"{enriched}-query")
@@ -386,4 +394,4 @@ def test_a_refused_pipeline_leaves_no_models(enriched, ml_engine):
         with pytest.raises(EngineError, match="weight"):
             connection.connect(ml_engine, replace(planned, connection=broken))
         assert ml_commons.models(ml_engine, f"{enriched}-query") == []
-        assert "weights" in ingest(ml_engine, enriched, {"body": "words"})[1]
+        assert "weights" in ingest(ml_engine, enriched, {"body": "words"})[1]["termweave"]

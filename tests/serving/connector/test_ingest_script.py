@@ -39,11 +39,11 @@ CASES = {
 }
 
 
-def simulated(engine, fields, documents, written=()):
-    """What the script makes of documents."""
+def simulated(engine, fields, documents, written=(), prefix=""):
+    """What the script makes of documents, by default in an index that an earlier version enriched."""
     source = {"name": "", "fingerprint": "", "enriched": " ".join(written), "fields": orjson.dumps(asdict(fields)).decode()}
     made = Lineage(name="docs", created="", termweave="", source=source, fingerprint="", signals={}, models={})
-    encoding = DocumentEncoding(fields_read(made), {}, written)
+    encoding = DocumentEncoding(fields_read(made), {}, written, prefix)
     connection = IndexConnection(name="docs", address="", models={}, weights={}, depth=1, text_fields=[], documents=encoding)
     script, *_ = connection.ingest_body({})["processors"]
     docs = [{"_id": str(number), "_source": document} for number, document in enumerate(documents)]
@@ -71,3 +71,6 @@ def test_numbers_of_an_earlier_encoding_go_and_the_id_is_written(opensearch_engi
     assert made == {"id": "0", "text": "new", "termweave_text": "new"}
     (kept,) = simulated(opensearch_engine, Fields(), [{"id": "its own", "text": "x"}], ["weights"])
     assert kept["id"] == "its own"
+    stale = {"id": 7, "text": "new", "termweave": {"id": "another", "weights": {"old": 1.0}}}
+    (made,) = simulated(opensearch_engine, Fields(), [stale], ["termweave"], "termweave.")
+    assert made == {"id": 7, "text": "new", "termweave": {"id": "0"}, "termweave_text": "new"}

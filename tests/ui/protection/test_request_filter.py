@@ -211,10 +211,18 @@ def test_a_cookie_over_https_is_secure(unreachable):
     assert "; Secure" in answer.headers["set-cookie"]
 
 
-def test_tries_of_the_token_are_limited(unreachable):
+def test_tries_of_the_token_are_limited_and_slowed_and_the_right_one_is_not(unreachable):
     client = client_of(unreachable, token=TOKEN)
     answers = [client.post("/login", data={"token": "wrong"}).status_code for _ in range(TRIES + 2)]
     assert answers == [401] * TRIES + [429] * 2
+    began = time.monotonic()
+    header = client.get("/api/indices", headers={"authorization": "Bearer guessed"})  # both doors count together
+    assert (header.status_code, header.headers["retry-after"]) == (429, "60")
+    assert time.monotonic() - began >= limits.SLOWED
+    neighbour = TestClient(client.app, base_url=URL, headers={"origin": URL}, client=("10.0.0.7", 9))
+    assert neighbour.post("/login", data={"token": "wrong"}).status_code == 401
+    assert client.post("/login", data={"token": TOKEN}, follow_redirects=False).status_code == 303
+    assert client.get("/api/openapi.json").status_code == 200
 
 
 def test_tries_of_the_token_in_a_header_are_limited_and_the_right_one_is_not(unreachable):

@@ -1,0 +1,173 @@
+"""What a server can do with each field of an index, whoever declared it: termweave by a type, `--mapping`, or an application's own mapping.
+
+Filters, facets, order, rules, pages and messages ask this module, and no other one reads a mapping for them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from termweave.catalog.typed_fields import TYPES
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+#: Type of a field in a mapping -> how its values are read: as one of `TYPES`, or as one of the others that `_WHY` explains.
+_KINDS = {
+    **dict.fromkeys(("keyword", "constant_keyword", "wildcard", "ip", "version", "icu_collation_keyword"), "keyword"),
+    **dict.fromkeys(("byte", "short", "integer", "long", "unsigned_long", "token_count"), "long"),
+    **dict.fromkeys(("half_float", "float", "double", "scaled_float"), "double"),
+    **dict.fromkeys(("date", "date_nanos"), "date"),
+    **dict.fromkeys(("text", "match_only_text", "search_as_you_type"), "text"),
+    **dict.fromkeys(("flat_object", "flattened"), "flat"),
+    **dict.fromkeys(("object", "nested"), "object"),
+}
+#: Type of a field of ranges -> how its edges are read, and their own type.
+RANGES = {
+    "integer_range": ("long", "integer"), "long_range": ("long", "long"), "float_range": ("double", "float"),
+    "double_range": ("double", "double"), "date_range": ("date", "date"), "ip_range": ("keyword", "ip"),
+}  # fmt: skip
+#: What a field is used for -> the words of messages.
+USES = {"filter": "compared by filters", "sort": "counted or sorted", "read": "read by rerankers"}
+#: What each use takes besides `TYPES`.
+_MORE = {"filter": {"range", "flat"}, "sort": set[str](), "read": {"geo_point"}}
+_WHY = {
+    "text": "is analysed text without a keyword among its subfields",
+    "object": "is an object and no value",
+    "flat": "is an object and no value",
+    "range": "holds ranges, which only filters read",
+}
+#: Type -> the lowest and the highest value that a server takes in a query.
+_LIMITS: dict[str, tuple[Any, Any]] = {
+    "integer": (-(2**31), 2**31 - 1), "long": (-(2**63), 2**63 - 1), "unsigned_long": (0, 2**64 - 1), "half_float": (-65504, 65504),
+    "float": (-3.4028234e38, 3.4028234e38), "date_nanos": ("1970-01-01T00:00:00+00:00", "2262-04-11T23:47:16+00:00"),
+}  # fmt: skip
+#: Types of fewer digits than a double -> how `struct` packs them.
+_PACKED = {"half_float": "e", "float": "f"}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A field of the server that filters, counts and sorts the values of an entry.
+
+    Attributes:
+        field: Name of the field on the server.
+        kind: How its values are read: as one of `termweave.catalog.typed_fields.TYPES`; or "text" for analysed text, "object", "flat" for an
+            object without a mapping of its entries, "range", or the type of the mapping, such as "geo_point".
+        mapping: What the mapping says of it; {} for a field that termweave typed.
+        path: Where a `_source` holds the values.
+        nested: The nested object in which it lies; "" if it lies in none.
+        ordered: Whether the server compares its values with < and >.
+    """
+
+    field: str
+    kind: str
+    mapping: Mapping[str, Any] = dataclasses.field(default_factory=dict, compare=False)
+    path: str = dataclasses.field(default="", compare=False)
+    nested: str = ""
+    ordered: bool = True
+
+    @property
+    def type(self) -> str:
+        """The type in the mapping."""
+        return str(self.mapping.get("type", self.kind))
+
+    @property
+    def words(self) -> str:
+        """What it holds, in the words of messages."""
+        return "IP addresses" if self.type == "ip" else TYPES.get(self.kind, "texts")
+
+    @property
+    def searched(self) -> bool:
+        """Whether a query finds its values: they are indexed, or kept by document."""
+        return not (_off(self.mapping, "index") and not self.doc_values) and not _off(self.mapping, "enabled")
+
+    @property
+    def doc_values(self) -> bool:
+        """Whether the server keeps the values by document, which counting, sorting and rerankers need and filters do not."""
+        if self.kind == "text":
+            return str(self.mapping.get("fielddata")).lower() == "true"
+        return not _off(self.mapping, "doc_values")
+
+    def obstacle(self, use: str) -> str:
+        """Why the field cannot be used so (a key of `USES`), as the end of a sentence that begins with its name; "" if it can."""
+        counted = use != "filter" and ((self.kind == "text" and self.doc_values) or self.type == "flattened")
+        if not (self.kind in TYPES or self.kind in _MORE[use] or counted):
+            return _WHY.get(self.kind, f"is a {self.type}")
+        if not self.searched:
+            return "is neither indexed nor kept by document"
+        if self.nested and use != "filter":
+            return f"lies in the nested object {self.nested!r}"
+        return "" if use == "filter" or self.doc_values else "is not kept by document (doc_values)"
+
+    def inside(self, clause: dict[str, Any]) -> dict[str, Any]:
+        """A clause for the field, as the documents around it pass it."""
+        return {"nested": {"path": self.nested, "query": clause}} if self.nested else clause
+
+    def clamped(self, value: Any) -> Any:
+        """A value, or the nearest that the server takes in a query of this field."""
+        low, high = _LIMITS.get(self.type, (value, value))
+        return min(max(value, low), high)
+
+    def shown(self, values: Sequence[Any]) -> Sequence[Any]:
+        """Values that the server keeps by document, as they were written: with the digits of their type, and a constant as the mapping has it."""
+        if self.type == "constant_keyword" and "value" in self.mapping:  # OpenSearch 3.6.0 gives the name of the index
+            return [self.mapping["value"]] * len(values)
+        if self.type == "scaled_float":
+            factor = float(self.mapping.get("scaling_factor", 1))
+            return [round(value * factor) / factor for value in values]
+        return [_shortest(value, _PACKED[self.type]) for value in values] if self.type in _PACKED else values
+
+
+def _off(mapping: Mapping[str, Any], name: str) -> bool:
+    return str(mapping.get(name)).lower() == "false"
+
+
+def _shortest(value: float, packed: str) -> float:
+    """The number with the fewest digits that a field of less precision stores as this one."""
+    stored = struct.pack(packed, value)
+    tried = (float(f"{value:.{digits}g}") for digits in range(1, 10))
+    return next((each for each in tried if math.isfinite(each) and struct.pack(packed, each) == stored), value)
+
+
+def columns(mappings: Mapping[str, Any], leave_out: Collection[str] = (), unordered: Collection[str] = ()) -> dict[str, Column]:
+    """The fields of a mapping by their dotted names, with subfields and aliases.
+
+    A text with a keyword among its subfields is compared, counted and sorted by that one.
+
+    Args:
+        mappings: The mapping of an index.
+        leave_out: Fields at its top that are left out.
+        unordered: Types that the server does not compare with < and >.
+    """
+    fields = {**(mappings.get("properties") or {}), **(mappings.get("runtime") or {})}
+    found = dict(_columns({name: each for name, each in fields.items() if name not in leave_out}, unordered))
+    named = {name: column for name, column in found.items() if column.kind != "alias"}
+    aliases = ((name, named.get(column.mapping.get("path", ""))) for name, column in found.items() if column.kind == "alias")
+    return named | {name: column for name, column in aliases if column}
+
+
+def _columns(
+    properties: Mapping[str, Any], unordered: Collection[str], prefix: str = "", nested: str = ""
+) -> Iterator[tuple[str, Column]]:
+    for name, mapping in properties.items():
+        path = f"{prefix}{name}"
+
+        def column(at: str, of: Mapping[str, Any], path: str = path) -> Column:
+            declared = of.get("type", "object")
+            known = "range" if declared in RANGES else _KINDS.get(declared, declared)
+            return Column(at, known, of, path, path if declared == "nested" else nested, declared not in unordered)
+
+        own, inner = (
+            column(path, mapping),
+            {each: column(f"{path}.{each}", of) for each, of in (mapping.get("fields") or {}).items()},
+        )
+        exact = [each for each in inner.values() if own.kind == "text" and each.kind == "keyword" and not each.obstacle("filter")]
+        yield path, min(exact, key=lambda each: each.type != "keyword") if exact else own
+        yield from ((each.field, each) for each in inner.values())
+        if own.kind == "object":
+            yield from _columns(mapping.get("properties") or {}, unordered, f"{path}.", own.nested)

@@ -1,0 +1,150 @@
+"""What databases and search engines export: MongoDB's extended JSON, elasticdump's hits, requests of the `_bulk` API."""
+
+import gzip
+import io
+import json
+
+import pytest
+
+from termweave import corpora
+from termweave.errors import InputError
+
+
+def read(path, **options):
+    source = corpora.open_source(path, **options)
+    return {each.id: (each.title, each.text, dict(each.metadata)) for each in source.documents()}, source
+
+
+def written(tmp_path, *lines):
+    path = tmp_path / "export.json"
+    path.write_text("\n".join(each if isinstance(each, str) else json.dumps(each) for each in lines))
+    return path
+
+
+@pytest.fixture
+def exports(shared):
+    if not (folder := shared / "cases" / "exports").is_dir():
+        pytest.skip("the cases stand beside the project and are not here")
+    return folder
+
+
+@pytest.mark.parametrize("id_field", [None, "_id.$oid", "_id"])
+def test_mongoexport(exports, id_field):
+    documents, source = read(exports / "articles.json", id_field=id_field, text_fields=["text"])
+    assert list(documents) == ["64c91330c2a74205feef694b", "64c91330c2a74205feef694c"]
+    assert [each[2] for each in documents.values()] == [
+        {"views": 120, "published": "2024-05-01T10:00:00Z"},
+        {"views": 9, "published": "2024-05-01T10:00:00+00:00"},
+    ]
+    assert "extended JSON of MongoDB; on its first line, id = '_id'" in source.remarks[0]
+
+
+def test_values_of_extended_json(tmp_path):
+    values = {
+        "uuid": {"$uuid": "3b241101-e2bb-4255-8caf-4136c566a962"},
+        "price": {"$numberDecimal": "9.90"},
+        "weight": {"$numberDouble": "1.5"},
+        "nan": {"$numberDouble": "NaN"},
+        "seen": [{"$date": 1714557600000}, {"$date": {"$numberLong": "-1000"}}],
+        "inner": {"author": {"$oid": "64c9"}, "$other": 1},
+        "money": {"$": 5},
+    }
+    documents, _ = read(written(tmp_path, {"_id": {"$numberLong": "7"}, "text": "tea", **values}))
+    assert documents["7"][2] == {
+        "uuid": "3b241101-e2bb-4255-8caf-4136c566a962",
+        "price": "9.90",
+        "weight": 1.5,
+        "nan": None,
+        "seen": ["2024-05-01T10:00:00+00:00", "1969-12-31T23:59:59+00:00"],
+        "inner": {"author": "64c9", "$other": 1},
+        "money": {"$": 5},
+    }
+    deep = '{"$date": ' * 600 + "1" + "}" * 600
+    with pytest.raises(InputError, match="nested"):
+        read(written(tmp_path, f'{{"_id": "1", "text": "tea", "x": {deep}}}'))
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"title_field": "_source.title", "text_fields": ["_source.text"]}, {"title_field": "title"}]
+)
+def test_elasticdump(exports, options):
+    documents, source = read(exports / "dump.json", **options)
+    assert documents == {
+        "a1": ("Green tea", "Green tea is steeped at 75 degrees.", {"views": 120}),
+        "a2": ("Coffee", "Coffee is ground just before brewing.", {"views": 9}),
+    }
+    assert "hits of an index; on its first line, id = '_id'" in source.remarks[0]
+
+
+def test_bulk_plain_packed_and_from_standard_input(exports, tmp_path, monkeypatch):
+    content = (exports / "bulk.ndjson").read_bytes()
+    right = {
+        "12": ("Tea", "Tea is a drink made of leaves.", {"namespace": 0}),
+        "13": ("Coffee", "Coffee is a drink made of beans.", {"namespace": 0}),
+    }
+    documents, source = read(exports / "bulk.ndjson")
+    assert (documents, source.total) == (right, 2)
+    assert "requests of the _bulk API; on its first line, id = '_id'" in source.remarks[0]
+    (tmp_path / "bulk").write_bytes(gzip.compress(content))
+    assert read(tmp_path / "bulk")[0] == right
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+    assert read("-")[0] == right
+
+
+def test_a_bulk_file_gives_the_documents_that_the_index_would_have(tmp_path):
+    lines = [
+        {"index": {"_id": "1", "_index": "x"}}, {"title": "a", "text": "one", "tags": {"x": 1}},
+        {"create": {"_id": 2}}, {"text": "two"},
+        {"update": {"_id": "1"}}, {"doc": {"text": "ONE", "tags": {"y": 2}}},
+        {"delete": {"_id": "2"}},
+        {"delete": {"_id": "never"}},
+        {"update": {"_id": "3"}}, {"doc": {"text": "three"}, "doc_as_upsert": True},
+        {"update": {"_id": "4"}}, {"doc": {"text": "no"}, "upsert": {"text": "four"}},
+        {"index": {"_id": "5"}}, {"text": "five"},
+        {"delete": {"_id": "6"}}, {"index": {"_id": "6"}}, {"text": "six"},
+    ]  # fmt: skip
+    documents, _ = read(written(tmp_path, *lines))
+    assert {key: text for key, (_, text, _) in documents.items()} == {
+        "1": "ONE",
+        "3": "three",
+        "4": "four",
+        "5": "five",
+        "6": "six",
+    }
+    assert documents["1"] == ("a", "ONE", {"tags": {"x": 1, "y": 2}})
+
+
+def test_a_bulk_file_without_ids_is_numbered_and_its_documents_may_have_their_own(tmp_path):
+    assert list(read(written(tmp_path, {"index": {}}, {"text": "one"}, {"index": {}}, {"text": "two"}))[0]) == ["2", "4"]
+    assert list(read(written(tmp_path, {"index": {}}, {"id": "a", "text": "one"}))[0]) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        (({"index": {"_id": "1"}}, {"text": "x"}, {"text": "y"}), "line 3: no action of the _bulk API where one should be"),
+        (({"index": {"_id": "1"}},), "line 1: an action without a document below it"),
+        (({"index": {"_id": "1"}}, "{broken"), "line 2: broken JSON"),
+        (({"index": {"_id": ["1"]}}, {"text": "x"}), "line 2: index without an _id that is a text"),
+        (({"delete": {}},), "line 1: delete without an _id"),
+        (({"update": {"_id": "1"}}, {"doc": {"text": "x"}}), "line 2: an update of '1', which no line before it holds"),
+        (({"update": {"_id": "1"}}, {"script": "x"}), "line 2: an update without a doc"),
+        (({"_id": "1", "_source": {"text": "x"}}, {"_id": "2"}), "line 2: no _source, though the first line has one"),
+    ],
+)
+def test_what_cannot_be_read_names_its_line(tmp_path, lines, reason):
+    with pytest.raises(InputError, match=reason):
+        read(written(tmp_path, *lines))
+
+
+def test_nested_fields_can_be_named(tmp_path):
+    entry = {"meta": {"sku": 7, "brand": "x"}, "head": {"line": "Tea"}, "body": {"main": "Green."}}
+    documents, source = read(written(tmp_path, entry), id_field="meta.sku", title_field="head.line", text_fields=["body.main"])
+    assert documents == {"7": ("Tea", "Green.", {"meta": {"brand": "x"}})}
+    assert "id = 'meta.sku'; title = 'head.line'; text = 'body.main'" in source.remarks[0]
+
+
+def test_a_document_with_a_field_of_an_export_stays_a_document(tmp_path):
+    documents, source = read(written(tmp_path, {"id": "1", "text": "x", "index": {"_id": "2"}, "_source": "feed"}))
+    assert documents == {"1": ("", "x", {"index": {"_id": "2"}, "_source": "feed"})}
+    assert source.kind == "jsonl/1"

@@ -1,0 +1,110 @@
+"""Types of metadata from the command line to the search: odd cells, notations, and types that the user declares."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from termweave.cli import run
+from termweave.errors import UsageError
+from termweave.indexer import BuildOptions
+from termweave.search import Index
+
+from .builds import clean, command
+
+pytestmark = pytest.mark.engine
+SKUS = ("--id-field", "sku")
+
+
+@pytest.fixture
+def cases(shared):
+    if not (folder := shared / "cases").is_dir():
+        pytest.skip("the cases stand beside the project and are not here")
+    return folder
+
+
+@pytest.fixture
+def build(opensearch_engine, name, capsys):
+    """Build with the command, and return what it said."""
+
+    def run_it(source, *options, status=0):
+        capsys.readouterr()
+        assert run(command(source, name, opensearch_engine.url, *options)) == status
+        said = capsys.readouterr()
+        return said.out + said.err
+
+    return run_it
+
+
+def found(engine, name, query, **options):
+    searched = Index.open(engine, name).search(query, k=20, **options)
+    return [hit.id for hit in searched], " ".join(searched.remarks)
+
+
+def test_an_odd_cell_is_missing_and_the_column_keeps_its_type(opensearch_engine, name, cases, build):
+    said = build(cases / "odd-cell" / "odd.csv", *SKUS)
+    assert "'price' has numbers, and 'N/A' (1); 'released' has dates, and 'TBD' (1)." in said
+    by_price, _ = found(opensearch_engine, name, "kettle", sort="price")
+    assert by_price == ["p03", "p08", "p05", "p00", "p01", "p09", "p04", "p07", "p02", "p06", "p99"]
+    recent, remarks = found(opensearch_engine, name, "kettle", where="released>=2025")
+    assert (set(recent), remarks) == ({"p04", "p05", "p06", "p07", "p09"}, "")
+    assert found(opensearch_engine, name, "kettle", where="price=N/A")[0] == ["p99"]  # it is stored as it was
+    assert found(opensearch_engine, name, "kettle", rerank="boost@price")[0]
+
+
+def test_a_column_that_is_declared_as_text_says_so_where_it_is_compared(opensearch_engine, name, cases, build):
+    build(cases / "odd-cell" / "odd.csv", *SKUS, "--types", "price=text,released=text")
+    by_price, remarks = found(opensearch_engine, name, "kettle", sort="price")
+    assert by_price[:2] == ["p01", "p02"]
+    assert "'price' is sorted as text, so that 10 comes before 9" in remarks
+    _, remarks = found(opensearch_engine, name, "kettle", where="released>=2025")
+    assert "compared as text" in remarks
+    assert "--types FIELD=number or FIELD=date" in remarks
+
+
+def test_decimal_commas_of_a_table_with_semicolons(opensearch_engine, name, cases, build):
+    assert "'price' as decimal-comma" in build(cases / "odd-cell" / "decimal-comma.csv")
+    assert found(opensearch_engine, name, "kettle teapot cup", sort="price", where="price>=7")[0] == ["3", "1", "2"]
+    assert found(opensearch_engine, name, "kettle teapot cup", where="price>1298")[0] == ["2"]
+    assert clean(opensearch_engine, name) == 3
+
+
+def test_dates_in_other_notations_and_times_that_are_declared(opensearch_engine, name, cases, build, tmp_path):
+    news = cases / "epoch" / "news.jsonl"
+    assert "add `--types ms=epoch-milliseconds,sec=epoch-seconds`" in build(news)
+    for where in ("de>=2026-11", "rfc>=2026-11", "iso>=2026-11", "de=18.11.2026", "de>17.11.2026", "rfc=2026-11-18"):
+        assert found(opensearch_engine, name, "bridge", where=where) == (["n0"], "")
+    for where, passing in (("sec>=2025", 6), ("ms<2027", 0)):
+        documents, remarks = found(opensearch_engine, name, "bridge", where=where)
+        assert len(documents) == passing
+        assert f"--types {where[:3].strip('<')}=epoch-seconds, or epoch-milliseconds" in remarks
+    with pytest.raises(UsageError, match="'2026-11' is not a number") as refused:
+        found(opensearch_engine, name, "bridge", where="sec>=2026-11")
+    assert "--types sec=epoch-seconds" in refused.value.hint
+
+    build(news, "--types", "sec=epoch-seconds", "--types", "ms=epoch-milliseconds")
+    for where in ("sec>=2026-11", "ms>=2026-11", "sec=1795000000"):
+        assert found(opensearch_engine, name, "bridge", where=where) == (["n0"], "")
+    assert clean(opensearch_engine, name) == 6
+
+    later = tmp_path / "later.jsonl"
+    later.write_text(json.dumps({"id": "n9", "text": "The bridge is built.", "sec": 1795100000, "ms": "later"}))
+    assert "'ms' (1, not dates)" in build(later, "--update")  # an update keeps notations ...
+    assert found(opensearch_engine, name, "bridge", where="sec>=2026-11-19")[0] == ["n9"]
+    assert clean(opensearch_engine, name) == 7
+    assert "An update cannot change --types" in build(later, "--update", "--types", "sec=number", status=2)
+    build(later, "--update", "--types", "sec=epoch-seconds")
+    build(news, "--shards", "1")  # ... and so does a rebuild
+    assert found(opensearch_engine, name, "bridge", where="ms>=2026-11")[0] == ["n0"]
+
+
+def test_a_type_that_does_not_exist_is_a_sentence():
+    for types in ({"price": "nummer"}, "price=nummer", ["a=date", "price=nummer"]):
+        with pytest.raises(UsageError, match="types price=nummer: there is no such type") as refused:
+            BuildOptions(types=types)
+        assert "epoch-seconds" in refused.value.hint
+    with pytest.raises(UsageError, match="types price: there is no such type, or no field is named"):
+        BuildOptions(types="price")
+    assert BuildOptions(types=("a=b=double", "c = date, d=text")).types == {"a=b": "number", "c": "date", "d": "text"}
+    assert BuildOptions(types='{"a,b": "keyword"}').types == {"a,b": "text"}  # as a rebuild says what it takes over
