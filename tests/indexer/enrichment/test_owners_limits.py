@@ -81,6 +81,9 @@ def test_a_search_says_that_an_enrichment_did_not_end(shop, enrich, opensearch_e
         error = said(opensearch_engine, capsys, *words, status=1)
         assert f"Nothing can be said yet: 0 of 30 documents of '{index}' are enriched." in error, words
         assert f"Run 'termweave enrich {index}'" in error
+    assert "Nothing found." in said(
+        opensearch_engine, capsys, "search", index, "zebra", "--mode", "lexical"
+    )  # it needs no enrichment
     put(opensearch_engine, index, **{"blocks.write": None})
     enrich(index)
     assert said(opensearch_engine, capsys, "search", index, "green tea", "-k", "1")
@@ -163,7 +166,7 @@ def test_enriched_indices_are_listed_and_among_the_known_names(shop, enrich, ope
     enrich(index, "--signals", "weights")
     listed = json.loads(said(opensearch_engine, capsys, "list", "--json"))["indices"]
     (row,) = [each for each in listed if each["name"] == index]
-    assert (row["generation"], row["documents"], row["generations"], row["signals"]) == (index, 30, 0, ["weights"])
+    assert (row["generation"], row["documents"], row["generations"], row["signals"]) == (index, 30, 0, ["lexical", "weights"])
     assert row["bytes"] > 0
     assert "enriched" in said(opensearch_engine, capsys, "list")
     assert index in said(opensearch_engine, capsys, "search", "no-such-index", "tea", status=2)
