@@ -218,7 +218,7 @@ def create_hidden_index(engine: Engine, index: str, mapping: Mapping[str, Any]) 
     try:
         engine.request("PUT", f"/{index}", body={"settings": settings, "mappings": {**WHOLE_DOCUMENTS, **mapping}})
     except EngineResponseError as error:
-        if error.status != HTTPStatus.BAD_REQUEST:  # it exists: another process created it in this moment
+        if "resource_already_exists" not in str(error.body):  # another process created it in this moment
             raise
 
 

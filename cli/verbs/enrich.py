@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 @click.argument("source", metavar="INDEX")
 @flag("--remove", "Remove the fields again from all documents, with lineage and statistics.")
 @flag("--plan only_plan", "Check everything and say what would be written, without writing.")
-@flag("--yes", "Let the index be closed for about a second, which the signal learned needs.")
+@flag(
+    "--yes", "Let the index be closed for about a second, which the signal learned needs, and --remove to take its analyzers out."
+)
 @option(
     "--watch every",
     "Go on: look every SECONDS seconds for documents that the application wrote, until Ctrl-C. Implies --skip-bad.",

@@ -7,17 +7,16 @@ so that nobody has to ask for it. From then on searches of this path are sent in
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from termweave.engine.client.server_errors import EngineResponseError
-from termweave.errors import EngineError
 from termweave.support.batching import in_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-#: Attribute of `Limits` -> how OpenSearch and Elasticsearch refuse what is beyond it.
+#: Name of a limit -> how OpenSearch and Elasticsearch refuse what is beyond it.
 _REFUSALS = {
     "window": re.compile(r"Result window is too large, from \+ size must be less than or equal to: \[(\d+)\]"),
     "terms": re.compile(r"Terms Query request has exceeded the allowed maximum of \[(\d+)\]"),
@@ -26,24 +25,11 @@ _REFUSALS = {
 _USUAL = 10
 
 
-@dataclass(frozen=True)
-class Limits:
-    """What a search of one path may ask for; 0: no limit is known.
-
-    Attributes:
-        window: Hits of one answer.
-        terms: Values of one `terms` clause.
-    """
-
-    window: int = 0
-    terms: int = 0
-
-
 class IndexLimits:
     """The limits of a server's indices, as far as they are known. Threads may share it."""
 
     def __init__(self) -> None:
-        self._of: dict[str, Limits] = {}
+        self._of: dict[str, dict[str, int]] = {}
 
     def search(self, path: str, body: Any, send: Callable[[Any], Any]) -> Any:
         """Send a search, or the lines of an `_msearch`, in as many requests as the limits of the path ask for.
@@ -54,13 +40,13 @@ class IndexLimits:
             send: Sends a body; returns the answer.
 
         Raises:
-            EngineError: The request failed, or cannot be sent in parts.
+            EngineError: The request failed.
         """
         several = isinstance(body, list)
-        searches = [_Search(*pair) for pair in zip(body[::2], body[1::2], strict=True)] if several else [_Search({}, body)]
+        searches = [_Search(*pair) for pair in zip(body[::2], body[1::2], strict=True)] if several else [_Search({}, body or {})]
         answer: dict[str, Any] = {}
         while True:
-            known = self._of.get(path, Limits())
+            known = self._of.get(path, {})
             parts = [(each, part) for each in searches if (part := each.next_part(known)) is not None]
             if not parts:
                 return {**answer, "responses": [each.answer for each in searches]} if several else searches[0].answer
@@ -74,12 +60,11 @@ class IndexLimits:
                 if not self._learns(path, known, str((answered.get("error"), answered.get("_shards", {}).get("failures")))):
                     each.add(part, answered)
 
-    def _learns(self, path: str, known: Limits, refusal: str) -> bool:
+    def _learns(self, path: str, known: Mapping[str, int], refusal: str) -> bool:
         """Note the limits that a refusal names; returns whether they are others than those that the request knew."""
         named = {name: int(match[1]) for name, pattern in _REFUSALS.items() if (match := pattern.search(refusal))}
-        if new := replace(known, **named) != known:
-            self._of[path] = replace(self._of.get(path, known), **named)
-        return new
+        self._of[path] = {**self._of.get(path, {}), **named}
+        return {**known, **named} != known
 
 
 @dataclass
@@ -90,45 +75,39 @@ class _Search:
         head: Its line before the body in an `_msearch`.
         body: Its body, as if there were no limits.
         answer: The first answer, with the hits of all; the one that failed, if one did.
+        hits: The hits in it.
         done: Whether all hits are there.
     """
 
     head: Mapping[str, Any]
     body: Any
-    answer: dict[str, Any] = field(default_factory=dict)
+    answer: Any = None
+    hits: list[Any] = field(default_factory=list)
     done: bool = False
 
-    @property
-    def _hits(self) -> list[Any]:
-        hits: list[Any] = self.answer.get("hits", {}).get("hits", [])
-        return hits
-
-    def next_part(self, limits: Limits) -> Any:
-        """The body of the next request; None if all hits are there.
-
-        Raises:
-            EngineError: The hits of this search cannot be asked for in parts.
-        """
-        part, size = self.body, (self.body or {}).get("size", _USUAL)
+    def next_part(self, limits: Mapping[str, int]) -> Any:
+        """The body of the next request; None if all hits are there."""
+        part, size = self.body, self.body.get("size", _USUAL)
         if self.done:
             return None
-        if 0 < limits.window < size:
-            if "hybrid" in part.get("query", {}):
-                few = f"the index gives {limits.window:,} at most (index.max_result_window)"
-                hint = f"Leave --server-fusion out, add --candidates {limits.window}, or raise that setting of the index."
-                raise EngineError(f"The server is asked to fuse {size:,} hits of each signal, and {few}.", hint)
-            part = {**_after(part, self._hits), "size": min(size - len(self._hits), limits.window)}
-        return _with_short_lists(part, limits.terms) if limits.terms else part
+        if (window := limits.get("window", size)) < size and "hybrid" not in part.get(
+            "query", {}
+        ):  # the server fuses all hits at once
+            if "sort" not in part and part.get("stored_fields") == "_none_":  # without an order they are told apart by `_id`
+                part = {key: value for key, value in part.items() if key != "stored_fields"} | {"_source": False}
+            part = {**_after(part, self.hits), "size": min(size - len(self.hits), window)}
+        return _with_short_lists(part, limits["terms"]) if "terms" in limits else part
 
     def add(self, part: Any, answer: dict[str, Any]) -> None:
         """Add the hits of the answer to a part."""
+        hits = answer.get("hits", {}).get("hits", [])
         failed = "hits" not in answer or answer.get("timed_out") or answer.get("_shards", {}).get("failed")
-        if failed or not self.answer:
-            self.answer = answer
+        if failed or self.answer is None:
+            self.answer, self.hits = answer, hits
         else:
-            self._hits.extend(answer["hits"]["hits"])
-        size, asked = ((body or {}).get("size", _USUAL) for body in (self.body, part))
-        self.done = bool(failed) or size == asked or len(self._hits) >= size or len(answer["hits"]["hits"]) < asked
+            self.hits += hits
+        size, asked = (body.get("size", _USUAL) for body in (self.body, part))
+        self.done = bool(failed) or len(hits) < asked or len(self.hits) >= size
 
 
 def _after(body: dict[str, Any], hits: list[Any]) -> dict[str, Any]:

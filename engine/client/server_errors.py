@@ -44,6 +44,7 @@ _TEXT_HINTS = {
     ),
     "Limit of total fields": "Raise index.mapping.total_fields.limit of the index: PUT /INDEX/_settings.",
     "Limit of mapping depth": "Raise index.mapping.depth.limit of the index: PUT /INDEX/_settings.",
+    "pagination_depth should be": "Leave --server-fusion out, or lower --candidates to index.max_result_window of the index.",
     "index level setting": "Raise that setting of the index: PUT /INDEX/_settings.",
     "create-index blocked": "The server's disks are nearly full: free some space, and it accepts indices again by itself.",
 }

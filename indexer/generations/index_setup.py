@@ -26,9 +26,11 @@ if TYPE_CHECKING:
 #: Part of the server's reason for not creating an index -> what to do. The first match wins.
 _ADVICE = (
     (
-        "Derive source",
-        "Leave index.derived_source out of the file that --settings names: no server derives term weights and vectors.",
+        "source is not supported",
+        "Leave index.derived_source out of the file of --settings: no server derives weights and vectors.",
     ),
+    ("Limit of total fields", "Put a larger index.mapping.total_fields.limit into the file of --settings."),
+    ("Limit of mapping depth", "Put a larger index.mapping.depth.limit into the file of --settings."),
     ("analyzer", "Name an analyzer that the server has (english, german, cjk, standard), or define it with --settings FILE."),
     ("setting", "Correct the file that --settings names."),
     ("type", "Correct the file that --mapping names: OpenSearch's documentation lists the types of fields."),
@@ -77,10 +79,9 @@ def create(engine: Engine, index: str, mapping: dict[str, Any], lineage: Lineage
         _create(engine, index, body, wait_for_active_shards=0)
     except EngineResponseError as error:
         if error.status in {HTTPStatus.BAD_REQUEST, HTTPStatus.INTERNAL_SERVER_ERROR} and "shards open" not in error.reason:
-            advice = (error.hint, *(advice for part, advice in _ADVICE if part in error.reason))
-            error.hint = template_advice(engine, index) or next(
-                filter(None, advice), "Correct what --mapping or --settings says."
-            )
+            advice = [advice for part, advice in _ADVICE if part in error.reason]
+            advice += [error.hint or "Correct what --mapping or --settings says."]
+            error.hint = template_advice(engine, index) or advice[0]
         raise
 
 

@@ -40,7 +40,8 @@ def collect(opened: OpenGeneration, report: Report, asked: SearchOptions, fields
     shown, found = report.shown, report.found
     candidates, remarks = report.last.candidates, list(opened.name.remarks)
     if lag := enrichment_lag(opened, [hit.id for hit in shown]):
-        lag.check(found)
+        if candidates.lists.keys() - {signal.name for signal in opened.layout.signals if not signal.needs}:
+            lag.check(found)
         remarks.append(str(lag))
     if found and not shown:
         remarks.append(f"The search ranks {counted(found, 'document')}, and this page begins after {asked.start:,} of them.")

@@ -69,6 +69,29 @@ def test_a_node_that_was_cut_off_turns_requests_away(scripted):
 
 
 @pytest.mark.parametrize(
+    ("reason", "hint"),
+    [  # OpenSearch 3.6.0, Elasticsearch 9.2.0, both, both
+        (
+            "this action would add [1] total LOCAL_ONLY shards, but this cluster currently has [41]/[3] maximum LOCAL_ONLY shards open;",
+            "prune",
+        ),
+        (
+            "this action would add [2] shards, but this cluster currently has [41]/[3] maximum normal shards open;",
+            "max_shards_per_node",
+        ),
+        ("Limit of total fields [5] has been exceeded while adding new fields [8]", "index.mapping.total_fields.limit"),
+        ("Limit of mapping depth [1] has been exceeded due to object field [termweave]", "index.mapping.depth.limit"),
+    ],
+)
+def test_limits_of_a_cluster_and_of_an_index_are_named(scripted, reason, hint):
+    scripted.answers["*"] = (400, {"error": {"type": "validation_exception", "reason": reason}, "status": 400})
+    with connect(load(url=scripted.url)) as engine, pytest.raises(EngineResponseError) as caught:
+        engine.request("PUT", "/products/_mapping", body={})
+    assert hint in caught.value.hint
+    assert "--mapping" not in caught.value.hint
+
+
+@pytest.mark.parametrize(
     ("title", "hint"),
     [
         ("400 No required SSL certificate was sent", "$TERMWEAVE_CLIENT_CERT"),

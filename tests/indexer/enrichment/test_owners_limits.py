@@ -8,6 +8,7 @@ import pytest
 
 from termweave.cli import run
 from termweave.dialect import dialect_of
+from termweave.errors import EngineError
 from termweave.search import Index
 from tests.indexer.builds import sources
 
@@ -50,10 +51,12 @@ def test_what_the_server_fuses_is_not_divided(shop, enrich, opensearch_engine, c
     index = shop()
     enrich(index)
     put(opensearch_engine, index, max_result_window=12)
-    error = said(opensearch_engine, capsys, "search", index, "green tea", "--server-fusion", status=1)
-    assert "the index gives 12 at most (index.max_result_window)" in error
-    assert "Leave --server-fusion out, add --candidates 12, or raise that setting of the index." in error
-    assert len(Index.open(opensearch_engine, index).search("green tea", server_fusion=True, candidates=12)) == 10
+    found = Index.open(opensearch_engine, index)
+    assert found.search("green tea")  # from here on its engine knows the limit
+    with pytest.raises(EngineError) as raised:
+        found.search("green tea", server_fusion=True)
+    assert raised.value.hint == "Leave --server-fusion out, or lower --candidates to index.max_result_window of the index."
+    assert len(found.search("green tea", server_fusion=True, candidates=12)) == 10
 
 
 def test_a_search_says_that_an_enrichment_did_not_end(shop, enrich, opensearch_engine, capsys, tmp_path):
@@ -78,6 +81,9 @@ def test_a_search_says_that_an_enrichment_did_not_end(shop, enrich, opensearch_e
         error = said(opensearch_engine, capsys, *words, status=1)
         assert f"Nothing can be said yet: 0 of 30 documents of '{index}' are enriched." in error, words
         assert f"Run 'termweave enrich {index}'" in error
+    assert "Nothing found." in said(
+        opensearch_engine, capsys, "search", index, "zebra", "--mode", "lexical"
+    )  # it needs no enrichment
     put(opensearch_engine, index, **{"blocks.write": None})
     enrich(index)
     assert said(opensearch_engine, capsys, "search", index, "green tea", "-k", "1")
@@ -160,7 +166,7 @@ def test_enriched_indices_are_listed_and_among_the_known_names(shop, enrich, ope
     enrich(index, "--signals", "weights")
     listed = json.loads(said(opensearch_engine, capsys, "list", "--json"))["indices"]
     (row,) = [each for each in listed if each["name"] == index]
-    assert (row["generation"], row["documents"], row["generations"], row["signals"]) == (index, 30, 0, ["weights"])
+    assert (row["generation"], row["documents"], row["generations"], row["signals"]) == (index, 30, 0, ["lexical", "weights"])
     assert row["bytes"] > 0
     assert "enriched" in said(opensearch_engine, capsys, "list")
     assert index in said(opensearch_engine, capsys, "search", "no-such-index", "tea", status=2)
