@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 Qrels = dict[str, dict[str, int]]
 #: Name of the metadata entry that holds the expansion of a document.
 EXPANSION = "expansion"
-#: Letters and digits that two texts do not share by chance.
-_LONG = 40
+#: Letters and digits that two texts of one id, or a text and the first passage of a document of its id, do not share by chance.
+_LONG, _LONG_PASSAGE = 40, 12
 
 
 def _letters(text: str) -> str:
@@ -116,12 +116,16 @@ class Query:
     text: str
 
     def is_document(self, document: Document) -> bool:
-        """Whether the query is a document: it has its id, and its text is the document's title, text or both, or a long beginning of it."""
+        """Whether the query is a document: it has its id, and its text is the document's title, text or both, or a long beginning of it.
+
+        A first passage stands for its document.
+        """
         own, title, text = (_letters(each) for each in (self.text, document.title, document.text))
+        least = _LONG_PASSAGE if document.passage else _LONG
         return self.id == document.source_id and any(
-            own == each or (min(len(own), len(each)) >= _LONG and (own.startswith(each) or each.startswith(own)))
+            each
+            and (own == each or (len(each) >= least and own.startswith(each)) or (len(own) >= _LONG and each.startswith(own)))
             for each in (title, text, title + text)
-            if each
         )
 
 
