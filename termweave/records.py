@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 Qrels = dict[str, dict[str, int]]
 #: Name of the metadata entry that holds the expansion of a document.
 EXPANSION = "expansion"
-#: Letters and digits that two texts of one id, or a text and the first passage of a document of its id, do not share by chance.
-_LONG, _LONG_PASSAGE = 40, 12
+#: Letters and digits at the beginning of two texts that are not the same by chance.
+_LONG = 40
 
 
 def _letters(text: str) -> str:
@@ -118,15 +118,13 @@ class Query:
     def is_document(self, document: Document) -> bool:
         """Whether the query is a document: it has its id, and its text is the document's title, text or both, or a long beginning of it.
 
-        A first passage stands for its document.
+        A first passage stands for its document, which has more than one.
         """
         own, title, text = (_letters(each) for each in (self.text, document.title, document.text))
-        least = _LONG_PASSAGE if document.passage else _LONG
-        return self.id == document.source_id and any(
-            each
-            and (own == each or (len(each) >= least and own.startswith(each)) or (len(own) >= _LONG and each.startswith(own)))
-            for each in (title, text, title + text)
-        )
+        texts = [each for each in (text, title + text) if each]
+        same = own in {title, *texts} or any(own.startswith(each) for each in texts if document.passage or len(each) >= _LONG)
+        part = len(own) >= _LONG and any(each.startswith(own) for each in texts)
+        return self.id == document.source_id and own != "" and (same or part)
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,7 +147,7 @@ def test_ids_that_are_equal_by_chance_and_answers_that_are_known_stay(built, tmp
     assert not any("are documents" in note for note in experiment.notes)
 
 
-@pytest.mark.parametrize("words", [6, 30])
+@pytest.mark.parametrize("words", [4, 30])
 def test_long_documents_and_titles_are_recognised(built, tmp_path, words):
     long = {
         f"{thing}-{side}": (thing, " ".join([text.format(thing)] * 20)) for thing in THINGS[:4] for side, text in SIDES.items()
