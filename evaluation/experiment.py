@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from termweave.evaluation import gates, judgements, measures
 from termweave.evaluation.measures import ALPHA, JUDGED, LEADING, MEASURES, holm, judged_share, per_query, randomisation_test
@@ -93,7 +93,7 @@ class Experiment:
     default: str | None = None
 
     @property
-    def own(self) -> set[str]:
+    def self_matches(self) -> set[str]:
         """Ids of the queries that are documents of the index."""
         return {query for run in self.runs.values() for query in run.self_matches}
 
@@ -132,15 +132,14 @@ class CandidateFetcher:
     def candidates(self, queries: Sequence[Query], progress: Callable[[int, int], None]) -> Iterator[Candidates]:
         """Yield the candidates of each query, in order; `progress` is called with (queries done, total)."""
         done = 0
-        options: dict[str, Any] = {"depth": self.depth, "needs": self.needs, "rewrite": self.rewrite}
 
-        def search(texts: Sequence[str | Encoding]) -> list[Candidates]:
-            return self.index.candidates(texts, self.signals, **options)
+        def search(asked: Sequence[str | Encoding]) -> list[Candidates]:
+            return self.index.candidates(asked, self.signals, depth=self.depth, needs=self.needs, rewrite=self.rewrite)
 
         for part in in_parts(queries, QUERIES):
             found = search([query.text for query in part])
             kept, own = self_matches.without_own(self.index.opened, part, found, search, self.qrels)
-            self.own |= own
+            self.own.update(own)
             for candidates in kept:
                 self.shortened.update(name for name, clause in candidates.clauses.items() if clause.dropped)
                 if (rewritten := candidates.query.rewritten) and rewritten.refusal:

@@ -185,7 +185,7 @@ def _saved(path: Path, query_ids: Sequence[str], qrels: Qrels) -> tuple[Run, NDA
 
 def _values(run: Run, experiment: Experiment, dataset: Dataset, measure: str) -> NDArray[np.float64]:
     """Return the measure of every query of the experiment."""
-    run = self_matches.of_other_program(run, experiment.own)
+    run = self_matches.of_other_program(run, experiment.self_matches)
     values = per_query(run, dataset.qrels(), experiment.queries, relevant_from=dataset.relevant_from, measures=[measure])
     return values[measure]
 

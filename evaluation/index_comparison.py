@@ -149,7 +149,7 @@ class PublicationGate:
             return ""
         index = Index.open(self.server, generation)
         experiment = evaluate(index, self.judged, required=self.required)
-        for remark in self_matches.remarks(experiment.own):
+        for remark in self_matches.remarks(experiment.self_matches):
             self.say(remark)
         verdicts = [(gate.text, gates.check(gate, experiment, self.judged)) for gate in self.required]
         live = self._live()

@@ -202,7 +202,7 @@ def _improved(learning: Learning, tried: Sequence[TrainedCandidate], trial: Tria
     return _written(
         learning,
         tried,
-        self_matches.remarks(confirmation.experiment.own),
+        self_matches.remarks(confirmation.experiment.self_matches),
         before=confirmation.before,
         after=confirmation.after,
         p=confirmation.p,

@@ -7,15 +7,15 @@ The same id is not enough: queries and documents may both be numbered 1, 2, 3. T
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from termweave.catalog.layout import engine_id, stored_text
+from termweave.catalog.layout import engine_id, stored_passage, stored_text
 from termweave.records import Document, Passage, RewrittenQuery
 from termweave.search.results.hits import read_stored
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from termweave.catalog.layout import DocumentLayout
     from termweave.records import Encoding, Qrels, Query, Run
@@ -60,8 +60,14 @@ def _documents(opened: OpenGeneration, queries: Sequence[Query]) -> set[str]:
     numbers = (None, 1) if opened.lineage.passages else (None,)
     keys = {engine_id(Passage.key(query.id, number)): query.id for query in queries for number in numbers}
     stored = read_stored(opened, opened.index, keys, ("title", "text"))
-    documents = {key: Document(key, stored_text(each, "text"), stored_text(each, "title")) for key, each in stored.items()}
-    return {query.id for query in queries if query.id in documents and query.is_document(documents[query.id])}
+    found = [(query, stored[query.id]) for query in queries if query.id in stored]
+    return {query.id for query, each in found if query.is_document(_document(query.id, each, opened))}
+
+
+def _document(key: str, stored: Mapping[str, Any], opened: OpenGeneration) -> Document:
+    """A stored document, or its first passage; a field `passage` of an application is its own."""
+    passage = stored_passage(stored) if opened.lineage.passages else None
+    return Document(key, stored_text(stored, "text"), stored_text(stored, "title"), passage=passage)
 
 
 def _without(query: Encoding, document: str, layout: DocumentLayout) -> Encoding:

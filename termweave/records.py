@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Qrels = dict[str, dict[str, int]]
 #: Name of the metadata entry that holds the expansion of a document.
 EXPANSION = "expansion"
-#: Letters and digits that two texts do not share by chance.
+#: Letters and digits at the beginning of two texts that are not the same by chance.
 _LONG = 40
 
 
@@ -126,13 +126,15 @@ class Query:
         object.__setattr__(self, "text", normal(self.text))
 
     def is_document(self, document: Document) -> bool:
-        """Whether the query is a document: it has its id, and its text is the document's title, text or both, or a long beginning of it."""
+        """Whether the query is a document: it has its id, and its text is the document's title, text or both, or a long beginning of it.
+
+        A first passage stands for its document, which has more than one.
+        """
         own, title, text = (_letters(each) for each in (self.text, document.title, document.text))
-        return self.id == document.source_id and any(
-            own == each or (min(len(own), len(each)) >= _LONG and (own.startswith(each) or each.startswith(own)))
-            for each in (title, text, title + text)
-            if each
-        )
+        texts = [each for each in (text, title + text) if each]
+        same = own in {title, *texts} or any(own.startswith(each) for each in texts if document.passage or len(each) >= _LONG)
+        part = len(own) >= _LONG and any(each.startswith(own) for each in texts)
+        return self.id == document.source_id and own != "" and (same or part)
 
 
 @dataclass(frozen=True, slots=True)

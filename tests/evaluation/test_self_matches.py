@@ -147,13 +147,14 @@ def test_ids_that_are_equal_by_chance_and_answers_that_are_known_stay(built, tmp
     assert not any("are documents" in note for note in experiment.notes)
 
 
-def test_long_documents_and_titles_are_recognised(built, tmp_path):
+@pytest.mark.parametrize("words", [4, 30])
+def test_long_documents_and_titles_are_recognised(built, tmp_path, words):
     long = {
         f"{thing}-{side}": (thing, " ".join([text.format(thing)] * 20)) for thing in THINGS[:4] for side, text in SIDES.items()
     }
     queries = {f"{THINGS[0]}-pro": long[f"{THINGS[0]}-pro"][1], f"{THINGS[1]}-pro": THINGS[1].upper()}
     folder = write(tmp_path / "long", long, queries, {query: query.replace("pro", "con") for query in queries})
-    index = built(folder, passages=Window(30, 20), signals=("lexical",))
+    index = built(folder, passages=Window(words, words // 2), signals=("lexical",))
     _, experiment = figures(index, folder)
     assert "2 queries are documents of the index" in " ".join(experiment.notes)
     assert not any(query in ranked for query, ranked in experiment.runs["BM25"].scores.items())

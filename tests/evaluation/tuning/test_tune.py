@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import uuid
 from contextlib import contextmanager
 from dataclasses import replace
@@ -354,6 +355,11 @@ def test_a_gain_that_may_be_chance_and_a_better_signal_are_said():
     assert "dense alone is better than the tuned profile" in alone
     assert f"{default.mean() + 0.2:.4f} against {noisy.mean():.4f}" in alone
     assert alone.endswith("search with the mode dense.")
+    above = default + 0.01 + np.roll(noise, 1)[::-1] * np.linspace(0, 2, 40)  # the interval of this difference holds 0
+    (perhaps,) = tuning._remarks({"dense": above, "lexical": default}, default, default - 0.01)
+    assert re.fullmatch(
+        r"dense alone lies above the default, perhaps by chance: .* \(p .*, 95 % .* between -.* and \+.*\)\.", perhaps
+    )
     assert list(tuning._remarks({"dense": default}, default, better)) == []
     assert list(tuning._remarks({"dense": better + 1e-6}, default, better)) == []  # shown, the two are equal
     (worse,) = tuning._remarks({"lexical": default + 0.01}, default, default - 0.01, "rules (diverse@0.1)")
