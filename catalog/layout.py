@@ -223,8 +223,9 @@ class DocumentLayout:
 
     def paths(self, name: str) -> tuple[str, ...]:
         """Where a `_source` may hold the values of a field or metadata entry; () if there is no such field."""
-        if (column := self.column(name)) and column.path:
-            return (column.path,)
+        column = self.column(name)
+        if column and column.path:
+            return () if column.kind in {"object", "flat", "range"} else (column.path,)
         if self.application is None and name in {*self.text_fields, *self.extra}:
             return (name,)
         return (f"metadata.{name}", f"metadata_long.{name}") if name in self.types else ()

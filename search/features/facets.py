@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from termweave.catalog.layout import among
-from termweave.catalog.typed_fields import INSTANT, convert, date_interval, quoted
+from termweave.catalog.typed_fields import INSTANT, date_interval, quoted
 from termweave.declared_settings import Setting
 from termweave.errors import UsageError
 from termweave.search.feature import Feature
@@ -183,13 +183,13 @@ def _aggregation(facet: Facet, column: Column) -> dict[str, Any]:
             f"The field {facet.name!r} holds {column.words}, which have no ranges.",
             f"Count its values: --facet {facet.name}.",
         )
-    bounds = [_bound(each, column.kind) for each in facet.bounds]
+    bounds = [_bound(each, column) for each in facet.bounds]
     if None in bounds or any(low >= high for low, high in pairwise(bounds)):  # type: ignore[operator]  # None ends before
         raise UsageError(
             f"The bounds {'/'.join(facet.bounds)} of the facet {facet.name!r} are not {column.words}, lowest first.",
             f"Write {facet.name}:{'2020/2024-05' if column.kind == 'date' else '10/50'}.",
         )
-    edges = [None, *bounds, None]
+    edges = [None, *map(column.clamped, bounds), None]
     ranges = [{"from": low, "to": high} for low, high in pairwise(edges)]
     ranges = [{name: edge for name, edge in each.items() if edge is not None} for each in ranges]
     if column.kind == "date":
@@ -197,10 +197,10 @@ def _aggregation(facet: Facet, column: Column) -> dict[str, Any]:
     return {"range": {"field": column.field, "ranges": ranges}}
 
 
-def _bound(text: str, kind: str) -> str | float | None:
+def _bound(text: str, column: Column) -> str | float | None:
     """A bound as the server takes it; None if it does not have the type of the field."""
-    if kind != "date":
-        number: float | None = convert("double", text)
+    if column.kind != "date":
+        number: float | None = column.converted(text, "double")
         return number
     interval = date_interval(text)
     return interval[0] if interval else None
