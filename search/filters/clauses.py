@@ -59,10 +59,9 @@ def _compared(name: str, operator: str, value: str, column: Column) -> Clause | 
         column = replace(column, kind=kind, mapping={"type": declared})
     if column.kind == "flat":
         column = replace(column, kind="keyword", ordered=False)
-    if operator != "=":
+    a_date = column.kind == "date" and (_RELATIVE.fullmatch(value) or typed_fields.date_interval(value))
+    if operator != "=" or a_date:
         return column.inside(_bounded(name, operator, value, column))
-    if column.kind == "date":
-        return column.inside(_bounded(name, operator, value, column)) if _is_date(name, value, column) else None
     converted = column.converted(value)
     if converted is None:
         return None
@@ -165,11 +164,6 @@ def in_range(name: str, operator: str, value: str, layout: DocumentLayout) -> Cl
     clause = _compared(name, operator, value, column)
     assert clause is not None
     return clause
-
-
-def _is_date(name: str, value: str, column: Column) -> bool:
-    """Whether a value is a date; raise `UsageError` for one relative to now, which is one instant."""
-    return bool(_relative(name, "=", value, column) or typed_fields.date_interval(value))
 
 
 def _bounded(name: str, operator: str, value: str, column: Column) -> Clause:

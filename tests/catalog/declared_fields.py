@@ -77,13 +77,28 @@ def checked(index):
         ("maker>x", "These can: maker.size, maker.town."), ("prose=w*", "is analysed text"), ("span>>3", "is not a number"),
     ):  # fmt: skip
         assert sentence in refused(index, where=where), where
-    counted = ["single", "half", "day", "nanos", "flag", "address", "maker.town", "maker.town.raw", "count:5/10", "half:0.5/100000", "single:1e39/"]
+    counted = [
+        "single",
+        "half",
+        "day",
+        "nanos",
+        "flag",
+        "address",
+        "maker.town",
+        "maker.town.raw",
+        "count:5/10",
+        "half:0.5/100000",
+        "single:1e39/",
+    ]
     counted += ["day:2024-01-05/2024-01-10", "nanos:1900/2024-01-10", "number:3/"]
     for name, values in index.answer("kettle", facets=counted, k=1).facets.items():
         assert sum(each.count for each in values) == (20 if ":" in name else sum(each.count for each in values))
         assert all(len(each.value) < 25 for each in values), values
         assert [len(numbers(index, where=each.filter)) for each in values] == [each.count for each in values], name
-    assert {each.value for each in index.answer("kettle", facets=["single:x".partition(":")[0]]).facets["single"]} >= {"1.1", "2.2"}
+    assert {each.value for each in index.answer("kettle", facets=["single:x".partition(":")[0]]).facets["single"]} >= {
+        "1.1",
+        "2.2",
+    }
     for name in ("half", "single", "count", "day", "nanos", "address", "number", "unseen", "maker.size"):
         assert numbers(index, sort=f"{name}:desc")[:2] == [19, 18], name
     assert len(numbers(index, collapse="maker.town")) == 4
@@ -93,14 +108,21 @@ def checked(index):
     ):  # fmt: skip
         for options in ({"sort": name}, {"facets": [name]}, {"collapse": name}):
             said = refused(index, **options)
-            assert why in said and "cannot be counted or sorted" in said or "has no field 'nope' that can be counted or sorted" in said, said
+            assert (
+                why in said
+                and "cannot be counted or sorted" in said
+                or "has no field 'nope' that can be counted or sorted" in said
+            ), said
         assert "reads the metadata entry" in refused(index, rerank=f"boost@{name}:1") or name == "place"
     assert "reads numbers, and 'day' holds something else" in refused(index, rerank="boost@day:1")
     best = index.search("kettle", rerank="boost@single:1", k=1, explain=True)[0]
     assert (best.id, best.explanation["parts"][-1]["value"]) == ("d19", 20.9)
     assert index.search("kettle", rerank="decay@place:1:1km:50.12,7", k=1)[0].id == "d12"
     assert index.search("kettle", rerank="decay@day:1:7d", k=1)[0].id == "d19"
-    assert index.search("kettle", where="count=7", fields=["number", "maker.town.raw"])[0].fields == {"count": 7, "maker": {"town": "Town 3"}}
+    assert index.search("kettle", where="count=7", fields=["number", "maker.town.raw"])[0].fields == {
+        "count": 7,
+        "maker": {"town": "Town 3"},
+    }
     able = index.layout.able()
     assert {"half", "day", "count", "maker.town", "unseen"} <= {*able}
     assert not {"prose", "place", "span", "lean", "number", "maker.town.raw"} & {*able}

@@ -22,7 +22,7 @@ MORE = {
 VALUES = {
     "price": lambda n: n * 2.02,
     "large": lambda n: 2**63 + n,
-    "shop": lambda n: "ours",
+    "shop": lambda _: "ours",
     "wild": lambda n: f"w{n % 3}",
     "flat": lambda n: {"a": f"v{n % 2}"},
 }
@@ -56,7 +56,9 @@ def test_fields_of_a_mapping(opensearch_engine, name, tmp_path, capsys):
     of_opensearch(index)
     assert numbers(index, where="prose=words 3") == [3]  # metadata of any type are also compared as text
     capsys.readouterr()
-    path.write_text(path.read_text(encoding="utf-8") + "\n" + json.dumps({**documents(**VALUES)[0], "id": "d20"}), encoding="utf-8")
+    path.write_text(
+        path.read_text(encoding="utf-8") + "\n" + json.dumps({**documents(**VALUES)[0], "id": "d20"}), encoding="utf-8"
+    )
     assert run([*built[:5], "--url", opensearch_engine.url, "--update"]) == 0
     assert "no type" not in capsys.readouterr().err
 
