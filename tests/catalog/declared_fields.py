@@ -108,11 +108,8 @@ def checked(index):
     ):  # fmt: skip
         for options in ({"sort": name}, {"facets": [name]}, {"collapse": name}):
             said = refused(index, **options)
-            assert (
-                why in said
-                and "cannot be counted or sorted" in said
-                or "has no field 'nope' that can be counted or sorted" in said
-            ), said
+            assert why in said
+            assert "be counted or sorted" in said
         assert "reads the metadata entry" in refused(index, rerank=f"boost@{name}:1") or name == "place"
     assert "reads numbers, and 'day' holds something else" in refused(index, rerank="boost@day:1")
     best = index.search("kettle", rerank="boost@single:1", k=1, explain=True)[0]

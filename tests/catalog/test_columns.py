@@ -60,7 +60,9 @@ def test_fields_of_a_mapping(opensearch_engine, name, tmp_path, capsys):
         path.read_text(encoding="utf-8") + "\n" + json.dumps({**documents(**VALUES)[0], "id": "d20"}), encoding="utf-8"
     )
     assert run([*built[:5], "--url", opensearch_engine.url, "--update"]) == 0
-    assert "no type" not in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert "1 sent" in said.out
+    assert "no type" not in said.out + said.err
 
 
 @pytest.mark.engine
