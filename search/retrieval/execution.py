@@ -142,7 +142,7 @@ def _check_words(name: str, layout: DocumentLayout, field: str) -> None:
             "Index with weights, or leave match out.",
         )
     if not layout.paths(field):
-        known = list(dict.fromkeys((*layout.text_fields, *sorted(layout.columns))))
+        known = list(dict.fromkeys((*layout.text_fields, *sorted(filter(layout.paths, layout.columns)))))
         raise UsageError(
             f"The rule match reads the field {field!r}, and the index {name!r} has no text of that name.",
             f"It has {few(known, 8)}. An entry with texts of more than {LONGEST_KEYWORD} characters needs a --mapping that makes it a field.",
