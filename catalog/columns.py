@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import struct
-from dataclasses import dataclass
+from contextlib import suppress
+from ipaddress import ip_network
 from typing import TYPE_CHECKING, Any
 
-from termweave.catalog.typed_fields import TYPES
+from termweave.catalog.typed_fields import TYPES, convert
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -47,11 +49,13 @@ _LIMITS: dict[str, tuple[Any, Any]] = {
     "integer": (-(2**31), 2**31 - 1), "long": (-(2**63), 2**63 - 1), "unsigned_long": (0, 2**64 - 1), "half_float": (-65504, 65504),
     "float": (-3.4028234e38, 3.4028234e38), "date_nanos": ("1970-01-01T00:00:00+00:00", "2262-04-11T23:47:16+00:00"),
 }  # fmt: skip
+#: A whole number of 19 digits or more: metadata hold it as a number in JSON and as a text elsewhere, so that `convert` leaves the text alone.
+_MANY_DIGITS = re.compile(r"-?[1-9]\d{18,38}", re.ASCII)
 #: Types of fewer digits than a double -> how `struct` packs them.
 _PACKED = {"half_float": "e", "float": "f"}
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Column:
     """A field of the server that filters, counts and sorts the values of an entry.
 
@@ -105,14 +109,31 @@ class Column:
             return f"lies in the nested object {self.nested!r}"
         return "" if use == "filter" or self.doc_values else "is not kept by document (doc_values)"
 
+    def converted(self, text: str, kind: str = "") -> Any:
+        """A text as the field holds it, or as a field of this kind does; None if it is not of its type."""
+        if self.type == "ip":
+            with suppress(ValueError):
+                return ip_network(text, strict=False) and text
+            return None
+        value = int(text) if _MANY_DIGITS.fullmatch(text) else text
+        whole = isinstance(value, int) and (kind or self.kind) == "long"  # perhaps beyond what the field holds: see `clamped`
+        return value if whole else convert(kind or self.kind, value)
+
     def inside(self, clause: dict[str, Any]) -> dict[str, Any]:
         """A clause for the field, as the documents around it pass it."""
         return {"nested": {"path": self.nested, "query": clause}} if self.nested else clause
 
-    def clamped(self, value: Any) -> Any:
-        """A value, or the nearest that the server takes in a query of this field."""
+    def takes(self, value: Any) -> bool:
+        """Whether the server takes a value in a query of this field, and does not say that it is out of range."""
         low, high = _LIMITS.get(self.type, (value, value))
-        return min(max(value, low), high)
+        return bool(low <= value <= high)
+
+    def clamped(self, value: Any) -> Any:
+        """The value that the field can hold and that is nearest to this one."""
+        if not self.takes(value):
+            return min(max(value, _LIMITS[self.type][0]), _LIMITS[self.type][1])
+        packed = _PACKED.get(self.type)
+        return struct.unpack(packed, struct.pack(packed, value))[0] if packed else value
 
     def shown(self, values: Sequence[Any]) -> Sequence[Any]:
         """Values that the server keeps by document, as they were written: with the digits of their type, and a constant as the mapping has it."""

@@ -241,7 +241,7 @@ class DocumentLayout:
         why = column.obstacle(use) if column else ""
         if column is not None and not why:
             return column
-        able, words = self.able(use), USES[use]
+        able = self.able(use)
         near = [f"Did you mean {each!r}?" for each in get_close_matches(name, able, n=1) if not why]
         inside = [each for each in able if each.startswith(f"{name}.")]
         hint = " ".join([*near, f"These can: {few(inside or able, 10)}." if able else "No field of this index can."])
@@ -249,9 +249,8 @@ class DocumentLayout:
             hint = "The index has no typed metadata: its source has none, or it was built by an earlier version and must be built again."
         if use == "filter" and why:
             hint += " Or write a clause of the query DSL."
-        if why:
-            raise UsageError(f"The field {name!r} {why}, so that it cannot be {words}.", hint)
-        raise UsageError(f"The index has no field {name!r} that can be {words}.", hint)
+        what = f"The field {name!r} {why}, so that it" if why else f"The index has no field {name!r} that"
+        raise UsageError(f"{what} {'cannot' if why else 'can'} be {USES[use]}.", hint)
 
     def able(self, use: str = "sort") -> list[str]:
         """The names of fields for a use, as `usable`; of several names of a field the first."""
@@ -268,8 +267,9 @@ class DocumentLayout:
 
     def paths(self, name: str) -> tuple[str, ...]:
         """Where a `_source` may hold the values of a field or metadata entry; () if there is no such field."""
-        if (column := self.column(name)) and column.path:
-            return (column.path,)
+        column = self.column(name)
+        if column and column.path:
+            return () if column.kind in {"object", "flat", "range"} else (column.path,)
         if self.application is None and name in {*self.text_fields, *self.extra}:
             return (name,)
         return (f"metadata.{name}", f"metadata_long.{name}") if name in self.types else ()

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from termweave.catalog.layout import among
-from termweave.catalog.typed_fields import INSTANT, convert, date_interval, quoted
+from termweave.catalog.typed_fields import INSTANT, date_interval, quoted
 from termweave.declared_settings import Setting
 from termweave.errors import UsageError
 from termweave.search.feature import Feature
@@ -155,17 +155,14 @@ def facets(generation: OpenGeneration, listed: Sequence[str], names: Sequence[st
         Each of `names` -> its values. A document with several values counts for each.
     """
     parsed = {name: parse(name) for name in names}
-    columns = {name: generation.layout.usable(facet.name) for name, facet in parsed.items()}
-    asked = {name: (facet, _aggregation(facet, columns[name])) for name, facet in parsed.items()}
+    asked = [(facet, generation.layout.usable(facet.name)) for facet in parsed.values()]
+    aggregations = {str(at): _aggregation(*each) for at, each in enumerate(asked)}
     documents = sorted(listed)[:MAX_DEPTH]
     if not documents:
         return dict.fromkeys(names, ())
-    aggregations = {str(at): aggregation for at, (_, aggregation) in enumerate(asked.values())}
     body = {"size": 0, "query": among(documents, generation.layout), "aggs": aggregations}
     answer = generation.engine.search(generation.index, body)["aggregations"]
-    return {
-        name: _values(facet, columns[name], answer[str(at)]["buckets"]) for at, (name, (facet, _)) in enumerate(asked.items())
-    }
+    return {name: _values(*asked[at], answer[str(at)]["buckets"]) for at, name in enumerate(parsed)}
 
 
 def _aggregation(facet: Facet, column: Column) -> dict[str, Any]:
@@ -183,27 +180,19 @@ def _aggregation(facet: Facet, column: Column) -> dict[str, Any]:
             f"The field {facet.name!r} holds {column.words}, which have no ranges.",
             f"Count its values: --facet {facet.name}.",
         )
-    bounds = [_bound(each, column.kind) for each in facet.bounds]
+    dates = column.kind == "date"
+    bounds = [(date_interval(each) or [None])[0] if dates else column.converted(each, "double") for each in facet.bounds]
     if None in bounds or any(low >= high for low, high in pairwise(bounds)):  # type: ignore[operator]  # None ends before
         raise UsageError(
             f"The bounds {'/'.join(facet.bounds)} of the facet {facet.name!r} are not {column.words}, lowest first.",
-            f"Write {facet.name}:{'2020/2024-05' if column.kind == 'date' else '10/50'}.",
+            f"Write {facet.name}:{'2020/2024-05' if dates else '10/50'}.",
         )
-    edges = [None, *bounds, None]
+    edges = [None, *map(column.clamped, bounds), None]
     ranges = [{"from": low, "to": high} for low, high in pairwise(edges)]
     ranges = [{name: edge for name, edge in each.items() if edge is not None} for each in ranges]
-    if column.kind == "date":
+    if dates:
         return {"date_range": {"field": column.field, "format": INSTANT, "ranges": ranges}}
     return {"range": {"field": column.field, "ranges": ranges}}
-
-
-def _bound(text: str, kind: str) -> str | float | None:
-    """A bound as the server takes it; None if it does not have the type of the field."""
-    if kind != "date":
-        number: float | None = convert("double", text)
-        return number
-    interval = date_interval(text)
-    return interval[0] if interval else None
 
 
 def _values(facet: Facet, column: Column, buckets: Sequence[Mapping[str, Any]]) -> tuple[FacetValue, ...]:

@@ -51,8 +51,8 @@ class TotalsOptions:
     """Whether documents are counted.
 
     Attributes:
-        totals: Count the documents that pass the filters, and those that contain a word of the query (`Answer.totals`); facets and a
-            sorted page always do.
+        totals: Count the documents on all pages, those that pass the filters, and those that contain a word of the query
+            (`Answer.totals`); facets and a sorted page always do.
     """
 
     heading: ClassVar[str] = "Hits"
@@ -60,7 +60,8 @@ class TotalsOptions:
     totals: Annotated[
         bool,
         Setting(
-            "Count the documents that pass the filters, and those that contain a word of the query. Facets and a sorted page always do.",
+            "Count the documents on all pages, those that pass the filters, and those that contain a word of the query. Facets and a sorted "
+            "page always do.",
             control="",
         ),
     ] = False

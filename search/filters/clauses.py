@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from contextlib import suppress
 from dataclasses import replace
-from ipaddress import ip_network
 from typing import TYPE_CHECKING, Any
 
 from termweave.catalog import typed_fields
@@ -22,9 +20,6 @@ if TYPE_CHECKING:
 
 #: A time relative to now, as servers read it: now-7d, now-1M/M.
 _RELATIVE = re.compile(r"now(?:[+-]\d+[yMwdhHms])*(?:/[yMwdhHms])?")
-#: A whole number of 19 digits: metadata hold it as a number in JSON and as a text elsewhere, so that `convert` leaves the text alone.
-_NINETEEN = re.compile(r"-?[1-9]\d{18}", re.ASCII)
-_UNSIGNED = re.compile(r"0|[1-9]\d{0,19}", re.ASCII)
 _NUMBERS = ("long", "double")
 #: Kinds of declared fields that the metadata do not hold as text, and types without patterns.
 _NO_TEXTS, _NO_PATTERNS = ("object", "geo_point"), ("ip", "flattened")
@@ -54,19 +49,6 @@ def _field(name: str, layout: DocumentLayout) -> Column | None:
     return layout.usable(name, "filter")
 
 
-def _converted(column: Column, value: str) -> Any:
-    """A value as a field of a type holds it; None if it is not of this type."""
-    if column.type == "ip":
-        with suppress(ValueError):
-            ip_network(value, strict=False)
-            return value
-        return None
-    if column.type == "unsigned_long" and _UNSIGNED.fullmatch(value):
-        return int(value)
-    whole = typed_fields.convert("long", int(value)) if _NINETEEN.fullmatch(value) else None
-    return typed_fields.convert(column.kind, value if whole is None else whole)
-
-
 def _compared(name: str, operator: str, value: str, column: Column) -> Clause | None:
     """Compare a field with a value; None if one equal to the value is asked for, and it does not have the type of the field.
 
@@ -78,14 +60,13 @@ def _compared(name: str, operator: str, value: str, column: Column) -> Clause | 
         column = replace(column, kind=kind, mapping={"type": declared})
     if column.kind == "flat":
         column = replace(column, kind="keyword", ordered=False)
-    if operator != "=":
+    a_date = column.kind == "date" and (_RELATIVE.fullmatch(value) or typed_fields.date_interval(value))
+    if operator != "=" or a_date:
         return column.inside(_bounded(name, operator, value, column))
-    if column.kind == "date":
-        return column.inside(_bounded(name, operator, value, column)) if _is_date(name, value, column) else None
-    converted = _converted(column, value)
+    converted = column.converted(value)
     if converted is None:
         return None
-    if column.kind in _NUMBERS and column.clamped(converted) != converted:
+    if column.kind in _NUMBERS and not column.takes(converted):
         return {"match_none": {}}
     return column.inside(_term(column.field, converted))
 
@@ -169,7 +150,8 @@ def equal(name: str, value: str, layout: DocumentLayout) -> Clause:
     column = _field(name, layout)
     if column is None or column == Column(_typed(name), "keyword"):  # its metadata hold longer texts, too
         return _term(stored_field(name), value)
-    if clause := _compared(name, "=", value, column):
+    clause = _compared(name, "=", value, column)
+    if clause and (layout.application or "match_none" not in clause):
         return clause
     if layout.application is None:
         return _term(stored_field(name), value)
@@ -190,11 +172,6 @@ def in_range(name: str, operator: str, value: str, layout: DocumentLayout) -> Cl
     return clause
 
 
-def _is_date(name: str, value: str, column: Column) -> bool:
-    """Whether a value is a date; raise `UsageError` for one relative to now, which is one instant."""
-    return bool(_relative(name, "=", value, column) or typed_fields.date_interval(value))
-
-
 def _bounded(name: str, operator: str, value: str, column: Column) -> Clause:
     """A field is below, above or (dates) at a value.
 
@@ -208,7 +185,7 @@ def _bounded(name: str, operator: str, value: str, column: Column) -> Clause:
     if not column.ordered:
         raise UsageError(f"The field {name!r} is a {column.type}, which has no order.", f"Write {name}=VALUE.")
     if column.kind == "keyword":
-        if column.type == "ip" and ("/" in value or _converted(column, value) is None):
+        if column.type == "ip" and ("/" in value or column.converted(value) is None):
             raise _unlike(name, operator, value, column)
         # A key of a `flattened` field takes no range with one bound.
         edge = {} if column.type != "flattened" else {"lte": "\U0010ffff"} if operator in {">", ">="} else {"gte": ""}
@@ -223,15 +200,15 @@ def _bounded(name: str, operator: str, value: str, column: Column) -> Clause:
         # A mapping may have a format of its own, in which the bounds are not written.
         written = {"format": typed_fields.INSTANT} if column.mapping else {}
         return {"range": {column.field: (bounds.get(operator) or {_BOUNDS[operator]: first}) | written}}
-    number = _converted(replace(column, kind="double"), value)
+    number = column.converted(value, "double")
     if number is None:
         raise _unlike(name, operator, value, column)
-    whole = _converted(replace(column, kind="long"), value)
+    whole = column.converted(value, "long")
     number = number if whole is None else whole
     near = column.clamped(number)
-    if near != number:  # a server refuses what is beyond its type: all values are on one side of it
-        return {"range": {column.field: {_BOUNDS[operator[0] + "=" * ((near < number) == (operator[0] == "<"))]: near}}}
-    return {"range": {column.field: {_BOUNDS[operator]: number}}}
+    if not column.takes(number):  # all values are on one side of it
+        operator = operator[0] + "=" * ((near < number) == (operator[0] == "<"))
+    return {"range": {column.field: {_BOUNDS[operator]: near}}}
 
 
 def _unlike(name: str, operator: str, value: str, column: Column) -> UsageError:

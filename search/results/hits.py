@@ -147,9 +147,9 @@ def make(
 
 def stored_names(fields: Sequence[str], layout: DocumentLayout) -> tuple[str, ...]:
     """The stored fields that are meant: an entry of the metadata may be named without "metadata.", as in a filter; an alias has those of its field."""
-    entries = layout.types.keys() - layout.names - layout.mapped.keys()
-    found = layout.mapped
-    return tuple(f"metadata.{name}" if name in entries else found[name].path if name in found else name for name in fields)
+    stored = {name: f"metadata.{name}" for name in layout.types.keys() - layout.names}
+    stored |= {name: column.path for name, column in layout.mapped.items()}
+    return tuple(stored.get(name, name) for name in fields)
 
 
 def source_parameters(fields: Sequence[str], opened: OpenGeneration) -> dict[str, str]:

@@ -130,7 +130,7 @@ def check_needs(name: str, layout: DocumentLayout, needs: Collection[Need]) -> N
         except UsageError as error:
             raise UsageError(
                 f"The reranker reads the metadata entry {entry!r}, but {error.message[0].lower()}{error.message[1:]}",
-                f"{error.hint} In a rule, name one of these; train a ranker again on this index. --rerank none leaves it out.",
+                f"{error.hint} In a rule, name an entry that it has; train a ranker again on this index. --rerank none leaves it out.",
             ) from None
 
 
@@ -142,9 +142,9 @@ def _check_words(name: str, layout: DocumentLayout, field: str) -> None:
             "Index with weights, or leave match out.",
         )
     if not layout.paths(field):
-        known = list(dict.fromkeys((*layout.text_fields, *sorted(layout.columns))))
+        known = list(dict.fromkeys((*layout.text_fields, *sorted(filter(layout.paths, layout.columns)))))
         raise UsageError(
-            f"The rule match reads the field {field!r}, and the index {name!r} has no field of that name.",
+            f"The rule match reads the field {field!r}, and the index {name!r} has no text of that name.",
             f"It has {few(known, 8)}. An entry with texts of more than {LONGEST_KEYWORD} characters needs a --mapping that makes it a field.",
         )
 

@@ -265,6 +265,18 @@ def test_an_incremental_update_reads_only_what_changed(build, shop, opensearch_e
     assert "--delete-missing, --new and --since belong to --update" in build("--since", "changed", status=2).err
 
 
+def test_a_field_of_the_users_mapping_says_what_changed(build, shop, tmp_path):
+    mapping = tmp_path / "mapping.json"
+    mapping.write_text('{"properties": {"changed": {"type": "date"}}}', encoding="utf-8")
+    before = dated(60)
+    shop(before)
+    build("--mapping", str(mapping))
+    shop({"p3": {**before["p3"], "description": "second", "changed": "2024-03-01T00:00:00"}})
+    said = build("--update", "--since", "changed")
+    assert "0 new, 1 changed, 59 unchanged" in said.out
+    assert "no type" not in said.out + said.err
+
+
 def dated(count):
     return {
         key: {**body, "changed": f"2024-01-01T00:00:{number:02d}"} for number, (key, body) in enumerate(products(count).items())

@@ -164,6 +164,47 @@ def test_a_minimum_score_leaves_documents_out_on_every_page(index):
             index.search("json", min_score=wrong)
 
 
+@pytest.mark.parametrize(
+    ("options", "listed", "deeper"),
+    [
+        ({}, 6, False),
+        ({"candidates": 2}, 2, True),
+        ({"candidates": 2, "pin": ["d0"]}, 3, True),
+        ({"collapse": "kind"}, 2, False),
+        ({"where": "year>2015", "sort": "price:desc", "collapse": "kind:2"}, 4, False),
+        ({"rewrite": "operators", "query": "json -nothing"}, 6, False),
+    ],
+)
+def test_facets_and_totals_count_what_the_pages_list(index, options, listed, deeper):
+    query = options.pop("query", "json")
+    plain = [hit.score for hit in index.search(query)]
+    for more, number, further in (
+        (options, listed, deeper),
+        ({**options, "min_score": plain[2]}, None, None),
+    ):
+        answer = index.answer(query, facets=["kind", "id"], k=1, **more)
+        if number is not None:
+            assert (answer.totals.listed, answer.totals.deeper) == (number, further)
+        shown = [hit.id for hit in index.search(query, k=6, **more)]
+        assert {each.value for each in answer.facets["id"]} == {*shown[: answer.totals.listed]}
+        assert sum(each.count for each in answer.facets["kind"]) == answer.totals.listed
+        assert len(shown) == answer.totals.listed or answer.totals.deeper
+        assert ("further pages search deeper" in str(answer.totals)) == answer.totals.deeper
+        assert index.answer(query, totals=True, k=1, **more).totals == answer.totals
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "dense", "weights", "lexical", "hybrid@rrf"])
+def test_facets_of_any_mode_count_what_the_pages_list(opensearch_engine, forty, mode):
+    index = tw.connect(opensearch_engine.url).index(forty)
+    for options in ({}, {"min_score": 0.5}, {"candidates": 8}, {"candidates": 8, "min_score": 0.5, "like": ["json-1"]}):
+        answer = index.answer("json functions", mode=mode, facets=["id:40"], k=1, **options)
+        listed = [hit.id for hit in index.search("json functions", mode=mode, k=40, **options)]
+        assert {each.value for each in answer.facets["id:40"]} == {*listed[: answer.totals.listed]}
+        assert answer.totals.deeper or len(listed) == answer.totals.listed
+        if not answer.totals.deeper:
+            assert len(index.search("json functions", mode=mode, k=1000, **options)) == answer.totals.listed
+
+
 def test_a_filter_that_leaves_nothing_is_named(index):
     def remarks(*where):
         return index.answer("json", where=where).remarks

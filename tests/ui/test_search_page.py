@@ -281,3 +281,24 @@ def test_metadata_are_written_as_people_write_them():
     assert [searching._display_value(each) for each in (False, ["net", "math", 3], {"a": [1]}, "text", None)] == [
         "false", "net, math, 3", '{"a":[1]}', "text", "null",
     ]  # fmt: skip
+
+
+def test_fields_of_a_mapping_have_buttons_and_facets_count_what_is_listed(opensearch_engine, name):
+    connection = tw.connect(opensearch_engine.url)
+    documents = [{"id": str(n), "text": "kettle " * (n % 3 + 1), "price": n * 2.02, "room": "ab"[n % 2]} for n in range(9)]
+    mapping = {"properties": {"price": {"type": "scaled_float", "scaling_factor": 100}, "prose": {"type": "text"}}}
+    tw.index(documents, name, connection=connection, signals=("lexical",), mapping=mapping)
+    client = client_of(opensearch_engine, index=name)
+    status, page = show(client, q="kettle", facet=["price", "room"], collapse="room")
+    links = Reader(page).links
+    assert status == 200
+    assert {"facet=price", "facet=room"} <= {part for link in links for part in link.replace("?", "&").split("&")}
+    assert "prose" not in page
+    assert page.count("<b>1</b></a>") == 4  # two documents are left, with a price and a room each
+    assert "Listed: 2 documents (9 candidates)." in page
+    data = client.get("/api/search", params={"q": "kettle", "facet": "price:5/", "collapse": "room"}).json()
+    assert data["totals"] == {"listed": 2, "deeper": False, "candidates": 9, "passing": 9, "matching": 9}
+    assert sum(each["count"] for each in data["facets"]["price:5/"]) == 2
+    wrong = client.get("/api/search", params={"q": "kettle", "sort": "prose"})
+    assert wrong.status_code == 400
+    assert "is analysed text without a keyword among its subfields, so that it cannot be counted or sorted" in wrong.text
