@@ -26,7 +26,7 @@ DOCUMENTS = [
     },
     {"id": "zaun", "title": "Der Zaun", "text": "Die M\u00fcllerin f\u00e4hrt vorbei.", "Gro\u0308\u00dfe": "Jos\u00e9"},
     {
-        "id": "plan",
+        "id": "p3",
         "title": "Plan",
         "text": "Das Ge\u00adsamt\u00adkonzept und der Re\u00adgen\u200bmantel, o\ufb03ce \uff21\uff22\uff23\uff11.",
     },
@@ -48,12 +48,12 @@ def ids(index, query, **options):
 def test_words_are_found_in_each_form_and_marked_in_the_shown_text(index, mode, form):
     for query, found, marked in (
         ("Br\u00fccke", "Bru\u0308cke.txt", "Br\u00fccke"),
-        ("Gesamtkonzept", "plan", "Gesamtkonzept"),
-        ("Ge\u00adsamtkonzept", "plan", "Gesamtkonzept"),
-        ("Regenmantel\u200b", "plan", "Regenmantel"),
-        ("office", "plan", "office"),
-        ("ABC1", "plan", "ABC1"),
-        ("\uff21\uff22\uff23\uff11", "plan", "ABC1"),
+        ("Gesamtkonzept", "p3", "Gesamtkonzept"),
+        ("Ge\u00adsamtkonzept", "p3", "Gesamtkonzept"),
+        ("Regenmantel\u200b", "p3", "Regenmantel"),
+        ("office", "p3", "office"),
+        ("ABC1", "p3", "ABC1"),
+        ("\uff21\uff22\uff23\uff11", "p3", "ABC1"),
     ):
         (hit,) = index.search(normalize(form, query), mode=mode, highlight=True)
         shown = [each.text[start:end] for each in hit.highlights for start, end in each.matches]
