@@ -250,6 +250,8 @@ class _Page:
             return True
         if tag in _HIDDEN or (tag == "dialog" and "open" not in attributes):
             return True
+        if tag in {"html", "body"}:  # a script shows the page later
+            return False
         hidden = attributes.get("hidden", "until-found") != "until-found"  # what browsers show to who searches the page
         return hidden or _INVISIBLE.search(attributes.get("style") or "") is not None
 

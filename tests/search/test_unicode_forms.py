@@ -101,6 +101,17 @@ def test_an_update_sends_nothing_of_a_corpus_that_differs_in_its_forms_alone(ope
     assert source_digest(read) == source_digest(tw.Document("a", plain[0]["text"]))
 
 
+def test_an_update_of_an_older_index_sends_what_has_another_form_now(opensearch_engine, name, monkeypatch):
+    connection = tw.connect(opensearch_engine.url)
+    with monkeypatch.context() as before:
+        before.setattr(tw.Document, "normal", property(lambda document: document))  # as earlier versions read
+        tw.index(DOCUMENTS, name, connection=connection, signals=("lexical",))
+    assert ids(connection.index(name), "Gesamtkonzept") == []
+    counts = tw.index(DOCUMENTS, name, connection=connection, update=True).counts
+    assert (counts.new, counts.changed, counts.unchanged) == (0, 2, 1)
+    assert ids(connection.index(name), "Gesamtkonzept") == ["p3"]
+
+
 def test_what_an_application_stores_is_found_as_it_stores_it(opensearch_engine, name):
     mappings = {"properties": {"title": {"type": "text"}, "text": {"type": "text"}, "brand": {"type": "keyword"}}}
     opensearch_engine.request("PUT", f"/{name}-shop", body={"mappings": mappings})
