@@ -174,7 +174,7 @@ def _unknown_to_filters(
         stored: name
         for expression in expressions
         for name, stored in expression.fields().items()
-        if _short(stored) not in layout.types and name != "id" and name not in layout.extra
+        if layout.spelled(_short(stored)) not in layout.types and name != "id" and name not in layout.extra
     }
     return {stored: doubtful[stored] for stored in documents.absent(engine, index, list(doubtful))} if doubtful else {}
 

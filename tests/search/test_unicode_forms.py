@@ -70,6 +70,8 @@ def test_filters_facets_and_operators(index):
     (facet,) = index.answer(words, facets=["Gr\u00f6\u00dfe"]).facets["Gr\u00f6\u00dfe"]
     assert (facet.value, facet.count) == ("Jos\u00e9", 2)
     assert set(ids(index, words, where=facet.filter)) == both
+    (remark,) = index.search(words, where="Gr\u00f6\u00dfe=Jos\u00e8").remarks
+    assert "No document has 'Jos\u00e8' in" in remark
     for query in ('"die Br\u00fccke" Zaun', "f\u00e4hrt -Zaun -konzept"):
         for form in ("NFC", "NFD"):
             assert ids(index, normalize(form, query), rewrite="operators", mode="lexical") == ["Bru\u0308cke.txt"]
