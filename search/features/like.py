@@ -24,7 +24,7 @@ from termweave.search.feature import Feature
 from termweave.search.option_lists import texts
 from termweave.signals.dense import VECTOR_FIELD, from_half
 from termweave.signals.weights import WeightedTerms
-from termweave.support.normal_form import forms, normal
+from termweave.support.normal_form import in_all_forms, normal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -77,7 +77,7 @@ class Like(Feature[LikeOptions]):
         """Leave the documents out."""
         if len(self._ids) > _MOST:
             raise UsageError(f"{len(self._ids):,} documents are too many to search with.", f"Name at most {_MOST:,}.")
-        return replace(plan, where=[*plan.where, {"bool": {"must_not": [{"terms": {"id": _forms(self._ids)}}]}}])
+        return replace(plan, where=[*plan.where, {"bool": {"must_not": [{"terms": {"id": in_all_forms(self._ids)}}]}}])
 
     def encode(self, texts: Sequence[str], inner: Encode) -> list[Encoding]:
         """Combine the query of words, if there is one, with the documents. Its words may only exclude."""
@@ -115,7 +115,7 @@ def read(engine: Engine, index: str, ids: Sequence[str], layout: DocumentLayout)
     passages = [first] if layout.application is None else []
     body = {
         "size": _MOST,
-        "query": {"terms": {"id": _forms(ids)}},
+        "query": {"terms": {"id": in_all_forms(ids)}},
         "sort": [*passages, {"id": "asc"}],
         "_source": dialect_of(engine.capabilities).source([*layout.text_fields, *(weighted.properties() if weighted else ())]),
         "docvalue_fields": ["id", VECTOR_FIELD] if any(signal.needs == "dense" for signal in layout.signals) else ["id"],
@@ -134,10 +134,6 @@ def read(engine: Engine, index: str, ids: Sequence[str], layout: DocumentLayout)
     weights = None if weighted is None else _weights(weighted, sources)
     mean = None if vectors is None else _unit(vectors.mean(axis=0))
     return Encoding(" ".join(contents), weights, mean, liked=LikedDocuments(tuple(ids), vectors))
-
-
-def _forms(ids: Sequence[str]) -> list[str]:
-    return [form for each in ids for form in forms(each)]
 
 
 def _stacked(halves: Sequence[str]) -> NDArray[np.float32] | None:
