@@ -29,7 +29,6 @@ _CHARSET = re.compile(rb"<meta\b[^>]{1,200}charset\s*=[^>]{1,100}>", re.IGNORECA
 _DECLARED_WITHIN = 1 << 16
 #: With less confidence, or with fewer bytes that tell it, an encoding of Latin letters is no better guess than windows-1252.
 _SURE, _FEWEST = 0.6, 6
-_BEYOND_ASCII = bytes(range(128, 256))
 #: What is read otherwise than the tokenizer would: on a page without other text `noscript` holds markup, and in XHTML an element ends at
 #: "/>", where HTML would take the rest of the page as its content.
 _NOSCRIPT = re.compile(r"(</?)noscript\b", re.IGNORECASE)
@@ -173,7 +172,7 @@ def decoded(page: bytes) -> str:
     found = detect(page)
     if found.confidence < 1 and (late := _CHARSET.search(page[:_DECLARED_WITHIN])):
         found = detect(late[0] + page)
-    few = len(page) - len(page.translate(None, _BEYOND_ASCII)) < _FEWEST
+    few = len(page) - len(page.translate(None, bytes(range(128, 256)))) < _FEWEST
     unsure = found.codec is None or (found.language is None and found.confidence < (1 if few else _SURE))
     return page.decode("whatwg-windows-1252" if unsure else str(found.codec)).removeprefix("\ufeff").replace("\0", "")
 
@@ -250,6 +249,8 @@ class _Page:
             return True
         if tag in _HIDDEN or (tag == "dialog" and "open" not in attributes):
             return True
+        if tag in {"html", "body"}:  # a script shows the page later
+            return False
         hidden = attributes.get("hidden", "until-found") != "until-found"  # what browsers show to who searches the page
         return hidden or _INVISIBLE.search(attributes.get("style") or "") is not None
 

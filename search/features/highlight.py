@@ -150,7 +150,6 @@ def _marked(engine: Engine, opened: OpenGeneration, clause: Clause, hits: Sequen
         "track_total_hits": False,
         "highlight": {
             "type": "unified",
-            "highlight_query": clause.query,  # without the ids, which are words of a text, too
             "pre_tags": [OPEN],
             "post_tags": [CLOSE],
             "number_of_fragments": 0,

@@ -24,7 +24,7 @@ from termweave.search.feature import Feature
 from termweave.search.option_lists import texts
 from termweave.signals.dense import VECTOR_FIELD, from_half
 from termweave.signals.weights import WeightedTerms
-from termweave.support.normal_form import forms, normal
+from termweave.support.normal_form import in_all_forms, normal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -77,7 +77,7 @@ class Like(Feature[LikeOptions]):
         """Leave the documents out."""
         if len(self._ids) > _MOST:
             raise UsageError(f"{len(self._ids):,} documents are too many to search with.", f"Name at most {_MOST:,}.")
-        without = self.search.generation.layout.with_ids(_forms(self._ids))
+        without = self.search.generation.layout.with_ids(in_all_forms(self._ids))
         return replace(plan, where=[*plan.where, {"bool": {"must_not": [without]}}])
 
     def encode(self, texts: Sequence[str], inner: Encode) -> list[Encoding]:
@@ -118,7 +118,7 @@ def read(engine: Engine, index: str, ids: Sequence[str], layout: DocumentLayout)
     read = [f"{layout.prefix}{name}" for name in (weighted.properties() if weighted else ())]
     body = {
         "size": _MOST,
-        "query": layout.with_ids(_forms(ids)),
+        "query": layout.with_ids(in_all_forms(ids)),
         "sort": [*passages, {layout.id_field: "asc"}],
         "_source": dialect_of(engine.capabilities).source([*layout.text_fields, *read]),
         "docvalue_fields": [
@@ -140,10 +140,6 @@ def read(engine: Engine, index: str, ids: Sequence[str], layout: DocumentLayout)
     weights = None if weighted is None else _weights(weighted, [layout.of_signals(hit["_source"]) for hit in hits])
     mean = None if vectors is None else _unit(vectors.mean(axis=0))
     return Encoding(" ".join(contents), weights, mean, liked=LikedDocuments(tuple(ids), vectors))
-
-
-def _forms(ids: Sequence[str]) -> list[str]:
-    return [form for each in ids for form in forms(each)]
 
 
 def _stacked(halves: Sequence[str]) -> NDArray[np.float32] | None:

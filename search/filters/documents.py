@@ -12,6 +12,8 @@ import orjson
 
 from termweave.catalog import typed_fields
 from termweave.engine import EngineResponseError
+from termweave.search.filters.clauses import any_of
+from termweave.support.normal_form import normal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -91,7 +93,7 @@ def absent(engine: Engine, index: str, names: Sequence[str]) -> list[str]:
 def unmet(engine: Engine, index: str, where: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[Unmet]]:
     """Find the fields and values of filters that no document has, with one request.
 
-    It reads the fields of clauses on one field (term, terms, range ...), and the values of "term" clauses.
+    It reads the fields of clauses on one field (term, terms, range ...), and the values of "term" clauses (and of "terms" with the forms of one value).
 
     Returns:
         The fields that no document has, and the values that no document has in an existing field.
@@ -103,7 +105,7 @@ def unmet(engine: Engine, index: str, where: Sequence[Mapping[str, Any]]) -> tup
     sample = {"top_hits": {"size": _SAMPLE, "_source": [name for name, _ in terms]}}
     aggregations = {
         **{f"field {at}": {"filter": {"exists": {"field": name}}, "aggs": {"sample": sample}} for at, name in enumerate(names)},
-        **{f"term {at}": {"filter": {"term": {name: value}}} for at, (name, value) in enumerate(terms)},
+        **{f"term {at}": {"filter": any_of([{"term": {name: each}} for each in same])} for at, (name, same) in enumerate(terms)},
     }
     counts = _aggregated(engine, index, aggregations)
     if not counts:
@@ -111,7 +113,7 @@ def unmet(engine: Engine, index: str, where: Sequence[Mapping[str, Any]]) -> tup
     documents = {name: counts[f"field {at}"] for at, name in enumerate(names)}
     missing = [name for name in names if not documents[name]["doc_count"]]
     unmatched = []
-    for at, (name, value) in enumerate(terms):
+    for at, (name, (value, *_)) in enumerate(terms):
         if name not in missing and not counts[f"term {at}"]["doc_count"]:
             hits = documents[name]["sample"]["hits"]["hits"]
             others = dict.fromkeys(other for hit in hits for other in _values(hit["_source"], name))
@@ -189,12 +191,14 @@ def _fields(clause: Mapping[str, Any]) -> list[str]:
     ] + [name for part in _parts(clause) for name in _fields(part)]
 
 
-def _terms(clause: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Field and value of each "term" clause that must match."""
-    body = clause.get("term")
-    for name, value in body.items() if isinstance(body, dict) else ():
-        if name != "id":
-            yield name, value["value"] if isinstance(value, dict) else value
+def _terms(clause: Mapping[str, Any]) -> Iterator[tuple[str, list[Any]]]:
+    """Field and value of each "term" clause that must match; of a "terms" clause the forms of a value, if they are of one."""
+    for kind in ("term", "terms"):
+        body = clause.get(kind)
+        for name, value in body.items() if isinstance(body, dict) else ():
+            values = [value["value"] if isinstance(value, dict) else value] if kind == "term" else value
+            if name != "id" and isinstance(values, list) and len({normal(str(each)) for each in values}) == 1:
+                yield name, values
     for part in _parts(clause):
         yield from _terms(part)
 

@@ -15,7 +15,7 @@ from termweave.search.retrieval.plan import MAX_DEPTH, further
 from termweave.search.retrieval.requests import signal_requests
 from termweave.signals.fusion import FusedList
 from termweave.support.messages import few
-from termweave.support.normal_form import forms
+from termweave.support.normal_form import in_all_forms
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -80,7 +80,7 @@ def retrieve(
 def _pinned(engine: Engine, generation: OpenGeneration, query: Encoding, what: Retrieval, candidates: Candidates) -> Candidates:
     """Add the documents that come first: those that the index holds and that pass the filters."""
     of_query, where = (query.rewritten.pinned, query.rewritten.where) if query.rewritten else ((), ())
-    ids = [form for each in (*what.pin, *of_query) for form in forms(each)]
+    ids = in_all_forms([*what.pin, *of_query])
     pinned = documents.documents_passing(engine, generation.index, generation.layout, ids, [*what.where, *where])
     return replace(candidates, pinned=pinned) if pinned else candidates
 

@@ -17,7 +17,7 @@ from termweave.search.rewriting.configuration import NOTHING
 from termweave.search.rewriting.operators import Operators, of_documents, phrase_clause, word_fields
 from termweave.search.rewriting.pins import QueryPins
 from termweave.search.rewriting.synonyms import MOST_SYNONYMS
-from termweave.support.normal_form import forms, normalised
+from termweave.support.normal_form import in_all_forms, normalised
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -170,8 +170,8 @@ def _finished(
     ignored = tuple(dict.fromkeys(text[span.start : span.end] for span in spans[len(searched) :]))
     read, (filters, frequent) = query.read, kept_to
     pins = rewriting.of_queries.get(normalised(query.typed), QueryPins())
-    hidden = [form for each in pins.hidden for form in forms(each)]
-    where = (*filters, *([{"bool": {"must_not": generation.layout.with_ids(hidden)}}] if hidden else []))
+    hidden = generation.layout.with_ids(in_all_forms(pins.hidden))
+    where = (*filters, *([{"bool": {"must_not": hidden}}] if pins.hidden else []))
     first = () if read.refusal else pins.first
     made = RewrittenQuery(query.typed, where, read.typed, query.corrected, parts, ignored, first, read.refusal, frequent)
     return replace(encoded, rewritten=made)

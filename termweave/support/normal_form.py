@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from termweave.support.messages import readable
@@ -76,3 +76,8 @@ def forms(text: str) -> tuple[str, ...]:
     """The forms in which another program may have stored a text: the one form, decomposed, and as it is."""
     one = normal(text)
     return tuple(dict.fromkeys((one, unicodedata.normalize("NFD", one), text)))
+
+
+def in_all_forms(ids: Iterable[str]) -> list[str]:
+    """Ids as somebody wrote them, in each form in which an index may have them."""
+    return [form for each in ids for form in forms(each)]

@@ -58,6 +58,7 @@ def test_a_search_of_the_plugin():
     assert search_record(SEARCH).shown == {"B07": 0, "B01": 1, "B08": 2}
     assert search_record(SEARCH).query == "wireless earbuds"
     assert search_record({**SEARCH, "user_query": {"text": "earbuds"}}).query == "earbuds"
+    assert search_record({**SEARCH, "user_query": "caf\u0065\u0301\u200b  bar"}).query == "caf\u00e9 bar"
     for name in ("query_response_object_ids", "query_response_objects_ids"):
         earlier = {**SEARCH, name: SEARCH["query_response_hit_ids"], "query_response_hit_ids": None}
         assert search_record(earlier).shown == {"B07": 0, "B01": 1, "B08": 2}

@@ -139,6 +139,7 @@ def test_markdown(content, expected):
         ("<div role=navigation>Home</div><div role=main>text</div><div role=contentinfo>Imprint</div>", ("", "text")),
         ("<title>Map</title><nav><a>Home</a></nav><footer>Imprint</footer>", ("Map", "Home\nImprint")),
         ("<svg><g><path/><text>no</text></g></svg>yes", ("", "yes")),
+        ("<body style='visibility: hidden'><p>a script shows it</body>", ("", "a script shows it")),
     ],
 )
 def test_html(content, expected):
@@ -283,3 +284,20 @@ def test_a_long_run_in_a_line_of_markdown_is_read_once(line, run):
     title, text = markup.markdown(content)
     assert content.endswith(text) or text == content.strip()
     assert title in content
+
+
+def test_the_shared_pages_are_read_as_browsers_read_them(shared):
+    if not (folder := shared / "cases" / "html").is_dir():
+        pytest.skip("the cases stand beside the project and are not here")
+    texts = {each.id: each.text for each in open_source(folder).documents()}
+    words = "interface Flipboard alpha beta gamma delta one two left right term meaning inline italic syllable red green press"
+    assert texts.pop("glue.html").split() == words.split(" ")
+    assert texts == {
+        "cn-gb2312.html": "镕基与喆",
+        "jp-shift-jis.html": "日本語の髙橋さん①",
+        "jp-windows31j.html": "日本語の髙橋さん①",
+        "latin1-quotes.html": "“Smart” quotes – and €5",
+        "none-1252.html": "Café “quotes”",
+        "tr-8859-9.html": "Işık ağaç “tırnak”",
+        "utf8-label.html": "naïve café",
+    }

@@ -140,7 +140,7 @@ def test_a_log_as_logs_are(folder, tmp_path):
         "\ufeffquery\tdocument\tclicks",
         *(f"asked {n}\td{n}" for n in range(20)),  # no count: one click
         "asked 3\td3\t4\r",
-        "asked   3\td3\t2.0",  # blanks are no difference
+        "asked   3\u200b\td3\t2.0",  # blanks are no difference
         "asked 3\td5\t0",
         "asked 3\td6\t-2",
         "asked 3\tgone\t9",
