@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b, sha256
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from termweave import plugins
 from termweave.catalog import typed_fields
@@ -137,10 +137,17 @@ class DocumentLayout:
 
     @classmethod
     def from_meta(
-        cls, parameters: Mapping[str, Mapping[str, Any]], extra: Sequence[str] = (), **typed: Mapping[str, str]
-    ) -> Self:
-        """The layout that `_meta` stores: signal name -> parameters, the metadata entries that are fields of their own, and `typed`."""
-        return cls([_signal(name, values) for name, values in parameters.items()], extra, **typed)
+        cls, parameters: Mapping[str, Mapping[str, Any]], extra: Sequence[str] = (), forms: Mapping[str, str] | None = None
+    ) -> DocumentLayout:
+        """The layout of an index: signal name -> parameters, the metadata entries that are fields of their own, and types or notations."""
+        return cls([_signal(name, values) for name, values in parameters.items()], extra).typed(forms or {})
+
+    def typed(self, forms: Mapping[str, str]) -> DocumentLayout:
+        """This layout with metadata entry -> its notation, else its type."""
+        notations = {name: form for name, form in forms.items() if form in typed_fields.NOTATIONS}
+        return replace(
+            self, types={name: typed_fields.NOTATIONS.get(form, form) for name, form in forms.items()}, notations=notations
+        )
 
     def mapping(self, meta: Mapping[str, Any], dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
         """The mapping of the index, which refuses unknown fields, with the lineage in `_meta`."""

@@ -100,7 +100,7 @@ class Lineage:
     @cached_property
     def layout(self) -> DocumentLayout:
         """The signals and fields of its documents."""
-        return DocumentLayout.from_meta(self.signals, self.fields, types=self.types, notations=self.notations)
+        return DocumentLayout.from_meta(self.signals, self.fields, {**self.types, **self.notations})
 
     @cached_property
     def options(self) -> Mapping[str, Any] | None:

@@ -231,7 +231,9 @@ def _whole(grades: Mapping[str, Mapping[str, float]], factor: int) -> Qrels:
 def _grades(path: Path, *, whole: bool = False) -> tuple[dict[str, dict[str, float]], int]:
     """The grades of a table by query and document, and the number of its lines without one."""
     grades: dict[str, dict[str, float]] = {}
-    places, counts, ungraded = (0, -2, -1), (3, 4), 0
+    places: tuple[int, ...] = (0, -2, -1)
+    counts: tuple[int, ...] = (3, 4)
+    ungraded = 0
     for position, (number, line) in enumerate(files.lines(path)):
         try:
             columns = _columns(line)

@@ -120,7 +120,7 @@ class Build(Job):
             layout = planned.layout(engine.capabilities, sample, corpus.statistics)
             own_fields = set(options.mapping.get("properties", {})) - set(layout.mapping({})["properties"])
             forms = corpus.metadata.types(own := () if options.keep_mapping else own_fields)
-            layout = replace(layout, extra=sorted(own_fields), **typed_fields.kinds_and_notations(forms))
+            layout = replace(layout.typed(forms), extra=sorted(own_fields))
             spelling = dialect_of(engine.capabilities)
             mapping = user_mapping.merged_mapping(layout, options, spelling)
             corpus.notes.extend(corpus.metadata.notes(own))

@@ -137,7 +137,7 @@ class JsonLines(FileSource):
             except BadLine as bad:
                 yield number, bad
             else:
-                yield number, exports.plain(entry) if whole and b'"$' in line else entry
+                yield number, exports.plain(entry) if whole and b'"$' in (line or b"") else entry
 
     def entries(self, progress: Progress | None) -> Iterator[tuple[int, Document | BadLine]]:
         """Read the lines that are not blank."""
