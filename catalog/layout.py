@@ -6,8 +6,7 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cached_property
 from hashlib import blake2b, sha256
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from termweave import plugins
 from termweave.catalog import typed_fields
@@ -129,14 +128,17 @@ class DocumentLayout:
 
     @classmethod
     def from_meta(
-        cls,
-        parameters: Mapping[str, Mapping[str, Any]],
-        extra: Sequence[str] = (),
-        types: Mapping[str, str] = MappingProxyType({}),
-        notations: Mapping[str, str] = MappingProxyType({}),
-    ) -> Self:
-        """The layout that `_meta` stores: signal name -> parameters, the metadata entries that are fields of their own, and types."""
-        return cls([_signal(name, values) for name, values in parameters.items()], extra, types, notations)
+        cls, parameters: Mapping[str, Mapping[str, Any]], extra: Sequence[str] = (), forms: Mapping[str, str] | None = None
+    ) -> DocumentLayout:
+        """The layout of an index: signal name -> parameters, the metadata entries that are fields of their own, and types or notations."""
+        return cls([_signal(name, values) for name, values in parameters.items()], extra).typed(forms or {})
+
+    def typed(self, forms: Mapping[str, str]) -> DocumentLayout:
+        """This layout with metadata entry -> its notation, else its type."""
+        notations = {name: form for name, form in forms.items() if form in typed_fields.NOTATIONS}
+        return replace(
+            self, types={name: typed_fields.NOTATIONS.get(form, form) for name, form in forms.items()}, notations=notations
+        )
 
     def mapping(self, meta: Mapping[str, Any], dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
         """The mapping of the index, which refuses unknown fields, with the lineage in `_meta`."""

@@ -100,7 +100,7 @@ class Lineage:
     @cached_property
     def layout(self) -> DocumentLayout:
         """The signals and fields of its documents."""
-        layout = DocumentLayout.from_meta(self.signals, self.fields, self.types, self.notations)
+        layout = DocumentLayout.from_meta(self.signals, self.fields, {**self.types, **self.notations})
         if not layout.prefix:  # termweave's own, or of an earlier version
             return layout
         used = [*(model.hash for model in self.models.values()), str(self.statistics.get("hash", ""))]

@@ -113,12 +113,6 @@ def typed_values(metadata: Mapping[str, Any], types: Mapping[str, str]) -> dict[
     return {name: each[0] if len(each) == 1 else each for name, each in values.items()}
 
 
-def kinds_and_notations(forms: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Entry -> its type, and entry -> its notation where it has one, of entries with either."""
-    kinds = {name: NOTATIONS.get(form, form) for name, form in forms.items()}
-    return kinds, {name: form for name, form in forms.items() if form in NOTATIONS}
-
-
 def properties(types: Mapping[str, str]) -> dict[str, Any]:
     """The mapping of the typed fields."""
     limit = {"ignore_above": LONGEST_KEYWORD}

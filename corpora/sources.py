@@ -170,7 +170,7 @@ class Source(Protocol):
     Attributes:
         ENTRY: What messages call an entry: a line, a record, an item.
         trial: Whether `learn` builds from it, which must not block other builds.
-        decimal_commas: Whether 12,50 in its metadata is a number, and no list: in a table with semicolons.
+        decimal_commas: Whether 12,50 in its metadata is a number, and no list: in a table with another mark between columns.
         skipped: Entries that the last pass over `documents` skipped; always empty without `skip_bad`.
     """
 

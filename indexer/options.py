@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, partial
 from pathlib import Path  # noqa: TC003 - a command reads the annotations
@@ -101,14 +100,9 @@ def _mapping(value: Any) -> Any:
 
 def _types(value: Any) -> Any:
     """Entry -> name of its type, of a mapping or of texts such as ``price=number,day=date``, as the name in `DECLARED`."""
-    import orjson  # noqa: PLC0415 - not needed by `--help`
-
     if isinstance(value, str | tuple | list):
-        texts = [value] if isinstance(value, str) else [str(each) for each in value]
-        pairs = [part.rpartition("=") for text in texts for part in text.split(",") if part.strip()]
-        value = {name.strip(): kind.strip() for name, _, kind in pairs}
-        with suppress(orjson.JSONDecodeError):  # as a remark on the options of the live generation writes it
-            value = orjson.loads("".join(texts))
+        texts = value.split(",") if isinstance(value, str) else [part for each in value for part in str(each).split(",")]
+        value = {name.strip(): kind.strip() for name, _, kind in (each.rpartition("=") for each in texts if each.strip())}
     if not isinstance(value, Mapping):
         return value
     names = {"keyword": "text", "long": "integer", "double": "number", **dict(zip(DECLARED, DECLARED, strict=True))}
@@ -318,6 +312,8 @@ def in_words(value: object) -> str:
     """Return the value of an option as messages and lineages write it."""
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, Mapping) and value and all(str(each) in DECLARED for each in value.values()):
+        return ",".join(f"{name}={each}" for name, each in sorted(value.items()))
     if isinstance(value, Mapping) and value:
         import orjson  # noqa: PLC0415 - not needed by `--help`
 

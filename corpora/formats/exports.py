@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     Numbered = Iterator[tuple[int, dict[str, Any] | BadLine]]
 
 #: What exports there are, beside lines that are documents.
-HITS, BULK, EXTENDED = "hits", "bulk", "extended"
+HITS, BULK, EXTENDED = "hits of an index", "requests of the _bulk API", "extended JSON of MongoDB"
 #: Keys of extended JSON whose values are texts, and key -> the type or notation of the others.
 _TEXTS = ("$oid", "$uuid", "$symbol", "$numberDecimal")
 _CONVERTED = {"$date": "epoch-milliseconds", "$numberInt": "long", "$numberLong": "long", "$numberDouble": "double"}

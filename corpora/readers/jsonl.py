@@ -74,14 +74,6 @@ def _diagnosis(line: bytes, error: orjson.JSONDecodeError) -> BadLine:
     return BadLine(f"broken JSON at column {column}: {reason}")
 
 
-#: Export -> how a remark calls it.
-_EXPORTS = {
-    exports.HITS: "hits of an index; ",
-    exports.BULK: "requests of the _bulk API; ",
-    exports.EXTENDED: "extended JSON of MongoDB; ",
-}
-
-
 class JsonLines(FileSource):
     """A file of documents as JSON lines: a `Source`, and the reader that recognises it."""
 
@@ -112,8 +104,9 @@ class JsonLines(FileSource):
         if isinstance(entry, BadLine):  # reading the documents says what is wrong
             return []
         names = [*entry, *(name for name in fields.named() if "." in name and take(dict(entry), name) is not None)]
-        known = f"{_EXPORTS.get(self._export, '')}on its first {self.ENTRY}, {described(names, fields, self.ENTRY)}"
-        return [] if lacks_named(names, fields) else [f"{self.shown}: {known}."]
+        export = f"{self._export}; " if self._export else ""
+        known = f"{self.shown}: {export}on its first {self.ENTRY}, {described(names, fields, self.ENTRY)}."
+        return [] if lacks_named(names, fields) else [known]
 
     @cached_property
     def _export(self) -> str:

@@ -162,7 +162,7 @@ class Table(FileSource):
     def __init__(self, path: Path, reading: Reading | None = None) -> None:
         super().__init__(path, reading)
         self._columns = _Columns(self._dialect.first, self.reading.fields, self.shown)
-        self.decimal_commas = self._dialect.delimiter == ";" and self.reading.list_separator != ","
+        self.decimal_commas = "," not in {self._dialect.delimiter, self.reading.list_separator}
 
     @classmethod
     def recognises(cls, spec: str) -> bool:

@@ -241,7 +241,7 @@ def _check(index: Index) -> None:
 
 
 def _shuffled_queries(index: Index, dataset: Dataset, seed: int) -> tuple[list[Query], list[str]]:
-    """The queries with a relevant document in a random order, and remarks on judged documents that the index lacks.
+    """The queries with a relevant document in a random order, and remarks on judgements and on judged documents that the index lacks.
 
     Raises:
         InputError: There are too few queries, or none of the judged documents is in the index.
@@ -255,7 +255,7 @@ def _shuffled_queries(index: Index, dataset: Dataset, seed: int) -> tuple[list[Q
             f"Judge more queries{judgements.other_splits(dataset)}.",
         )
     random.Random(seed).shuffle(queries)  # noqa: S311 - a split, not a secret
-    return queries, judgements.absent_from_index(index, dataset.name, qrels)
+    return queries, [*dataset.notes, *judgements.absent_from_index(index, dataset.name, qrels)]
 
 
 def _untuned(queries: RankedQueries, signals: Sequence[str]) -> dict[str, NDArray[np.float64]]:

@@ -191,14 +191,15 @@ class TypeInference:
                 doubtful += [f"{name!r} has {doubt}" for doubt in [values.doubt()] if doubt and not values.declared]
             elif left_out := values.left_out(form):
                 missing.append(f"{name!r} has {TYPES[NOTATIONS.get(form, form)]}, and {few(left_out)}")
-            if form in NOTATIONS and not values.declared:
-                read.append(f"{name!r} as {form}")
+            unproved = form == "double" and self._commas and values.read["decimal-comma"] == values.total  # 1.299 and 2.450 alone
+            if (form in NOTATIONS or unproved) and not values.declared:
+                read.append(f"{name!r} as {'decimal-point' if unproved else form}")
             times += [
                 f"{name}={each}" for each, first in _TIMES.items() if form == "long" and first <= lowest <= highest < 2.2 * first
             ]
         said = {
             "with values that count as missing, which comparisons, --facet and --sort do not see": missing,
-            "of numbers or dates whose notation the values show": read,
+            "of numbers or dates with a notation": read,
             "compared as text, because the values are of several types or can be read in several ways": doubtful,
         }
         notes = [

@@ -95,7 +95,8 @@ def test_dates_in_other_notations_and_times_that_are_declared(opensearch_engine,
     assert clean(opensearch_engine, name) == 7
     assert "An update cannot change --types" in build(later, "--update", "--types", "sec=number", status=2)
     build(later, "--update", "--types", "sec=epoch-seconds")
-    build(news, "--shards", "1")  # ... and so does a rebuild
+    taken = build(news, "--shards", "1")  # ... and so does a rebuild
+    assert "--types ms=epoch-milliseconds,sec=epoch-seconds" in taken
     assert found(opensearch_engine, name, "bridge", where="ms>=2026-11")[0] == ["n0"]
 
 
@@ -107,4 +108,4 @@ def test_a_type_that_does_not_exist_is_a_sentence():
     with pytest.raises(UsageError, match="types price: there is no such type, or no field is named"):
         BuildOptions(types="price")
     assert BuildOptions(types=("a=b=double", "c = date, d=text")).types == {"a=b": "number", "c": "date", "d": "text"}
-    assert BuildOptions(types='{"a,b": "keyword"}').types == {"a,b": "text"}  # as a rebuild says what it takes over
+    assert BuildOptions(types={"a,b": "keyword"}).types == {"a,b": "text"}

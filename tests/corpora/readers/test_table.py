@@ -267,3 +267,12 @@ def test_cells_with_the_separator_are_lists(tmp_path):
         (tmp_path / "goods.jsonl").write_text('{"id": "1", "text": "x"}\n')
         with pytest.raises(UsageError, match="is for cells of a table"):
             open_source(other, list_separator=";")
+
+
+@pytest.mark.parametrize(
+    ("mark", "options", "commas"), [(";", {}, True), ("\t", {}, True), (",", {}, False), (";", {"list_separator": ","}, False)]
+)
+def test_commas_can_be_in_numbers_where_they_separate_nothing_else(tmp_path, mark, options, commas):
+    path = tmp_path / "table.csv"
+    path.write_text(f'id{mark}text{mark}price\n1{mark}tea{mark}"12,50"\n')
+    assert open_source(path, **options).decimal_commas is commas

@@ -125,12 +125,20 @@ def test_a_text_that_is_a_number_now_and_then_is_simply_text():
 def test_a_notation_is_read_where_the_values_prove_it(values, form, first):
     assert decided(values)[0] == form
     assert typed_fields.convert(form, values[0]) == first
-    assert ("values show: 'x' as" in decided(values)[1]) == (form in typed_fields.NOTATIONS)
+    assert ("with a notation: 'x' as" in decided(values)[1]) == (form in typed_fields.NOTATIONS)
 
 
 def test_commas_of_a_table_with_semicolons_are_decimal_commas():
     assert decided(["12,50", "7,00", "1.299,00"], commas=True)[0] == decided(["12,50", "7"], commas=True)[0] == "decimal-comma"
     assert decided(["12,50", "12.5"], commas=True)[0] == decided(["1,234", "5"], commas=True)[0] == "keyword"
+
+
+def test_what_could_be_thousands_in_a_table_with_semicolons_is_said():
+    assert decided(["1.299", "2.450"], commas=True) == (
+        "double",
+        "1 metadata field of numbers or dates with a notation: 'x' as decimal-point. `--types FIELD=TYPE` decides otherwise.",
+    )
+    assert decided(["1.299", "2.5"], commas=True) == decided(["1.299", "2.450"]) == ("double", "")
 
 
 def test_a_declared_type_holds_whatever_the_values_are():
