@@ -161,7 +161,7 @@ def enrichment_lag(opened: OpenGeneration, ids: Sequence[str] = ()) -> Enrichmen
         read = dialect_of(opened.engine.capabilities).source([*opened.layout.text_fields, digest])
         searches.append(("hits", {"size": len(ids), "query": opened.layout.with_ids(ids), "_source": read}))
     count, *answers = answers_to(opened.engine, opened.name.name if opened.name.lacking else opened.index, searches)
-    hits = [hit for answer in answers for hit in answer["hits"]["hits"]]
+    hits = [hit for answer in answers for hit in answer["hits"]["hits"] if hit["_index"] in opened.name.indices]
     resolved, made = opened.name, opened.lineage
     lag = EnrichmentLag(
         made.name if resolved.partial else resolved.name,
@@ -169,7 +169,7 @@ def enrichment_lag(opened: OpenGeneration, ids: Sequence[str] = ()) -> Enrichmen
         count["aggregations"]["lacking"]["doc_count"],
         sum(_changed(hit, Reading(fields=fields), opened.layout) for hit in hits) if fields is not None else 0,
         made.complete,
-        "lexical" in made.signals,
+        "lexical" in made.signals and not resolved.lacking,
     )
     return lag if lag.lacking or lag.changed else None
 
