@@ -26,9 +26,8 @@ _SHAPED = (
     "\u2190-\u2bff\U00010a00-\U00011fff\U0001f000-\U0001faff"
 )
 _ALWAYS = "\u00ad\u034f\u061c\u200e\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0d\ufeff\U000e0100-\U000e01ef"
-_INVISIBLE = re.compile(
-    f"[{_ALWAYS}]|(?<![{_SPACELESS}])\u200b(?![{_SPACELESS}])|(?<![{_SHAPED}])[\u200c\u200d]|\u200c(?![{_SHAPED}])"
-)
+#: Compiled at the first text that needs it: that takes 15 ms.
+_INVISIBLE = f"[{_ALWAYS}]|(?<![{_SPACELESS}])\u200b(?![{_SPACELESS}])|(?<![{_SHAPED}])[\u200c\u200d]|\u200c(?![{_SHAPED}])"
 #: Characters whose compatible form (NFKC) is how they are usually written. Runs of them, because a mark of half-width kana follows its letter.
 _SHAPES = (
     "\u00a0\u0132\u0133\u0149\u01c4-\u01cc\u01f1-\u01f3\u2007\u2010\u2011\u202f\u2e9f\u2ef3\u2f00-\u2fd5\ufb00-\ufb17\ufb20-\ufb28\ufb4f"
@@ -48,7 +47,7 @@ def normal(text: str) -> str:
     if text.isascii():
         return text
     if _ANY.search(text):
-        text = _INVISIBLE.sub("", text)
+        text = re.sub(_INVISIBLE, "", text)
         text = _SHAPE.sub(lambda shape: unicodedata.normalize("NFKC", shape[0]).replace("\u2010", "-"), text)
     return text if unicodedata.is_normalized("NFC", text) else unicodedata.normalize("NFC", text)
 
