@@ -44,7 +44,10 @@ __all__ = ["Dataset", "IndexReading", "OpenedSource", "Source", "open_dataset", 
 
 #: Beginnings of the addresses of indices, which have colons and no splits.
 _INDICES = (*addresses.PREFIXES, "http://", "https://")
-_DATASETS = "A data set is a BEIR folder (corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv), `ir:NAME`, `book:NAME`, `ubi:FOLDER`, a click log or `demo`."
+_DATASETS = (
+    "A data set is a BEIR folder (corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv), `ir:NAME`, `book:NAME`, `ubi:FOLDER`, `ubi:opensearch`, "
+    "a click log (lines of query, document id and count, with tabs between them) or `demo`."
+)
 
 #: Rows of a table that become Python objects at one time.
 _TABLE_ROWS = 1024

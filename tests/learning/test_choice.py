@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
+
 import numpy as np
 import orjson
 import pytest
 
 from termweave import corpora
 from termweave.catalog.profiles import Profile
+from termweave.cli.verbs.learn import _missed
 from termweave.evaluation.tuning.parameter_search import beyond_noise
 from termweave.indexer import BuildOptions, build
 from termweave.learning import choice
-from termweave.learning.report import short_of_time
+from termweave.learning.report import Learned, short_of_time
 from termweave.learning.training_rounds import Candidate, TrainedCandidate, TrainingRounds
 from termweave.search import Index
 from termweave.support.stopwatch import stopwatch
@@ -76,8 +80,6 @@ def test_few_questions_are_held_to_the_test_that_confirms():
 
 
 def test_time_that_other_processes_had_does_not_count():
-    import time
-
     seconds = stopwatch()
     time.sleep(0.3)  # as if the processors were given to others
     slept = seconds()
@@ -95,3 +97,9 @@ def test_what_the_time_was_too_short_for_is_said(tmp_path):
     said = short_of_time(tried)
     assert said.startswith("The time was too short to train dtr and coder: it takes about --minutes 10.")
     assert short_of_time([TrainedCandidate(tried[0].candidate, 60, 12.0, dropped="it gains nothing")]) == ""
+    made = Learned("docs", "mine", tmp_path, "", {"train": 60, "dev": 20, "test": 25}, tuple(tried), (), 0.5, 0.5)
+    assert "More judged questions help most" in _missed(made)[1]
+    assert _missed(replace(made, short_of_time=said))[1] == said  # nobody is told to judge more where nothing was trained
+    built = replace(made, generation="docs-2", after=0.4, short_of_time=said)
+    assert _missed(built)[1] == said
+    assert _missed(replace(built, after=0.6, needed=90))[1].endswith(said)
