@@ -23,20 +23,28 @@ _KINDS = {
     **dict.fromkeys(("half_float", "float", "double", "scaled_float"), "double"),
     **dict.fromkeys(("date", "date_nanos"), "date"),
     "boolean": "boolean",
-    "geo_point": "geo_point",
+    **{kind: kind for kind in ("geo_point", "rank_feature")},
     **dict.fromkeys(("text", "match_only_text", "search_as_you_type"), "text"),
 }
+
+
+#: Values of `dynamic` with which a document may hold fields that the mapping does not get.
+_NOT_ENTERED = frozenset({False, "false", "runtime"})
 
 
 def with_fields(engine: Engine, index: str, made: Lineage) -> DocumentLayout:
     """The layout of a generation; for an enriched index with the fields of its application, which may have changed since."""
     if (fields := fields_read(made)) is None:
         return made.layout
-    properties = engine.of_indices(f"/{quote(index)}/_mapping", "mappings")[index]["mappings"].get("properties") or {}
+    mapping = engine.of_indices(f"/{quote(index)}/_mapping", "mappings")[index]["mappings"]
+    properties = mapping.get("properties") or {}
     ours = set(made.source["enriched"].split()) - {"id"}
-    columns = dict(_columns({name: field for name, field in properties.items() if name not in ours}))
+    theirs = {name: field for name, field in properties.items() if name not in ours}
+    columns = dict(_columns(theirs))
     aliases = {name: columns[path] for name, path in _aliases(properties) if path in columns}
-    return replace(made.layout, application=replace(fields, columns=columns | aliases))
+    types = dict(_types(theirs))
+    strict = mapping.get("dynamic", "true") not in _NOT_ENTERED
+    return replace(made.layout, application=replace(fields, columns=columns | aliases, types=types, strict=strict))
 
 
 def fields_read(made: Lineage) -> ApplicationFields | None:
@@ -73,8 +81,17 @@ def _columns(properties: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[
             yield from _columns(field.get("properties") or {}, f"{path}.")
 
 
+def _types(properties: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Name and type of each field and object; "" as the type of an object in which documents may hold anything."""
+    for name, field in properties.items():
+        anything = field.get("dynamic") in _NOT_ENTERED or field.get("enabled") in {False, "false"}
+        yield f"{prefix}{name}", "" if anything else field.get("type", "object")
+        yield from _types(field.get("properties") or {}, f"{prefix}{name}.")
+
+
 def _column(path: str, kind: str, field: Mapping[str, Any]) -> Column:
-    return Column(path, kind, doc_values=field.get("doc_values", True) not in {False, "false"})
+    stored = field.get("doc_values", True) not in {False, "false"} and kind != "rank_feature"
+    return Column(path, kind, doc_values=stored)
 
 
 def _aliases(properties: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

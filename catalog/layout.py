@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import cached_property
 from hashlib import blake2b, sha256
 from typing import TYPE_CHECKING, Any
@@ -90,7 +91,7 @@ class Column:
 
     Attributes:
         field: Name of the field on the server.
-        kind: Its type (`termweave.catalog.typed_fields.TYPES`); "text" for analysed text and "geo_point", which cannot
+        kind: Its type (`termweave.catalog.typed_fields.TYPES`); "text" for analysed text, "geo_point" and "rank_feature", which cannot
             be compared, counted or sorted.
         doc_values: Whether the server keeps the values by document, which counting, sorting and features need and filters do not.
     """
@@ -98,6 +99,12 @@ class Column:
     field: str
     kind: str
     doc_values: bool = True
+
+    @property
+    def number(self) -> str:
+        """The type of the numbers that a rule reads, from the documents where the server keeps none; "" for anything else."""
+        kind = "double" if self.kind == "rank_feature" else self.kind
+        return kind if kind in {"long", "double"} else ""
 
 
 @dataclass(frozen=True)
@@ -109,12 +116,22 @@ class ApplicationFields:
         title: The field of the title; "" if there is none.
         text: The fields of the text.
         joined: Whether the text is all of these fields, joined by line ends; else the first that a document has.
+        types: Name of each field or object of the mapping -> its type, also of those that nothing compares.
+        strict: Whether the mapping has every field that a document may hold.
     """
 
     columns: Mapping[str, Column]
     title: str
     text: Sequence[str]
     joined: bool
+    types: Mapping[str, str] = field(default_factory=dict)
+    strict: bool = True
+
+    def may_hold(self, name: str) -> bool:
+        """Whether a document may hold a field: the mapping has it, or does not say what documents hold in its place."""
+        objects = [name[:at] for at, character in enumerate(name) if character == "."]
+        unlisted = any(self.types.get(each, "object") not in {"object", "nested"} for each in objects)
+        return not self.strict or unlisted or name in self.types or f"metadata.{name}" in self.types
 
 
 @dataclass(frozen=True)
@@ -187,6 +204,13 @@ class DocumentLayout:
         if name == "id" or name in self.extra:
             return Column(name, self.types.get(name, "keyword"))
         return Column(f"{typed_fields.FIELD}.{name}", self.types[name]) if name in self.types else None
+
+    def nearest(self, name: str, *others: str) -> str:
+        """The question whether the name of a field that there is not means another one, or one of `others`; "" if none is near."""
+        columns = self.types if self.application is None else self.application.columns
+        known = {each.lower(): each for each in (*columns, *self.extra, *others)}
+        near = get_close_matches(name.removeprefix("metadata.").lower(), known, n=1)
+        return f"Did you mean {known[near[0]]!r}?" if near else ""
 
     def short_texts(self, name: str) -> Column | None:
         """The typed field that termweave made of a metadata entry of short texts; None for any other field."""
@@ -326,7 +350,9 @@ def sortable(name: str, layout: DocumentLayout) -> Column:
     column = layout.column(name)
     if column is not None and column.kind in typed_fields.TYPES and column.doc_values:
         return column
-    if layout.application is not None:
+    if column is None and (near := layout.nearest(name)):
+        hint = near
+    elif layout.application is not None:
         hint = f"Its mapping has {few(layout.sortable, 10) or 'none'}; a text needs a subfield of type keyword, and every field its doc_values."
     elif layout.types:
         hint = f"These can be counted and sorted: {few(sorted(layout.types), 10)}. Texts of more than 256 characters cannot."

@@ -102,7 +102,7 @@ class FieldRule(Reranker):
         column = layout.column(self.field)
         if column is None or self.field in layout.extra:  # a field of --mapping may have any type
             return
-        if column.kind not in _KINDS[self._reads]:
+        if (column.number or column.kind) not in _KINDS[self._reads]:
             raise self._refusal()
 
     @property

@@ -66,7 +66,9 @@ class IndexSource(EntrySource, Reader):
             enriched |= set(_enriched(mapping, index, place))
             entries.check_stored(mapping, index, reading.fields)
             merged |= entries.fields_of(mapping)
-        self.excluded = sorted(enriched | {name for name, kind in merged.items() if kind in entries.VECTORS})
+        vectors = {name: kind for name, kind in merged.items() if kind in entries.VECTORS and name not in enriched}
+        self._vectors = [f"{name} ({kind})" for name, kind in sorted(vectors.items())]
+        self.excluded = sorted(enriched | vectors.keys())
         known = {name: kind for name, kind in merged.items() if name not in self.excluded}
         sources = [hit["_source"] for hit in self.sample if hit["_source"]]
         for source in sources:
@@ -163,8 +165,8 @@ class IndexSource(EntrySource, Reader):
         """Sentences about the fields that are read, and about those that are left out."""
         names = dict.fromkeys(["_id", *(name.partition(".")[0] for name in self._known), *self.reading.fields.named()])
         sentences = [f"{self.name}: {described(names, self.reading.fields)}.", *self._remarks]
-        if self.excluded:
-            sentences.append(f"{self.name}: left out, because they are numbers of a model: {', '.join(self.excluded)}.")
+        if self._vectors:
+            sentences.append(f"{self.name}: left out, because metadata hold no vectors: {', '.join(self._vectors)}.")
         if self.resumed:
             later = "later changes of the index are not in it (--fresh takes a new one, --update brings an index up to date)"
             sentences.append(f"{self.name}: the snapshot that an earlier command began at {self.resumed} is read on; {later}.")

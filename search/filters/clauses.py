@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from termweave.catalog import typed_fields
@@ -44,8 +43,11 @@ def _application_field(name: str, layout: DocumentLayout) -> Column | None:
     if layout.application is None:
         return None
     if (column := layout.column(name)) is None:
-        near = get_close_matches(name, layout.sortable, n=1)
-        hint = f"Did you mean {near[0]!r}?" if near else f"It has {few(layout.sortable, 10) or 'none'}."
+        nested = next(
+            (each for each, kind in layout.application.types.items() if kind == "nested" and name.startswith(f"{each}.")), ""
+        )
+        hint = f'Write a clause of the query DSL: {{"nested": {{"path": "{nested}", "query": CLAUSE}}}}.' if nested else ""
+        hint = hint or layout.nearest(name) or f"It has {few(layout.sortable, 10) or 'none'}."
         raise UsageError(f"The mapping of the index has no field {name!r} that filters can use.", hint)
     return column
 
@@ -69,7 +71,8 @@ def _compared(name: str, operator: str, value: str, column: Column) -> Clause:
         )
     if column.kind not in typed_fields.TYPES:
         raise UsageError(
-            f"The field {name!r} is a {column.kind}, which filters cannot compare.", "Write a clause of the query DSL."
+            f"The field {name!r} is a {column.kind}, which filters cannot compare.",
+            "Map it as a number, too." if column.kind == "rank_feature" else "Write a clause of the query DSL.",
         )
     if operator != "=" or column.kind == "date":
         clause = _bounded(name, operator, value, column)
@@ -105,7 +108,9 @@ def any_of(clauses: Sequence[Clause]) -> Clause:
 
 
 def exists(name: str, layout: DocumentLayout) -> Clause:
-    """A document has an entry."""
+    """A document has an entry. One that nobody knows is no error: an application may ask before the first document has it."""
+    if layout.application is not None and not layout.application.may_hold(name):
+        return {"exists": {"field": name}}
     column = _application_field(name, layout)
     return {"exists": {"field": column.field if column else stored_field(name)}}
 

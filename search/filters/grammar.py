@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from termweave.dialect import OPENSEARCH
@@ -21,6 +22,8 @@ from termweave.errors import UsageError
 from termweave.search.filters import clauses as filter_clauses
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from termweave.catalog.layout import DocumentLayout
     from termweave.dialect import ServerDialect
 
@@ -131,16 +134,34 @@ class FilterExpression:
         """
         return self.root.clause(layout)
 
-    def fields(self) -> dict[str, str]:
-        """The fields that are named: as written, and as the server stores them as text."""
-        return {name: filter_clauses.stored_field(name) for name in _names(self.root)}
+    def fields(self, kind: type[Comparison | Exists]) -> dict[str, str]:
+        """The fields that comparisons, or each exists(), name: as written, and as the server stores them as text."""
+        return {name: filter_clauses.stored_field(name) for name in _names(self.root, kind)}
 
 
-def _names(node: Node) -> list[str]:
-    """The fields that a filter names, as written."""
+def _names(node: Node, kind: type[Comparison | Exists]) -> list[str]:
+    """The fields that parts of a kind name, as written."""
     if isinstance(node, Junction):
-        return [name for part in node.parts for name in _names(part)]
-    return _names(node.part) if isinstance(node, Not) else [node.name]
+        return [name for part in node.parts for name in _names(part, kind)]
+    return _names(node.part, kind) if isinstance(node, Not) else [node.name] * isinstance(node, kind)
+
+
+def objects(expressions: Sequence[FilterExpression]) -> set[str]:
+    """The objects of whose values one document must pass several comparisons: "variants" of "variants.color=red AND variants.size=L"."""
+    return _objects(Junction("AND", tuple(each.root for each in expressions)))[1]
+
+
+def _objects(node: Node) -> tuple[set[str], set[str]]:
+    """The fields that a filter names, and the objects that hold two of those that must pass together."""
+    if not isinstance(node, Junction):
+        return _objects(node.part) if isinstance(node, Not) else ({node.name}, set())
+    named, together = set[str](), set[str]()
+    for names, inner in map(_objects, node.parts):
+        pairs = [zip(one.split(".")[:-1], other.split(".")[:-1], strict=False) for one in named for other in names]
+        shared = {".".join(one for one, _ in takewhile(lambda parts: parts[0] == parts[1], pair)) for pair in pairs}
+        together |= inner | (shared if node.word == "AND" else set())
+        named |= names
+    return named, together - {""}
 
 
 def parse(text: str) -> FilterExpression:

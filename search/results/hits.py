@@ -146,8 +146,8 @@ def make(
 
 def stored_names(fields: Sequence[str], layout: DocumentLayout) -> tuple[str, ...]:
     """The stored fields that are meant: an entry of the metadata may be named without "metadata.", as in a filter."""
-    entries = layout.types.keys() - layout.names - set(layout.extra)
-    return tuple(f"metadata.{name}" if name in entries else name for name in fields)
+    ours = layout.names if layout.application is None else {name.partition(".")[0] for name in fields}
+    return tuple(name if "*" in name or name.partition(".")[0] in ours else f"metadata.{name}" for name in fields)
 
 
 def source_parameters(fields: Sequence[str], opened: OpenGeneration) -> dict[str, str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.catalog.layout import DocumentLayout, stored_content
 from termweave.catalog.source_fields import text_at
+from termweave.catalog.typed_fields import convert
 from termweave.engine import EngineResponseError
 from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.engine.client.server_errors import hint_for
@@ -224,7 +225,7 @@ def _candidates(
     vectors: dict[str, str] = {}
     texts: dict[str, str] = {}
     metadata: dict[str, dict[str, Any]] = {}
-    short, entries, words = False, prepared.entries, prepared.words
+    short, entries, words, numbers = False, prepared.entries, prepared.words, prepared.numbers
     for name, clause, answer in answered:
         signal = signals[name]
         pairs: list[tuple[str, float]] = []
@@ -242,10 +243,13 @@ def _candidates(
                 key = Passage.key(identity, passages[identity])
             if VECTOR_FIELD in fields:
                 vectors[key] = fields[VECTOR_FIELD][0]
-            if (entries or words) and key not in metadata:
+            if (entries or words or numbers) and key not in metadata:
                 metadata[key] = {entry: fields[name] for entry, name in entries.items() if name in fields}
                 for need, paths in words.items():
                     metadata[key][need] = [text for path in paths if (text := text_at(hit.get("_source", _NO_FIELDS), path))]
+                for entry, column in numbers.items():
+                    values = text_at(hit.get("_source", _NO_FIELDS), column.field).split("\n")
+                    metadata[key][entry] = [number for each in values if (number := convert(column.number, each)) is not None]
             if "_source" in hit and key not in texts:
                 texts[key] = stored_content(layout.with_text(hit["_source"]))
         lists[name] = Ranked.from_scores(pairs, window, signal, passages, clause.full_match_score)

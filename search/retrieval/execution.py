@@ -126,10 +126,11 @@ def check_needs(name: str, layout: DocumentLayout, needs: Collection[Need]) -> N
         if not need.startswith(METADATA):
             continue
         column = layout.column(entry := need.removeprefix(METADATA))
-        if column is None or column.kind == "text" or not column.doc_values:
+        if column is None or column.kind == "text" or not (column.doc_values or column.number):
+            near = layout.nearest(entry) if column is None else ""
             raise UsageError(
                 f"The reranker reads the metadata entry {entry!r}, and the index {name!r} keeps no typed values of it.",
-                "In a rule, name an entry that it has; train a ranker again on this index. --rerank none leaves it out.",
+                near or "In a rule, name an entry that it has; train a ranker again on this index. --rerank none leaves it out.",
             )
 
 
@@ -145,7 +146,8 @@ def _check_words(name: str, layout: DocumentLayout, field: str) -> None:
         known = list(dict.fromkeys((*layout.text_fields, *sorted(metadata))))
         raise UsageError(
             f"The rule match reads the field {field!r}, and the index {name!r} has no field of that name.",
-            f"It has {few(known, 8)}. An entry with texts of more than {LONGEST_KEYWORD} characters needs a --mapping that makes it a field.",
+            layout.nearest(field, *layout.text_fields)
+            or f"It has {few(known, 8)}. An entry with texts of more than {LONGEST_KEYWORD} characters needs a --mapping that makes it a field.",
         )
 
 
