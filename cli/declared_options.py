@@ -64,12 +64,8 @@ class GroupedCommand(click.Command):
 
     def _texts_last(self, args: list[str]) -> list[str]:
         """The same arguments; if texts among them begin with a dash, behind all options and "--"."""
-        named = {
-            name: not (each.is_flag or each.count)
-            for each in self.params
-            if isinstance(each, click.Option)
-            for name in (*each.opts, *each.secondary_opts)
-        }
+        declared = [each for each in self.params if isinstance(each, click.Option)]
+        named = {name: not (each.is_flag or each.count) for each in declared for name in (*each.opts, *each.secondary_opts)}
         options, texts, dashes, rest = [], [], False, iter(args)
         for arg in rest:
             text = _TEXT.match(arg) is not None and arg.split()[0].partition("=")[0] not in named

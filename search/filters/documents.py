@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-import orjson
-
 from termweave.catalog import typed_fields
 from termweave.engine import EngineResponseError
 
@@ -111,8 +109,9 @@ def unmet(engine: Engine, index: str, where: Sequence[Mapping[str, Any]]) -> tup
     for at, (name, value) in enumerate(terms):
         if name not in missing and not counts[f"term {at}"]["doc_count"]:
             hits = documents[name]["sample"]["hits"]["hits"]
-            others = dict.fromkeys(other for hit in hits for other in _values(hit["_source"], name))
-            unmatched.append(Unmet(as_metadata(name), _text(value), tuple(islice(others, _SHOWN))))
+            entries = (entry for hit in hits for entry in typed_fields.entries(hit["_source"]))
+            others = dict.fromkeys(typed_fields.as_text(other) for field, other in entries if field == name)
+            unmatched.append(Unmet(as_metadata(name), typed_fields.as_text(value), tuple(islice(others, _SHOWN))))
     return [as_metadata(name) for name in missing], unmatched
 
 
@@ -204,20 +203,3 @@ def _parts(clause: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     for kind in ("filter", "must"):
         inner = inside.get(kind, ())
         yield from (part for part in (inner if isinstance(inner, list | tuple) else [inner]) if isinstance(part, dict))
-
-
-def _values(stored: Any, name: str, path: str = "") -> Iterator[str]:
-    """The values of a field in a `_source`, in the form that filters compare. A list gives each of its values."""
-    if isinstance(stored, dict):
-        for key, value in stored.items():
-            yield from _values(value, name, f"{path}.{key}" if path else key)
-    elif isinstance(stored, list):
-        for value in stored:
-            yield from _values(value, name, path)
-    elif path == name and stored is not None:
-        yield _text(stored)
-
-
-def _text(value: Any) -> str:
-    """A value in the form that filters compare."""
-    return value if isinstance(value, str) else orjson.dumps(value).decode()

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from termweave.dialect import OPENSEARCH
@@ -41,8 +40,8 @@ _IN = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^"=!<>()]+?)(?<!\s))\s+IN\s*\(')
 _LISTED = re.compile(r'\s*+(?:"((?:[^"\\]|\\.)*)"\s*+|([^,()"]*+))([,)])')
 #: A joining word in small letters before what looks like another comparison, inside a value or before a name.
 _SMALL = re.compile(r"\s(and|or)\s+(?:not\s+)?(?:exists\s*\(|[^\s=<>!]+\s*(?:=|!=|<|>|\sIN\s))", re.ASCII)
-#: Brackets and NOTs inside one another.
-_DEEPEST = 50
+#: Brackets and NOTs inside one another, and levels of objects that are looked at.
+_DEEPEST, _LEVELS = 50, 20
 
 
 @dataclass(frozen=True)
@@ -152,16 +151,17 @@ def objects(expressions: Sequence[FilterExpression]) -> set[str]:
 
 
 def _objects(node: Node) -> tuple[set[str], set[str]]:
-    """The fields that a filter names, and the objects that hold two of those that must pass together."""
+    """The objects of which a filter compares values, and those of which it compares two that must pass together."""
+    if isinstance(node, Not):
+        return _objects(node.part)
     if not isinstance(node, Junction):
-        return _objects(node.part) if isinstance(node, Not) else ({node.name}, set())
-    named, together = set[str](), set[str]()
-    for names, inner in map(_objects, node.parts):
-        pairs = [zip(one.split(".")[:-1], other.split(".")[:-1], strict=False) for one in named for other in names]
-        shared = {".".join(one for one, _ in takewhile(lambda parts: parts[0] == parts[1], pair)) for pair in pairs}
-        together |= inner | (shared if node.word == "AND" else set())
-        named |= names
-    return named, together - {""}
+        parts = node.name.split(".")[:_LEVELS]
+        return {".".join(parts[:end]) for end in range(1, len(parts))}, set()
+    compared, together = set[str](), set[str]()
+    for others, inner in map(_objects, node.parts):
+        together |= inner | (compared & others if node.word == "AND" else set())
+        compared |= others
+    return compared, together
 
 
 def parse(text: str) -> FilterExpression:

@@ -28,7 +28,7 @@ BOTH = "variants.color=red AND variants.size=L"
         (["variants.color=red", "variants.size=L"], {"variants"}),
         (["variants.color=red AND NOT variants.size=L"], {"variants"}),
         (["NOT (variants.color=red AND variants.size=L)"], {"variants"}),
-        (["(year=3 OR a.b.c=1) AND (a.b.d=2 OR x=1)"], {"a.b"}),
+        (["(year=3 OR a.b.c=1) AND (a.b.d=2 OR x=1)"], {"a", "a.b"}),
         (["a.b.c=1 AND a.x.d=2"], {"a"}),
         (["variants.price>10 AND variants.price<20"], {"variants"}),
         (["variants.color=red OR variants.size=L"], set()),

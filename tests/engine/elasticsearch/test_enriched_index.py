@@ -6,8 +6,10 @@ import pytest
 
 from tests.indexer.enrichment import conftest
 from tests.indexer.enrichment import test_enrichment as of_enrichment
+from tests.search import test_lists_of_objects as of_objects
+from tests.search import test_unknown_fields as unknown
 
-shop, enrich = conftest.shop, conftest.enrich
+shop, enrich, products = conftest.shop, conftest.enrich, unknown.products
 
 
 @pytest.fixture
@@ -36,3 +38,22 @@ def test_an_index_whose_source_is_synthetic_is_refused(enrich, elasticsearch_eng
     mappings = {"properties": {"@timestamp": {"type": "date"}, "name": {"type": "keyword"}}}
     elasticsearch_engine.request("PUT", f"/{name}-shop", body={"settings": setting, "mappings": mappings})
     assert "is synthetic: writing a document back could change" in enrich(f"{name}-shop", "--signals", "weights", status=2)
+
+
+def test_a_field_that_nobody_knows_is_an_error(products, elasticsearch_engine, capsys):
+    unknown.test_a_field_that_nobody_knows_is_an_error_with_the_nearest_name(products, elasticsearch_engine, capsys)
+    unknown.test_a_field_that_a_document_has_is_known_with_or_without_a_type(products, elasticsearch_engine)
+    unknown.test_whether_a_document_has_a_field_may_be_asked_before_one_has_it(products, elasticsearch_engine)
+
+
+def test_a_rank_feature_of_an_application_is_its_own_number(shop, enrich, elasticsearch_engine, capsys):
+    unknown.test_a_rank_feature_of_an_application_is_its_own_number(shop, enrich, elasticsearch_engine, capsys)
+
+
+@pytest.mark.parametrize("kind", ["built", "enriched"])
+def test_that_the_values_are_of_different_objects_is_said(kind, elasticsearch_engine, name, shop, enrich, tmp_path, capsys):
+    if not of_objects.SHIRTS.exists():
+        pytest.skip("the cases of ../shared are not there")
+    of_objects.test_that_the_values_are_of_different_objects_is_said(
+        kind, elasticsearch_engine, name, shop, enrich, tmp_path, capsys
+    )
