@@ -44,7 +44,7 @@ def test_the_objects_of_which_two_values_must_pass_together(filters, named):
 @pytest.mark.parametrize("kind", ["built", "enriched"])
 def test_that_the_values_are_of_different_objects_is_said(kind, opensearch_engine, name, shop, enrich, tmp_path, capsys):
     if kind == "built":
-        build(opensearch_engine, corpora.open_source(str(SHIRTS)), name, BuildOptions(dense="none"))
+        build(opensearch_engine, corpora.open_source(str(SHIRTS)), name, BuildOptions(dense="none", analyzer="standard"))
     else:
         variants = {"properties": {"color": {"type": "keyword"}, "size": {"type": "keyword"}}}
         name = shop({"title": {"type": "text"}, "text": {"type": "text"}, "variants": variants})

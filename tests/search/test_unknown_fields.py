@@ -35,7 +35,7 @@ def products(request, opensearch_engine, name, shop, enrich):
     ]
     documents[1] |= {"story": "long " * 100}
     if request.param == "built":
-        tw.index(documents, name, connection=tw.connect(opensearch_engine.url), dense="none")
+        tw.index(documents, name, connection=tw.connect(opensearch_engine.url), dense="none", analyzer="standard")
         return name
     kinds = {"title": "text", "text": "text", "price": "integer", "brand": "keyword", "story": "text"}
     index = shop({each: {"type": kind} for each, kind in kinds.items()}, dynamic=True)

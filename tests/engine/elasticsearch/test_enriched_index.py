@@ -46,10 +46,6 @@ def test_a_field_that_nobody_knows_is_an_error(products, elasticsearch_engine, c
     unknown.test_whether_a_document_has_a_field_may_be_asked_before_one_has_it(products, elasticsearch_engine)
 
 
-def test_a_rank_feature_of_an_application_is_its_own_number(shop, enrich, elasticsearch_engine, capsys):
-    unknown.test_a_rank_feature_of_an_application_is_its_own_number(shop, enrich, elasticsearch_engine, capsys)
-
-
 @pytest.mark.parametrize("kind", ["built", "enriched"])
 def test_that_the_values_are_of_different_objects_is_said(kind, elasticsearch_engine, name, shop, enrich, tmp_path, capsys):
     if not of_objects.SHIRTS.exists():
