@@ -54,9 +54,10 @@ class GroupedCommand(click.Command):
             try:
                 _, _, order = self.make_parser(ctx).parse_args(args=list(args))
             except click.NoSuchOption as error:
-                if not error.option_name.startswith("--"):
-                    error.message += " A text or an id that begins with '-' stands behind '--', after all options."
-                raise
+                if error.option_name.startswith("--"):
+                    raise
+                advice = "A text or an id that begins with '-' stands behind '--', after all options."
+                raise click.NoSuchOption(error.option_name, f"{error.message} {advice}", ctx=ctx) from None
             given = Counter(each.opts[0] for each in order if isinstance(each, click.Option) and not each.multiple)
             if twice := [name for name in ONCE if given[name] > 1]:
                 raise click.UsageError(f"{twice[0]} is given twice, and takes one value: leave one out.")
@@ -66,7 +67,7 @@ class GroupedCommand(click.Command):
         """The same arguments; if texts among them begin with a dash, behind all options and "--"."""
         declared = [each for each in self.params if isinstance(each, click.Option)]
         named = {name: not (each.is_flag or each.count) for each in declared for name in (*each.opts, *each.secondary_opts)}
-        options, texts, dashes, rest = [], [], False, iter(args)
+        options, texts, dashes, rest = list[str](), list[str](), False, iter(args)
         for arg in rest:
             text = _TEXT.match(arg) is not None and arg.split()[0].partition("=")[0] not in named
             if arg == "--":

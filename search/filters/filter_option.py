@@ -124,7 +124,7 @@ class Filters(Feature[FilterOptions]):
         return on_filters(generation.engine, index, generation.layout, where, empty=empty, shown=shown)
 
 
-def translated(where: Sequence[Any], generation: OpenGeneration) -> list[Any]:
+def translated(where: Any, generation: OpenGeneration) -> list[Any]:
     """The clauses of filters for the server.
 
     Raises:
