@@ -102,9 +102,8 @@ class Column:
 
     @property
     def number(self) -> str:
-        """The type of the numbers that a rule reads, from the documents where the server keeps none; "" for anything else."""
-        kind = "double" if self.kind == "rank_feature" else self.kind
-        return kind if kind in {"long", "double"} else ""
+        """The type of the numbers that a rule reads of the documents themselves, because the server gives none; "" for anything else."""
+        return "double" if self.kind == "rank_feature" else ""
 
 
 @dataclass(frozen=True)

@@ -80,16 +80,15 @@ def test_whether_a_document_has_a_field_may_be_asked_before_one_has_it(products,
 
 def test_a_rank_feature_of_an_application_is_its_own_number(shop, enrich, opensearch_engine, capsys):
     """It was called "a number of a model"; on Elasticsearch such an index was refused."""
-    kinds = {"popularity": "rank_feature", "topics": "rank_features", "stock": "integer"}
+    kinds = {"popularity": "rank_feature", "topics": "rank_features"}
     properties = {each: {"type": kind} for each, kind in kinds.items()}
-    properties["stock"]["doc_values"] = False
     index = shop(properties)
     body = {"name": "timer 100", "popularity": 7.5, "topics": {"tea": 3}, "stock": 100}
     opensearch_engine.request("PUT", f"/{index}/_doc/p3", params={"refresh": True}, body=body)
     said = str(enrich(index, "--signals", "weights"))
     assert "numbers of a model" not in said + capsys.readouterr().err
     found = tw.connect(opensearch_engine.url).index(index)
-    for rule in ("boost@popularity:0.9", "boost@stock:0.9", "decay@popularity:0.9:1:8"):
+    for rule in ("boost@popularity:0.9", "decay@popularity:0.9:1:8"):
         assert found.search("timer", rerank=rule, mode="weights")[0].id == "p3"
     (hit,) = found.search("timer", where="id=p3", fields=["popularity", "topics.tea"])
     assert hit.fields == {"popularity": 7.5, "topics": {"tea": 3}}
