@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from termweave.catalog.columns import Column, columns
+from termweave.catalog.columns import Column, columns, unlisted
 from termweave.catalog.layout import ApplicationFields, DocumentLayout
 from termweave.catalog.source_fields import TEXT_KEYS, TITLE_KEY, Fields
 from termweave.dialect import dialect_of
@@ -23,7 +23,9 @@ def with_fields(engine: Engine, index: str, made: Lineage) -> DocumentLayout:
     if fields is None and not made.fields:
         return made.layout
     mapped: dict[str, Column] = {}
+    strict = True
     for stored in engine.of_indices(f"/{quote(index)}/_mapping", "mappings").values():
+        strict = strict and not unlisted(stored["mappings"])
         top = (stored["mappings"].get("properties") or {}).keys()
         ours = top - set(made.fields) if fields is None else set(made.source["enriched"].split()) - {"id"}
         for name, column in columns(stored["mappings"], ours, dialect_of(engine.capabilities).unordered).items():
@@ -32,6 +34,7 @@ def with_fields(engine: Engine, index: str, made: Lineage) -> DocumentLayout:
                 mapped[name] = replace(there, kind="mixed")
     if fields is not None:
         mapped.setdefault("id", Column(made.layout.id_field, "keyword"))
+        fields = replace(fields, strict=strict)
     return replace(made.layout, application=fields, mapped=mapped)
 
 

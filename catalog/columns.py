@@ -36,7 +36,7 @@ RANGES = {
 #: What a field is used for -> the words of messages.
 USES = {"filter": "compared by filters", "sort": "counted or sorted", "read": "read by rerankers"}
 #: What each use takes besides `TYPES`.
-_MORE = {"filter": {"range", "flat"}, "sort": set[str](), "read": {"geo_point"}}
+_MORE = {"filter": {"range", "flat"}, "sort": set[str](), "read": {"geo_point", "rank_feature"}}
 _WHY = {
     "text": "is analysed text without a keyword among its subfields",
     "object": "is an object and no value",
@@ -80,6 +80,11 @@ class Column:
     def type(self) -> str:
         """The type in the mapping."""
         return str(self.mapping.get("type", self.kind))
+
+    @property
+    def number(self) -> str:
+        """The type of the numbers that a rule reads of the documents themselves, because the server gives none; "" for anything else."""
+        return "double" if self.kind == "rank_feature" else ""
 
     @property
     def words(self) -> str:
@@ -143,6 +148,11 @@ class Column:
             factor = float(self.mapping.get("scaling_factor", 1))
             return [round(value * factor) / factor for value in values]
         return [_shortest(value, _PACKED[self.type]) for value in values] if self.type in _PACKED else values
+
+
+def unlisted(mapping: Mapping[str, Any]) -> bool:
+    """Whether documents may hold fields that this mapping, or that of an object, does not get."""
+    return str(mapping.get("dynamic")).lower() in {"false", "runtime"} or _off(mapping, "enabled")
 
 
 def _off(mapping: Mapping[str, Any], name: str) -> bool:

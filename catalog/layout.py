@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from termweave import plugins
 from termweave.catalog import typed_fields
-from termweave.catalog.columns import USES, Column
+from termweave.catalog.columns import USES, Column, unlisted
 from termweave.catalog.source_fields import text_at
 from termweave.dialect import OPENSEARCH, ServerDialect
 from termweave.errors import EngineError, UsageError
@@ -95,11 +95,13 @@ class ApplicationFields:
         title: The field of the title; "" if there is none.
         text: The fields of the text.
         joined: Whether the text is all of these fields, joined by line ends; else the first that a document has.
+        strict: Whether the mapping has every field that a document may hold.
     """
 
     title: str
     text: Sequence[str]
     joined: bool
+    strict: bool = True
 
 
 @dataclass(frozen=True)
@@ -244,7 +246,7 @@ class DocumentLayout:
         if column is not None and not why:
             return column
         able = self.able(use)
-        near = [f"Did you mean {each!r}?" for each in get_close_matches(name, able, n=1) if not why]
+        near = [] if why else [*filter(None, [self.nearest(name, able)])]
         inside = [each for each in able if each.startswith(f"{name}.")]
         hint = " ".join([*near, f"These can: {few(inside or able, 10)}." if able else "No field of this index can."])
         if not able and not self.application:
@@ -261,6 +263,19 @@ class DocumentLayout:
             if not column.obstacle(use) and (name != "id" or self.application):
                 first.setdefault(column.field, name)
         return sorted(first.values())
+
+    def may_hold(self, name: str) -> bool:
+        """Whether a document of an application may hold a field: the mapping has it, or does not say what documents hold in its place."""
+        above = [self.mapped.get(name[:at]) for at, character in enumerate(name) if character == "."]
+        anything = any(each is not None and (each.kind != "object" or unlisted(each.mapping)) for each in above)
+        strict = self.application is not None and self.application.strict
+        return not strict or anything or name in self.mapped or f"metadata.{name}" in self.mapped
+
+    def nearest(self, name: str, among: Collection[str] = ()) -> str:
+        """The question whether the name of a field that there is not means another one, by default any; "" if none is near."""
+        known = {each.lower(): each for each in among or (*self.columns, *self.extra)}
+        near = get_close_matches(name.removeprefix("metadata.").lower(), known, n=1)
+        return f"Did you mean {known[near[0]]!r}?" if near else ""
 
     def short_texts(self, name: str) -> Column | None:
         """The typed field that termweave made of a metadata entry of short texts; None for any other field."""

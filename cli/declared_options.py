@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from collections import Counter
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +35,8 @@ FOLDER = click.Path(file_okay=False, path_type=Path)
 
 #: Names of the types of declared settings in help.
 _TYPES = {"int": "integer", "float": "number"}
+#: What begins with a dash and is no option: the next character is no letter, or a blank follows.
+_TEXT = re.compile(r"-(?:[^-A-Za-z]|.*\s)", re.DOTALL)
 #: The largest whole number that an engine takes.
 _LARGEST = 2**31 - 1
 
@@ -41,13 +45,39 @@ class GroupedCommand(click.Command):
     """A command that prints its options under the headings that `option_group` gave them."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Refuse an option of `ONCE` that is given twice: click alone would take the last one without a word."""
+        """Refuse an option of `ONCE` that is given twice: click alone would take the last one without a word.
+
+        A text such as "-5 degrees", which no option begins, is an argument.
+        """
         if args and not ctx.resilient_parsing:
-            _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+            args = self._texts_last(args)
+            try:
+                _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+            except click.NoSuchOption as error:
+                if error.option_name.startswith("--"):
+                    raise
+                advice = "A text or an id that begins with '-' stands behind '--', after all options."
+                raise click.NoSuchOption(error.option_name, f"{error.message} {advice}", ctx=ctx) from None
             given = Counter(each.opts[0] for each in order if isinstance(each, click.Option) and not each.multiple)
             if twice := [name for name in ONCE if given[name] > 1]:
                 raise click.UsageError(f"{twice[0]} is given twice, and takes one value: leave one out.")
         return super().parse_args(ctx, args)
+
+    def _texts_last(self, args: list[str]) -> list[str]:
+        """The same arguments; if texts among them begin with a dash, behind all options and "--"."""
+        declared = [each for each in self.params if isinstance(each, click.Option)]
+        named = {name: not (each.is_flag or each.count) for each in declared for name in (*each.opts, *each.secondary_opts)}
+        options, texts, dashes, rest = list[str](), list[str](), False, iter(args)
+        for arg in rest:
+            text = _TEXT.match(arg) is not None and arg.split()[0].partition("=")[0] not in named
+            if arg == "--":
+                texts += rest
+            elif text or arg == "-" or not arg.startswith("-"):
+                texts.append(arg)
+                dashes |= text
+            else:
+                options += [arg, *islice(rest, named.get(arg, False))]
+        return [*options, "--", *texts] if dashes else args
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, first those without a heading, then one section for each heading."""

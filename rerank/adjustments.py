@@ -100,7 +100,7 @@ class FieldRule(Reranker):
             UsageError: It has.
         """
         column = layout.column(self.field)
-        if column is not None and column.kind not in _KINDS[self._reads]:
+        if column is not None and (column.number or column.kind) not in _KINDS[self._reads]:
             raise self._refusal()
 
     @property

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from termweave.catalog import lineage
 from termweave.catalog.profiles import adopted
-from termweave.dialect import dialect_of
 from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.engine.client.resolved_name import by_ids
 from termweave.errors import EngineError, UsageError
 from termweave.records import Encoding
 from termweave.search import batch, single_query
-from termweave.search.filters.grammar import clauses
+from termweave.search.filters.filter_option import translated
 from termweave.search.opening import open_generation
 from termweave.search.option_lists import texts
 from termweave.search.options import DEPTH, SENT, ExplainOptions, RankingOptions, RunOptions, SearchOptions, check_query
@@ -253,8 +252,7 @@ class Index:
         given, kept = arguments.listed(queries), RankingOptions(where=where).where
 
         def once(generation: OpenGeneration, target: str) -> list[Candidates]:
-            where = clauses(kept, generation.layout, dialect_of(generation.engine.capabilities))
-            what = Retrieval(signals, depth, window, where, needs)
+            what = Retrieval(signals, depth, window, translated(kept, generation), needs)
             return execution.retrieve(generation.engine, target, generation, self.encode(given, generation, rewrite), what)
 
         return self._consistently(once)

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from termweave.corpora.sources import Reading
     from termweave.records import Document
 
-#: Types of fields whose values are numbers of a model and no metadata.
-VECTORS = ("dense_vector", "knn_vector", "rank_feature", "rank_features", "sparse_tokens", "sparse_vector")
+#: Types of fields that hold hundreds of numbers, which are no metadata.
+VECTORS = ("dense_vector", "knn_vector", "rank_features", "sparse_tokens", "sparse_vector")
 #: Fields that a message names.
 _NAMED = 30
 

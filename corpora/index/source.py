@@ -69,7 +69,11 @@ class IndexSource(EntrySource, Reader):
             if reading.index.texts:
                 entries.check_stored(mapping, index, reading.fields)
             merged |= entries.fields_of(mapping)
-        self.excluded = sorted(self._written | {name for name, kind in merged.items() if kind in entries.VECTORS})
+        vectors = {name: kind for name, kind in merged.items() if kind in entries.VECTORS}
+        self._vectors = [
+            f"{name} ({kind})" for name, kind in sorted(vectors.items()) if name.partition(".")[0] not in self._written
+        ]
+        self.excluded = sorted(self._written | vectors.keys())
         known = {name: kind for name, kind in merged.items() if name not in self.excluded}
         sources = [hit["_source"] for hit in self.sample if hit["_source"]]
         for source in sources:
@@ -197,8 +201,8 @@ class IndexSource(EntrySource, Reader):
         names = dict.fromkeys(["_id", *(name.partition(".")[0] for name in self._known), *self.reading.fields.named()])
         sentences = [f"{self.name}: {described(names, self.reading.fields)}."] if self.reading.index.texts else []
         sentences += self._remarks
-        if (numbers := [name for name in self.excluded if name not in self._written]) and not self.reading.index.hidden:
-            sentences.append(f"{self.name}: left out, because they are numbers of a model: {', '.join(numbers)}.")
+        if self._vectors and not self.reading.index.hidden:
+            sentences.append(f"{self.name}: left out, because metadata hold no vectors: {', '.join(self._vectors)}.")
         if self.resumed:
             later = "later changes of the index are not in it (--fresh takes a new one, --update brings an index up to date)"
             sentences.append(f"{self.name}: the snapshot that an earlier command began at {self.resumed} is read on; {later}.")

@@ -41,7 +41,7 @@ _KNN = (
 _TEXTS = {"text", "match_only_text", "search_as_you_type"}
 _BESIDE = "Build a separate index: termweave index opensearch:INDEX NAME."
 #: What `_source` does not give back as it was written on Elasticsearch: vectors are left out or rounded, texts are inferred again.
-_NOT_GIVEN_BACK = (*entries.VECTORS, "rank_vectors", "semantic_text")
+_NOT_GIVEN_BACK = ("dense_vector", "sparse_vector", "rank_vectors", "semantic_text")
 
 
 def whole_indices(source: IndexSource) -> list[str]:

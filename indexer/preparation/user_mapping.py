@@ -210,7 +210,7 @@ def _conflicts(mapping: Mapping[str, Any], index: IndexSource) -> list[str]:
         if name in _RESERVED:
             wrong.append(f"{name!r} ({kind}) has the name of a field that termweave writes")
     for name, kind in fields_of(mapping).items():
-        if kind in (*VECTORS, "join", "percolator"):
+        if kind in (*VECTORS, "rank_feature", "join", "percolator"):
             wrong.append(f"{name!r} is of type {kind}")
     if (mapping.get("_routing") or {}).get("required"):
         wrong.append("its documents need a routing")

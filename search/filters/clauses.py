@@ -99,9 +99,11 @@ def any_of(clauses: Sequence[Clause]) -> Clause:
 
 
 def exists(name: str, layout: DocumentLayout) -> Clause:
-    """A document has an entry."""
+    """A document has an entry. One that nobody knows is no error: an application may ask before the first document has it."""
     column = layout.mapped.get(name)
     if layout.application and not (column and column.searched):
+        if not layout.may_hold(name):
+            return {"exists": {"field": name}}
         column = layout.usable(name, "filter")
     if column is None or not column.searched:
         return {"exists": {"field": stored_field(name)}}

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-import orjson
-
 from termweave.catalog import typed_fields
 from termweave.engine import EngineResponseError
 from termweave.search.filters.clauses import any_of
@@ -85,6 +83,8 @@ def advise(error: EngineError, where: Sequence[Mapping[str, Any]]) -> None:
 
 def absent(engine: Engine, index: str, names: Sequence[str]) -> list[str]:
     """The stored fields among these that no document has, found with one request; none if the server does not say."""
+    if not names:
+        return []
     aggregations = {str(at): {"filter": {"exists": {"field": name}}} for at, name in enumerate(names)}
     counts = _aggregated(engine, index, aggregations)
     return [name for at, name in enumerate(names) if counts and not counts[str(at)]["doc_count"]]
@@ -116,8 +116,9 @@ def unmet(engine: Engine, index: str, where: Sequence[Mapping[str, Any]]) -> tup
     for at, (name, (value, *_)) in enumerate(terms):
         if name not in missing and not counts[f"term {at}"]["doc_count"]:
             hits = documents[name]["sample"]["hits"]["hits"]
-            others = dict.fromkeys(other for hit in hits for other in _values(hit["_source"], name))
-            unmatched.append(Unmet(as_metadata(name), _text(value), tuple(islice(others, _SHOWN))))
+            entries = (entry for hit in hits for entry in typed_fields.entries(hit["_source"]))
+            others = dict.fromkeys(typed_fields.as_text(other) for field, other in entries if field == name)
+            unmatched.append(Unmet(as_metadata(name), typed_fields.as_text(value), tuple(islice(others, _SHOWN))))
     return [as_metadata(name) for name in missing], unmatched
 
 
@@ -134,6 +135,23 @@ def passing(
         return None
     counts = {name: each["documents"]["value"] if one else each["doc_count"] for name, each in counted.items()}
     return [counts[str(at)] for at in range(len(where))], counts["all"]
+
+
+def lists_of_objects(engine: Engine, index: str, where: Sequence[Mapping[str, Any]], paths: Sequence[str]) -> list[str]:
+    """Those of these objects of which a document that passes has several, in a list; up to a hundred documents are read."""
+    body = {"size": 100, "query": {"bool": {"filter": list(where)}}, "_source": list(paths), "track_total_hits": False}
+    with suppress(EngineResponseError):
+        sources = [hit["_source"] for hit in engine.search(index, body)["hits"]["hits"]]
+        return [path for path in paths if any(_several(source, path.split(".")) for source in sources)]
+    return []
+
+
+def _several(value: Any, path: Sequence[str]) -> bool:
+    """Whether a list with several objects lies on a path."""
+    if isinstance(value, list):
+        inner = [each for each in value if isinstance(each, dict)]
+        return len(inner) > 1 or any(_several(each, path) for each in inner)
+    return isinstance(value, dict) and bool(path) and _several(value.get(path[0]), path[1:])
 
 
 def _aggregated(engine: Engine, index: str, aggregations: Mapping[str, Any]) -> dict[str, Any]:
@@ -210,20 +228,3 @@ def _parts(clause: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     for kind in ("filter", "must"):
         inner = inside.get(kind, ())
         yield from (part for part in (inner if isinstance(inner, list | tuple) else [inner]) if isinstance(part, dict))
-
-
-def _values(stored: Any, name: str, path: str = "") -> Iterator[str]:
-    """The values of a field in a `_source`, in the form that filters compare. A list gives each of its values."""
-    if isinstance(stored, dict):
-        for key, value in stored.items():
-            yield from _values(value, name, f"{path}.{key}" if path else key)
-    elif isinstance(stored, list):
-        for value in stored:
-            yield from _values(value, name, path)
-    elif path == name and stored is not None:
-        yield _text(stored)
-
-
-def _text(value: Any) -> str:
-    """A value in the form that filters compare."""
-    return value if isinstance(value, str) else orjson.dumps(value).decode()

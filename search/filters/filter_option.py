@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Any
 
 from termweave.declared_settings import Setting
@@ -20,7 +19,8 @@ if TYPE_CHECKING:
     from termweave.catalog.layout import DocumentLayout
     from termweave.engine import Engine
     from termweave.search.feature import Report
-    from termweave.search.filters.grammar import FilterExpression
+    from termweave.search.filters.grammar import Comparison, Exists, FilterExpression
+    from termweave.search.opening import OpenGeneration
     from termweave.search.retrieval.plan import Retrieval
 else:  # a command reads the annotations to print its help, and must not wait for this module
     FilterExpression = Any
@@ -114,27 +114,50 @@ class Filters(Feature[FilterOptions]):
 
     def plan(self, plan: Retrieval) -> Retrieval:
         """Translate the filters for the server."""
-        from termweave.search.filters.grammar import clauses  # noqa: PLC0415 - not needed by `--help`
-
-        generation = self.search.generation
-        found = clauses(self.options.where, generation.layout, dialect_of(generation.engine.capabilities))
-        return replace(plan, where=[*plan.where, *found])
+        return replace(plan, where=[*plan.where, *translated(self.options.where, self.search.generation)])
 
     def remarks(self, report: Report) -> Iterator[str]:
         """Say which filter leaves nothing, and why."""
         generation, empty = self.search.generation, not report.found and not report.last.ranked
-        return on_filters(generation.engine, report.last.candidates.index, generation.layout, self.options.where, empty=empty)
+        shown = [hit.id for hit in report.shown]
+        index, where = report.last.candidates.index, self.options.where
+        return on_filters(generation.engine, index, generation.layout, where, empty=empty, shown=shown)
 
 
-def on_filters(engine: Engine, index: str, layout: DocumentLayout, where: Any, *, empty: bool) -> Iterator[str]:
-    """Remarks on filters. If the search found nothing, they say which filter leaves nothing, and why."""
+def translated(where: Any, generation: OpenGeneration) -> list[Any]:
+    """The clauses of filters for the server.
+
+    Raises:
+        UsageError: A value does not have the type of its field, or a comparison names a field that neither the mapping nor a document has.
+    """
+    from termweave.search.filters import grammar  # noqa: PLC0415 - not needed by `--help`
+
+    engine, layout = generation.engine, generation.layout
+    for name in _unknown_to_filters(engine, generation.index, layout, where, grammar.Comparison).values():
+        raise UsageError(*_nowhere(name, layout))
+    return grammar.clauses(where, layout, dialect_of(engine.capabilities))
+
+
+def on_filters(
+    engine: Engine, index: str, layout: DocumentLayout, where: Any, *, empty: bool, shown: Sequence[str] = ()
+) -> Iterator[str]:
+    """Remarks on filters. If the search found nothing, they say which filter leaves nothing, and why.
+
+    Args:
+        engine: The server.
+        index: The concrete index.
+        layout: Its fields.
+        where: The filters.
+        empty: Whether the search found nothing.
+        shown: Ids of the hits; (): there is no page of hits.
+    """
     from termweave.search.filters import documents, grammar  # noqa: PLC0415 - not needed by `--help`
 
     clauses = grammar.clauses(where, layout, dialect_of(engine.capabilities))
     expressions = [each for each in where if isinstance(each, grammar.FilterExpression)]
     plain = len(expressions) == len(where)  # a clause of the query DSL names metadata.FIELD, and so do remarks on it
-    unknown = _unknown_to_filters(engine, index, layout, expressions)
-    yield from (_nowhere(name, layout) for name in unknown.values())
+    unknown = _unknown_to_filters(engine, index, layout, expressions, grammar.Exists)
+    yield from (" ".join(filter(None, _nowhere(name, layout))) for name in unknown.values())
     missing = list(unknown)
     if empty and where:
         nowhere, unmatched = documents.unmet(engine, index, clauses)
@@ -153,6 +176,14 @@ def on_filters(engine: Engine, index: str, layout: DocumentLayout, where: Any, *
             f"The filter compares {_short(name)!r} with a year, and its whole numbers are times, perhaps: 'termweave index' with "
             f"--types {_short(name)}=epoch-seconds, or epoch-milliseconds, makes dates of them."
         )
+    prefix = "metadata." if layout.application is None else ""
+    if not empty and (objects := [prefix + each for each in sorted(grammar.objects(expressions))]):
+        those = [layout.with_ids(shown)] if shown else []
+        for each in documents.lists_of_objects(engine, index, [*clauses, *those], objects):
+            yield (
+                f"{each.removeprefix(prefix)!r} is a list of objects: the filter also passes documents in which one object of it has "
+                "the one value and another object the other (docs/filters.md)."
+            )
     typed = plain and bool(layout.types)
     if texts := [name for name in documents.compared_as_texts(clauses, years=typed) if name not in unknown]:
         shown = ", ".join(repr(_short(name) if plain else name) for name in texts)
@@ -169,32 +200,24 @@ def on_filters(engine: Engine, index: str, layout: DocumentLayout, where: Any, *
 
 
 def _unknown_to_filters(
-    engine: Engine, index: str, layout: DocumentLayout, expressions: Sequence[FilterExpression]
+    engine: Engine, index: str, layout: DocumentLayout, where: Sequence[Any], kind: type[Comparison | Exists]
 ) -> dict[str, str]:
-    """The fields of filter expressions that no document has: stored name -> name as written. Typed fields need no request."""
-    from termweave.search.filters import documents  # noqa: PLC0415 - not needed by `--help`
+    """The fields that parts of filter expressions name and no document has: stored name -> name as written. Typed fields need no request."""
+    from termweave.search.filters import documents, grammar  # noqa: PLC0415 - not needed by `--help`
 
-    if layout.application is not None:  # its mapping was asked already
-        return {}
-    doubtful = {
-        stored: name
-        for expression in expressions
-        for name, stored in expression.fields().items()
-        if name != "id" and not layout.column(name)
-    }
-    return {stored: doubtful[stored] for stored in documents.absent(engine, index, list(doubtful))} if doubtful else {}
+    named = [pair for each in where if isinstance(each, grammar.FilterExpression) for pair in each.fields(kind).items()]
+    if layout.application is not None:
+        return {name: name for name, _ in named if not layout.may_hold(name)}
+    doubtful = {stored: name for name, stored in named if name != "id" and not layout.column(name)}
+    return {stored: doubtful[stored] for stored in documents.absent(engine, index, list(doubtful))}
 
 
-def _nowhere(name: str, layout: DocumentLayout) -> str:
-    """Say that no document has a field, with the fields that it may be."""
-    if name in {"title", "text"}:
-        return f"Filters read the metadata and the id, not the {name}. Search its words with the query."
+def _nowhere(name: str, layout: DocumentLayout) -> tuple[str, str]:
+    """Say that no document has a field, and which it may be."""
+    if name in {"title", "text"} and layout.application is None:
+        return f"Filters read the metadata and the id, not the {name}.", "Search its words with the query."
     able = layout.able("filter")
-    near = get_close_matches(name, able, n=1)
-    if near:
-        return f"No document has a field {name!r}. Did you mean {near[0]!r}?"
-    known = f" There are: {few(able, 10)}." if able else ""
-    return f"No document has a field {name!r}.{known}"
+    return f"No document has a field {name!r}.", layout.nearest(name, able) or f"There are: {few(able, 10)}." * bool(able)
 
 
 def _short(name: str) -> str:

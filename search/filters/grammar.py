@@ -22,6 +22,8 @@ from termweave.search.filters import clauses as filter_clauses
 from termweave.support.normal_form import normal
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from termweave.catalog.layout import DocumentLayout
     from termweave.dialect import ServerDialect
 
@@ -39,8 +41,8 @@ _IN = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^"=!<>()]+?)(?<!\s))\s+IN\s*\(')
 _LISTED = re.compile(r'\s*+(?:"((?:[^"\\]|\\.)*)"\s*+|([^,()"]*+))([,)])')
 #: A joining word in small letters before what looks like another comparison, inside a value or before a name.
 _SMALL = re.compile(r"\s(and|or)\s+(?:not\s+)?(?:exists\s*\(|[^\s=<>!]+\s*(?:=|!=|<|>|\sIN\s))", re.ASCII)
-#: Brackets and NOTs inside one another.
-_DEEPEST = 50
+#: Brackets and NOTs inside one another, and levels of objects that are looked at.
+_DEEPEST, _LEVELS = 50, 20
 
 
 @dataclass(frozen=True)
@@ -129,16 +131,35 @@ class FilterExpression:
         """
         return self.root.clause(layout)
 
-    def fields(self) -> dict[str, str]:
-        """The fields that are named: as written, and as the server stores them as text."""
-        return {name: filter_clauses.stored_field(name) for name in _names(self.root)}
+    def fields(self, kind: type[Comparison | Exists]) -> dict[str, str]:
+        """The fields that comparisons, or each exists(), name: as written, and as the server stores them as text."""
+        return {name: filter_clauses.stored_field(name) for name in _names(self.root, kind)}
 
 
-def _names(node: Node) -> list[str]:
-    """The fields that a filter names, as written."""
+def _names(node: Node, kind: type[Comparison | Exists]) -> list[str]:
+    """The fields that parts of a kind name, as written."""
     if isinstance(node, Junction):
-        return [name for part in node.parts for name in _names(part)]
-    return _names(node.part) if isinstance(node, Not) else [node.name]
+        return [name for part in node.parts for name in _names(part, kind)]
+    return _names(node.part, kind) if isinstance(node, Not) else [node.name] * isinstance(node, kind)
+
+
+def objects(expressions: Sequence[FilterExpression]) -> set[str]:
+    """The objects of whose values one document must pass several comparisons: "variants" of "variants.color=red AND variants.size=L"."""
+    return _objects(Junction("AND", tuple(each.root for each in expressions)))[1]
+
+
+def _objects(node: Node) -> tuple[set[str], set[str]]:
+    """The objects of which a filter compares values, and those of which it compares two that must pass together."""
+    if isinstance(node, Not):
+        return _objects(node.part)
+    if not isinstance(node, Junction):
+        parts = node.name.split(".")[:_LEVELS]
+        return {".".join(parts[:end]) for end in range(1, len(parts))}, set()
+    compared, together = set[str](), set[str]()
+    for others, inner in map(_objects, node.parts):
+        together |= inner | (compared & others if node.word == "AND" else set())
+        compared |= others
+    return compared, together
 
 
 def parse(text: str) -> FilterExpression:

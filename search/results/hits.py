@@ -149,7 +149,12 @@ def stored_names(fields: Sequence[str], layout: DocumentLayout) -> tuple[str, ..
     """The stored fields that are meant: an entry of the metadata may be named without "metadata.", as in a filter; an alias has those of its field."""
     stored = {name: f"metadata.{name}" for name in layout.types.keys() - layout.names}
     stored |= {name: column.path for name, column in layout.mapped.items()}
-    return tuple(stored.get(name, name) for name in fields)
+
+    def placed(name: str) -> str:
+        own = layout.application is not None or "*" in name or name.partition(".")[0] in layout.names
+        return stored.get(name) or (name if own else f"metadata.{name}")
+
+    return tuple(map(placed, fields))
 
 
 def source_parameters(fields: Sequence[str], opened: OpenGeneration) -> dict[str, str]:

@@ -12,11 +12,12 @@ from termweave.corpora.formats.fields import BadLine
 from termweave.corpora.index.entries import enriched_document
 from termweave.corpora.sources import Reading
 from termweave.dialect import dialect_of
-from termweave.errors import InputError
+from termweave.errors import InputError, UsageError
+from termweave.search.filters import documents
 from termweave.search.filters.filter_option import listed_fields
 from termweave.search.results.hits import flat
 from termweave.search.retrieval.candidates import answers_to
-from termweave.support.messages import counted
+from termweave.support.messages import counted, few
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -58,12 +59,8 @@ def collect(opened: OpenGeneration, report: Report, asked: SearchOptions, fields
         remarks.append(
             f"The dense model reads only the first {beyond[0]:,} of the {beyond[1]:,} word-pieces of the query. Shorten the query."
         )
-    if shown and (unknown := _unknown(opened, shown, fields)):
-        remarks.append(
-            f"Neither these hits nor the index's mapping have {listed_fields(unknown)}."
-            + " The source's other fields are in metadata: metadata.NAME requests one of them."
-            * (opened.layout.application is None)
-        )
+    if (unknown := _unknown(opened, shown, fields)) and shown:
+        remarks.append(f"Neither these hits nor the index's mapping have {listed_fields(unknown)}.")
     return tuple(remarks)
 
 
@@ -79,13 +76,24 @@ def _unseen(opened: OpenGeneration, query: str) -> tuple[int, int] | None:
 
 
 def _unknown(opened: OpenGeneration, shown: Sequence[Hit], fields: Sequence[str]) -> list[str]:
-    """The requested fields that neither a hit nor the mapping has."""
-    known = opened.layout.names | opened.layout.mapped.keys()
-    unknown = [field for field in fields if field not in known]
-    if not unknown:
-        return []
-    names = {name for hit in shown for name, _ in flat(hit.fields)}
-    return [field for field in unknown if not any(_covers(field, name) for name in names)]
+    """The requested fields that neither a hit nor the mapping has, though other documents may: patterns, and what a mapping does not list.
+
+    Raises:
+        UsageError: No document has one of them.
+    """
+    layout, own = opened.layout, opened.layout.application
+    names = {name for hit in shown for name, _ in flat(hit.fields)} | layout.names | layout.mapped.keys()
+    names |= {f"metadata.{name}" for name in layout.types}
+    unknown = [field for field in fields if not any(_covers(field, name) for name in names)]
+    exact = [field for field in unknown if "*" not in field and field.partition(".")[0] not in layout.names - {"metadata"}]
+    absent = (
+        [name for name in exact if not layout.may_hold(name)] if own else documents.absent(opened.engine, opened.index, exact)
+    )
+    for name in absent:
+        known = [*layout.mapped] if own else [*layout.text_fields, *layout.able()]
+        hint = layout.nearest(name, known) or f"There are: {few(known, 10)}."
+        raise UsageError(f"No document has a field {name.removeprefix('metadata.')!r} that could be shown.", hint)
+    return unknown
 
 
 def _covers(requested: str, name: str) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.catalog.layout import DocumentLayout, stored_content
 from termweave.catalog.source_fields import text_at
+from termweave.catalog.typed_fields import convert
 from termweave.engine import EngineResponseError
 from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.engine.client.server_errors import hint_for
@@ -226,7 +227,7 @@ def _candidates(
     vectors: dict[str, str] = {}
     texts: dict[str, str] = {}
     metadata: dict[str, dict[str, Any]] = {}
-    short, entries, words = False, prepared.entries, prepared.words
+    short, reads = False, bool(prepared.entries or prepared.words or prepared.numbers)
     homes: dict[str, str] = {}
     vector_field = f"{layout.prefix}{VECTOR_FIELD}"
     for name, clause, answer in answered:
@@ -252,15 +253,25 @@ def _candidates(
                 key = Passage.key(identity, passages[identity])
             if vector_field in fields:
                 vectors[key] = fields[vector_field][0]
-            if (entries or words) and key not in metadata:
-                metadata[key] = {entry: of.shown(fields[of.field]) for entry, of in entries.items() if of.field in fields}
-                for need, paths in words.items():
-                    metadata[key][need] = [text for path in paths if (text := text_at(hit.get("_source", _NO_FIELDS), path))]
+            if reads and key not in metadata:
+                metadata[key] = _metadata(hit, prepared)
             if "_source" in hit and key not in texts:
                 texts[key] = stored_content(layout.with_text(hit["_source"]))
         lists[name] = Ranked.from_scores(pairs, window, signal, passages, clause.full_match_score)
         short = short or _is_short(answer["hits"], clause, prepared.bodies[name])
     return Candidates(prepared.query, lists, prepared.clauses, HalfVectors(vectors), short=short, texts=texts, metadata=metadata)
+
+
+def _metadata(hit: Mapping[str, Any], prepared: SignalRequests) -> dict[str, Any]:
+    """The metadata that rerankers read of a hit: entry -> its values, of columns or of the document itself."""
+    fields, source = hit.get("fields", _NO_FIELDS), hit.get("_source", _NO_FIELDS)
+    found = {entry: column.shown(fields[column.field]) for entry, column in prepared.entries.items() if column.field in fields}
+    for need, paths in prepared.words.items():
+        found[need] = [text for path in paths if (text := text_at(source, path))]
+    for entry, column in prepared.numbers.items():
+        values = text_at(source, column.field).split("\n")
+        found[entry] = [number for each in values if (number := convert(column.number, each)) is not None]
+    return found
 
 
 def _is_short(hits: Mapping[str, Any], clause: Clause, body: Mapping[str, Any]) -> bool:

@@ -145,7 +145,8 @@ def _check_words(name: str, layout: DocumentLayout, field: str) -> None:
         known = list(dict.fromkeys((*layout.text_fields, *sorted(filter(layout.paths, layout.columns)))))
         raise UsageError(
             f"The rule match reads the field {field!r}, and the index {name!r} has no text of that name.",
-            f"It has {few(known, 8)}. An entry with texts of more than {LONGEST_KEYWORD} characters needs a --mapping that makes it a field.",
+            layout.nearest(field, known)
+            or f"It has {few(known, 8)}. An entry with texts of more than {LONGEST_KEYWORD} characters needs a --mapping that makes it a field.",
         )
 
 

@@ -229,7 +229,9 @@ def test_a_run_says_how_many_queries_found_nothing_and_which_filter_nothing_pass
     jsonschema.validate(json.loads(told), SCHEMA)
     assert (json.loads(told)["queries"], json.loads(told)["empty"]) == (3, 1)
     assert "1 query found nothing and has no line in the run." in said
-    assert run([*search, "--filter", "nofield=2020"]) == 0
+    assert run([*search, "--filter", "nofield=2020"]) == 2
+    assert "No document has a field 'nofield'." in capsys.readouterr().err
+    assert run([*search, "--filter", "exists(nofield)"]) == 0
     said = capsys.readouterr().err
     assert "3 queries found nothing and have no line in the run." in said
     assert "No document has a field 'nofield'." in said

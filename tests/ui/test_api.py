@@ -92,12 +92,16 @@ def test_a_search_gives_what_the_library_gives(client, attacked):
 
 @pytest.mark.engine
 def test_fields_are_separated_by_commas_and_warnings_are_data(client):
-    data = valid(client.get("/api/search", params={"q": "zyzzyva", "k": 1, "fields": "title, nope"}), "search")
+    data = valid(client.get("/api/search", params={"q": "zyzzyva", "k": 1, "fields": "title, nope*"}), "search")
     assert set(data["hits"][0]["fields"]) == {"title"}
     assert [each.partition(".")[0] for each in data["warnings"]] == [
         "No document contains a word of the query",
-        "Neither these hits nor the index's mapping have a field 'nope'",
+        "Neither these hits nor the index's mapping have a field 'nope*'",
     ]
+    for wrong in ({"fields": "nope"}, {"filter": "nope=3"}, {"sort": "nope"}, {"collapse": "nope"}, {"facet": "nope"}):
+        refused = client.get("/api/search", params={"q": "json", **wrong})
+        assert (refused.status_code, "a field 'nope'" in refused.text or "no field 'nope'" in refused.text) == (400, True), wrong
+        assert client.get("/search", params={"q": "json", **wrong}).status_code == 400
     assert "warnings" not in valid(client.get("/api/search", params={"q": "json"}), "search")
 
 

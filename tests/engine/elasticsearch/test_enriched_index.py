@@ -8,8 +8,10 @@ from tests.indexer.enrichment import conftest
 from tests.indexer.enrichment import test_enrichment as of_enrichment
 from tests.indexer.enrichment import test_followed_names as of_names
 from tests.indexer.enrichment import test_owners_limits as of_limits
+from tests.search import test_lists_of_objects as of_objects
+from tests.search import test_unknown_fields as unknown
 
-shop, enrich = conftest.shop, conftest.enrich
+shop, enrich, products = conftest.shop, conftest.enrich, unknown.products
 alias, watch, two_shops = of_names.alias, of_names.watch, of_names.two_shops
 
 
@@ -69,3 +71,18 @@ def test_a_limit_of_fields_is_named_with_what_to_do(shop, enrich, elasticsearch_
 
 def test_a_removal_is_repeated_without_the_fields(shop, enrich, elasticsearch_engine, capsys):
     of_limits.test_a_removal_is_repeated_without_the_fields_and_says_what_stays(shop, enrich, elasticsearch_engine, capsys)
+
+
+def test_a_field_that_nobody_knows_is_an_error(products, elasticsearch_engine, capsys):
+    unknown.test_a_field_that_nobody_knows_is_an_error_with_the_nearest_name(products, elasticsearch_engine, capsys)
+    unknown.test_a_field_that_a_document_has_is_known_with_or_without_a_type(products, elasticsearch_engine)
+    unknown.test_whether_a_document_has_a_field_may_be_asked_before_one_has_it(products, elasticsearch_engine)
+
+
+@pytest.mark.parametrize("kind", ["built", "enriched"])
+def test_that_the_values_are_of_different_objects_is_said(kind, elasticsearch_engine, name, shop, enrich, tmp_path, capsys):
+    if not of_objects.SHIRTS.exists():
+        pytest.skip("the cases of ../shared are not there")
+    of_objects.test_that_the_values_are_of_different_objects_is_said(
+        kind, elasticsearch_engine, name, shop, enrich, tmp_path, capsys
+    )

@@ -1,0 +1,87 @@
+"""Filters on a list of objects: its values are not kept together, which every door says; a nested clause keeps them together."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import termweave as tw
+from termweave import corpora
+from termweave.cli import run
+from termweave.indexer import BuildOptions, build
+from termweave.search.filters.grammar import objects, parse
+from tests.conftest import SHARED
+from tests.indexer.enrichment import conftest
+from tests.ui.conftest import client_of
+
+pytestmark = pytest.mark.engine
+shop, enrich = conftest.shop, conftest.enrich
+SHIRTS = SHARED / "cases" / "objects-in-lists" / "shirts.jsonl"
+BOTH = "variants.color=red AND variants.size=L"
+
+
+@pytest.mark.parametrize(
+    ("filters", "named"),
+    [
+        ([BOTH], {"variants"}),
+        (["variants.color=red", "variants.size=L"], {"variants"}),
+        (["variants.color=red AND NOT variants.size=L"], {"variants"}),
+        (["NOT (variants.color=red AND variants.size=L)"], {"variants"}),
+        (["(year=3 OR a.b.c=1) AND (a.b.d=2 OR x=1)"], {"a", "a.b"}),
+        (["a.b.c=1 AND a.x.d=2"], {"a"}),
+        (["variants.price>10 AND variants.price<20"], {"variants"}),
+        (["variants.color=red OR variants.size=L"], set()),
+        (["variants.color IN (red, blue)"], set()),
+        (["color=red AND size=L AND variants.size=M"], set()),
+    ],
+)
+def test_the_objects_of_which_two_values_must_pass_together(filters, named):
+    assert objects([parse(each) for each in filters]) == named
+
+
+@pytest.mark.skipif(not SHIRTS.exists(), reason="the cases of ../shared are not there")
+@pytest.mark.parametrize("kind", ["built", "enriched"])
+def test_that_the_values_are_of_different_objects_is_said(kind, opensearch_engine, name, shop, enrich, tmp_path, capsys):
+    if kind == "built":
+        build(opensearch_engine, corpora.open_source(str(SHIRTS)), name, BuildOptions(dense="none", analyzer="standard"))
+    else:
+        variants = {"properties": {"color": {"type": "keyword"}, "size": {"type": "keyword"}}}
+        name = shop({"title": {"type": "text"}, "text": {"type": "text"}, "variants": variants})
+        for line in SHIRTS.read_text().splitlines():
+            shirt = json.loads(line)
+            opensearch_engine.request("PUT", f"/{name}/_doc/{shirt.pop('id')}", params={"refresh": True}, body=shirt)
+        enrich(name, "--signals", "weights", fields=("--text-field", "text", "--title-field", "title"))
+    index, remark = tw.connect(opensearch_engine.url).index(name), "'variants' is a list of objects"
+    answer = index.answer("cotton shirt", where=BOTH, mode="weights")
+    assert {hit.id for hit in answer.hits} == {"s1", "s2"}
+    assert [each[: len(remark)] for each in answer.remarks] == [remark]
+    asked = tmp_path / "asked.tsv"
+    asked.write_text("q1\tcotton shirt\n")
+    for more in ((), ("--json",), ("--queries", str(asked), "--run", str(tmp_path / "out.trec"))):
+        words = [] if "--queries" in more else ["cotton shirt"]
+        assert run(["search", name, *words, "--filter", BOTH, *more, "--url", opensearch_engine.url]) == 0
+        assert remark in "".join(capsys.readouterr()), more
+    client = client_of(opensearch_engine, index=name)
+    assert remark in str(client.get("/api/search", params={"q": "cotton shirt", "filter": BOTH}).json()["warnings"])
+    assert remark.replace("'", "&#39;") in client.get("/search", params={"q": "cotton shirt", "filter": BOTH}).text
+    for other in ("variants.color=green AND variants.size=S", "variants.color=red OR variants.size=L", "variants.color=red"):
+        assert not [each for each in index.answer("shirt", where=other, mode="weights").remarks if remark in each], other
+
+
+def test_a_clause_keeps_the_values_of_nested_objects_together(opensearch_engine, shop, enrich):
+    variants = {"type": "nested", "properties": {"color": {"type": "keyword"}, "size": {"type": "keyword"}}}
+    name = shop({"variants": variants})
+    for number, objects_ in enumerate(
+        ([{"color": "red", "size": "M"}, {"color": "blue", "size": "L"}], [{"color": "red", "size": "L"}])
+    ):
+        body = {"name": "timer", "variants": objects_}
+        opensearch_engine.request("PUT", f"/{name}/_doc/n{number}", params={"refresh": True}, body=body)
+    enrich(name, "--signals", "weights")
+    index = tw.connect(opensearch_engine.url).index(name)
+    with pytest.raises(tw.errors.UsageError) as refused:
+        index.search("timer", where=BOTH)
+    assert '{"nested": {"path": "variants"' in refused.value.hint
+    both = [{"term": {"variants.color": "red"}}, {"term": {"variants.size": "L"}}]
+    clause = {"nested": {"path": "variants", "query": {"bool": {"filter": both}}}}
+    assert [hit.id for hit in index.search("timer", where=clause)] == ["n1"]

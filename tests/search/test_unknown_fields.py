@@ -1,0 +1,107 @@
+"""A field that nobody knows is an error with the nearest name, behind every option that names one, in built and in enriched indices."""
+
+from __future__ import annotations
+
+import pytest
+
+import termweave as tw
+from termweave.cli import run
+from termweave.errors import UsageError
+from tests.indexer.enrichment import conftest
+
+pytestmark = pytest.mark.engine
+shop, enrich = conftest.shop, conftest.enrich
+NEAR = [
+    (("--filter", "prise<50"), "price"),
+    (("--filter", "NOT brnd=Ken*"), "brand"),
+    (("--filter", "price<9 OR Brand!=x"), "brand"),
+    (("--filter", "metadata.brnd IN (a, b)"), "brand"),
+    (("--collapse", "brnd:2"), "brand"),
+    (("--facet", "prise:10/20"), "price"),
+    (("--sort", "prise:desc"), "price"),
+    (("--fields", "brnd"), "brand"),
+    (("--fields", "price,titel"), "title"),
+    (("--rerank", "boost@prise:0.2"), "price"),
+    (("--rerank", "decay@prise:0.2:10:5"), "price"),
+    (("--rerank", "match@brnd:0.2"), "brand"),
+]
+
+
+@pytest.fixture(params=["built", "enriched"])
+def products(request, opensearch_engine, name, shop, enrich):
+    """The name of an index with prices and brands."""
+    documents = [
+        {"id": f"p{n}", "title": f"Kettle {n}", "text": "boils water", "price": n, "brand": "ab"[n % 2]} for n in range(4)
+    ]
+    documents[1] |= {"story": "long " * 100}
+    if request.param == "built":
+        tw.index(documents, name, connection=tw.connect(opensearch_engine.url), dense="none", analyzer="standard")
+        return name
+    kinds = {"title": "text", "text": "text", "price": "integer", "brand": "keyword", "story": "text"}
+    index = shop({each: {"type": kind} for each, kind in kinds.items()}, dynamic=True)
+    for each in documents:
+        opensearch_engine.request("PUT", f"/{index}/_doc/{each.pop('id')}", params={"refresh": True}, body=each)
+    enrich(index, "--signals", "weights", fields=("--text-field", "text", "--title-field", "title"))
+    return index
+
+
+def test_a_field_that_nobody_knows_is_an_error_with_the_nearest_name(products, opensearch_engine, capsys):
+    for option, near in NEAR:
+        assert run(["search", products, "kettle", *option, "--url", opensearch_engine.url]) == 2, option
+        assert f"Did you mean {near!r}?" in capsys.readouterr().err, option
+    index = tw.connect(opensearch_engine.url).index(products)
+    for wrong in ({"where": "zzz=3"}, {"fields": ["zzz"]}, {"sort": "zzz"}, {"collapse": "zzz"}, {"facets": ["zzz"]}):
+        with pytest.raises(UsageError, match=r"no field|has a field 'zzz'") as error:
+            index.search("kettle", **wrong)
+        assert "brand" in error.value.hint, wrong
+    with pytest.raises(UsageError, match="has a field 'zzz'"):
+        index.explain("kettle", "p1", where="zzz=3")
+
+
+def test_a_field_that_a_document_has_is_known_with_or_without_a_type(products, opensearch_engine):
+    index = tw.connect(opensearch_engine.url).index(products)
+    (hit,) = index.search("kettle", where="id=p2", fields=["story", "price"])  # not in this document, but in another
+    assert "story" not in str(hit.fields)
+    (hit,) = index.search("kettle", where="id=p1", fields=["story"])
+    assert "long long" in str(hit.fields)
+    assert index.answer("kettle", fields=["prize*"]).remarks == (
+        "Neither these hits nor the index's mapping have a field 'prize*'.",
+    )
+
+
+def test_whether_a_document_has_a_field_may_be_asked_before_one_has_it(products, opensearch_engine):
+    """An application that leaves out what was withdrawn works, too, before anything is."""
+    index = tw.connect(opensearch_engine.url).index(products)
+    answer = index.answer("kettle", where="NOT exists(brnd)", mode="weights")
+    assert {"p0", "p1", "p2", "p3"} <= {hit.id for hit in answer.hits}
+    assert "No document has a field 'brnd'. Did you mean 'brand'?" in answer.remarks
+    assert not index.search("kettle", where="exists(withdrawn)")
+
+
+def test_a_rank_feature_of_an_application_is_its_own_number(shop, enrich, opensearch_engine, capsys):
+    """It was called "a number of a model"; on Elasticsearch such an index was refused."""
+    kinds = {"popularity": "rank_feature", "topics": "rank_features"}
+    properties = {each: {"type": kind} for each, kind in kinds.items()}
+    index = shop(properties)
+    body = {"name": "timer 100", "popularity": 7.5, "topics": {"tea": 3}, "stock": 100}
+    opensearch_engine.request("PUT", f"/{index}/_doc/p3", params={"refresh": True}, body=body)
+    said = str(enrich(index, "--signals", "weights"))
+    assert "numbers of a model" not in said + capsys.readouterr().err
+    found = tw.connect(opensearch_engine.url).index(index)
+    for rule in ("boost@popularity:0.9", "decay@popularity:0.9:1:8"):
+        assert found.search("timer", rerank=rule, mode="weights")[0].id == "p3"
+    (hit,) = found.search("timer", where="id=p3", fields=["popularity", "topics.tea"])
+    assert hit.fields == {"popularity": 7.5, "topics": {"tea": 3}}
+    assert {hit.id for hit in found.search("timer", where="exists(popularity)")} == {"p3"}
+    with pytest.raises(UsageError, match="is a rank_feature, which filters cannot compare"):
+        found.search("timer", where="popularity>3")
+    with pytest.raises(UsageError, match="Did you mean 'popularity'"):
+        found.search("timer", rerank="boost@popularty:0.2")
+    copy = f"{index}-copy"
+    assert (
+        run(["index", f"opensearch:{index}", copy, "--text-field", "name", "--dense", "none", "--url", opensearch_engine.url])
+        == 0
+    )
+    assert "left out, because metadata hold no vectors: topics (rank_features)." in capsys.readouterr().err
+    built = tw.connect(opensearch_engine.url).index(copy)
+    assert [hit.id for hit in built.search("timer", where="popularity>7")] == ["p3"]
