@@ -78,6 +78,7 @@ FIGURES = (
     Figures("fusion", "docs/fusion.md", "fusion and rNN with three dense models", "fusion.py --work WORK/fusion --data DATA"),
     Figures("learning", "docs/learning.md", "before and after learning", "learning.py --data DATA --work WORK/learning --minutes 15"),
     Figures("impacts", "docs/impacts.md", "8 bits, size, latency, pruning, statistics", "impacts.py SETS: nfcorpus cranfield stackfaq"),
+    Figures("enriched_index", "docs/enriching.md", "size and searches of an enriched index", "enriched_index.py demo"),
     Figures("latency", "docs/latency.md", "latency of a search", "latency.py"),
     Figures("throughput", "docs/latency.md", "queries a second of eight clients", "throughput.py"),
     Figures("indexing", "docs/indexing.md", "documents a second", "indexing.py"),

@@ -199,7 +199,9 @@ class IndexSource(EntrySource, Reader):
     def remarks(self) -> list[str]:
         """Sentences about the fields that are read, and about those that are left out; an enrichment reads title and text alone."""
         names = dict.fromkeys(["_id", *(name.partition(".")[0] for name in self._known), *self.reading.fields.named()])
-        sentences = [f"{self.name}: {described(names, self.reading.fields)}."] if self.reading.index.texts else []
+        read, _, metadata = described(names, self.reading.fields).partition("; metadata = ")
+        read += f"; metadata = {metadata}" if metadata and not self.reading.index.hidden else ""
+        sentences = [f"{self.name}: {read}."] if self.reading.index.texts else []
         sentences += self._remarks
         if self._vectors and not self.reading.index.hidden:
             sentences.append(f"{self.name}: left out, because metadata hold no vectors: {', '.join(self._vectors)}.")

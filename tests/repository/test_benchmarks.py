@@ -44,6 +44,7 @@ SYNTHETIC["throughput"] = ("150 documents, 8 clients", "| hybrid+rNN, batches |"
 SYNTHETIC["serving"] = ("start until the address is printed", "| /api/search |")
 #: Scripts that read a data set and the index that retrieval.py made of it: arguments, and what is printed.
 INDEXED = {
+    "enriched_index": (["{set}", "--queries", "3"], ("weights,dense:", "bytes a document more", "hybrid:", "times the match")),
     "impacts": (["{set}"], ("## Quantisation", "| squad | weights |", "| 0.03 |", "| a tenth, drawn |")),
 }
 #: Scripts that make models or measure one; they need torch and a base model. encoding.py measures the one that the fixture `trained` makes.
