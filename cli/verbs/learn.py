@@ -86,7 +86,7 @@ def command(
         learned = run.promote(server, learned)
     out.emit({"schema": "termweave.learn/1", **learned.as_json()}, lambda: _show(learned))
     if not learned.confirmed:
-        raise GateNotMet(*_missed(learned))
+        raise GateNotMet(*why_missed(learned))
 
 
 def _agreed(learned: Learned, out: Output) -> bool:
@@ -143,7 +143,7 @@ def _show(learned: Learned) -> None:
         click.echo(f"Make it live: termweave promote {learned.name} {learned.generation}")
 
 
-def _missed(learned: Learned) -> tuple[str, str]:
+def why_missed(learned: Learned) -> tuple[str, str]:
     """The message and the hint where no gain was confirmed."""
     from termweave.learning.questions import more_to_confirm
 

@@ -108,7 +108,7 @@ def test_a_profile_in_force_gives_way_to_a_better_one_only(index, folder, capsys
     monkeypatch.setattr(tuning, "tune", lambda *_, **__: worse)
     assert run(["tune", index.name, str(folder), "--profile", "new"]) == 3
     said = capsys.readouterr()
-    assert "'old', is better" in said.err
+    assert "'old', has the higher mean" in said.err
     assert f"termweave profiles {index.name} --drop old" in said.err
     assert "old, in force" in said.out
     assert in_force(index) == "old"

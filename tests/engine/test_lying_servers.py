@@ -154,4 +154,4 @@ def test_a_command_names_the_server(scripted, capsys):
     gc.collect()  # connections of other tests
     scripted.answers = {"/": (200, {"version": {"number": "3.1.0", "distribution": "opensearch"}}), "*": (200, {"hits": -1})}
     assert run(["audit", "docs", "--url", scripted.url]) == 1
-    assert "answered POST /termweave-audit/_search with something that no OpenSearch sends: hits is -1" in capsys.readouterr().err
+    assert "/_search with something that no OpenSearch sends: hits is -1" in capsys.readouterr().err

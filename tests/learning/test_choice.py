@@ -11,7 +11,7 @@ import pytest
 
 from termweave import corpora
 from termweave.catalog.profiles import Profile
-from termweave.cli.verbs.learn import _missed
+from termweave.cli.verbs.learn import why_missed
 from termweave.evaluation.tuning.parameter_search import beyond_noise
 from termweave.indexer import BuildOptions, build
 from termweave.learning import choice
@@ -98,8 +98,8 @@ def test_what_the_time_was_too_short_for_is_said(tmp_path):
     assert said.startswith("The time was too short to train dtr and coder: it takes about --minutes 10.")
     assert short_of_time([TrainedCandidate(tried[0].candidate, 60, 12.0, dropped="it gains nothing")]) == ""
     made = Learned("docs", "mine", tmp_path, "", {"train": 60, "dev": 20, "test": 25}, tuple(tried), (), 0.5, 0.5)
-    assert "More judged questions help most" in _missed(made)[1]
-    assert _missed(replace(made, short_of_time=said))[1] == said  # nobody is told to judge more where nothing was trained
+    assert "More judged questions help most" in why_missed(made)[1]
+    assert why_missed(replace(made, short_of_time=said))[1] == said  # nobody is told to judge more where nothing was trained
     built = replace(made, generation="docs-2", after=0.4, short_of_time=said)
-    assert _missed(built)[1] == said
-    assert _missed(replace(built, after=0.6, needed=90))[1].endswith(said)
+    assert why_missed(built)[1] == said
+    assert why_missed(replace(built, after=0.6, needed=90))[1].endswith(said)

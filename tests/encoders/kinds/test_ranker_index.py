@@ -238,7 +238,10 @@ def test_the_ranker_of_the_profile(server, ranked, answer, tmp_path, monkeypatch
         assert [note.partition(cut)[0] for note in notes if cut in note] == ["", f"{name}: "]
         said = []
         learning = SimpleNamespace(
-            server=index.engine, task=LearningTask(name, str(root)), reports=preparation.Reports(say=said.append)
+            server=index.engine,
+            task=LearningTask(name, str(root)),
+            reports=preparation.Reports(say=said.append),
+            questions=SimpleNamespace(qrels={}),
         )
         preparation.Learning.live_run(learning, [Query("q1", QUERY)], "Searching as now")
         assert said[0].startswith(f"Searching as now: {cut}")
