@@ -16,7 +16,6 @@ from termweave.encoders.manifest import TOKENIZER
 from termweave.errors import UsageError
 from termweave.support.batching import in_parts
 from termweave.training import backbone_model
-from termweave.training.data.negatives import mine
 from termweave.training.data.sampler import TrainingInputs
 from termweave.training.data.teacher_scores import units
 from termweave.training.dev_measure import DevelopmentSet, depth, ranking_measure, rankings
@@ -159,7 +158,7 @@ def training_inputs(
     setup, settings, negatives = part.setup, part.settings, list[Any]()
     if settings.negatives and settings.drawn:
         asked = setup.bm25_weights(setup.train.questions, "query")
-        negatives = mine(setup.bm25_index, asked, setup.train.known, settings.negatives)
+        negatives = setup.bm25_index.negatives(asked, setup.train.known, settings.negatives)
     inputs = DenseInputs(
         share=part.share,
         pairs=setup.train,

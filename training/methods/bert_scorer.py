@@ -184,6 +184,6 @@ class BertScorer(TermWeightMethod):
     ) -> Tensor:
         """Squared error of each piece of some texts: ``(P,)``."""
         side = self.side(fit, batch, texts, {}, kind, everything=True)
-        features = self.features(fit, side, self.encode(fit, batch, side)[0])
+        features = self.features(fit, side, self.encode(fit, side)[0])
         expected = torch.from_numpy(piece_targets(side, targets)).to(features)
         return (self.logits(fit, side, features) - expected) ** 2

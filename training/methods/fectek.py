@@ -148,10 +148,9 @@ def distillation(scores: Tensor, wanted: Tensor) -> Tensor:
     return (entropy - (teacher * student).sum(dim=1)).mean()
 
 
-def _distance_to_start(fit: Fit, batch: Batch, side: BatchSide, vectors: Tensor) -> Tensor:
+def _distance_to_start(fit: Fit, side: BatchSide, vectors: Tensor) -> Tensor:
     """The mean cosine distance between vectors and the vectors of the backbone before training."""
-    states = batch.inputs.states(side.kind)
-    original = torch.from_numpy(states.pooled(fit.model.pooling)[side.texts, -vectors.shape[1] :]).to(vectors)
+    original = torch.from_numpy(side.states.pooled(fit.model.pooling)[side.texts, -vectors.shape[1] :]).to(vectors)
     return (1.0 - (vectors * torch.nn.functional.normalize(original, dim=-1)).sum(dim=-1)).mean()
 
 
@@ -337,8 +336,8 @@ class Fectek(TermWeightMethod):
         inputs, settings, drawn = batch.inputs, fit.settings, batch.drawn
         asked, given = self.both_sides(fit, batch, everything=settings.tkgm)
         (asked_states, asked_vectors), (given_states, given_vectors) = (
-            self.encode(fit, batch, asked),
-            self.encode(fit, batch, given),
+            self.encode(fit, asked),
+            self.encode(fit, given),
         )
         asked_features, given_features = self.features(fit, asked, asked_states), self.features(fit, given, given_states)
         products = self.weights(fit, asked, asked_features) @ self.weights(fit, given, given_features).T
@@ -356,6 +355,6 @@ class Fectek(TermWeightMethod):
             parts["teacher"] = _teacher_loss(scores, drawn, inputs.distilled, in_batch=settings.in_batch)
         if settings.joint > 0 and asked_vectors is not None and given_vectors is not None:
             parts["dense"] = settings.joint * text_loss(asked_vectors @ given_vectors.T / _DENSE_TEMPERATURE, masked)
-            distances = [_distance_to_start(fit, batch, *each) for each in ((asked, asked_vectors), (given, given_vectors))]
+            distances = [_distance_to_start(fit, *each) for each in ((asked, asked_vectors), (given, given_vectors))]
             parts["stay"] = _STAY * (distances[0] + distances[1])
         return parts

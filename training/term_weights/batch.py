@@ -33,10 +33,12 @@ class Prepared:
     Attributes:
         anchors: The terms of each text with their anchors.
         pieces: The word-pieces of each text.
+        states: Hidden states of the texts; None where the backbone is trained, because they change.
     """
 
     anchors: list[Anchored]
     pieces: list[Pieces]
+    states: States | None = None
 
 
 @dataclass(frozen=True)
@@ -114,8 +116,15 @@ class BatchSide:
         self.features = torch.from_numpy(np.concatenate(features).astype(np.float32)).to(device)
         self._fixed_weights, self._unseen = torch.from_numpy(worth).to(device), torch.from_numpy(unseen).to(device)
 
-    def cached(self, states: States, *, gated: bool) -> HeadInputs:
+    @property
+    def states(self) -> States:
+        """The cached states of all texts."""
+        assert self.prepared.states is not None
+        return self.prepared.states
+
+    def cached(self, *, gated: bool) -> HeadInputs:
         """Return states from the cache. Means need every piece of a text, so they are computed only if the head has a gate."""
+        states = self.states
         at = states.starts[self.texts[self.row]] + self.place
         means = states.means[self.texts] if gated else np.zeros((len(self.texts), 1), dtype=np.float32)
         return HeadInputs(

@@ -133,9 +133,10 @@ _BLOCK, _LIVE_BLOCK = 256, 16
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator, unused-ignore]
-def weigh(model: JointModel, prepared: Prepared, states: States | None, kind: Kind) -> list[TermWeights]:
+def weigh(model: JointModel, prepared: Prepared, kind: Kind) -> list[TermWeights]:
     """Compute term weights as the exported model does: heads on cached states, or forward passes if no states are cached."""
     weighed: list[TermWeights] = []
+    states = prepared.states
     size = _BLOCK if states is not None else _LIVE_BLOCK
     for first in range(0, len(prepared.pieces), size):
         texts = range(first, min(first + size, len(prepared.pieces)))
