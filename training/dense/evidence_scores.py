@@ -22,7 +22,7 @@ from termweave.rerank.neighbours.evidence import evidence
 from termweave.rerank.neighbours.rules import Rules
 from termweave.support import atomic_files, private_files
 from termweave.support.python_processes import process_pool
-from termweave.training.dense.candidate_lists import NOTHING
+from termweave.training.ranker.first_stage import NOTHING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from termweave.training.dense.candidate_lists import RankedLists
+    from termweave.training.dense.list_targets import RankedLists
 
 #: Questions of a block: the unit of work, and what is lost by a kill.
 BLOCK = 128
@@ -145,10 +145,7 @@ def list_evidence(
 def _block(folder: Path, settings: EvidenceSettings, work: tuple[int, list[list[int]]]) -> None:
     first, relevant = work
     queries, documents, lists = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("queries", "documents", "lists"))
-    rows = range(first, first + len(relevant))
-    scores = [
-        list_evidence(queries[row], documents, lists[row], judged, settings) for row, judged in zip(rows, relevant, strict=True)
-    ]
+    scores = [list_evidence(queries[row], documents, lists[row], judged, settings) for row, judged in enumerate(relevant, first)]
     _save(folder / f"{first}.npy", np.stack(scores))
 
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from termweave.encoders.manifest import Manifest
     from termweave.encoders.term_weighting import Kind
     from termweave.training.dense.model import Towers
+    from termweave.training.methods.base import Say
     from termweave.training.methods.bi_encoder import DenseParameters
     from termweave.training.mixture import DataPart
     from termweave.training.setup import RunSetup
@@ -78,9 +79,7 @@ def reading_of(backbone: Path) -> tuple[Manifest, DenseSettings]:
     """
     manifest = read_folder(backbone, check=False).manifest
     if manifest.kind not in (DenseModel.kind, AnchoredModel.kind):
-        raise UsageError(
-            f"The backbone {manifest.name!r} is {kind_of(manifest).label}.", "Name a model that gives vectors of texts."
-        )
+        raise UsageError(f"The backbone {manifest.name!r} is {kind_of(manifest).label}.", "Name a model that gives vectors.")
     return manifest, DenseSettings.from_manifest(manifest)
 
 
@@ -131,7 +130,7 @@ class TargetContext:
     inputs: DenseInputs
     model: Towers
     settings: Any
-    say: Callable[[str], None]
+    say: Say
 
     @property
     def setup(self) -> RunSetup:
@@ -151,9 +150,7 @@ class TargetContext:
         return self.model.vectors("document", self.inputs.documents)
 
 
-def training_inputs(
-    part: DataPart, model: Towers, targets: Callable[[TargetContext], Any], say: Callable[[str], None]
-) -> DenseInputs:
+def training_inputs(part: DataPart, model: Towers, targets: Callable[[TargetContext], Any], say: Say) -> DenseInputs:
     """Tokenise the texts, find hard negatives, and compute the method's targets."""
     setup, settings, negatives = part.setup, part.settings, list[Any]()
     if settings.negatives and settings.drawn:
@@ -169,7 +166,7 @@ def training_inputs(
     return replace(inputs, targets=targets(TargetContext(part, inputs, model, settings, say)))
 
 
-def held_out(part: DataPart, model: Towers, say: Callable[[str], None]) -> DenseDevelopment:
+def held_out(part: DataPart, model: Towers, say: Say) -> DenseDevelopment:
     """Tokenise the held-out questions and the documents that they are searched in, as the model reads them in use."""
     del say
     setup, settings = part.setup, part.settings

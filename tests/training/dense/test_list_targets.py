@@ -11,8 +11,7 @@ from termweave.training import dev_measure
 from termweave.training.data import teacher_scores
 from termweave.training.data.bm25_index import SparseIndex
 from termweave.training.data.pairs import Pairs
-from termweave.training.dense.candidate_lists import NOTHING, RankedLists, by_bm25, from_run, nearest
-from termweave.training.dense.list_targets import hybrid_targets
+from termweave.training.dense.list_targets import NOTHING, RankedLists, by_bm25, from_run, hybrid_targets, nearest
 
 
 def units(generator, count, width=8):
