@@ -69,11 +69,9 @@ class SparseIndex:
         best = candidates[np.argsort(-scores[candidates], kind="stable")][:k]
         return best, scores[best]
 
-    def negatives(
-        self, questions: Sequence[TermWeights], known: Sequence[Collection[int]], depth: int
-    ) -> list[NDArray[np.int64]]:
+    def negatives(self, queries: Sequence[TermWeights], known: Sequence[Collection[int]], depth: int) -> list[NDArray[np.int64]]:
         """Find hard negatives: the wrong documents that BM25 ranks best; of the best `depth` those not in `known`, which may answer."""
-        best = [self.search(question, depth)[0] for question in questions]
+        best = [self.search(query, depth)[0] for query in queries]
         return [own[~np.isin(own, list(spared))] for own, spared in zip(best, known, strict=True)]
 
 
