@@ -168,9 +168,7 @@ class CoderParameters(MixtureParameters, DenseParameters):
     context: Annotated[Depth, Setting("N_r: candidates in whose context neighbours are computed; 0: all.")] = 60
     k: Annotated[int, Setting("Neighbours of an element, itself not counted (Eq. 3)."), Ge(1), Le(1000)] = 10
     k_exp: Annotated[int, Setting("Elements whose sets are averaged (Eq. 8)."), Ge(1), Le(1000)] = 3
-    tau: Annotated[
-        Share, Setting("Size of the sets that expand a neighbourhood: tau (k + 1), rounded, and 2 with itself (Eq. 5).")
-    ] = 0.0
+    tau: Annotated[Share, Setting("Size of sets that expand a neighbourhood: tau (k + 1), rounded; 2 with itself (Eq. 5).")] = 0.0
     inclusive: Annotated[
         bool, Setting("Expand a neighbourhood also at an overlap of exactly 2/3: Eq. 5 as printed, unlike the authors' program.")
     ] = False
@@ -211,7 +209,6 @@ _MARCO = {
     "candidates": 1000,
     "temperature": 1.0,
     "weight_decay": 9.5e-5,
-    "schedule": "linear",
     "training_length": 256,
     "steps": 20_000,
     "every": 1000,
@@ -240,15 +237,7 @@ class Coder(BiEncoderMethod):
         "paper": Preset(
             "CODER(TAS-B) as printed, Tables 5 and 6: lambda .451, k 21, k_exp 3, tau 0, N_r 60, b 1.222, n_max 4, max-min, Eq. 5 with >=, "
             "inner products of the base model's vectors (held-out questions and indices are searched by cosine)",
-            {
-                **_MARCO,
-                "boost": 1.222,
-                "keep_labels": 4,
-                "normalisation": "max-min",
-                "layers_rate": 1.73e-6,
-                "rate": 1.73e-6,
-                "warmup": 9000.0,
-            },
+            {**_MARCO, "layers_rate": 1.73e-6, "rate": 1.73e-6, "warmup": 9000.0},
         ),
         "cocondenser": Preset(
             "CODER(CoCondenser) as printed: the labels' lambda .469, k 21, k_exp 5, tau .128, N_r 53 are those of its base model; b 1.525, "
@@ -256,7 +245,6 @@ class Coder(BiEncoderMethod):
             {
                 **_MARCO,
                 "evidence_weight": 0.469,
-                "k": 21,
                 "k_exp": 5,
                 "tau": 0.128,
                 "context": 53,

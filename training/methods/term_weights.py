@@ -76,9 +76,7 @@ class HeadParameters(ParameterRecord):
     terms: Annotated[
         Literal["word", "piece"], Setting("Terms that get weights: words (Chinese ones by jieba), or the backbone's word-pieces.")
     ] = "word"
-    hidden: Annotated[
-        Depth, Setting("Width of the head's hidden layer; 0: a linear head on the last layer, as in the papers.")
-    ] = 128
+    hidden: Annotated[Depth, Setting("Width of the head's hidden layer; 0: a linear head on the last layer, as in papers.")] = 128
     shared: Annotated[bool, Setting("One head for documents and queries, as in the papers.")] = False
 
 
