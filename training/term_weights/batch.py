@@ -127,9 +127,7 @@ class BatchSide:
         states = self.states
         at = states.starts[self.texts[self.row]] + self.place
         means = states.means[self.texts] if gated else np.zeros((len(self.texts), 1), dtype=np.float32)
-        return HeadInputs(
-            torch.from_numpy(states.values[at].astype(np.float32)).to(self.device), torch.from_numpy(means).to(self.device)
-        )
+        return HeadInputs(*(torch.from_numpy(each).to(self.device) for each in (states.values[at].astype(np.float32), means)))
 
     def padded(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return the inputs of the backbone: ids ``(T, n)``, mask ``(T, n)`` and features ``(T, n, 3)``, in which only the tags are set."""

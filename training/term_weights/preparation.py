@@ -25,7 +25,7 @@ from termweave.training.term_weights.model import weigh
 from termweave.training.trainer.passes import parameter_bytes, pass_cost, sampled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from termweave.encoders.models.joint_model import JointModel
     from termweave.encoders.term_weighting import Kind
     from termweave.statistics import CorpusStatistics
+    from termweave.training.methods.base import Say
     from termweave.training.methods.term_weights import TermWeightParameters
     from termweave.training.mixture import DataPart
     from termweave.training.setup import RunSetup
@@ -127,7 +128,7 @@ def refuse_teacher(name: str, setup: RunSetup) -> None:
     teacher_scores.written(name, setup)
 
 
-def training_inputs(part: DataPart, model: JointModel, say: Callable[[str], None]) -> TermWeightInputs:
+def training_inputs(part: DataPart, model: JointModel, say: Say) -> TermWeightInputs:
     """Analyse the training questions and the documents, compute hidden states, find hard negatives and read teacher scores.
 
     Raises:
@@ -161,7 +162,7 @@ def training_inputs(part: DataPart, model: JointModel, say: Callable[[str], None
     )
 
 
-def held_out(part: DataPart, model: JointModel, say: Callable[[str], None]) -> TermWeightDevelopment:
+def held_out(part: DataPart, model: JointModel, say: Say) -> TermWeightDevelopment:
     """Analyse the held-out questions; their states, and those of the documents, are computed where the backbone is frozen."""
     setup, frozen = part.setup, part.settings.top_layers == 0
     documents = _documents(part, model, say)
@@ -173,15 +174,13 @@ def held_out(part: DataPart, model: JointModel, say: Callable[[str], None]) -> T
     )
 
 
-def _documents(part: DataPart, model: JointModel, say: Callable[[str], None]) -> Prepared:
+def _documents(part: DataPart, model: JointModel, say: Say) -> Prepared:
     """The documents, analysed once; their states are for a frozen backbone, and for losses that compare with the backbone as it came."""
     states = part.settings.top_layers == 0 or part.settings.joint > 0 or part.settings.teacher in MADE
     return part.once("documents", lambda: _read(part, model, part.setup.texts, "document", say, states=states))
 
 
-def _read(
-    part: DataPart, model: JointModel, texts: Sequence[str], kind: Kind, say: Callable[[str], None], *, states: bool
-) -> Prepared:
+def _read(part: DataPart, model: JointModel, texts: Sequence[str], kind: Kind, say: Say, *, states: bool) -> Prepared:
     """Analyse texts; with `states` also the states that the heads read, of both layers or of the last one alone, by the backbone as it came."""
     prepared = analysed(part.setup, part.settings, model, texts, kind)
     if not states:
