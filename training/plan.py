@@ -73,9 +73,7 @@ def plan(method: Method, spec: str, settings: TrainingParameters, say: Callable[
         UsageError: The method has no plan.
     """
     if not method.torch:
-        raise UsageError(
-            f"{method.name} has no plan: it searches each question once and trains for a minute.", "Leave --plan out."
-        )
+        raise UsageError(f"{method.name} has no plan: it searches each question once and trains a minute.", "Leave --plan out.")
     with tempfile.TemporaryDirectory(dir=private_files.scratch()) as work:  # a backbone from scratch is made to measure it alone
         data = parts(spec, settings, Path(work), say)
         setup, settings = data[0].setup, data[0].settings

@@ -134,9 +134,7 @@ def set_up(spec: str, settings: TrainingParameters, out: Path, say: Callable[[st
     looked_at = searched(examples, analysis, statistics, set(chosen), most)
     places = sorted({*chosen, *looked_at})
     if len(places) < len(examples.texts):
-        say(
-            f"{len(places):,} of {len(examples.texts):,} documents are read: answers, BM25's best for held-out questions, and others at random"
-        )
+        say(f"{len(places):,} of {len(examples.texts):,} documents are read: answers, BM25's best, and others at random")
     position = {place: index for index, place in enumerate(places)}
     train, dev = train.within(position), examples.dev.within(position)
     return RunSetup(examples, places, train, dev, backbone, tokenizer, analysis, statistics)

@@ -97,7 +97,7 @@ def evidence_scores(
     if missing:
         shared: dict[str, NDArray[Any]] = {"queries": queries, "documents": documents, "lists": lists.documents}
         for name, content in shared.items():
-            _save(folder / f"{name}.npy", content)
+            save(folder / f"{name}.npy", content)
         work = [(first, [sorted(judged) for judged in relevant[first : first + BLOCK]]) for first in missing]
         count = min(workers or os.cpu_count() or 1, len(missing))
         compute = partial(_block, folder, settings)
@@ -108,7 +108,7 @@ def evidence_scores(
             with process_pool(count, **_SINGLE_THREADS) as pool:
                 list(pool.map(compute, work))
     result = np.concatenate([np.load(folder / f"{first}.npy") for first in blocks])
-    _save(whole, result)
+    save(whole, result)
     for file in folder.iterdir():
         if file.name != _COMPLETE:
             file.unlink()
@@ -146,10 +146,11 @@ def _block(folder: Path, settings: EvidenceSettings, work: tuple[int, list[list[
     first, relevant = work
     queries, documents, lists = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("queries", "documents", "lists"))
     scores = [list_evidence(queries[row], documents, lists[row], judged, settings) for row, judged in enumerate(relevant, first)]
-    _save(folder / f"{first}.npy", np.stack(scores))
+    save(folder / f"{first}.npy", np.stack(scores))
 
 
-def _save(file: Path, array: NDArray[Any]) -> None:
+def save(file: Path, array: NDArray[Any], *, private: bool = False) -> None:
+    """Write an array as a whole; `private`: readable for its owner only."""
     buffer = BytesIO()
     np.save(buffer, array)
-    atomic_files.write(file, buffer.getvalue())
+    atomic_files.write(file, buffer.getvalue(), private=private)

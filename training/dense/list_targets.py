@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from hashlib import blake2b
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -22,10 +21,10 @@ from termweave.engine import connect
 from termweave.errors import InputError
 from termweave.rerank.neighbours.rules import Rules
 from termweave.search import Index
-from termweave.support import atomic_files, paths, private_files
+from termweave.support import paths, private_files
 from termweave.training import backbone_model
 from termweave.training.data import teacher_scores
-from termweave.training.dense.evidence_scores import EvidenceSettings, evidence_scores
+from termweave.training.dense.evidence_scores import EvidenceSettings, evidence_scores, save
 from termweave.training.dev_measure import best, rankings
 from termweave.training.ranker.first_stage import INDEX, NOTHING, found_by_index
 from termweave.training.ranker.teacher import teach
@@ -167,10 +166,8 @@ def _cached(context: TargetContext, what: list[str], depth: int, compute: Callab
     if file.is_file():
         return RankedLists(np.load(file))
     lists = compute()
-    buffer = BytesIO()
-    np.save(buffer, lists.documents)
     private_files.make_folder(file.parent)
-    atomic_files.write(file, buffer.getvalue(), private=True)
+    save(file, lists.documents, private=True)
     return lists
 
 

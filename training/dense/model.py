@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from termweave.encoders.kinds import sentence_layout, sentence_modules
 from termweave.encoders.kinds.sentence_modules import read_modules
 from termweave.encoders.manifest import TOKENIZER, Manifest, digests, write_manifest
+from termweave.encoders.models.joint_model import masked_mean
 from termweave.errors import UsageError
 from termweave.training import backbone_model
 from termweave.training.backbone_model import problem_of
@@ -124,7 +125,7 @@ class Towers(nn.Module):
         padded = len(rows) * lengths.max(initial=0) > _PADDED * lengths.sum()
 
         def encode(part: NDArray[np.int64]) -> Tensor:
-            vectors: Tensor = self(side, *(torch.from_numpy(each).to(device) for each in texts.padded(rows[part])))
+            vectors: Tensor = self(side, *(each.to(device) for each in texts.padded(rows[part])))
             return vectors
 
         if device.type == "cpu" and padded:
@@ -150,15 +151,14 @@ def _exact(states: Tensor) -> Tensor:
 
 def pool(states: Tensor, mask: Tensor, mode: str) -> Tensor:
     """Pool the states of each text: ``(T, n, d), (T, n) -> (T, d)``; padding takes no part."""
-    weights = mask.unsqueeze(-1).to(states.dtype)
     if mode == "cls":
         return states[:, 0]
     if mode == "max":
-        return states.masked_fill(weights == 0, -torch.inf).amax(dim=1)
+        return states.masked_fill(mask.unsqueeze(-1) == 0, -torch.inf).amax(dim=1)
     if mode == "lasttoken":
         last = mask.sum(dim=1) - 1
         return states[torch.arange(len(states), device=states.device), last]
-    return (states * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1.0)
+    return masked_mean(states, mask)
 
 
 def build(settings: DenseParameters, backbone: Path) -> Towers:

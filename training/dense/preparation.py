@@ -20,13 +20,14 @@ from termweave.training.data.sampler import TrainingInputs
 from termweave.training.data.teacher_scores import units
 from termweave.training.dev_measure import DevelopmentSet, depth, ranking_measure, rankings
 from termweave.training.methods.base import Cost
-from termweave.training.trainer.passes import parameter_bytes, pass_cost, sampled
+from termweave.training.trainer.passes import padded, parameter_bytes, pass_cost, sampled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
+    from torch import Tensor
 
     from termweave.encoders.manifest import Manifest
     from termweave.encoders.term_weighting import Kind
@@ -61,14 +62,10 @@ class TokenIds:
         """Tokens of each text, ``(texts,)``."""
         return np.diff(self.starts)
 
-    def padded(self, texts: Sequence[int] | NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def padded(self, texts: Sequence[int] | NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """Token ids and mask of some texts: int64 ``(T, n)`` each, n the length of the longest."""
-        rows = [self.values[self.starts[text] : self.starts[text + 1]] for text in texts]
-        ids = np.zeros((len(rows), max((len(row) for row in rows), default=0)), dtype=np.int64)
-        mask = np.zeros_like(ids)
-        for place, row in enumerate(rows):
-            ids[place, : len(row)], mask[place, : len(row)] = row, 1
-        return ids, mask
+        rows = [self.values[self.starts[text] : self.starts[text + 1]].astype(np.int64) for text in texts]
+        return padded(rows), padded([np.ones_like(row) for row in rows])
 
 
 def reading_of(backbone: Path) -> tuple[Manifest, DenseSettings]:

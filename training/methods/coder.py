@@ -70,23 +70,19 @@ else:
     list_targets = LazyModule("termweave.training.dense.list_targets")
 
 
+#: e of Eq. 2.
+_SMOOTHING = 0.1
+
+
 # -- Targets ---------------------------------------------------------------------------------------------------------------------
 
 
-def hard_labels(candidates: int, relevant: Sequence[int]) -> NDArray[np.float64]:
-    """Divide the probability equally among the relevant documents: float64 ``(candidates,)``, sum 1."""
-    shares = np.zeros(candidates)
-    shares[list(relevant)] = 1.0 / len(relevant)
-    return shares
-
-
-def uniform_labels(candidates: int, relevant: Sequence[int], smoothing: float = 0.1) -> NDArray[np.float64]:
-    """Move a share `smoothing` of the probability to the other candidates, all alike (Eq. 2): float64 ``(candidates,)``, sum 1."""
+def uniform_labels(candidates: int, relevant: Sequence[int], smoothing: float = 0.0) -> NDArray[np.float64]:
+    """Divide the probability equally among the relevant documents, but for a share of all others (Eq. 2): float64 ``(candidates,)``, sum 1."""
     others = candidates - len(set(relevant))
-    if not others:
-        return hard_labels(candidates, relevant)
-    shares = np.full(candidates, smoothing / others)
-    shares[list(relevant)] = (1.0 - smoothing) / len(relevant)
+    moved = smoothing if others else 0.0
+    shares = np.full(candidates, moved / max(1, others))
+    shares[list(relevant)] = (1.0 - moved) / len(relevant)
     return shares
 
 
@@ -101,10 +97,8 @@ def target(
         candidates: Length of the list.
         evidence: r'' of each candidate (`rerank.neighbours.evidence.evidence`); needed for "evidence" alone.
     """
-    if settings.labels == "hard":
-        return hard_labels(candidates, relevant)
-    if settings.labels == "uniform":
-        return uniform_labels(candidates, relevant)
+    if settings.labels in ("hard", "uniform"):
+        return uniform_labels(candidates, relevant, _SMOOTHING if settings.labels == "uniform" else 0.0)
     assert evidence is not None
     make = algorithm.labels if settings.label_path == "algorithm" else list_targets.program_labels
     return make(evidence, relevant, boost=settings.boost, keep=settings.keep_labels or None, normalize=settings.normalisation)

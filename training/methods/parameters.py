@@ -218,9 +218,7 @@ class TrainingParameters(BackboneParameters, DataParameters, LoopParameters, Opt
         """Refuse to use the vector of layers that were cut off, or of a backbone that nobody has trained; and to train nothing."""
         super().check()
         if self.top_layers == 0 and not self.may_freeze:
-            raise UsageError(
-                "The method trains layers, and top_layers=0 freezes all of them.", "Set top_layers=-1, or 1 and more."
-            )
+            raise UsageError("The method trains layers, and top_layers=0 freezes all of them.", "Set top_layers=-1, or above 0.")
         scratch, cut = self.from_scratch, self.layers and self.top_layers == 0
         if not (scratch or cut):
             return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -204,7 +204,7 @@ class BM25Stage(FirstStage):
         return [(dict(zip(best.tolist(), scores.tolist(), strict=True)), False) for best, scores in found]
 
 
-def found_by_index(index: Index, setup: RunSetup, questions: Sequence[str], depth: int, **how: str) -> list[dict[int, float]]:
+def found_by_index(index: Index, setup: RunSetup, questions: Sequence[str], depth: int, **how: Any) -> list[dict[int, float]]:
     """What a live index finds for each question, best first, with scores; documents that are not trained on are passed over.
 
     Raises:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from termweave.encoders.term_weighting import UNIT, Form, place_tags
+from termweave.training.trainer import passes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -210,11 +211,12 @@ def _missed(anchor: Anchored, term: NDArray[np.int64], word_of_piece: NDArray[np
 
 def padded(pieces: Sequence[Pieces], features: Sequence[NDArray[np.floating]]) -> tuple[Tensor, Tensor, Tensor]:
     """Pad texts to the length of the longest: ids ``(T, n)``, mask ``(T, n)`` and features ``(T, n, 3)``, of each piece."""
-    ids = np.zeros((len(pieces), max(len(each.ids) for each in pieces)), dtype=np.int64)
-    mask, inputs = np.zeros_like(ids), np.zeros((*ids.shape, 3), dtype=np.float32)
-    for row, (text, own) in enumerate(zip(pieces, features, strict=True)):
-        ids[row, : len(text.ids)], mask[row, : len(text.ids)], inputs[row, : len(text.ids)] = text.ids, 1, own
-    return torch.from_numpy(ids), torch.from_numpy(mask), torch.from_numpy(inputs)
+    ids = [each.ids for each in pieces]
+    return (
+        passes.padded(ids),
+        passes.padded([np.ones_like(each) for each in ids]),
+        passes.padded([each.astype(np.float32) for each in features]),
+    )
 
 
 def activate(logits: Tensor, activation: str) -> Tensor:

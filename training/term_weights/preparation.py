@@ -218,7 +218,7 @@ def estimate(model: JointModel, settings: TermWeightParameters, setup: RunSetup)
     def one_text(texts: Sequence[str], kind: Kind) -> tuple[float, float]:
         prompt = backbone_model.reading_of(setup.backbone, settings)[1].prompt(kind)
         sample = setup.tokenizer.encode(sampled(texts), settings.training_length, prompt=prompt)
-        inputs = padded(sample, [np.zeros((1, 3))] * len(sample))
+        inputs = padded(sample, [np.zeros((len(each.ids), 3)) for each in sample])
         return pass_cost(model, lambda: torch.cat(model.states(*inputs)), len(sample))
 
     question_seconds, question_bytes = one_text(setup.train.questions, "query")
