@@ -25,15 +25,16 @@ from entry_point import enter
 from termweave.encoders.manifest import digest
 from termweave.encoders.term_weighting import BM25
 from termweave.evaluation import randomisation_test
-from termweave.training.data import negatives, teacher_scores
+from termweave.training.data import teacher_scores
 from termweave.training.data.bm25_index import SparseIndex, bm25_weights
 from termweave.training.data.pairs import Collection
 from termweave.training.dev_measure import ranking_measure, search_measure, stored
 from termweave.training.methods import base
 from termweave.training.mixture import DataPart
 from termweave.training.setup import set_up
-from termweave.training.term_weights import model, preparation
+from termweave.training.term_weights import preparation
 from termweave.training.term_weights.hidden_states import states
+from termweave.training.term_weights.model import weigh
 from termweave.training.trainer.trainer import Fit, fit
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -148,8 +149,8 @@ class Test:
         """nDCG@10 of each query: of the weights, and of weights and vectors in equal parts after min-max scaling."""
         weights = []
         for side, kept, kind in zip((self.documents, self.questions), self.states, ("document", "query"), strict=True):
-            formed = replace(side, anchors=[replace(anchor, form=form) for anchor in side.anchors])
-            weights.append(model.weigh(model, formed, seen(kept), kind))
+            formed = replace(side, anchors=[replace(anchor, form=form) for anchor in side.anchors], states=seen(kept))
+            weights.append(weigh(model, formed, kind))
         return self.measures(stored(weights[0]), weights[1])
 
     def measures(self, documents, questions) -> tuple[np.ndarray, np.ndarray]:
@@ -174,30 +175,28 @@ class World:
         self.inputs, self.development = (hook(part, model, say) for hook in (method.inputs, method.held_out))
         self.mined = {settings.negatives: self.inputs.negatives}
 
-    def formed(self, form, seen, settings, width) -> tuple[preparation.TermWeightInputs, model.TermWeightDevelopment]:
+    def formed(self, form, seen, settings, width) -> tuple[preparation.TermWeightInputs, preparation.TermWeightDevelopment]:
         """What all variants share, as one of them sees it."""
         sides = [
-            replace(side, anchors=[replace(anchor, form=form) for anchor in side.anchors])
+            replace(side, anchors=[replace(anchor, form=form) for anchor in side.anchors], states=seen(side.states))
             for side in (self.inputs.documents, self.inputs.questions, self.development.questions)
         ]
-        given, asked = self.inputs.document_states, self.inputs.question_states
+        given, asked = self.inputs.documents.states, self.inputs.questions.states
         teacher, wanted = None, settings.teacher
         if wanted in teacher_scores.MADE:
             means = (given.means[:, -width:], asked.means[:, -width:])
             teacher = teacher_scores.vector_teacher(wanted, self.setup, *means)
-        distilled = teacher_scores.Distilled.from_settings(teacher, settings)
-        kept = {"document_states": seen(given), "question_states": seen(asked)}
+        distilled = teacher and teacher_scores.Distilled(teacher, settings.teacher_weight, settings.temperature)
         mined = self.negatives(settings.negatives)
-        material = replace(self.inputs, documents=sides[0], questions=sides[1], distilled=distilled, negatives=mined, **kept)
-        kept["question_states"] = seen(self.development.question_states)
-        return material, replace(self.development, documents=sides[0], questions=sides[2], **kept)
+        material = replace(self.inputs, documents=sides[0], questions=sides[1], distilled=distilled, negatives=mined)
+        return material, replace(self.development, documents=sides[0], questions=sides[2])
 
     def negatives(self, depth) -> list[np.ndarray]:
         """Hard negatives among BM25's best `depth` documents, mined once."""
         if depth and depth not in self.mined:
             train, setup = self.setup.train, self.setup
             asked = setup.bm25_weights(train.questions, "query")
-            self.mined[depth] = negatives.mine(setup.bm25_index, asked, train.known, depth)
+            self.mined[depth] = setup.bm25_index.negatives(asked, train.known, depth)
         return self.mined[depth] if depth else []
 
 

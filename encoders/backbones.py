@@ -117,15 +117,11 @@ def fetch(name: str, say: Callable[[str], None] | None = None) -> Path:
         return backbone.folder
     tell = say or partial(print, file=sys.stderr)
     backbone.folder.parent.mkdir(parents=True, exist_ok=True)
-    with one_at_a_time(
-        backbone.folder.with_name(f".{name}.lock"), lambda: tell(f"Another process is fetching {name}; waiting for it.")
-    ):
+    with one_at_a_time(backbone.folder.with_name(f".{name}.lock"), lambda: tell(f"Another process is fetching {name}; waiting.")):
         if backbone.fetched():
             return backbone.folder
         if not shelf().holds(backbone.artifact):
-            tell(
-                f"Fetching {name} ({backbone.megabytes} MB, {backbone.licence}, {backbone.origin}). It is kept in {backbone.folder}."
-            )
+            tell(f"Fetching {name} ({backbone.megabytes} MB, {backbone.licence}, {backbone.origin}) into {backbone.folder}.")
         archive = shelf().archive(backbone.artifact)
         try:
             _unpack(archive, backbone)

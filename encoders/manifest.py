@@ -132,16 +132,12 @@ class Manifest:
             loaded = orjson.loads(data)
             schema = loaded.pop("schema")
             if schema != SCHEMA:
-                raise ModelError(
-                    f"{where} has schema {schema}, this termweave reads {SCHEMA}.", "Update termweave, or make the model again."
-                )
+                raise ModelError(f"{where} has schema {schema}, this termweave reads {SCHEMA}.", "Update termweave.")
             loaded["outputs"] = tuple(loaded["outputs"])
             manifest = cls(**loaded)
             manifest._check_names()
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise ModelError(
-                f"{where} is not the description of a model: {error}.", "Copy the folder again, or train it anew."
-            ) from error
+            raise ModelError(f"{where} is not the description of a model: {error}.", "Copy the folder again.") from error
         return manifest
 
 
@@ -189,9 +185,7 @@ class ModelFolder:
             file = self.path / name
             self.identities[name] = identity(file)
             if not (present := file.is_file()) or digest(file) != expected:
-                what = (
-                    f"was altered: {file} is not the file that was exported" if present else f"is incomplete: {file} is missing"
-                )
+                what = f"was altered: {file} is not what was exported" if present else f"is incomplete: {file} is missing"
                 advice = "Copy the whole folder again, or run `termweave export` on it."
                 raise ModelError(f"The model {self.manifest.name!r} {what}.", advice)
 

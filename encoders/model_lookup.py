@@ -58,9 +58,7 @@ def resolve(name: str | Path) -> Path:
     if written:
         if path.is_dir():
             return path.resolve()
-        raise UsageError(
-            f"There is no model folder {name!r}.", "Give a folder that training, export or sentence-transformers wrote."
-        )
+        raise UsageError(f"There is no model folder {name!r}.", "Give one that training, export or sentence-transformers wrote.")
     if name == DEFAULT:
         return _model_folders(_SHIPPED)[0]
     if (folder := _by_name(name) or _by_name(SHORT.get(name, "")) or registered(name)) is not None:
@@ -113,12 +111,8 @@ def language_model(language: str) -> str | None:
 
 def _named_folders() -> list[Path]:
     """All model folders that are looked up by their names: those of termweave, of the user (`paths.models()`) and of packages."""
-    modules = plugins.modules("models")
-    return [
-        *shipped_folders(),
-        *own_folders(),
-        *(folder for name in sorted(modules) for folder in _packaged_models(modules[name])),
-    ]
+    packaged = (folder for _, module in sorted(plugins.modules("models").items()) for folder in _packaged_models(module))
+    return [*shipped_folders(), *own_folders(), *packaged]
 
 
 def registered(name: str) -> Path | None:

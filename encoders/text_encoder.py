@@ -223,10 +223,7 @@ class TextEncoder:
         if statistics is None and not self._weights.needs_statistics:
             return CorpusStatistics(self.analysis or "", 0, 0.0, {})
         if statistics is None:
-            raise ModelError(
-                f"The model {self._weights.manifest.name!r} brings no default statistics.",
-                "Count those of the corpus and pass them.",
-            )
+            raise ModelError(f"The model {self._weights.manifest.name!r} brings no statistics.", "Pass those of the corpus.")
         if statistics.analysis != self.analysis:
             raise ModelError(
                 f"The statistics were counted with the analysis {statistics.analysis!r}; the model needs {self.analysis!r}.",
@@ -364,9 +361,7 @@ class Ranker(RankerModel):
         """
         folder = read_folder(resolve(model), name=str(model))
         if (kind := kind_of(folder.manifest)) is not RankerModel:
-            raise ModelError(
-                f"The model {folder.manifest.name!r} is {kind.label} and gives no scores of pairs.", "Name a cross-encoder."
-            )
+            raise ModelError(f"The model {folder.manifest.name!r} is {kind.label} and scores no pairs.", "Name a cross-encoder.")
         return cls(folder, threads, precision)
 
     def score_within(self, query: str, documents: Sequence[str], seconds: float, *, windows: int = 1) -> NDArray[np.float32]:

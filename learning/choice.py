@@ -65,9 +65,7 @@ def no_feature_ranker(held_out: int) -> str:
     if find_spec("lightgbm") is None:
         return "No feature ranker is tried: run: pip install 'termweave[ltr]'"
     if held_out < judged_candidates.FEWEST:
-        return (
-            f"No feature ranker is tried: it needs {judged_candidates.FEWEST} questions to choose by, and there are {held_out}."
-        )
+        return f"No feature ranker is tried: it needs {judged_candidates.FEWEST} questions to choose by, not {held_out}."
     return ""
 
 

@@ -182,9 +182,7 @@ class Learning:
                 f"{counted(out, 'question')} left out: the live models were trained on them, or they are like those of several parts."
             )
         if not self.split.parts[TRAIN]:
-            notes.append(
-                "Too few judged questions can train: questions made of the documents train, the judged ones choose and confirm."
-            )
+            notes.append("Too few judged questions can train: those made of documents do, the judged ones choose and confirm.")
         if self.documents_stay:
             notes.append(
                 f"Encoding {counted(len(self.identities), 'document')} again would take about {self.encoding_minutes:,.0f} of the "

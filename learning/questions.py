@@ -270,9 +270,8 @@ def split(questions: JudgedQuestions, earlier: Mapping[str, str] | None = None) 
     random.Random(0).shuffle(shuffled)  # noqa: S311 - a draw, not a secret
     _fill(parts, shuffled, count)
     _refuse_one_sided(questions, parts, learned=bool(earlier))
-    return QuestionSplit(
-        {part: tuple(ids) for part, ids in parts.items()}, sum(len(alike) for alike in members.values() if len(alike) > 1)
-    )
+    near = sum(len(alike) for alike in members.values() if len(alike) > 1)
+    return QuestionSplit({part: tuple(ids) for part, ids in parts.items()}, near)
 
 
 def _fill(parts: dict[str, list[str]], groups: Sequence[list[str]], count: int) -> None:

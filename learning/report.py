@@ -102,10 +102,8 @@ def forgetting(part: Part, before: Path, after: Path) -> Forgetting:
         after: Folder of the new one.
     """
     sample = sample_cost.draw("demo")
-    figures = [
-        float(ranking_measure(sample_cost.searched(folder, part, sample)[1], sample.gains).mean()) for folder in (before, after)
-    ]
-    return Forgetting(part, *figures)
+    ranked = (sample_cost.searched(folder, part, sample)[1] for folder in (before, after))
+    return Forgetting(part, *(float(ranking_measure(each, sample.gains).mean()) for each in ranked))
 
 
 def moved(experiment: Experiment, row: Row, dataset: Dataset) -> tuple[Moved, ...]:

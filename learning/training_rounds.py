@@ -135,10 +135,8 @@ def _backbone(folder: Path | None) -> str:
     if folder is None:
         return ""
     made_from = _made_with(folder, "backbone")
-    named = next(
-        (name for name in (read_folder(folder, check=False).manifest.name, made_from) if name in backbones.BACKBONES), ""
-    )
-    return named or (_backbone(Path(made_from)) if made_from and Path(made_from).is_dir() else "")
+    name = next((name for name in (read_folder(folder, check=False).manifest.name, made_from) if name in backbones.BACKBONES), "")
+    return name or (_backbone(Path(made_from)) if made_from and Path(made_from).is_dir() else "")
 
 
 def _made_with(folder: Path, setting: str) -> str:
@@ -266,9 +264,7 @@ class TrainingRounds:
                 self._train(ahead.candidate, f"long-{self._minutes:g}", steps, budget)
         self._add_finished(candidates)
         helped = [each for each in self.trained if each.helped]
-        return {
-            part: max((each for each in helped if each.candidate.part == part), key=lambda each: each.after) for part in parts
-        }
+        return {part: max((each for each in helped if each.candidate.part == part), key=lambda one: one.after) for part in parts}
 
     def _add_finished(self, candidates: Sequence[Candidate]) -> None:
         """Add the long runs that commands with another budget have finished. They take no time from this one."""

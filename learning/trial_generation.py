@@ -144,9 +144,7 @@ def _vectors_alone(learning: Learning, generation: str) -> float:
     index = Index.open(learning.server, generation)
     system, queries = systems.system_of("dense", None, index), learning.queries(HELD_OUT)
     report, qrels = learning.reports.progress, learning.questions.qrels
-    searched, _ = runs_of(
-        index, queries, [system], lambda done, total: report(done, total, "Measuring what int8 costs"), 100, qrels
-    )
+    searched, _ = runs_of(index, queries, [system], lambda done, total: report(done, total, "Measuring int8's cost"), 100, qrels)
     return float(per_query(searched[system.name], qrels, [each.id for each in queries])["nDCG@10"].mean())
 
 

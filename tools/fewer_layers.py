@@ -94,9 +94,7 @@ def teacher_of(name: str) -> tuple[JointModel, Manifest, Path]:
     path = resolve(name)
     manifest = read_folder(path, check=False).manifest
     if manifest.kind != "anchored" or set(manifest.outputs) != {"weights", "dense"}:
-        raise UsageError(
-            f"{name} does not give term weights and vectors from one pass.", "Name a model that `train fectek` made."
-        )
+        raise UsageError(f"{name} does not give term weights and vectors from one pass.", "Name one that `train fectek` made.")
     # A shipped folder has the heads alone.
     model = joint_model.load(path)[0] if (path / WEIGHTS).is_file() else on_backbone(path, manifest)
     if not model.shape.lower:

@@ -180,27 +180,18 @@ def openapi(made: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 def _operations(name: str, endpoint: Endpoint) -> dict[str, Any]:
     """Return the methods of an address: a POST has the parameters as the fields of its body."""
     failed = {status: {"$ref": f"#/components/responses/{status}"} for status in _FAILURES}
-    operation = {
-        "summary": inspect.getdoc(endpoint.answer),
-        "responses": {"200": _answer("The answer.", endpoint.schema), **failed},
-    }
+    about = {"summary": inspect.getdoc(endpoint.answer), "responses": {"200": _answer("The answer.", endpoint.schema), **failed}}
     asked = [
-        {
-            "name": each.name,
-            "in": "query",
-            "required": each.required,
-            "description": each.about,
-            "schema": _schema(each, body=False),
-        }
-        for each in endpoint.parameters
+        {"name": one.name, "in": "query", "required": one.required, "description": one.about, "schema": _schema(one, body=False)}
+        for one in endpoint.parameters
     ]
-    methods: dict[str, Any] = {"get": {"operationId": name, **operation, "parameters": asked}}
+    methods: dict[str, Any] = {"get": {"operationId": name, **about, "parameters": asked}}
     if endpoint.takes_body:
         fields = {each.name: {**_schema(each, body=True), "description": each.about} for each in endpoint.parameters}
         required = [each.name for each in endpoint.parameters if each.required]
         schema = {"type": "object", "properties": fields, "required": required, "additionalProperties": False}
         body = {"required": True, "content": {"application/json": {"schema": schema}}}
-        methods["post"] = {"operationId": f"{name}_post", **operation, "requestBody": body}
+        methods["post"] = {"operationId": f"{name}_post", **about, "requestBody": body}
     return methods
 
 

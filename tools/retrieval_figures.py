@@ -228,13 +228,7 @@ def searched(
 
 
 def _ndcg(
-    name: str,
-    scores: Sequence[NDArray[np.float64]],
-    ids: Sequence[str],
-    queries: Sequence[Query],
-    qrels: Qrels,
-    *,
-    positive: bool,
+    name: str, scores: Sequence[NDArray[np.float64]], ids: list[str], queries: Sequence[Query], qrels: Qrels, *, positive: bool
 ) -> NDArray[np.float64]:
     rankings: dict[str, Mapping[str, float]] = {}
     for query, row in zip(queries, scores, strict=True):
@@ -285,9 +279,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder of BEIR data sets")
     parser.add_argument("--sets", nargs="*", default=[pool.name for pool in TESTS], choices=[pool.name for pool in every])
     parser.add_argument("--precision", nargs="*", default=["int8"], choices=["int8", "fp32"])
-    parser.add_argument(
-        "--record", type=Path, nargs="*", default=[], metavar="DIR", help="model folders whose card gets the table"
-    )
+    parser.add_argument("--record", type=Path, nargs="*", default=[], metavar="DIR", help="folders whose card gets the table")
     options = parser.parse_args(arguments)
     rows = []
     for pool in every:

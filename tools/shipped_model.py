@@ -66,15 +66,7 @@ class RecipeData:
 
 METHOD = "fectek"
 #: What differs from the method's defaults (docs/term-weights.md, "The shipped recipe", has what each of them is worth).
-SETTINGS: Mapping[str, object] = {
-    "tf_power": 0.5,
-    "hidden": 256,
-    "drawn": 6,
-    "teacher": "minmax",
-    "teacher_weight": 0.33,
-    "every": 100,
-    "patience": 5,
-}
+SETTINGS = {"tf_power": 0.5, "hidden": 256, "drawn": 6, "teacher": "minmax", "teacher_weight": 0.33, "patience": 5}
 SOURCES = (
     RecipeData("squad", 2.0, "CC BY-SA 4.0", {"documents": 5000, "questions": 12000}),
     RecipeData("medquad", 1.0, "CC BY 4.0", {"documents": 3000, "questions": 6000}),

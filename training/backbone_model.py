@@ -22,7 +22,6 @@ from termweave.encoders.manifest import MANIFEST, TOKENIZER, WEIGHTS, ModelFolde
 from termweave.encoders.onnx.bert_graph import write_weights
 from termweave.errors import ModelError, UsageError
 from termweave.support import atomic_files
-from termweave.training.methods.parameters import FROM_SCRATCH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -54,9 +53,9 @@ def find(settings: TrainingParameters, corpus: Sequence[str], out: Path) -> Path
         UsageError: The folder holds no such model, or one whose vectors a joint model cannot make.
         ModelError: The default backbone is not installed.
     """
-    if (given := settings.backbone) == FROM_SCRATCH:
+    if settings.from_scratch:
         return make(corpus, out / SCRATCH, settings.max_length, settings.seed)
-    if given:
+    if given := settings.backbone:
         folder = model_lookup.resolve(given)
         write_weights(folder)
         if not (folder / TOKENIZER).is_file():
@@ -226,9 +225,7 @@ def make(corpus: Sequence[str], folder: Path, max_length: int, seed: int) -> Pat
     counts: Counter[str] = Counter()
     for text in corpus:
         counts.update(normalizer.normalize_str(text))
-    characters = [each for each, _ in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])) if _is_written(each)][
-        :_CHARACTERS
-    ]
+    characters = sorted(filter(_is_written, counts), key=lambda each: (-counts[each], each))[:_CHARACTERS]
     tokens = [*_SPECIAL, *characters, *(f"##{each}" for each in characters)]
     tokenizer = Tokenizer(models.WordPiece({token: place for place, token in enumerate(tokens)}, unk_token="[UNK]"))  # noqa: S106
     tokenizer.normalizer = normalizer

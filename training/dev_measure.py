@@ -130,13 +130,11 @@ def vectors_of(encoded: Sequence[Encoding]) -> NDArray[np.float32]:
     return np.stack([each.vector for each in encoded if each.vector is not None])
 
 
-def ranking_measure(
-    rankings: Sequence[Ranking], gains: Sequence[Mapping[int, int]], measure: str = LEADING
-) -> NDArray[np.float64]:
+def ranking_measure(ranked: Sequence[Ranking], gains: Sequence[Mapping[int, int]], measure: str = LEADING) -> NDArray[np.float64]:
     """Compute the measure of each question from rankings.
 
     Args:
-        rankings: For each question its documents, best first, and their scores.
+        ranked: For each question its documents, best first, and their scores.
         gains: Document -> grade, for each question.
         measure: Name of the measure.
 
@@ -144,7 +142,7 @@ def ranking_measure(
         float64 ``(questions,)``.
     """
     run: dict[str, dict[str, float]] = {}
-    for number, (best, scores) in enumerate(rankings):
+    for number, (best, scores) in enumerate(ranked):
         run[str(number)] = {str(place): score for place, score in zip(best.tolist(), scores.tolist(), strict=True)}
     qrels = {str(number): {str(place): grade for place, grade in known.items()} for number, known in enumerate(gains)}
     values: NDArray[np.float64] = per_query(Run("dev", run), qrels, list(run), measures=(measure,))[measure]
@@ -210,9 +208,7 @@ class DevelopmentSet:
         """Compute the measure of BM25 for each question."""
         index, length = self.setup.bm25_index, depth(self.measure)
         questions = zip(self.setup.bm25_weights(self.pairs.questions, "query"), self.pairs.spared, strict=True)
-        return ranking_measure(
-            [index.search(question, length, spared) for question, spared in questions], self.gains(), self.measure
-        )
+        return ranking_measure([index.search(query, length, spared) for query, spared in questions], self.gains(), self.measure)
 
     def gains(self) -> list[dict[int, int]]:
         """Return document -> grade 1 for the relevant documents of each question."""

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from termweave.signals.modes import Mode
     from termweave.training.judged_candidates import JudgedCandidates
+    from termweave.training.methods.base import Say
     from termweave.training.methods.ltr import FeatureRankerParameters
 
 #: Leaves of a tree; fewest rows in one; trees between two measures of a fold.
@@ -122,19 +123,13 @@ def fit(judged: JudgedCandidates, settings: FeatureRankerParameters, trees: int)
 
 
 def write(
-    out: Path,
-    content: str,
-    judged: JudgedCandidates,
-    mode: Mode,
-    about: Mapping[str, Any],
-    figures: Mapping[str, Any],
-    tried: int,
+    out: Path, trees: str, judged: JudgedCandidates, mode: Mode, about: Mapping[str, Any], figures: Mapping[str, Any], tried: int
 ) -> None:
     """Write a model folder.
 
     Args:
         out: The folder; it is made.
-        content: The trees.
+        trees: As LightGBM saves them.
         judged: What they were trained on.
         mode: Mode of the first stage.
         about: How they were trained.
@@ -142,7 +137,7 @@ def write(
         tried: How many numbers of trees were tried on these questions.
     """
     out.mkdir(parents=True, exist_ok=True)
-    atomic_files.write(out / TREES, content.encode())
+    atomic_files.write(out / TREES, trees.encode())
     gain = f"{MEASURE}: {figures['start']:.4f} before, {figures['dev']:.4f} after, of {len(judged.questions):,} questions"
     card = [f"# {out.resolve().name}", "", f"A feature ranker for `--rerank ltr@FOLDER`. {gain}.", ""]
     if tried > 1:
@@ -157,7 +152,7 @@ def write(
         name=out.resolve().name,
         kind=KIND,
         outputs=("scores",),
-        hash=blake2b(f"{content}{judged.features}{dict(judged.types)}".encode() + table, digest_size=8).hexdigest(),
+        hash=blake2b(f"{trees}{judged.features}{dict(judged.types)}".encode() + table, digest_size=8).hexdigest(),
         max_length=0,
         settings={
             "features": list(judged.features),
@@ -172,9 +167,7 @@ def write(
     write_manifest(out, manifest)
 
 
-def train(
-    spec: str, settings: FeatureRankerParameters, out: Path, say: Callable[[str], None], progress: Callable[..., None]
-) -> None:
+def train(spec: str, settings: FeatureRankerParameters, out: Path, say: Say, progress: Callable[..., None]) -> None:
     """Train a feature ranker and write its folder. Arguments as `training.run.train`.
 
     Raises:
@@ -192,9 +185,7 @@ def train(
         mode, _ = index.choose(None, "none")
         rewrite = profiles.rewriting(index.lineage, None)
         judged = gather(index, dataset, mode, settings, lambda done, total: progress(done, total, "searching"), rewrite)
-    say(
-        f"{len(judged.questions):,} questions with {sum(map(len, judged.documents)):,} candidates, {len(judged.features)} features"
-    )
+    say(f"{len(judged.questions):,} questions, {sum(map(len, judged.documents)):,} candidates, {len(judged.features)} features")
     if settings.start:
         content, measured = _foreign(Path(settings.start), judged)
     else:

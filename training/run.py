@@ -30,7 +30,7 @@ from termweave.training.trainer.checkpoints import HISTORY, system_errors
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from termweave.training.methods.base import Method
+    from termweave.training.methods.base import Method, Say
     from termweave.training.methods.parameters import TrainingParameters
     from termweave.training.mixture import DataPart, TrainedModel
 
@@ -84,7 +84,7 @@ def train(
     out: Path,
     *,
     resume: bool = False,
-    say: Callable[[str], None] = lambda _: None,
+    say: Say = lambda _: None,
     progress: Callable[..., None] = lambda *_, **__: None,
 ) -> TrainingResult:
     """Train a model and write its folder.
@@ -115,7 +115,10 @@ def train(
             return _result(out)
         try:
             if method.torch:
-                _fit_and_finish(method, spec, settings, out, say, progress)
+                data = parts(spec, settings, out, say)
+                with system_errors(out):
+                    trained = learn(method, data[0].settings, data, out / CHECKPOINTS, say=say, progress=progress)
+                    _finish(method, data, settings, out, trained, say)
             else:
                 method.run(spec, settings, out, say, progress)
         except BaseException as stopped:  # also Ctrl-C, which the user may press to correct a setting
@@ -123,16 +126,6 @@ def train(
                 say(f"Stopped before the first checkpoint: {out} holds nothing of this run, and the same command begins it anew.")
             raise
         return _result(out)
-
-
-def _fit_and_finish(
-    method: Method, spec: str, settings: TrainingParameters, out: Path, say: Callable[[str], None], progress: Callable[..., None]
-) -> None:
-    """Fit a model of torch, resuming from its checkpoints, and write its folder."""
-    data = parts(spec, settings, out, say)
-    with system_errors(out):
-        trained = learn(method, data[0].settings, data, out / CHECKPOINTS, say=say, progress=progress)
-        _finish(method, data, settings, out, trained, say)
 
 
 def _refuse(out: Path) -> None:
@@ -160,7 +153,7 @@ def holds(out: Path, method: Method, spec: str, settings: TrainingParameters, *,
         UsageError: The folder contains another run, or this run and `resume` is not set, or files that are not a run.
         InputError: ``run.json`` is damaged.
     """
-    file = out / RUN
+    file, anew = out / RUN, "Start a new run in another folder with --out."
     if not file.is_file():
         # A run that was killed at once may have left a temporary file.
         if out.is_dir() and not all(atomic_files.left_over(file, each) for each in out.iterdir()):
@@ -172,15 +165,10 @@ def holds(out: Path, method: Method, spec: str, settings: TrainingParameters, *,
         record = orjson.loads(file.read_bytes())
         old = {"method": record["method"], "dataset": record["dataset"], **record["settings"]}
     except (ValueError, TypeError, KeyError) as error:
-        raise InputError(
-            f"{file} is damaged, so the run cannot be resumed.", "Start a new run in another folder with --out."
-        ) from error
+        raise InputError(f"{file} is damaged, so the run cannot be resumed.", anew) from error
     new = {"method": method.name, "dataset": _absolute(spec), **orjson.loads(orjson.dumps(asdict(settings)))}
     if old["method"] == new["method"] and old.keys() != new.keys():
-        raise UsageError(
-            f"{out} contains a run of another version of termweave, which has other parameters.",
-            "Start a new run in another folder with --out.",
-        )
+        raise UsageError(f"{out} contains a run of another version of termweave, which has other parameters.", anew)
     different = [name for name in new if old.get(name) != new[name]]
     if different:
         differences = "; ".join(f"{name} was {old.get(name)!r} and is {new[name]!r}" for name in different)
@@ -220,12 +208,7 @@ def _absolute(spec: str) -> str:
 
 
 def _finish(
-    method: Method,
-    data: Sequence[DataPart],
-    settings: TrainingParameters,
-    out: Path,
-    trained: TrainedModel,
-    say: Callable[[str], None],
+    method: Method, data: Sequence[DataPart], settings: TrainingParameters, out: Path, trained: TrainedModel, say: Say
 ) -> None:
     """Save, export and measure the model. Figures are written to the manifest last: a run without them counts as unfinished."""
     from termweave.encoders.onnx.export import export, int8_cost  # noqa: PLC0415 - torch

@@ -93,14 +93,8 @@ def cost(folder: Path, output: str, sample: CorpusSample) -> dict[str, Any]:
     """
     precisions: tuple[Precision, ...] = ("fp32", "int8")
     (documents, fp32), (in_int8, int8) = (searched(folder, output, sample, precision) for precision in precisions)
-    shares = [
-        len(set(one.tolist()) & set(other.tolist())) / max(1, len(one)) for (one, _), (other, _) in zip(fp32, int8, strict=True)
-    ]
-    figures: dict[str, Any] = {
-        "queries": len(sample.queries),
-        "documents": len(sample.documents),
-        "overlap": float(np.mean(shares)),
-    }
+    overlap = np.mean([np.isin(one, other).sum() / max(1, len(one)) for (one, _), (other, _) in zip(fp32, int8, strict=True)])
+    figures: dict[str, Any] = {"queries": len(sample.queries), "documents": len(sample.documents), "overlap": float(overlap)}
     if sample.gains:
         ndcg = [float(ranking_measure(ranked, sample.gains).mean()) for ranked in (fp32, int8)]
         figures["ndcg"] = {"fp32": ndcg[0], "int8": ndcg[1], "change": ndcg[1] - ndcg[0]}
@@ -165,7 +159,5 @@ def _drawn(spec: str, source: Source, wanted: frozenset[str]) -> dict[str, Docum
             others[place] = (number, document)
     chosen = sorted([*kept.values(), *others[: max(0, _DOCUMENTS - len(kept))]], key=lambda pair: pair[0])
     if len(chosen) < 2:
-        raise UsageError(
-            f"{spec} has fewer than two documents, so nothing can be ranked.", "Name a corpus with more: --on DATASET."
-        )
+        raise UsageError(f"{spec} has fewer than two documents, so nothing can be ranked.", "Name a larger corpus: --on DATASET.")
     return {document.id: document for _, document in chosen}

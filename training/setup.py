@@ -23,7 +23,6 @@ from termweave.training import backbone_model
 from termweave.training.data import dataset
 from termweave.training.data.bm25_index import SparseIndex, bm25_weights
 from termweave.training.data.pairs import count, sample
-from termweave.training.methods.parameters import FROM_SCRATCH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -129,15 +128,13 @@ def set_up(spec: str, settings: TrainingParameters, out: Path, say: Callable[[st
     # A title may name many texts of a corpus, each an answer.
     train = drawn if examples.origin == "corpus" else apart(drawn, examples.dev.questions, say)
     statistics = count([examples.corpus], analysis)
-    if settings.backbone != FROM_SCRATCH:  # a backbone from scratch has a vocabulary made from the corpus
+    if not settings.from_scratch:  # such a backbone has a vocabulary made from the corpus
         _warn_of_language(examples.corpus, tokenizer, analysis, say)
     most = _most_searched(examples.texts, tokenizer, backbone, settings)
     looked_at = searched(examples, analysis, statistics, set(chosen), most)
     places = sorted({*chosen, *looked_at})
     if len(places) < len(examples.texts):
-        say(
-            f"{len(places):,} of {len(examples.texts):,} documents are read: answers, BM25's best for held-out questions, and others at random"
-        )
+        say(f"{len(places):,} of {len(examples.texts):,} documents are read: answers, BM25's best, and others at random")
     position = {place: index for index, place in enumerate(places)}
     train, dev = train.within(position), examples.dev.within(position)
     return RunSetup(examples, places, train, dev, backbone, tokenizer, analysis, statistics)

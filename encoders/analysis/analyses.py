@@ -122,9 +122,7 @@ class LanguageWords(Analysis):
 
 #: Name of the language -> its analysis.
 OF_LANGUAGE: Mapping[str, type[LanguageWords]] = {
-    name: type(
-        f"{name}_words", (LanguageWords,), {"name": name, "id": f"bert-words.snowball.{name}.1", "language": name.capitalize()}
-    )
+    name: type(name, (LanguageWords,), {"name": name, "id": f"bert-words.snowball.{name}.1", "language": name.capitalize()})
     for name in sorted(file.stem for file in _STOP_WORDS.glob("*.txt"))
 }
 

@@ -72,9 +72,7 @@ class PieceTokenizer:
         self.tokenizer: Any = read_tokenizer(file)
         special = [self.tokenizer.token_to_id(token) for token in ("[CLS]", "[SEP]")]
         if None in special:
-            raise ModelError(
-                f"{file} has no [CLS] or no [SEP].", "Term weights of whole words, and training, need a BERT-like model."
-            )
+            raise ModelError(f"{file} has no [CLS] or no [SEP].", "Weights of whole words, and training, need a BERT-like model.")
         own = self.tokenizer.encode("").ids  # MPNet has BERT's words, and [CLS] among them, but reads <s> and </s>
         self._first, self._last = own if len(own) == 2 else special
 

@@ -158,9 +158,7 @@ def behind_marks(text: str, end: int, limit: int) -> int:
 
 def is_punctuation(word: str) -> bool:
     """Whether a word is only punctuation; ASCII symbols count as punctuation, as in BERT."""
-    return all(
-        unicodedata.category(character)[0] == "P" or (character < "\x7f" and not character.isalnum()) for character in word
-    )
+    return all(unicodedata.category(each)[0] == "P" or (each < "\x7f" and not each.isalnum()) for each in word)
 
 
 class Analysis:
@@ -227,11 +225,7 @@ class Analysis:
         if max(map(len, cleans), default=0) <= _PART:
             return self._cut_at_once(cleans)
         return [
-            [
-                (first + start, first + end, term)
-                for first, part in _parts(clean)
-                for start, end, term in self._cut_at_once([part])[0]
-            ]
+            [(at + start, at + end, term) for at, part in _parts(clean) for start, end, term in self._cut_at_once([part])[0]]
             for clean in cleans
         ]
 

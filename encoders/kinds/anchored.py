@@ -63,9 +63,7 @@ class AnchoredModel(OpenModel):
         weights = [anchor.weights(result[0], owners, kind) for (_, anchor, owners), result in passes]
         return weights, [unit(result[1]) for _, result in passes if vectors]
 
-    def weigh_occurrences(
-        self, texts: Sequence[str], statistics: CorpusStatistics
-    ) -> list[tuple[list[str], NDArray[np.float64]]]:
+    def weigh_occurrences(self, texts: list[str], statistics: CorpusStatistics) -> list[tuple[list[str], NDArray[np.float64]]]:
         """The terms of each query in reading order, and the weight of each occurrence; `weigh` gives their sums."""
         return [
             ([term for term in words.terms if term], anchor.of_occurrences(result[0].astype(np.float64), owners))

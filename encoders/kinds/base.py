@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from termweave import plugins
 from termweave.encoders.analysis.model_familiarity import familiarity
 from termweave.encoders.manifest import is_inside
-from termweave.encoders.onnx.checked_graphs import with_graph
+from termweave.encoders.onnx.checked_graphs import sample_texts, with_graph
 from termweave.encoders.onnx.runtime import GraphInput
 from termweave.errors import ModelError
 from termweave.records import ModelInfo
@@ -61,9 +61,7 @@ class KindSettings:
         except (TypeError, KeyError, AttributeError) as error:
             problem = f"{error}"
         if problem:
-            raise ModelError(
-                f"The description of the model {manifest.name!r} is malformed: {problem}.", "Export or copy the folder again."
-            )
+            raise ModelError(f"The description of the model {manifest.name!r} is malformed: {problem}.", "Copy the folder again.")
         return settings
 
     def problem(self, manifest: Manifest) -> str:
@@ -73,10 +71,6 @@ class KindSettings:
     def names(self) -> list[str]:
         """The files and subfolders that the settings name."""
         return [self.transformer] if self.transformer else []
-
-    def as_dict(self) -> dict[str, Any]:
-        """The table for `Manifest.settings`."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -234,8 +228,8 @@ class OpenModel(ABC):
         raise ModelError(f"{name!r} is {self.label} and has no graph to export.", f"It works as it is: --weights {name}.")
 
     def parity_sample(self) -> list[GraphInput]:
-        """The inputs on which an export compares the torch module and the graphs."""
-        return []
+        """The inputs on which an export compares the torch module and the graphs: sample texts, without a prompt."""
+        return [text for text in self.token_inputs(sample_texts()) if len(text.ids)]
 
     def compare(self, expected: Outputs, given: Outputs) -> dict[str, float]:
         """Figures of how close a graph's outputs are to torch's, over the parity sample: name -> value."""

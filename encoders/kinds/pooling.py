@@ -77,9 +77,7 @@ def unit(vector: NDArray[np.float32]) -> NDArray[np.float32]:
     wide = vector.astype(np.float64)
     length = float(np.sqrt(wide @ wide))
     if not np.isfinite(length):
-        raise ModelError(
-            "The model gives vectors that are not numbers (NaN or infinity).", "It diverged in training, or the file is damaged."
-        )
+        raise ModelError("The model gives vectors that are no numbers (NaN or infinity).", "It diverged, or the file is damaged.")
     if length == 0.0:
         wide = np.zeros_like(wide)
         wide[0] = length = 1.0

@@ -11,7 +11,7 @@ is over the files that are run or exported, over the tokeniser, and over everyth
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
@@ -88,20 +88,20 @@ def _read_tower(path: Path, name: str, about: Mapping[str, Any], modules: Module
         truncated = kept if isinstance(kept, int) and 0 < kept < dimension else 0
         _check_similarity(name, about, normalised=modules.normalised and not truncated)
         shared |= {"prompts": prompts_of(about), "include_prompt": modules.include_prompt}
-        settings = DenseSettings(**shared, layers=layers, truncated=truncated).as_dict()
+        settings = asdict(DenseSettings(**shared, layers=layers, truncated=truncated))
         manifest = replace(
             manifest, outputs=("dense",), dimension=truncated or dimension, pooling=modules.pooling, settings=settings
         )
     elif manifest.kind == "sparse":
         table = modules.query.query_table(path) if modules.query else {}
-        settings = SparseSettings(**shared, prompts=prompts_of(about), twice=modules.twice, **table).as_dict()
+        settings = asdict(SparseSettings(**shared, prompts=prompts_of(about), twice=modules.twice, **table))
         analysis = (PieceTerms if _has_word_pieces(home / TOKENIZER) else VocabularyTerms).id
         manifest = replace(
             manifest, outputs=("weights",), terms="piece", analysis=analysis, pooling=modules.pooling, settings=settings
         )
     else:
         ranker = RankerSettings(**shared, types=has_types(home), prompt=_prompts(about)[1], labels=_labels(name, config))
-        manifest = replace(manifest, outputs=("scores",), settings=ranker.as_dict())
+        manifest = replace(manifest, outputs=("scores",), settings=asdict(ranker))
     graph = path / SENTENCE_GRAPH
     own_graph = manifest.kind in {"dense", "ranker"} and modules.transformer in {"", "0_Transformer"} and graph.is_file()
     if config.get("auto_map") and not own_graph:
@@ -134,9 +134,7 @@ def _configuration(path: Path, home: Path, name: str) -> Any:
         )
     config = read_json(home / CONFIG)
     if not isinstance(config.get("model_type"), str):
-        raise ModelError(
-            f"{path} is of an unknown architecture: its {CONFIG} has no model_type.", "Give a folder that save_pretrained wrote."
-        )
+        raise ModelError(f"{path} is of an unknown architecture: its {CONFIG} has no model_type.", AGAIN)
     if not (home / TOKENIZER).is_file():
         raise ModelError(
             f"The model {name!r} has no tokeniser: {home / TOKENIZER} is missing.",
@@ -220,10 +218,7 @@ def _width(file: Path, config: Mapping[str, Any]) -> int:
     """The width of the states."""
     width = next((config[key] for key in ("hidden_size", "dim", "d_model", "n_embd") if key in config), None)
     if not isinstance(width, int) or width < 1:
-        raise ModelError(
-            f"{file} does not say how wide the states of the model are (hidden_size).",
-            "Give a folder that save_pretrained wrote.",
-        )
+        raise ModelError(f"{file} does not say how wide the states of the model are (hidden_size).", AGAIN)
     return width
 
 

@@ -65,22 +65,18 @@ class Modules:
         dimension = width * len(self.pooling.split("+"))
         layers = []
         for folder in self.dense:
-            config = read_json(path / folder / CONFIG)
+            home = path / folder
+            config = read_json(home / CONFIG)
             activation = str(config.get("activation_function", "torch.nn.modules.activation.Tanh")).rsplit(".", 1)[-1]
             if activation not in ACTIVATIONS:
-                raise ModelError(
-                    f"The dense layer {path / folder} has the activation {activation!r}.", f"Known: {', '.join(ACTIVATIONS)}."
-                )
+                raise ModelError(f"The layer {home} has the activation {activation!r}.", f"Known: {', '.join(ACTIVATIONS)}.")
             if any(config.get(f"module_{side}_name") not in {None, "sentence_embedding"} for side in ("input", "output")):
-                raise ModelError(
-                    f"The dense layer {path / folder} reads or writes something else than the sentence's vector.", _ADVICE
-                )
+                raise ModelError(f"The layer {home} reads or writes something else than the sentence's vector.", _ADVICE)
             file, residual = f"{folder}/{WEIGHTS}", bool(config.get("use_residual"))
             layer = DenseLayer.read(path / file, activation, residual=residual)
             if layer.weight.shape[1] != dimension:
                 raise ModelError(
-                    f"The dense layer {path / folder} takes vectors of {layer.weight.shape[1]} numbers, "
-                    f"and what comes before it gives {dimension}.",
+                    f"The layer {home} takes vectors of {layer.weight.shape[1]} numbers, and what comes before it gives {dimension}.",
                     AGAIN,
                 )
             dimension = layer.weight.shape[0]
@@ -239,6 +235,33 @@ def read_settings(home: Path) -> tuple[bool, int]:
 def _token_limit(length: object) -> int:
     """The most tokens that a tokeniser's length means; 0: no limit."""
     return int(length) if isinstance(length, int | float) and 0 < length < _NO_LENGTH else 0
+
+
+def written(
+    width: int, pooling: str, length: int, prompts: Mapping[str, str], *, lower: bool = False, include_prompt: bool = True
+) -> dict[str, Any]:
+    """What sentence-transformers writes beside a transformer whose states are pooled and scaled to length 1: name of a file -> content.
+
+    Args:
+        width: Width of the states.
+        pooling: One of `MODES`, which every version of sentence-transformers reads by its old name.
+        length: The most tokens of a text.
+        prompts: "query" and "document" -> text before a query or document.
+        lower: Whether texts are lower-cased first.
+        include_prompt: Whether the prompt takes part in the pooling.
+    """
+    modules = (("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize"))
+    modes = {f"pooling_mode_{name}": mode == pooling for mode, name in zip(MODES, _OLD_MODES, strict=True)}
+    about = {"prompts": dict(prompts), "default_prompt_name": None, "similarity_fn_name": "cosine"}
+    return {
+        MODULES: [
+            {"idx": place, "name": str(place), "path": path, "type": f"sentence_transformers.models.{kind}"}
+            for place, (path, kind) in enumerate(modules)
+        ],
+        f"1_Pooling/{CONFIG}": {"word_embedding_dimension": width, **modes, "include_prompt": include_prompt},
+        _SETTINGS[0]: {"max_seq_length": length, "do_lower_case": lower},
+        "config_sentence_transformers.json": about,
+    }
 
 
 def read_json(file: Path, *, missing: Any = None) -> Any:

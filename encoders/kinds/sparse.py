@@ -25,7 +25,7 @@ from termweave.encoders.analysis.word_pieces import ModelTokenizer
 from termweave.encoders.kinds.base import OpenModel, PromptSettings
 from termweave.encoders.kinds.pooling import read_safetensors
 from termweave.encoders.manifest import TOKENIZER, Manifest
-from termweave.encoders.onnx.checked_graphs import rank_correlation, sample_texts
+from termweave.encoders.onnx.checked_graphs import rank_correlation
 from termweave.encoders.term_weighting import check_finite
 from termweave.errors import ModelError
 from termweave.records import TermWeights
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from termweave.encoders.onnx.runtime import GraphInput, Outputs
+    from termweave.encoders.onnx.runtime import Outputs
     from termweave.encoders.term_weighting import Kind
     from termweave.statistics import CorpusStatistics
 
@@ -118,10 +118,6 @@ class SparseModel(OpenModel):
     def graph_settings(self) -> tuple[Any, ...]:
         """The pooling, which the graph does."""
         return self.manifest.pooling, self.settings.twice
-
-    def parity_sample(self) -> list[GraphInput]:
-        """Sample texts for the comparison of the graphs, without a prompt."""
-        return [text for text in self.token_inputs(sample_texts()) if len(text.ids)]
 
     def compare(self, expected: Outputs, given: Outputs) -> dict[str, float]:
         """The rank correlation of the weights of each text."""

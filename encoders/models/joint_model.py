@@ -68,10 +68,6 @@ class HeadShape:
     tags: int = 0
     lower: int = 1
 
-    def as_dict(self) -> dict[str, int]:
-        """For ``termweave.json``."""
-        return asdict(self)
-
 
 class ContextGate(nn.Module):
     """FecTek's feature context module (FCM, Eq. 2): each feature is weighted by what the whole text is about.
@@ -224,7 +220,7 @@ def save(model: JointModel, path: Path, manifest: Manifest) -> Manifest:
     for name in (WEIGHTS, HEADS):
         (path / name).chmod(0o644)  # safetensors writes for the owner alone
     dimension = int(model.backbone.config.hidden_size)
-    written = replace(manifest, hash=_hash(model, path, manifest), heads=model.shape.as_dict(), dimension=dimension)
+    written = replace(manifest, hash=_hash(model, path, manifest), heads=asdict(model.shape), dimension=dimension)
     write_manifest(path, written)
     return written
 
@@ -253,9 +249,7 @@ def load(path: Path) -> tuple[JointModel, ModelFolder]:
         model = JointModel(load_backbone(path), HeadShape(**folder.manifest.heads), folder.manifest.pooling)
         model.heads.load_state_dict(load_file(path / HEADS))
     except (SafetensorError, OSError, RuntimeError) as error:  # cut short, or tensors of other shapes than the manifest says
-        raise ModelError(
-            f"The weights in {path} are damaged: {first_line(error)}.", "Copy the folder again, or train it anew."
-        ) from error
+        raise ModelError(f"The weights in {path} are damaged: {first_line(error)}.", "Copy the folder again.") from error
     if _hash(model, path, folder.manifest) != folder.manifest.hash:
         raise ModelError(
             f"The model in {path} was altered: its weights, tokeniser or description are not those of {folder.manifest.name!r} "

@@ -35,6 +35,7 @@ def load_backbone(path: Path, layers: int = 0, *, head: str = "") -> Any:
     import transformers  # noqa: PLC0415 - seconds
     from transformers.utils import logging as transformers_logging  # noqa: PLC0415
 
+    again = "Copy the folder again, or give the one that save_pretrained wrote."
     files = [path / "config.json", *(weight_files(path) or [path / WEIGHTS]), path / TOKENIZER]
     if missing := [file.name for file in files if not file.is_file()]:
         if (path / MANIFEST).is_file() and missing[0] == WEIGHTS:
@@ -42,24 +43,17 @@ def load_backbone(path: Path, layers: int = 0, *, head: str = "") -> Any:
                 f"{path} holds ONNX graphs alone, without the weights for torch.",
                 "It is exported already: index with it. To export again, give the model that it was made from.",
             )
-        raise ModelError(
-            f"{path} is not a transformers model: {missing[0]} is missing.", "Give the folder that save_pretrained wrote."
-        )
+        raise ModelError(f"{path} is not a transformers model: {missing[0]} is missing.", again)
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
     logging.getLogger("transformers").setLevel(logging.ERROR)
-    again = "Copy the folder again, or give the one that save_pretrained wrote."
     local = {"local_files_only": True, "trust_remote_code": False}
     try:
         config = transformers.AutoConfig.from_pretrained(path, **local)
     except (OSError, ValueError) as error:
-        raise ModelError(
-            f"{path / 'config.json'} describes no model that transformers knows: {first_line(error)}.", again
-        ) from error
+        raise ModelError(f"{path / 'config.json'} describes no model of transformers: {first_line(error)}.", again) from error
     if layers > config.num_hidden_layers:
-        raise UsageError(
-            f"layers={layers}, but the backbone has {config.num_hidden_layers} layers.", "Use fewer, or 0 for all of it."
-        )
+        raise UsageError(f"layers={layers}, but the backbone has {config.num_hidden_layers} layers.", "Use fewer, or 0 for all.")
     if layers:
         config.num_hidden_layers = layers
     extra = {"add_pooling_layer": False} if config.model_type == "bert" and not head else {}

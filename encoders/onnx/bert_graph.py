@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from termweave.encoders.kinds.sentence_modules import written
 from termweave.encoders.manifest import SENTENCE_GRAPH, TOKENIZER, WEIGHTS, weight_files
 from termweave.encoders.onnx.runtime import open_session
 from termweave.errors import ModelError
@@ -50,30 +51,22 @@ def write_folder(
         OSError: The folder cannot be written.
     """
     vocabulary = json.loads(tokenizer)["model"]["vocab"]
+    length = 512
     config = {
         "model_type": "bert",
         "architectures": ["BertModel"],
         "hidden_act": "gelu",
         "intermediate_size": 4 * shape["hidden_size"],
         "layer_norm_eps": 1e-12,
-        "max_position_embeddings": 512,
+        "max_position_embeddings": length,
         "type_vocab_size": 2,
         "vocab_size": len(vocabulary),
         **shape,
     }
-    lengths = {"max_seq_length": config["max_position_embeddings"], "do_lower_case": False}
-    modules = [
-        {"idx": place, "name": str(place), "path": path, "type": f"sentence_transformers.models.{kind}"}
-        for place, (path, kind) in enumerate((("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize")))
-    ]
-    about = {"prompts": dict(prompts), "default_prompt_name": None, "similarity_fn_name": "cosine"}
     files: dict[str, Any] = {
         "config.json": config,
-        "modules.json": modules,
-        "sentence_bert_config.json": lengths,
-        "tokenizer_config.json": {"tokenizer_class": "BertTokenizer", "model_max_length": config["max_position_embeddings"]},
-        "config_sentence_transformers.json": about,
-        "1_Pooling/config.json": {"word_embedding_dimension": shape["hidden_size"], "pooling_mode": pooling},
+        "tokenizer_config.json": {"tokenizer_class": "BertTokenizer", "model_max_length": length},
+        **written(shape["hidden_size"], pooling, length, prompts),
     }
     staging = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
     try:
@@ -184,9 +177,7 @@ def import_graph(graph: Path, tokenizer: Path, name: str, *, pooling: str, promp
     try:
         vocabulary = dict(json.loads(tokenizer.read_bytes())["model"]["vocab"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ModelError(
-            f"{tokenizer} is not a tokenizer.json of BERT.", "Put the tokenizer.json of the graph beside it."
-        ) from error
+        raise ModelError(f"{tokenizer} is not a tokenizer.json of BERT.", "Put the one of the graph beside it.") from error
     state = parameters(graph)
     dimension = shape_of(state, 1)["hidden_size"]
     if len(vocabulary) > len(state[_WORDS]):
@@ -215,9 +206,7 @@ def _same_states(graph: Path, state: Mapping[str, NDArray[np.float32]], heads: i
     model = BertModel(BertConfig(**shape_of(state, heads)), add_pooling_layer=False).eval()
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     if other := [name for name, shape in shapes.items() if name not in state or state[name].shape != shape]:
-        raise ModelError(
-            f"{graph} lacks parameters of a BERT encoder, or has them in another shape: {', '.join(other[:3])}.", _AGAIN
-        )
+        raise ModelError(f"{graph} lacks parameters of BERT, or has them in another shape: {', '.join(other[:3])}.", _AGAIN)
     model.load_state_dict({name: torch.from_numpy(state[name].copy()) for name in shapes})
     ids = np.arange(1000, 1012, dtype=np.int64)[None] % len(state[_WORDS])
     session = open_session(graph)

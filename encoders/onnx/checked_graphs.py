@@ -90,9 +90,7 @@ def write_checked(model: OpenModel, scratch: Path, *, fp32_only: bool = False) -
             "Use the model's folder as it is: `--dense DIR` runs it in fp32. Report it with the model's architecture.",
         )
     write_dequantised(*(scratch / GRAPHS[precision] for precision in ("fp32", "int8", "dequantised")))
-    int8, dequantised = (
-        model.compare(expected, _run(model, scratch, precision, sample)) for precision in ("int8", "dequantised")
-    )
+    int8, dequantised = (model.compare(expected, _run(model, scratch, each, sample)) for each in ("int8", "dequantised"))
     if not int8.get("cosine_min", 1.0) >= model.least_cosine:
         raise ModelError(
             f"The int8 graph of {name!r} gives other vectors than fp32 (smallest cosine {int8['cosine_min']:.3f}, "

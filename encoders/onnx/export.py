@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from termweave.encoders.manifest import ModelFolder
     from termweave.encoders.onnx.checked_graphs import Parity
 
+#: How graphs are quantised, for the card.
+_METHOD = "dynamic int8, per channel, without saturation"
 #: Prefix of a scratch folder.
 _WORK = ".export-"
 #: Files of a folder of sentence-transformers that an export copies, so that the export loads there, too. A graph may have files of tensors.
@@ -48,9 +50,7 @@ def export(path: Path, out: Path | None = None) -> Parity:
     """
     folder = read_folder(path, check=False)
     if out is None and not (path / MANIFEST).is_file():
-        raise UsageError(
-            f"{path} was not written by termweave, and an export would alter it.", "Name a new folder for the export: --out DIR."
-        )
+        raise UsageError(f"{path} was not written by termweave, and an export would alter it.", "Name a new folder: --out DIR.")
     if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(f"{out} exists and is not empty.", "Name a new folder: --out DIR.")
     home = path if out is None else out.parent
@@ -101,12 +101,7 @@ def _export_queries(model: OpenModel, staging: Path) -> ModelFolder:
 
 def _described(manifest: Any, path: Path, parity: Parity) -> Any:
     """The manifest of an exported folder."""
-    quantisation = {
-        "method": "dynamic int8, per channel, without saturation",
-        "saturates": False,
-        "opset": OPSET,
-        "parity": parity.as_dict(),
-    }
+    quantisation = {"method": _METHOD, "saturates": False, "opset": OPSET, "parity": parity.as_dict()}
     inner = {name: digest(path / name) for name in manifest.files if "/" in name and (path / name).is_file()}
     files = {**inner, **digests(path)}
     if "ndcg" in manifest.quantisation and files == manifest.files:  # measured with these very graphs
@@ -129,9 +124,7 @@ def int8_cost(figures: Mapping[str, Any]) -> str:
     parts = []
     for output, name in (("weights", "weights"), ("dense", "vectors"), ("scores", "the ranker")):
         if measured := figures.get(output):
-            part = f"{name} {measured['fp32']:.4f} in fp32, {measured['int8']:.4f} in int8 ({measured['change']:+.4f})"
-            shipped = (
-                f", the shipped model {measured['shipped']:.4f} (p {measured['shipped_p']:.2g})" if "shipped" in measured else ""
-            )
-            parts.append(part + shipped)
+            parts.append(f"{name} {measured['fp32']:.4f} in fp32, {measured['int8']:.4f} in int8 ({measured['change']:+.4f})")
+            if "shipped" in measured:
+                parts[-1] += f", the shipped model {measured['shipped']:.4f} (p {measured['shipped_p']:.2g})"
     return f"nDCG@10 of {figures['questions']} held-out questions in {figures['documents']} documents: {'; '.join(parts)}"

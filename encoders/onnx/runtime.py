@@ -109,10 +109,7 @@ class OnnxModel:
         if not self.on_gpu:
             graph = self._first(ON_CPU if precision is None else (precision,), precision)
             if graph is None:
-                raise ModelError(
-                    f"{folder.path} holds no {precision or 'ONNX'} graph.",
-                    f"Run `termweave export {folder.path}` on the trained model.",
-                )
+                raise ModelError(f"{folder.path} holds no {precision or 'ONNX'} graph.", f"Run `termweave export {folder.path}`.")
             self._graph = graph
             self._session = open_session(graph)
         #: Size of the graph in bytes.

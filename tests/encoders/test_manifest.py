@@ -204,7 +204,7 @@ def test_without_a_default_table_statistics_must_be_given(folder, statistics):
     (folder / "statistics.bin").unlink()
     write_manifest(folder, replace(read_folder(folder, check=False).manifest, files=digests(folder)))
     encoder = load(str(folder), str(folder))
-    with pytest.raises(ModelError, match="no default statistics"):
+    with pytest.raises(ModelError, match="brings no statistics"):
         encoder.encode(["a"], kind="query")
     assert encoder.encode(["cat"], kind="query", statistics=statistics)
 

@@ -100,9 +100,9 @@ def test_a_backbone_counts_so_far_and_no_further(family, most):
 @pytest.mark.parametrize(
     ("file", "holds", "said"),
     [
-        ("config.json", b'{"hid', "describes no model that transformers knows"),
-        ("config.json", b'{"a": 1}', "describes no model that transformers knows"),
-        ("config.json", b"[]", "describes no model that transformers knows"),
+        ("config.json", b'{"hid', "describes no model of transformers"),
+        ("config.json", b'{"a": 1}', "describes no model of transformers"),
+        ("config.json", b"[]", "describes no model of transformers"),
         ("model.safetensors", b"", "are damaged"),
         ("model.safetensors", b"x" * 500, "are damaged"),
         ("model.safetensors", save({"embeddings.odd": torch.zeros(3)}), "lacks"),

@@ -18,7 +18,7 @@ from tests.training.conftest import randomised
 def test_impacts_are_stored_as_an_index_stores_them(texts, model, bits):
     """No term is lost, and the scale is that of the signal."""
     documents, _ = texts(Form())
-    before = [*weigh(randomised(model), documents, None, "document"), TermWeights((), np.zeros(0, dtype=np.float32))]
+    before = [*weigh(randomised(model), documents, "document"), TermWeights((), np.zeros(0, dtype=np.float32))]
     signal = replace(Weights.fit(Fitting(Capabilities(""), [Encoding("", each) for each in before])), levels=2**bits - 1)
     for one, other in zip(before, stored(before, bits), strict=True):
         assert other.terms == one.terms

@@ -10,7 +10,6 @@ from termweave.encoders.model_lookup import resolve
 from termweave.encoders.term_weighting import BM25
 from termweave.errors import InputError, UsageError
 from termweave.training.data.bm25_index import SparseIndex, bm25_weights
-from termweave.training.data.negatives import mine
 from termweave.training.dev_measure import ranking_measure
 from termweave.training.methods import base as methods
 from termweave.training.mixture import DataPart, parts
@@ -101,7 +100,7 @@ def test_what_answers_a_question_is_none_of_its_hard_negatives(tmp_path, base):
     assert len(ahead.places) == 60
     assert 0 < len(ahead.train) <= 10
     assert ahead.trained_on == 10
-    mined = mine(ahead.bm25_index, ahead.bm25_weights(ahead.train.questions, "query"), ahead.train.known, 25)
+    mined = ahead.bm25_index.negatives(ahead.bm25_weights(ahead.train.questions, "query"), ahead.train.known, 25)
     for question, known, wrong in zip(ahead.train.questions, ahead.train.known, mined, strict=True):
         subject = question.split()[0]
         assert {ahead.texts[place].split()[1] for place in known} == {subject}

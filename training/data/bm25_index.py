@@ -1,4 +1,4 @@
-"""An inverted index in numpy: exact sparse dot products, for hard negatives (`negatives`) and for measuring models without an engine."""
+"""An inverted index in numpy: exact sparse dot products, for hard negatives and for measuring models without an engine."""
 
 from __future__ import annotations
 
@@ -68,6 +68,11 @@ class SparseIndex:
             candidates = np.flatnonzero(scores > 0)
         best = candidates[np.argsort(-scores[candidates], kind="stable")][:k]
         return best, scores[best]
+
+    def negatives(self, queries: Sequence[TermWeights], known: Sequence[Collection[int]], depth: int) -> list[NDArray[np.int64]]:
+        """Find hard negatives: the wrong documents that BM25 ranks best; of the best `depth` those not in `known`, which may answer."""
+        best = [self.search(query, depth)[0] for query in queries]
+        return [own[~np.isin(own, list(spared))] for own, spared in zip(best, known, strict=True)]
 
 
 def bm25_weights(

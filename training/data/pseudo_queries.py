@@ -18,8 +18,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from termweave.errors import UsageError
-
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterator, Sequence
@@ -43,19 +41,6 @@ def questions_of(document: Document, views: Sequence[str], generator: random.Ran
             question, rest = " ".join(question.split()), rest.strip()  # noqa: PLW2901 - tidied
             if _size(question) >= _LEAST_QUESTION and _size(rest) >= _LEAST_DOCUMENT:
                 yield question, rest
-
-
-def check(views: Sequence[str]) -> None:
-    """Refuse a view that is not known, and none at all.
-
-    Raises:
-        UsageError: There is such a name, or no name.
-    """
-    for name in views:
-        if name not in _VIEWS:
-            raise UsageError(f"There is no view {name!r}.", f"Views: {', '.join(_VIEWS)}.")
-    if not views:
-        raise UsageError("views is empty.", f"Views: {', '.join(_VIEWS)}.")
 
 
 def _size(text: str) -> int:
@@ -100,14 +85,8 @@ def _heading(document: Document, _: random.Random) -> Iterator[tuple[str, str]]:
 def _alone(lines: Sequence[str], place: int) -> bool:
     """Whether a line looks like a heading: short, between empty lines, and not a sentence."""
     line = lines[place].strip()
-    around = [lines[each].strip() for each in (place - 1, place + 1) if 0 <= each < len(lines)]
-    return (
-        0 < len(line.split()) <= 8
-        and len(line) < 80
-        and line[-1] not in ".!?:;,"
-        and not any(around)
-        and not _UNDERLINE.match(line)
-    )
+    near = [lines[each].strip() for each in (place - 1, place + 1) if 0 <= each < len(lines)]
+    return 0 < len(line.split()) <= 8 and len(line) < 80 and line[-1] not in ".!?:;," and not any([*near, _UNDERLINE.match(line)])
 
 
 _VIEWS: dict[str, Callable[[Document, random.Random], Iterator[tuple[str, str]]]] = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -53,11 +53,6 @@ class Distilled:
     teacher: Teacher
     weight: float
     temperature: float
-
-    @classmethod
-    def from_settings(cls, teacher: Teacher | None, settings: Any) -> Distilled | None:
-        """Read weight and temperature from the settings; None without a teacher."""
-        return None if teacher is None else cls(teacher, settings.teacher_weight, settings.temperature)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from termweave.rerank.neighbours.evidence import evidence
 from termweave.rerank.neighbours.rules import Rules
 from termweave.support import atomic_files, private_files
 from termweave.support.python_processes import process_pool
-from termweave.training.dense.candidate_lists import NOTHING
+from termweave.training.ranker.first_stage import NOTHING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from termweave.training.dense.candidate_lists import RankedLists
+    from termweave.training.dense.list_targets import RankedLists
 
 #: Questions of a block: the unit of work, and what is lost by a kill.
 BLOCK = 128
@@ -97,7 +97,7 @@ def evidence_scores(
     if missing:
         shared: dict[str, NDArray[Any]] = {"queries": queries, "documents": documents, "lists": lists.documents}
         for name, content in shared.items():
-            _save(folder / f"{name}.npy", content)
+            save(folder / f"{name}.npy", content)
         work = [(first, [sorted(judged) for judged in relevant[first : first + BLOCK]]) for first in missing]
         count = min(workers or os.cpu_count() or 1, len(missing))
         compute = partial(_block, folder, settings)
@@ -108,7 +108,7 @@ def evidence_scores(
             with process_pool(count, **_SINGLE_THREADS) as pool:
                 list(pool.map(compute, work))
     result = np.concatenate([np.load(folder / f"{first}.npy") for first in blocks])
-    _save(whole, result)
+    save(whole, result)
     for file in folder.iterdir():
         if file.name != _COMPLETE:
             file.unlink()
@@ -145,14 +145,12 @@ def list_evidence(
 def _block(folder: Path, settings: EvidenceSettings, work: tuple[int, list[list[int]]]) -> None:
     first, relevant = work
     queries, documents, lists = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("queries", "documents", "lists"))
-    rows = range(first, first + len(relevant))
-    scores = [
-        list_evidence(queries[row], documents, lists[row], judged, settings) for row, judged in zip(rows, relevant, strict=True)
-    ]
-    _save(folder / f"{first}.npy", np.stack(scores))
+    scores = [list_evidence(queries[row], documents, lists[row], judged, settings) for row, judged in enumerate(relevant, first)]
+    save(folder / f"{first}.npy", np.stack(scores))
 
 
-def _save(file: Path, array: NDArray[Any]) -> None:
+def save(file: Path, array: NDArray[Any], *, private: bool = False) -> None:
+    """Write an array as a whole; `private`: readable for its owner only."""
     buffer = BytesIO()
     np.save(buffer, array)
-    atomic_files.write(file, buffer.getvalue())
+    atomic_files.write(file, buffer.getvalue(), private=private)

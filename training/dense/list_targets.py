@@ -1,28 +1,41 @@
 """The candidate lists and target distributions of a list-wise method, made once before the first step.
 
+Lists come from the model's own vectors, from BM25, from a run file or from a live index (`mined`). Memory stays bounded: scores are computed
+in blocks. Lists of the model are kept in the cache folder under everything that they depend on, so that a run that is started again does not
+encode again. A live index is always asked: its profiles and documents may have changed.
+
 The distributions come from judgements, from hybrid search (`hybrid_targets`), or from a trained ranker (`ranker_targets`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from termweave import settings as machine_settings
+from termweave.engine import connect
+from termweave.errors import InputError
 from termweave.rerank.neighbours.rules import Rules
-from termweave.support import paths
+from termweave.search import Index
+from termweave.support import paths, private_files
+from termweave.training import backbone_model
 from termweave.training.data import teacher_scores
-from termweave.training.dense.candidate_lists import NOTHING, RankedLists, mined
-from termweave.training.dense.evidence_scores import EvidenceSettings, evidence_scores
-from termweave.training.dev_measure import best
+from termweave.training.dense.evidence_scores import EvidenceSettings, evidence_scores, save
+from termweave.training.dev_measure import best, rankings
+from termweave.training.ranker.first_stage import INDEX, NOTHING, found_by_index
 from termweave.training.ranker.teacher import teach
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from termweave.records import TermWeights
+    from termweave.training.data.bm25_index import SparseIndex
     from termweave.training.dense.preparation import TargetContext
 
     #: ``(relevant places, candidates, evidence) -> r``, float64 ``(candidates,)``.
@@ -34,6 +47,128 @@ _HYBRID_TEMPERATURE = 0.1
 _LEAST = 0.1
 #: Questions whose scores of all documents are computed at a time.
 _BLOCK = 128
+
+
+@dataclass(frozen=True)
+class RankedLists:
+    """The best documents of each question.
+
+    Attributes:
+        documents: int64 ``(Q, N)``, best first; `NOTHING` at the end of a shorter list.
+    """
+
+    documents: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.documents)
+
+    @property
+    def present(self) -> NDArray[np.bool_]:
+        """Where a list holds a document: bool ``(Q, N)``."""
+        present: NDArray[np.bool_] = self.documents != NOTHING
+        return present
+
+    def without(self, spared: Sequence[frozenset[int]]) -> RankedLists:
+        """Leave documents out of the lists; what is behind them moves up."""
+        kept = zip(self.documents.tolist(), spared, strict=True)
+        return filled([[each for each in own if each not in left_out] for own, left_out in kept], self.documents.shape[1])
+
+    def with_relevant(self, relevant: Sequence[frozenset[int]]) -> RankedLists:
+        """Put the judged documents that a list lacks into its last places: a list-wise loss needs them in it."""
+        width = max([self.documents.shape[1], *(len(judged) for judged in relevant)])
+        lists = []
+        for row, judged in zip(self.documents.tolist(), relevant, strict=True):
+            own = [each for each in row if each != NOTHING]
+            missing = sorted(judged - set(own))
+            places = [place for place, each in enumerate(own) if each not in judged]  # no judged document makes room for another
+            excess = max(0, len(own) + len(missing) - width)
+            dropped = set(places[len(places) - excess :])
+            lists.append([each for place, each in enumerate(own) if place not in dropped] + missing)
+        return filled(lists, width)
+
+
+def nearest(queries: NDArray[np.float32], documents: NDArray[np.float32], depth: int) -> RankedLists:
+    """The documents with the largest inner products, ties by index: an exact search in blocks of bounded memory."""
+    return RankedLists(np.stack([columns for columns, _ in rankings(queries, documents, depth)]))
+
+
+def from_run(
+    file: Path, questions: Sequence[str], queries: Mapping[str, str], documents: Mapping[str, int], depth: int
+) -> RankedLists:
+    """The best documents of a TREC run, or of lines of query, document and score.
+
+    Args:
+        file: The run.
+        questions: Texts of the training questions.
+        queries: Id of each question -> its text; the file names them by either.
+        documents: Id of each document -> its index.
+        depth: Length of a list.
+
+    Raises:
+        InputError: The file cannot be read as a run, or names no training question with a document of the collection.
+    """
+    scores = teacher_scores.by_question(file, queries, documents)
+    if not any(question in scores for question in questions):
+        raise InputError(
+            f"The run {file} names no training question with a document of this collection.",
+            "Make the run with the training questions, for example: termweave evaluate NAME DATASET:train --save DIR.",
+        )
+    ranked = [scores.get(question, {}) for question in questions]
+    return filled([sorted(own, key=lambda each: (-own[each], each))[:depth] for own in ranked], depth)
+
+
+def filled(lists: Sequence[Sequence[int]], depth: int) -> RankedLists:
+    """Lists of different lengths as one array, `depth` documents each at most."""
+    documents = np.full((len(lists), depth), NOTHING, dtype=np.int64)
+    for row, own in enumerate(lists):
+        documents[row, : len(own)] = own
+    return RankedLists(documents)
+
+
+def mined(context: TargetContext, ranking: str, depth: int) -> RankedLists:
+    """The best documents of each training question.
+
+    Args:
+        context: Questions, documents and the model.
+        ranking: "model", "bm25", "index:NAME", or the path of a run file.
+        depth: Length of a list.
+
+    Raises:
+        UsageError: The live index has none of the documents.
+        InputError: The run file cannot be used.
+    """
+    if ranking == "model":
+        model = context.model
+        towers = [backbone_model.fingerprint(model.tower(side)) for side in ("query", "document")]
+        known = [ranking, *towers, model.pooling, str(model.unit)]
+        return _cached(context, known, depth, lambda: nearest(context.question_vectors, context.document_vectors, depth))
+    setup, questions = context.setup, context.setup.train.questions
+    if ranking == "bm25":
+        return by_bm25(setup.bm25_index, setup.bm25_weights(questions, "query"), depth)
+    if ranking.startswith(INDEX):
+        index = Index.pinned(connect(machine_settings.load()), ranking.removeprefix(INDEX))
+        context.say(f"{context.part.name}: asking the index {index.name} {len(questions):,} questions")
+        return filled([list(found) for found in found_by_index(index, setup, questions, depth)], depth)
+    return from_run(Path(ranking), questions, setup.examples.queries, setup.positions, depth)
+
+
+def by_bm25(index: SparseIndex, questions: Sequence[TermWeights], depth: int) -> RankedLists:
+    """The best documents of an inverted index; a document without a word of the question is in no list."""
+    return filled([index.search(question, depth)[0].tolist() for question in questions], depth)
+
+
+def _cached(context: TargetContext, what: list[str], depth: int, compute: Callable[[], RankedLists]) -> RankedLists:
+    state = blake2b(repr([*what, depth, context.setup.places]).encode(), digest_size=12)
+    for texts in (context.inputs.questions, context.inputs.documents):
+        for array in (texts.values, texts.starts):
+            state.update(np.ascontiguousarray(array).data)
+    file = paths.cache() / "candidates" / f"{state.hexdigest()}.npy"
+    if file.is_file():
+        return RankedLists(np.load(file))
+    lists = compute()
+    private_files.make_folder(file.parent)
+    save(file, lists.documents, private=True)
+    return lists
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from termweave.encoders.kinds import sentence_layout, sentence_modules
 from termweave.encoders.kinds.sentence_modules import read_modules
 from termweave.encoders.manifest import TOKENIZER, Manifest, digests, write_manifest
+from termweave.encoders.models.joint_model import masked_mean
 from termweave.errors import UsageError
 from termweave.training import backbone_model
 from termweave.training.backbone_model import problem_of
@@ -124,7 +125,7 @@ class Towers(nn.Module):
         padded = len(rows) * lengths.max(initial=0) > _PADDED * lengths.sum()
 
         def encode(part: NDArray[np.int64]) -> Tensor:
-            vectors: Tensor = self(side, *(torch.from_numpy(each).to(device) for each in texts.padded(rows[part])))
+            vectors: Tensor = self(side, *(each.to(device) for each in texts.padded(rows[part])))
             return vectors
 
         if device.type == "cpu" and padded:
@@ -150,15 +151,14 @@ def _exact(states: Tensor) -> Tensor:
 
 def pool(states: Tensor, mask: Tensor, mode: str) -> Tensor:
     """Pool the states of each text: ``(T, n, d), (T, n) -> (T, d)``; padding takes no part."""
-    weights = mask.unsqueeze(-1).to(states.dtype)
     if mode == "cls":
         return states[:, 0]
     if mode == "max":
-        return states.masked_fill(weights == 0, -torch.inf).amax(dim=1)
+        return states.masked_fill(mask.unsqueeze(-1) == 0, -torch.inf).amax(dim=1)
     if mode == "lasttoken":
         last = mask.sum(dim=1) - 1
         return states[torch.arange(len(states), device=states.device), last]
-    return (states * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1.0)
+    return masked_mean(states, mask)
 
 
 def build(settings: DenseParameters, backbone: Path) -> Towers:
@@ -203,7 +203,6 @@ def reinitialise(backbone: Any, layers: int, seed: int) -> None:
 
 
 QUERY = "query"
-_MODULES = (("Transformer", ""), ("Pooling", "1_Pooling"), ("Normalize", "2_Normalize"))
 
 
 def save(model: Towers, folder: Path, contents: FolderContents) -> None:
@@ -230,36 +229,15 @@ def _write_tower(model: Towers, backbone: Any, folder: Path, contents: FolderCon
     source = contents.setup.backbone
     _, reading = reading_of(source)
     backbone_model.write_backbone(backbone, source, folder)
-    modules = [
-        {"idx": place, "name": str(place), "path": path, "type": f"sentence_transformers.models.{kind}"}
-        for place, (kind, path) in enumerate(_MODULES)
-    ]
-    _write_json(folder / sentence_modules.MODULES, modules)
-    pooling: dict[str, Any] = {"word_embedding_dimension": model.width, "include_prompt": reading.include_prompt}
-    pooling.update({key: mode == model.pooling for key, mode in _POOLING_KEYS.items()})
-    (folder / "1_Pooling").mkdir(exist_ok=True)
     (folder / "2_Normalize").mkdir(exist_ok=True)
-    _write_json(folder / "1_Pooling" / sentence_modules.CONFIG, pooling)
     length = backbone_model.length(backbone, contents.settings.max_length)
-    _write_json(folder / "sentence_bert_config.json", {"max_seq_length": length, "do_lower_case": reading.lower})
-    config: Mapping[str, Any] = {"prompts": reading.prompts, "default_prompt_name": None, "similarity_fn_name": "cosine"}
-    _write_json(folder / "config_sentence_transformers.json", config)
-
-
-#: Keys of a ``Pooling`` module that every version of sentence-transformers reads.
-_POOLING_KEYS = {
-    "pooling_mode_cls_token": "cls",
-    "pooling_mode_max_tokens": "max",
-    "pooling_mode_mean_tokens": "mean",
-    "pooling_mode_lasttoken": "lasttoken",
-}
+    how = {"lower": reading.lower, "include_prompt": reading.include_prompt}
+    for name, content in sentence_modules.written(model.width, model.pooling, length, reading.prompts, **how).items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def _manifest(folder: Path, name: str, training: Mapping[str, Any]) -> Manifest:
     """The description of a folder that was just written, as it will be read."""
     manifest = sentence_layout.read(folder, name=name).manifest
     return replace(manifest, training=dict(training), files=digests(folder))
-
-
-def _write_json(file: Path, content: Any) -> None:
-    file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -16,22 +16,23 @@ from termweave.encoders.manifest import TOKENIZER
 from termweave.errors import UsageError
 from termweave.support.batching import in_parts
 from termweave.training import backbone_model
-from termweave.training.data.negatives import mine
 from termweave.training.data.sampler import TrainingInputs
 from termweave.training.data.teacher_scores import units
 from termweave.training.dev_measure import DevelopmentSet, depth, ranking_measure, rankings
 from termweave.training.methods.base import Cost
-from termweave.training.trainer.passes import parameter_bytes, pass_cost, sampled
+from termweave.training.trainer.passes import padded, parameter_bytes, pass_cost, sampled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
+    from torch import Tensor
 
     from termweave.encoders.manifest import Manifest
     from termweave.encoders.term_weighting import Kind
     from termweave.training.dense.model import Towers
+    from termweave.training.methods.base import Say
     from termweave.training.methods.bi_encoder import DenseParameters
     from termweave.training.mixture import DataPart
     from termweave.training.setup import RunSetup
@@ -61,14 +62,10 @@ class TokenIds:
         """Tokens of each text, ``(texts,)``."""
         return np.diff(self.starts)
 
-    def padded(self, texts: Sequence[int] | NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def padded(self, texts: Sequence[int] | NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """Token ids and mask of some texts: int64 ``(T, n)`` each, n the length of the longest."""
-        rows = [self.values[self.starts[text] : self.starts[text + 1]] for text in texts]
-        ids = np.zeros((len(rows), max((len(row) for row in rows), default=0)), dtype=np.int64)
-        mask = np.zeros_like(ids)
-        for place, row in enumerate(rows):
-            ids[place, : len(row)], mask[place, : len(row)] = row, 1
-        return ids, mask
+        rows = [self.values[self.starts[text] : self.starts[text + 1]].astype(np.int64) for text in texts]
+        return padded(rows), padded([np.ones_like(row) for row in rows])
 
 
 def reading_of(backbone: Path) -> tuple[Manifest, DenseSettings]:
@@ -79,9 +76,7 @@ def reading_of(backbone: Path) -> tuple[Manifest, DenseSettings]:
     """
     manifest = read_folder(backbone, check=False).manifest
     if manifest.kind not in (DenseModel.kind, AnchoredModel.kind):
-        raise UsageError(
-            f"The backbone {manifest.name!r} is {kind_of(manifest).label}.", "Name a model that gives vectors of texts."
-        )
+        raise UsageError(f"The backbone {manifest.name!r} is {kind_of(manifest).label}.", "Name a model that gives vectors.")
     return manifest, DenseSettings.from_manifest(manifest)
 
 
@@ -132,7 +127,7 @@ class TargetContext:
     inputs: DenseInputs
     model: Towers
     settings: Any
-    say: Callable[[str], None]
+    say: Say
 
     @property
     def setup(self) -> RunSetup:
@@ -152,14 +147,12 @@ class TargetContext:
         return self.model.vectors("document", self.inputs.documents)
 
 
-def training_inputs(
-    part: DataPart, model: Towers, targets: Callable[[TargetContext], Any], say: Callable[[str], None]
-) -> DenseInputs:
+def training_inputs(part: DataPart, model: Towers, targets: Callable[[TargetContext], Any], say: Say) -> DenseInputs:
     """Tokenise the texts, find hard negatives, and compute the method's targets."""
     setup, settings, negatives = part.setup, part.settings, list[Any]()
     if settings.negatives and settings.drawn:
         asked = setup.bm25_weights(setup.train.questions, "query")
-        negatives = mine(setup.bm25_index, asked, setup.train.known, settings.negatives)
+        negatives = setup.bm25_index.negatives(asked, setup.train.known, settings.negatives)
     inputs = DenseInputs(
         share=part.share,
         pairs=setup.train,
@@ -170,7 +163,7 @@ def training_inputs(
     return replace(inputs, targets=targets(TargetContext(part, inputs, model, settings, say)))
 
 
-def held_out(part: DataPart, model: Towers, say: Callable[[str], None]) -> DenseDevelopment:
+def held_out(part: DataPart, model: Towers, say: Say) -> DenseDevelopment:
     """Tokenise the held-out questions and the documents that they are searched in, as the model reads them in use."""
     del say
     setup, settings = part.setup, part.settings

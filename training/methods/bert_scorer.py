@@ -81,9 +81,7 @@ def _idf(term: str, statistics: CorpusStatistics) -> float:
 def piece_targets(side: BatchSide, targets: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
     """The target of each chosen piece: that of its word, shared out among the word's pieces; ``(P,)``."""
     _, inverse, counts = np.unique(side.word, return_inverse=True, return_counts=True)
-    of_term = np.array(
-        [targets[row][term] for row, term in zip(side.row.tolist(), side.term.tolist(), strict=True)], dtype=np.float64
-    )
+    of_term = np.array([targets[row][term] for row, term in zip(side.row.tolist(), side.term.tolist(), strict=True)])
     return of_term / counts[inverse]
 
 
@@ -94,9 +92,7 @@ class BertScorerParameters(TermWeightParameters):
     heading: ClassVar[str] = "Of bert-scorer"
     preset: Annotated[Literal["default", "paper", "paper-chinese", "paper-frozen"], PRESET] = "default"
     target: Annotated[Literal["tfidf", "recall"], Setting("What is predicted.")] = "tfidf"
-    anchor: Annotated[Literal["none", "idf", "bm25"], Setting("What the predicted number is multiplied with in the index.")] = (
-        "none"
-    )
+    anchor: Annotated[Literal["none", "idf", "bm25"], Setting("What the predicted number is multiplied with.")] = "none"
     sides: Annotated[
         Literal["query", "both"],
         Setting("Whose words are trained on with target=tfidf: the questions' (as in the paper), or the documents' too."),
@@ -143,9 +139,7 @@ class BertScorer(TermWeightMethod):
     """
 
     name = "bert-scorer"
-    source = (
-        "LE-BS: Label Enhancement for embedding retrieval (paper 000), Eq. 1-4; target 'recall': DeepCT (Dai and Callan 2019)"
-    )
+    source = "LE-BS: Label Enhancement for embedding retrieval (paper 000), Eq. 1-4; target=recall: DeepCT (Dai and Callan 2019)"
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": Preset(
             "Eq. 1-4: a linear head on the last layer, all layers trained, questions alone; terms are word-pieces, stop words too, "
@@ -184,6 +178,6 @@ class BertScorer(TermWeightMethod):
     ) -> Tensor:
         """Squared error of each piece of some texts: ``(P,)``."""
         side = self.side(fit, batch, texts, {}, kind, everything=True)
-        features = self.features(fit, side, self.encode(fit, batch, side)[0])
+        features = self.features(fit, side, self.encode(fit, side)[0])
         expected = torch.from_numpy(piece_targets(side, targets)).to(features)
         return (self.logits(fit, side, features) - expected) ** 2

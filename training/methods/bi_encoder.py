@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from annotated_types import Ge, Le
 
 from termweave.declared_settings import Setting
-from termweave.errors import UsageError
 from termweave.support import LazyModule
 from termweave.training.methods.base import CardText, Method
 from termweave.training.methods.parameters import Count, TrainingParameters
@@ -57,14 +56,7 @@ class DenseParameters(TrainingParameters):
     # What a method does that lacks the parameter of this name.
     candidates_from = "model"
     vectors = "unit"
-
-    def check(self) -> None:
-        """Refuse a frozen backbone."""
-        super().check()
-        if self.top_layers == 0:
-            raise UsageError(
-                "A dense method trains layers, and top_layers=0 freezes all of them.", "Set top_layers=-1, or 1 and more."
-            )
+    may_freeze = False
 
     def texts(self) -> tuple[int, int]:
         """Return how many queries and documents a step encodes at most, for ``--plan``."""
@@ -73,6 +65,10 @@ class DenseParameters(TrainingParameters):
     def rounds(self) -> int:
         """Return the number of fits of a run, for ``--plan``."""
         return 1
+
+
+#: `DenseParameters.towers` of a method whose loss trains the encoder of documents, too.
+BothTowers = Annotated[Literal["one", "two"], Setting("Encoders: one for both sides, or two that begin alike.")]
 
 
 class BiEncoderMethod(Method):

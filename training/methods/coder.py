@@ -70,23 +70,19 @@ else:
     list_targets = LazyModule("termweave.training.dense.list_targets")
 
 
+#: e of Eq. 2.
+_SMOOTHING = 0.1
+
+
 # -- Targets ---------------------------------------------------------------------------------------------------------------------
 
 
-def hard_labels(candidates: int, relevant: Sequence[int]) -> NDArray[np.float64]:
-    """Divide the probability equally among the relevant documents: float64 ``(candidates,)``, sum 1."""
-    shares = np.zeros(candidates)
-    shares[list(relevant)] = 1.0 / len(relevant)
-    return shares
-
-
-def uniform_labels(candidates: int, relevant: Sequence[int], smoothing: float = 0.1) -> NDArray[np.float64]:
-    """Move a share `smoothing` of the probability to the other candidates, all alike (Eq. 2): float64 ``(candidates,)``, sum 1."""
+def uniform_labels(candidates: int, relevant: Sequence[int], smoothing: float = 0.0) -> NDArray[np.float64]:
+    """Divide the probability equally among the relevant documents, but for a share of all others (Eq. 2): float64 ``(candidates,)``, sum 1."""
     others = candidates - len(set(relevant))
-    if not others:
-        return hard_labels(candidates, relevant)
-    shares = np.full(candidates, smoothing / others)
-    shares[list(relevant)] = (1.0 - smoothing) / len(relevant)
+    moved = smoothing if others else 0.0
+    shares = np.full(candidates, moved / max(1, others))
+    shares[list(relevant)] = (1.0 - moved) / len(relevant)
     return shares
 
 
@@ -101,10 +97,8 @@ def target(
         candidates: Length of the list.
         evidence: r'' of each candidate (`rerank.neighbours.evidence.evidence`); needed for "evidence" alone.
     """
-    if settings.labels == "hard":
-        return hard_labels(candidates, relevant)
-    if settings.labels == "uniform":
-        return uniform_labels(candidates, relevant)
+    if settings.labels in ("hard", "uniform"):
+        return uniform_labels(candidates, relevant, _SMOOTHING if settings.labels == "uniform" else 0.0)
     assert evidence is not None
     make = algorithm.labels if settings.label_path == "algorithm" else list_targets.program_labels
     return make(evidence, relevant, boost=settings.boost, keep=settings.keep_labels or None, normalize=settings.normalisation)
@@ -168,9 +162,7 @@ class CoderParameters(MixtureParameters, DenseParameters):
     context: Annotated[Depth, Setting("N_r: candidates in whose context neighbours are computed; 0: all.")] = 60
     k: Annotated[int, Setting("Neighbours of an element, itself not counted (Eq. 3)."), Ge(1), Le(1000)] = 10
     k_exp: Annotated[int, Setting("Elements whose sets are averaged (Eq. 8)."), Ge(1), Le(1000)] = 3
-    tau: Annotated[
-        Share, Setting("Size of the sets that expand a neighbourhood: tau (k + 1), rounded, and 2 with itself (Eq. 5).")
-    ] = 0.0
+    tau: Annotated[Share, Setting("Size of sets that expand a neighbourhood: tau (k + 1), rounded; 2 with itself (Eq. 5).")] = 0.0
     inclusive: Annotated[
         bool, Setting("Expand a neighbourhood also at an overlap of exactly 2/3: Eq. 5 as printed, unlike the authors' program.")
     ] = False
@@ -211,7 +203,6 @@ _MARCO = {
     "candidates": 1000,
     "temperature": 1.0,
     "weight_decay": 9.5e-5,
-    "schedule": "linear",
     "training_length": 256,
     "steps": 20_000,
     "every": 1000,
@@ -240,15 +231,7 @@ class Coder(BiEncoderMethod):
         "paper": Preset(
             "CODER(TAS-B) as printed, Tables 5 and 6: lambda .451, k 21, k_exp 3, tau 0, N_r 60, b 1.222, n_max 4, max-min, Eq. 5 with >=, "
             "inner products of the base model's vectors (held-out questions and indices are searched by cosine)",
-            {
-                **_MARCO,
-                "boost": 1.222,
-                "keep_labels": 4,
-                "normalisation": "max-min",
-                "layers_rate": 1.73e-6,
-                "rate": 1.73e-6,
-                "warmup": 9000.0,
-            },
+            {**_MARCO, "layers_rate": 1.73e-6, "rate": 1.73e-6, "warmup": 9000.0},
         ),
         "cocondenser": Preset(
             "CODER(CoCondenser) as printed: the labels' lambda .469, k 21, k_exp 5, tau .128, N_r 53 are those of its base model; b 1.525, "
@@ -256,7 +239,6 @@ class Coder(BiEncoderMethod):
             {
                 **_MARCO,
                 "evidence_weight": 0.469,
-                "k": 21,
                 "k_exp": 5,
                 "tau": 0.128,
                 "context": 53,

@@ -42,12 +42,8 @@ class CandidateParameters(ParameterRecord):
         str,
         Setting("First stage: hybrid (of the shipped model), bm25, a live index (index:NAME), or a run of `evaluate --save`."),
     ] = "hybrid"
-    candidates: Annotated[int, Setting("Best documents of the first stage that negatives are drawn from."), Ge(2), Le(10_000)] = (
-        100
-    )
-    reranked: Annotated[
-        int, Setting("Documents of a development question that are reranked to decide when to stop."), Ge(2), Le(1000)
-    ] = 30
+    candidates: Annotated[int, Setting("Documents of the first stage that negatives are drawn from."), Ge(2), Le(10_000)] = 100
+    reranked: Annotated[int, Setting("Reranked documents of a held-out question, to decide when to stop."), Ge(2), Le(1000)] = 30
     anchor: Annotated[
         bool, Setting("Begin as the first stage: its score, times a learned factor, is added to a logit that starts at nothing.")
     ] = True
@@ -62,17 +58,16 @@ class RankerParameters(CandidateParameters, TrainingParameters):
         Count, Setting("Pairs whose activations are kept at a time (gradient caching); the loss is that of the batch; 0: all.")
     ] = 32
     top_layers: int = -1
+    may_freeze = False
 
     def check(self) -> None:
-        """Refuse a frozen backbone, and a measure that no order of the reranked documents changes."""
+        """Refuse a measure that no order of the reranked documents changes."""
         super().check()
         if self.measure == "recall@100" and self.reranked <= 100:
             raise UsageError(
                 f"recall@100 is the same however {self.reranked} documents are reranked.",
                 "Set another measure, or reranked above 100.",
             )
-        if self.top_layers == 0:
-            raise UsageError("A ranker trains layers, and top_layers=0 freezes all of them.", "Set top_layers=-1, or 1 and more.")
 
     def scored(self) -> int:
         """Return how many pairs a step scores, for ``--plan``."""

@@ -26,13 +26,14 @@ L(Q,T) = .474887, L(Q,Q) = .618622, L(T,T) = .313262, L(T,Q) = .578864; L(Q,T) +
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from termweave.declared_settings import Setting, written
 from termweave.errors import UsageError
 from termweave.support import LazyModule
 from termweave.training.methods.base import Preset
-from termweave.training.methods.bi_encoder import BiEncoderMethod, DenseParameters
+from termweave.training.methods.bi_encoder import BiEncoderMethod, BothTowers, DenseParameters
 from termweave.training.methods.parameters import PRESET, TO_THE_END, Depth, Factor, MixtureParameters
 
 if TYPE_CHECKING:
@@ -90,17 +91,13 @@ def semi_independent(template_of: NDArray[np.int64], size: int, generator: np.ra
     return LabelledBatch(queries, template_of[queries], drawn)  # line 4
 
 
-def in_batch_by_template(template_of: NDArray[np.int64], size: int, generator: np.random.Generator) -> LabelledBatch:
-    """Draw templates uniformly without repetition and one query of each ("in-batch neg^t")."""
-    templates = np.unique(template_of)
-    return _one_query_each(template_of, generator.choice(templates, size=min(size, len(templates)), replace=False), generator)
-
-
-def in_batch_by_query(template_of: NDArray[np.int64], size: int, generator: np.random.Generator) -> LabelledBatch:
-    """Draw templates by their number of queries, without repetition, and one query of each ("in-batch neg^q")."""
+def in_batch(template_of: NDArray[np.int64], size: int, generator: np.random.Generator, *, by_query: bool) -> LabelledBatch:
+    """Draw templates without repetition and one query of each: uniformly ("in-batch neg^t"), or by their number of queries ("neg^q")."""
     templates, counts = np.unique(template_of, return_counts=True)
-    drawn = generator.choice(templates, size=min(size, len(templates)), replace=False, p=counts / counts.sum())
-    return _one_query_each(template_of, drawn, generator)
+    p = counts / counts.sum() if by_query else None
+    drawn = generator.choice(templates, size=min(size, len(templates)), replace=False, p=p)
+    queries = np.array([generator.choice(np.flatnonzero(template_of == template)) for template in drawn.tolist()])
+    return LabelledBatch(queries, drawn, drawn)
 
 
 def labelled_by_query(template_of: NDArray[np.int64], size: int, generator: np.random.Generator) -> LabelledBatch:
@@ -130,19 +127,12 @@ def random_negatives(
     return LabelledBatch(queries, template_of[queries], np.array(drawn), own=np.array(own))
 
 
-def _one_query_each(
-    template_of: NDArray[np.int64], templates: NDArray[np.int64], generator: np.random.Generator
-) -> LabelledBatch:
-    queries = np.array([generator.choice(np.flatnonzero(template_of == template)) for template in templates.tolist()])
-    return LabelledBatch(queries, templates, templates)
-
-
 #: How a batch is drawn: the names of the setting `sampling`.
 SAMPLERS: dict[str, Callable[..., LabelledBatch]] = {
     "semi-independent": semi_independent,
     "labelled": labelled_by_query,
-    "in-batch-template": in_batch_by_template,
-    "in-batch-query": in_batch_by_query,
+    "in-batch-template": partial(in_batch, by_query=False),
+    "in-batch-query": partial(in_batch, by_query=True),
     "random": random_negatives,
 }
 
@@ -242,6 +232,7 @@ class DtrParameters(MixtureParameters, DenseParameters):
 
     heading: ClassVar[str] = "Of dtr"
     preset: Annotated[Literal["default", "paper", "program"], PRESET] = "default"
+    towers: BothTowers = "one"
     sampling: Annotated[
         Literal["semi-independent", "labelled", "in-batch-template", "in-batch-query", "random"],
         Setting(
@@ -261,17 +252,12 @@ class DtrParameters(MixtureParameters, DenseParameters):
     layers_rate: float = 3e-5
 
     def check(self) -> None:
-        """Refuse a loss that is 0, and a frozen encoder of templates."""
+        """Refuse a loss that is 0."""
         super().check()
         if len(self.weights) != 4 or min(self.weights) < 0 or not any(self.weights):
             raise UsageError(
                 f"weights={written(self.weights)} are not the four weights of a loss.",
                 "Write four weights from 0 on, one of them above 0: weights=1,0.5,0.5,0.",
-            )
-        if self.towers == "query":
-            raise UsageError(
-                "The loss of DTR also trains the encoder of templates, and towers=query freezes it.",
-                "Set towers=one or towers=two.",
             )
 
     def texts(self) -> tuple[int, int]:

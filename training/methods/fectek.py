@@ -40,15 +40,7 @@ from termweave.declared_settings import Setting
 from termweave.errors import UsageError
 from termweave.support import LazyModule
 from termweave.training.methods.base import Preset
-from termweave.training.methods.parameters import (
-    FROM_SCRATCH,
-    PRESET,
-    TO_THE_END,
-    Factor,
-    MixtureParameters,
-    NegativesParameters,
-    Weight,
-)
+from termweave.training.methods.parameters import PRESET, TO_THE_END, Factor, MixtureParameters, NegativesParameters, Weight
 from termweave.training.methods.term_weights import TermWeightMethod, TermWeightParameters
 
 if TYPE_CHECKING:
@@ -78,9 +70,7 @@ def left_out(known: Sequence[frozenset[int]], batch: AnsweredQuestions, *, in_ba
 
     These are its other right answers, and without `in_batch` all documents that were drawn for other questions.
     """
-    mask = np.array(
-        [[document in known[question] for document in batch.documents.tolist()] for question in batch.questions.tolist()]
-    )
+    mask = np.array([np.isin(batch.documents, list(known[question])) for question in batch.questions.tolist()])
     if not in_batch:
         mask |= batch.foreign()
     np.fill_diagonal(mask, val=False)
@@ -148,10 +138,9 @@ def distillation(scores: Tensor, wanted: Tensor) -> Tensor:
     return (entropy - (teacher * student).sum(dim=1)).mean()
 
 
-def _distance_to_start(fit: Fit, batch: Batch, side: BatchSide, vectors: Tensor) -> Tensor:
+def _distance_to_start(fit: Fit, side: BatchSide, vectors: Tensor) -> Tensor:
     """The mean cosine distance between vectors and the vectors of the backbone before training."""
-    states = batch.inputs.states(side.kind)
-    original = torch.from_numpy(states.pooled(fit.model.pooling)[side.texts, -vectors.shape[1] :]).to(vectors)
+    original = torch.from_numpy(side.states.pooled(fit.model.pooling)[side.texts, -vectors.shape[1] :]).to(vectors)
     return (1.0 - (vectors * torch.nn.functional.normalize(original, dim=-1)).sum(dim=-1)).mean()
 
 
@@ -182,9 +171,7 @@ class FectekParameters(NegativesParameters, MixtureParameters, TermWeightParamet
     tkgm: Annotated[bool, Setting("Term-level knowledge: learn also which terms question and document share.")] = False
     scale: Annotated[Factor, Setting("Factor of the scores in the softmax; scores are large with an anchor.")] = 0.3
     learn_scale: Annotated[bool, Setting("Learn the factor, beginning with scale; the paper has none (scale 1).")] = True
-    joint: Annotated[
-        Weight, Setting("Weight of the vectors' own contrastive loss, where layers are trained (0.5 was tried).")
-    ] = 0.0
+    joint: Annotated[Weight, Setting("Weight of the vectors' contrastive loss, where layers are trained (0.5 was tried).")] = 0.0
     teacher: Annotated[
         str,
         Setting(
@@ -216,12 +203,10 @@ class FectekParameters(NegativesParameters, MixtureParameters, TermWeightParamet
         """Refuse what counts idf twice, what trains a frozen vector, and what would be read in another length than in use."""
         super().check()
         if self.query == "idf" and self.anchor != "none":
-            raise UsageError(
-                "query=idf counts idf twice where the document's weight is anchored on it.", "Use query=learned or one."
-            )
+            raise UsageError("query=idf counts idf twice where documents are anchored on it.", "Use query=learned or one.")
         if self.joint > 0 and self.top_layers == 0:
             raise UsageError("joint trains the vector, but the backbone is frozen.", "Set top_layers too, or leave joint at 0.")
-        if self.beside and self.backbone == FROM_SCRATCH:
+        if self.beside and self.from_scratch:
             raise UsageError(
                 "beside needs a backbone that knows all data sets: one from scratch is made of DATASET's characters alone.",
                 "Leave beside out, or name a backbone.",
@@ -237,7 +222,7 @@ class FectekParameters(NegativesParameters, MixtureParameters, TermWeightParamet
         """If questions are made of the corpus, give the teacher most of the weight: people ask other questions (docs/term-weights.md)."""
         teacher = self.teacher
         if teacher == "auto":
-            whole = self.top_layers == 0 and self.layers == 0 and self.backbone != FROM_SCRATCH
+            whole = self.top_layers == 0 and self.layers == 0 and not self.from_scratch
             teacher = "minmax" if made and whole else "none"
         return replace(
             self,
@@ -336,10 +321,7 @@ class Fectek(TermWeightMethod):
         """Eq. 8: "text" (Eq. 4), and, where they are switched on, "term" (Eq. 7), "teacher" (4.1.3), "dense" and "stay"."""
         inputs, settings, drawn = batch.inputs, fit.settings, batch.drawn
         asked, given = self.both_sides(fit, batch, everything=settings.tkgm)
-        (asked_states, asked_vectors), (given_states, given_vectors) = (
-            self.encode(fit, batch, asked),
-            self.encode(fit, batch, given),
-        )
+        (asked_states, asked_vectors), (given_states, given_vectors) = (self.encode(fit, asked), self.encode(fit, given))
         asked_features, given_features = self.features(fit, asked, asked_states), self.features(fit, given, given_states)
         products = self.weights(fit, asked, asked_features) @ self.weights(fit, given, given_features).T
         scores = fit.log_scale.exp() * products if settings.learn_scale else settings.scale * products
@@ -356,6 +338,6 @@ class Fectek(TermWeightMethod):
             parts["teacher"] = _teacher_loss(scores, drawn, inputs.distilled, in_batch=settings.in_batch)
         if settings.joint > 0 and asked_vectors is not None and given_vectors is not None:
             parts["dense"] = settings.joint * text_loss(asked_vectors @ given_vectors.T / _DENSE_TEMPERATURE, masked)
-            distances = [_distance_to_start(fit, batch, *each) for each in ((asked, asked_vectors), (given, given_vectors))]
+            distances = [_distance_to_start(fit, *each) for each in ((asked, asked_vectors), (given, given_vectors))]
             parts["stay"] = _STAY * (distances[0] + distances[1])
         return parts

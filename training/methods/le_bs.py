@@ -40,7 +40,7 @@ from termweave.declared_settings import Setting
 from termweave.errors import UsageError
 from termweave.support import LazyModule
 from termweave.training.methods.base import Preset
-from termweave.training.methods.bi_encoder import BiEncoderMethod, DenseParameters
+from termweave.training.methods.bi_encoder import BiEncoderMethod, BothTowers, DenseParameters
 from termweave.training.methods.parameters import EVERYTHING, PRESET, NegativesParameters, Share
 
 if TYPE_CHECKING:
@@ -216,6 +216,7 @@ class LeBsParameters(NegativesParameters, DenseParameters):
 
     heading: ClassVar[str] = "Of le-bs"
     preset: Annotated[Literal["default", "paper"], PRESET] = "default"
+    towers: BothTowers = "one"
     labels: Annotated[
         Literal["scorer", "tfidf", "distill", "none"],
         Setting("Label distribution: scorer (LE-BS), tfidf (LE-TFIDF), distill (LE-Distill), or none (LE-None, alpha 0)."),
@@ -249,12 +250,8 @@ class LeBsParameters(NegativesParameters, DenseParameters):
         return super().derived(given) | ({"alpha": 0.0} if given.get("labels") == "none" else {})
 
     def check(self) -> None:
-        """Refuse a frozen encoder of documents, and a share of no distribution."""
+        """Refuse a share of no distribution."""
         super().check()
-        if self.towers == "query":
-            raise UsageError(
-                "The loss of LE-BS moves documents too, and towers=query fixes them.", "Set towers=one or towers=two."
-            )
         if self.labels == "none" and self.alpha > 0:
             raise UsageError("labels=none has no label distribution, which alpha weighs.", "Set alpha=0, or other labels.")
 
@@ -283,15 +280,7 @@ class LeBs(BiEncoderMethod):
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": Preset(
             "shared towers, average pooling, 64 word-pieces, the loss as printed, hard and random negatives of each query alone",
-            {
-                **EVERYTHING,
-                "towers": "one",
-                "training_length": 64,
-                "max_length": 64,
-                "vectors": "mean",
-                "farthest": 1.0,
-                "scorer": "paper",
-            },
+            {**EVERYTHING, "training_length": 64, "max_length": 64, "vectors": "mean", "farthest": 1.0, "scorer": "paper"},
         )
     }
     parameters = LeBsParameters

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Gt, Le
 
-from termweave.declared_settings import LARGEST, Setting
+from termweave.declared_settings import LARGEST, Setting, written
 from termweave.errors import UsageError
 from termweave.training.data import pseudo_queries
 
@@ -29,8 +29,8 @@ Weight = Annotated[float, Ge(0), Le(1e6)]
 FROM_SCRATCH = "scratch"
 #: The value of `epochs` that leaves the number of steps to `steps`.
 _NO_EPOCHS = -1.0
-#: No backbone has more positions, and a new one with so many still takes only some megabytes.
-_LONGEST = 32_768
+#: Word-pieces of a text. No backbone has more positions, and a new one with so many still takes only some megabytes.
+Length = Annotated[int, Ge(8), Le(32_768)]
 #: Settings of a preset that trains on all questions and documents, as papers do.
 EVERYTHING = {"documents": LARGEST, "questions": LARGEST}
 #: Those of a preset whose paper prints how long it trains: to the end, because a warm-up may be longer than three evaluations.
@@ -81,18 +81,15 @@ class DataParameters(ParameterRecord):
     ] = pseudo_queries.VIEWS
     documents: Annotated[int, Setting("Largest number of documents to train on."), Ge(2), Le(LARGEST)] = 5000
     questions: Annotated[int, Setting("Largest number of questions to train on."), Ge(2), Le(LARGEST)] = 12_000
-    dev: Annotated[
-        int, Setting("Most questions that decide when to stop: of the split 'dev', else held out."), Ge(5), Le(LARGEST)
-    ] = 300
+    dev: Annotated[int, Setting("Most questions that decide when to stop, of split dev or held out."), Ge(5), Le(LARGEST)] = 300
 
     def check(self) -> None:
         """Refuse unknown views, and a click log that would not be read."""
         super().check()
-        pseudo_queries.check(self.views)
+        if not self.views or set(self.views).difference(pseudo_queries.VIEWS):
+            raise UsageError(f"views={written(self.views)} are no views.", f"Name some of {', '.join(pseudo_queries.VIEWS)}.")
         if self.clicks and self.pairs not in ("auto", "clicks"):
-            raise UsageError(
-                f"pairs={self.pairs} does not read the click log {self.clicks}.", "Set pairs=clicks, or leave clicks out."
-            )
+            raise UsageError(f"pairs={self.pairs} does not read the click log {self.clicks}.", "Set pairs=clicks, or no clicks.")
 
 
 @dataclass(frozen=True)
@@ -116,12 +113,13 @@ class BackboneParameters(ParameterRecord):
         Ge(-1),
         Le(LARGEST),
     ] = 0
-    max_length: Annotated[
-        int, Setting("Word-pieces that the model sees in use, up to the backbone's limit."), Ge(8), Le(_LONGEST)
-    ] = 256
-    training_length: Annotated[
-        int, Setting("Word-pieces of a text that training looks at, up to the backbone's limit."), Ge(8), Le(_LONGEST)
-    ] = 128
+    max_length: Annotated[Length, Setting("Word-pieces that the model sees in use, up to the backbone's limit.")] = 256
+    training_length: Annotated[Length, Setting("Word-pieces of a text that training looks at, up to the same limit.")] = 128
+
+    @property
+    def from_scratch(self) -> bool:
+        """Whether the backbone is a new one."""
+        return self.backbone == FROM_SCRATCH
 
     @classmethod
     def derived(cls, given: Mapping[str, object]) -> dict[str, object]:
@@ -144,9 +142,7 @@ class LoopParameters(ParameterRecord):
         Le(100_000),
     ] = _NO_EPOCHS
     batch: Annotated[int, Setting("Questions (or texts) in a batch."), Ge(1), Le(10_000)] = 48
-    every: Annotated[
-        Positive, Setting("Steps between two evaluations on the development questions; each one writes a checkpoint.")
-    ] = 100
+    every: Annotated[Positive, Setting("Steps between evaluations on the held-out questions; each writes a checkpoint.")] = 100
     patience: Annotated[Positive, Setting("Evaluations without a better figure after which training stops.")] = 3
     measure: Annotated[
         Literal["nDCG@10", "MRR@10", "recall@100"], Setting("Measure of the development questions that decides when to stop.")
@@ -191,14 +187,6 @@ class OptimiserParameters(ParameterRecord):
         Setting("The backbone's numbers in training: bf16, fp32, or auto (bf16 on a GPU that has it). Losses are fp32."),
     ] = "auto"
 
-    def check(self) -> None:
-        """Refuse a number of steps that is not whole."""
-        super().check()
-        if self.warmup > 1 and self.warmup % 1:
-            raise UsageError(
-                f"warmup={self.warmup:g} is neither a share nor a number of steps.", "Write a share below 1, or whole steps."
-            )
-
 
 @dataclass(frozen=True)
 class TrainingParameters(BackboneParameters, DataParameters, LoopParameters, OptimiserParameters):
@@ -219,6 +207,7 @@ class TrainingParameters(BackboneParameters, DataParameters, LoopParameters, Opt
     drawn = 0
     joint = 0.0
     keep = 0.0
+    may_freeze = True
 
     def fitted(self, *, made: bool) -> TrainingParameters:
         """Return the settings with those filled in that depend on whether questions are `made` of the corpus."""
@@ -226,9 +215,11 @@ class TrainingParameters(BackboneParameters, DataParameters, LoopParameters, Opt
         return self
 
     def check(self) -> None:
-        """Refuse to use the vector of layers that were cut off, or of a backbone that nobody has trained."""
+        """Refuse to use the vector of layers that were cut off, or of a backbone that nobody has trained; and to train nothing."""
         super().check()
-        scratch, cut = self.backbone == FROM_SCRATCH, self.layers and self.top_layers == 0
+        if self.top_layers == 0 and not self.may_freeze:
+            raise UsageError("The method trains layers, and top_layers=0 freezes all of them.", "Set top_layers=-1, or above 0.")
+        scratch, cut = self.from_scratch, self.layers and self.top_layers == 0
         if not (scratch or cut):
             return
         from termweave.training.data.teacher_scores import MADE  # noqa: PLC0415 - numpy
@@ -275,7 +266,4 @@ class NegativesParameters(ParameterRecord):
         """Refuse batches without a wrong document, from which nothing is learned."""
         super().check()
         if not (self.in_batch or self.random_negatives or (self.negatives and self.drawn)):
-            own = " random_negatives above 0," if "random_negatives" in self.__dataclass_fields__ else ""
-            raise UsageError(
-                "No wrong document is drawn for a question.", f"Set in_batch=true,{own} or negatives and drawn above 0."
-            )
+            raise UsageError("No wrong document is drawn for a question.", "Set in_batch=true, or negatives and drawn above 0.")

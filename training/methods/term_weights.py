@@ -76,9 +76,7 @@ class HeadParameters(ParameterRecord):
     terms: Annotated[
         Literal["word", "piece"], Setting("Terms that get weights: words (Chinese ones by jieba), or the backbone's word-pieces.")
     ] = "word"
-    hidden: Annotated[
-        Depth, Setting("Width of the head's hidden layer; 0: a linear head on the last layer, as in the papers.")
-    ] = 128
+    hidden: Annotated[Depth, Setting("Width of the head's hidden layer; 0: a linear head on the last layer, as in papers.")] = 128
     shared: Annotated[bool, Setting("One head for documents and queries, as in the papers.")] = False
 
 
@@ -206,10 +204,10 @@ class TermWeightMethod(Method):
         """Return some questions or documents of the batch's data set, on the device of the parameters."""
         return sides.BatchSide(batch.inputs.prepared(kind), texts, vocabulary, kind, everything=everything, device=fit.device)
 
-    def encode(self, fit: Fit, batch: Batch, side: BatchSide) -> tuple[HeadInputs, Tensor | None]:
+    def encode(self, fit: Fit, side: BatchSide) -> tuple[HeadInputs, Tensor | None]:
         """Return the states that the heads read, and dense vectors; a frozen backbone gives cached states and no vectors."""
         if fit.settings.top_layers == 0:
-            return side.cached(batch.inputs.states(side.kind), gated=fit.model.heads.document.gated), None
+            return side.cached(gated=fit.model.heads.document.gated), None
         ids, mask, features = side.padded()
         with passes.backbone_precision(fit.device, fit.settings.precision):
             lower, last = (each.float() for each in fit.model.states(ids, mask, features))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -204,6 +204,23 @@ class BM25Stage(FirstStage):
         return [(dict(zip(best.tolist(), scores.tolist(), strict=True)), False) for best, scores in found]
 
 
+def found_by_index(index: Index, setup: RunSetup, questions: Sequence[str], depth: int, **how: Any) -> list[dict[int, float]]:
+    """What a live index finds for each question, best first, with scores; documents that are not trained on are passed over.
+
+    Raises:
+        UsageError: The index has none of the documents.
+    """
+    run = index.run({str(number): question for number, question in enumerate(questions)}, k=depth, candidates=depth, **how)
+    position, found = setup.positions, (run.scores[str(number)] for number in range(len(questions)))
+    known = [{position[each]: score for each, score in scores.items() if each in position} for scores in found]
+    if not any(known):
+        raise UsageError(
+            f"The index {index.name} found no document of the training data.",
+            "Name an index of the same documents, by their ids.",
+        )
+    return known
+
+
 @dataclass(frozen=True)
 class LiveIndexStage(FirstStage):
     """A live index, searched with its signals fused and without a reranker. Documents that are not trained on are passed over."""
@@ -212,23 +229,11 @@ class LiveIndexStage(FirstStage):
     setup: RunSetup
 
     def scored(self, questions: Sequence[str], spared: Sequence[frozenset[int]], window: int) -> list[Scored]:
-        """See `FirstStage`.
-
-        Raises:
-            UsageError: The index has none of the documents.
-        """
+        """See `FirstStage`."""
         del spared
-        index, position = Index.pinned(connect(machine_settings.load()), self.name), self.setup.positions
+        index = Index.pinned(connect(machine_settings.load()), self.name)
         fused = not modes.parse(_HYBRID, index.signals).single
-        asked = {str(number): question for number, question in enumerate(questions)}
-        run = index.run(asked, k=window, candidates=window, mode=_HYBRID, rerank="none")
-        known = [{position[each]: score for each, score in run.scores[number].items() if each in position} for number in asked]
-        if not any(known):
-            raise UsageError(
-                f"The index {self.name} found no document of the training data.",
-                "Name an index of the same documents, by their ids.",
-            )
-        return [(row, fused) for row in known]
+        return [(row, fused) for row in found_by_index(index, self.setup, questions, window, mode=_HYBRID, rerank="none")]
 
 
 @dataclass(frozen=True)

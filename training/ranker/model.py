@@ -16,7 +16,7 @@ from termweave.encoders.kinds.ranker import FEATURES
 from termweave.encoders.manifest import digests, write_manifest
 from termweave.encoders.models.transformer import PairScores
 from termweave.training import backbone_model
-from termweave.training.trainer.passes import backbone_precision, in_passes
+from termweave.training.trainer.passes import backbone_precision, in_passes, padded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -116,12 +116,9 @@ class AnchoredRanker(nn.Module):
 
     def _residuals(self, pairs: Sequence[TokenPair]) -> Tensor:
         """The classifier's logits of a padded batch, ``(P,)``."""
-        ids = np.zeros((len(pairs), max(len(ids) for ids, _ in pairs)), dtype=np.int64)
-        mask, types = np.zeros_like(ids), np.zeros_like(ids)
-        for row, (own, kinds) in enumerate(pairs):
-            ids[row, : len(own)], mask[row, : len(own)], types[row, : len(own)] = own, 1, kinds
+        ids, types = zip(*pairs, strict=True)
         with backbone_precision(self.device, self.precision if self.training else "fp32"):
-            logits = self._scores[0](*(torch.from_numpy(each).to(self.device) for each in (ids, mask, types)))
+            logits = self._scores[0](*(padded(each).to(self.device) for each in (ids, [np.ones_like(own) for own in ids], types)))
         flat: Tensor = logits[:, 0]
         return flat if flat.dtype == torch.float64 else flat.float()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -80,7 +80,7 @@ def reader_of(setup: RunSetup, model: AnchoredRanker, settings: RankerParameters
     """
     tokens = backbone_model.length(model.backbone, getattr(settings, length))
     reading = RankerSettings(types=has_types(setup.backbone))
-    manifest = Manifest(setup.backbone.name, "ranker", ("scores",), "", tokens, settings=reading.as_dict())
+    manifest = Manifest(setup.backbone.name, "ranker", ("scores",), "", tokens, settings=asdict(reading))
     return PairReader(ModelFolder(setup.backbone, manifest, {}), reading)
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from termweave.encoders.manifest import ModelFolder
+    from termweave.training.methods.base import Say
     from termweave.training.setup import RunSetup
 
 #: Documents of the first stage whose features are known; further ones get the lowest.
@@ -41,7 +42,7 @@ def check(spec: str) -> None:
             first_stage.check(_stage(read_folder(ranker.info.opened)))
 
 
-def teach(spec: str, setup: RunSetup, wanted: Sequence[Sequence[int]], say: Callable[[str], None]) -> Written:
+def teach(spec: str, setup: RunSetup, wanted: Sequence[Sequence[int]], say: Say) -> Written:
     """Score pairs of training questions and documents; the scores of a model and data set are kept in the cache.
 
     Args:
@@ -84,9 +85,7 @@ def _stage(folder: ModelFolder) -> str:
     return str(folder.manifest.training.get("options", {}).get("candidates_from", "hybrid"))
 
 
-def _anchor(
-    weights: Mapping[str, float], folder: ModelFolder, setup: RunSetup, say: Callable[[str], None]
-) -> Callable[[int, int], float]:
+def _anchor(weights: Mapping[str, float], folder: ModelFolder, setup: RunSetup, say: Say) -> Callable[[int, int], float]:
     """What the ranker's anchor adds to the logit of a question and a document."""
     if not weights:
         return lambda question, document: 0.0  # noqa: ARG005 - the names are the contract
@@ -117,6 +116,4 @@ def _key(folder: ModelFolder, setup: RunSetup, wanted: Sequence[Sequence[int]]) 
 def _unpacked(flat: Any, wanted: Sequence[Sequence[int]]) -> Written:
     ends = np.cumsum([len(documents) for documents in wanted])[:-1]
     parts = np.split(flat, ends) if len(wanted) else []
-    return Written(
-        [dict(zip(map(int, documents), own.tolist(), strict=True)) for documents, own in zip(wanted, parts, strict=True)]
-    )
+    return Written([dict(zip(map(int, each), own.tolist(), strict=True)) for each, own in zip(wanted, parts, strict=True)])

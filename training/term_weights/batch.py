@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from termweave.encoders.term_weighting import UNIT, Form, place_tags
+from termweave.training.trainer import passes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,10 +34,12 @@ class Prepared:
     Attributes:
         anchors: The terms of each text with their anchors.
         pieces: The word-pieces of each text.
+        states: Hidden states of the texts; None where the backbone is trained, because they change.
     """
 
     anchors: list[Anchored]
     pieces: list[Pieces]
+    states: States | None = None
 
 
 @dataclass(frozen=True)
@@ -114,13 +117,18 @@ class BatchSide:
         self.features = torch.from_numpy(np.concatenate(features).astype(np.float32)).to(device)
         self._fixed_weights, self._unseen = torch.from_numpy(worth).to(device), torch.from_numpy(unseen).to(device)
 
-    def cached(self, states: States, *, gated: bool) -> HeadInputs:
+    @property
+    def states(self) -> States:
+        """The cached states of all texts."""
+        assert self.prepared.states is not None
+        return self.prepared.states
+
+    def cached(self, *, gated: bool) -> HeadInputs:
         """Return states from the cache. Means need every piece of a text, so they are computed only if the head has a gate."""
+        states = self.states
         at = states.starts[self.texts[self.row]] + self.place
         means = states.means[self.texts] if gated else np.zeros((len(self.texts), 1), dtype=np.float32)
-        return HeadInputs(
-            torch.from_numpy(states.values[at].astype(np.float32)).to(self.device), torch.from_numpy(means).to(self.device)
-        )
+        return HeadInputs(*(torch.from_numpy(each).to(self.device) for each in (states.values[at].astype(np.float32), means)))
 
     def padded(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return the inputs of the backbone: ids ``(T, n)``, mask ``(T, n)`` and features ``(T, n, 3)``, in which only the tags are set."""
@@ -203,11 +211,12 @@ def _missed(anchor: Anchored, term: NDArray[np.int64], word_of_piece: NDArray[np
 
 def padded(pieces: Sequence[Pieces], features: Sequence[NDArray[np.floating]]) -> tuple[Tensor, Tensor, Tensor]:
     """Pad texts to the length of the longest: ids ``(T, n)``, mask ``(T, n)`` and features ``(T, n, 3)``, of each piece."""
-    ids = np.zeros((len(pieces), max(len(each.ids) for each in pieces)), dtype=np.int64)
-    mask, inputs = np.zeros_like(ids), np.zeros((*ids.shape, 3), dtype=np.float32)
-    for row, (text, own) in enumerate(zip(pieces, features, strict=True)):
-        ids[row, : len(text.ids)], mask[row, : len(text.ids)], inputs[row, : len(text.ids)] = text.ids, 1, own
-    return torch.from_numpy(ids), torch.from_numpy(mask), torch.from_numpy(inputs)
+    ids = [each.ids for each in pieces]
+    return (
+        passes.padded(ids),
+        passes.padded([np.ones_like(each) for each in ids]),
+        passes.padded([each.astype(np.float32) for each in features]),
+    )
 
 
 def activate(logits: Tensor, activation: str) -> Tensor:

@@ -31,11 +31,12 @@ from termweave.support.messages import counted, duration, paced
 from termweave.support.stopwatch import stopwatch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
     from termweave.encoders.analysis.word_pieces import Pieces
+    from termweave.training.methods.base import Say
 
 _BLOCK = 512
 #: Folder of the graph while it runs. The name is fixed, so that a run that resumes can remove the folder of a killed one.
@@ -81,12 +82,7 @@ class States:
 
 
 def states(
-    model: JointModel,
-    identity: str,
-    pieces: Sequence[Pieces],
-    *,
-    home: Path | None = None,
-    say: Callable[[str], None] = lambda _: None,
+    model: JointModel, identity: str, pieces: Sequence[Pieces], *, home: Path | None = None, say: Say = lambda _: None
 ) -> States:
     """Return the hidden states from the cache, computing and storing them first if necessary.
 
@@ -112,9 +108,7 @@ def states(
     width = 2 * int(model.backbone.config.hidden_size)
     if not (folder / DONE).is_file():
         private_files.make_folder(folder.parent)
-        with file_locks.one_at_a_time(
-            folder.with_suffix(".lock"), lambda: say("states: another run is computing these; waiting for it")
-        ):
+        with file_locks.one_at_a_time(folder.with_suffix(".lock"), lambda: say("states: another run computes them; waiting")):
             if not (folder / DONE).is_file():
                 partial = folder.with_suffix(".partial")  # exists if a run was stopped; it is continued
                 if not partial.is_dir():
@@ -140,9 +134,7 @@ def seconds_of(model: JointModel, pieces: Sequence[Pieces]) -> float:
     return seconds
 
 
-def _compute(
-    model: JointModel, pieces: Sequence[Pieces], starts: NDArray[np.int64], file: Path, width: int, say: Callable[[str], None]
-) -> None:
+def _compute(model: JointModel, pieces: Sequence[Pieces], starts: NDArray[np.int64], file: Path, width: int, say: Say) -> None:
     """Write the states of every text, block by block, and the number of finished texts beside them; an earlier run's blocks are kept."""
     size, mark = 2 * int(starts[-1]) * width, file.with_suffix(MARK)
     whole = file.is_file() and file.stat().st_size == size and mark.is_file()
@@ -183,7 +175,7 @@ def _graph(model: JointModel, work: Path) -> OnnxModel:
     return OnnxModel(ModelFolder(work, manifest))
 
 
-def make_room(home: Path, size: int, say: Callable[[str], None]) -> None:
+def make_room(home: Path, size: int, say: Say) -> None:
     """Remove the states that were not used for the longest time, until `size` new bytes fit below `MOST`.
 
     States that this process has used are kept, and so are states that were used or extended within the last hour.

@@ -84,21 +84,17 @@ def _load_heads(model: JointModel, form: Form, name: str) -> None:
     path = resolve(name)
     manifest = read_folder(path, check=False).manifest
     if not (path / HEADS).is_file():
-        raise ModelError(
-            f"Training cannot start from the model {name!r}: {HEADS} is missing.", "Name a folder that `termweave train` wrote."
-        )
+        raise ModelError(f"Training cannot start from {name!r}: {HEADS} is missing.", "Name one that `termweave train` wrote.")
     usual = asdict(BM25())
-    theirs = HeadShape(**manifest.heads).as_dict() | {name: manifest.anchor.get(name, usual[name]) for name in usual}
-    theirs, ours = theirs | asdict(Form.from_anchor(manifest.anchor)), model.shape.as_dict() | usual | asdict(form)
+    theirs = asdict(HeadShape(**manifest.heads)) | {name: manifest.anchor.get(name, usual[name]) for name in usual}
+    theirs, ours = theirs | asdict(Form.from_anchor(manifest.anchor)), asdict(model.shape) | usual | asdict(form)
     if differences := [f"{part}: {theirs[part]}, here {ours[part]}" for part in ours if theirs[part] != ours[part]]:
         raise UsageError(
             f"The heads of {name!r} have another shape ({'; '.join(differences)}).",
             "Use the method and the settings that it was trained with, or start=anchor.",
         )
     if manifest.training.get("backbone_hash") != backbone_model.fingerprint(model.backbone):
-        raise UsageError(
-            f"The heads of {name!r} were trained on another backbone.", "Set backbone to that one, or use start=anchor."
-        )
+        raise UsageError(f"The heads of {name!r} were trained on another backbone.", "Set backbone to it, or use start=anchor.")
     try:
         model.heads.load_state_dict(load_file(path / HEADS))
     except (SafetensorError, RuntimeError) as error:
@@ -133,9 +129,10 @@ _BLOCK, _LIVE_BLOCK = 256, 16
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator, unused-ignore]
-def weigh(model: JointModel, prepared: Prepared, states: States | None, kind: Kind) -> list[TermWeights]:
+def weigh(model: JointModel, prepared: Prepared, kind: Kind) -> list[TermWeights]:
     """Compute term weights as the exported model does: heads on cached states, or forward passes if no states are cached."""
     weighed: list[TermWeights] = []
+    states = prepared.states
     size = _BLOCK if states is not None else _LIVE_BLOCK
     for first in range(0, len(prepared.pieces), size):
         texts = range(first, min(first + size, len(prepared.pieces)))

@@ -14,7 +14,6 @@ from termweave.encoders.term_weighting import BM25, Form, anchored
 from termweave.support.stopwatch import stopwatch
 from termweave.training import backbone_model
 from termweave.training.data import teacher_scores
-from termweave.training.data.negatives import mine
 from termweave.training.data.sampler import TrainingInputs
 from termweave.training.data.teacher_scores import MADE, RANKER, Distilled
 from termweave.training.dev_measure import DevelopmentSet, search_measure, stored
@@ -26,7 +25,7 @@ from termweave.training.term_weights.model import weigh
 from termweave.training.trainer.passes import parameter_bytes, pass_cost, sampled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -35,10 +34,10 @@ if TYPE_CHECKING:
     from termweave.encoders.models.joint_model import JointModel
     from termweave.encoders.term_weighting import Kind
     from termweave.statistics import CorpusStatistics
+    from termweave.training.methods.base import Say
     from termweave.training.methods.term_weights import TermWeightParameters
     from termweave.training.mixture import DataPart
     from termweave.training.setup import RunSetup
-    from termweave.training.term_weights.hidden_states import States
 
 
 @dataclass(frozen=True)
@@ -48,8 +47,6 @@ class TermWeightInputs(TrainingInputs):
     Attributes:
         documents: The analysed documents.
         questions: The analysed questions.
-        document_states: Hidden states of the documents; None if the backbone is trained, because they change.
-        question_states: Hidden states of the questions; None if the backbone is trained.
         negatives: For each question the indices of its hard negatives; may be empty.
         statistics: Statistics of the whole corpus.
         distilled: Teacher scores and the weight of their loss; None: no teacher.
@@ -57,8 +54,6 @@ class TermWeightInputs(TrainingInputs):
 
     documents: Prepared
     questions: Prepared
-    document_states: States | None
-    question_states: States | None
     negatives: list[NDArray[np.int64]]
     statistics: CorpusStatistics
     distilled: Distilled | None = None
@@ -66,10 +61,6 @@ class TermWeightInputs(TrainingInputs):
     def prepared(self, kind: Kind) -> Prepared:
         """Return the analysed questions or documents."""
         return self.questions if kind == "query" else self.documents
-
-    def states(self, kind: Kind) -> States | None:
-        """Return the hidden states of the questions or of the documents."""
-        return self.question_states if kind == "query" else self.document_states
 
     @cached_property
     def answered(self) -> dict[int, list[int]]:
@@ -88,19 +79,15 @@ class TermWeightDevelopment(DevelopmentSet):
     Attributes:
         documents: The analysed documents.
         questions: The analysed questions.
-        document_states: Hidden states of the documents; None if the backbone is trained.
-        question_states: Hidden states of the questions; None if the backbone is trained.
     """
 
     documents: Prepared
     questions: Prepared
-    document_states: States | None
-    question_states: States | None
 
     def figures(self, model: JointModel, *, unrounded: bool = False) -> list[NDArray[np.float64]]:
         """Compute the measure of the model for each question, with weights as an index stores them; `unrounded`: then with floats."""
-        documents = weigh(model, self.documents, self.document_states, "document")
-        questions = weigh(model, self.questions, self.question_states, "query")
+        documents = weigh(model, self.documents, "document")
+        questions = weigh(model, self.questions, "query")
         return [
             search_measure(weights, questions, self.gains(), self.pairs.spared, self.measure)
             for weights in (stored(documents), *([documents] if unrounded else []))
@@ -141,7 +128,7 @@ def refuse_teacher(name: str, setup: RunSetup) -> None:
     teacher_scores.written(name, setup)
 
 
-def training_inputs(part: DataPart, model: JointModel, say: Callable[[str], None]) -> TermWeightInputs:
+def training_inputs(part: DataPart, model: JointModel, say: Say) -> TermWeightInputs:
     """Analyse the training questions and the documents, compute hidden states, find hard negatives and read teacher scores.
 
     Raises:
@@ -150,51 +137,58 @@ def training_inputs(part: DataPart, model: JointModel, say: Callable[[str], None
     """
     setup, settings = part.setup, part.settings
     teacher: teacher_scores.Teacher | None = teacher_scores.written(settings.teacher, setup)  # before the states: minutes
-    documents, questions = _documents(part, model), analysed(setup, settings, model, setup.train.questions, "query")
-    document_states = question_states = None
-    if settings.top_layers == 0 or settings.joint > 0 or settings.teacher in MADE:
-        document_states = part.once("states", lambda: _states(part, model, documents, say))
-        question_states = _states(part, model, questions, say)
+    documents = _documents(part, model, say)
+    questions = _read(part, model, setup.train.questions, "query", say, states=documents.states is not None)
     mined: list[NDArray[np.int64]] = []
     if depth := settings.negatives:
-        mined = mine(setup.bm25_index, setup.bm25_weights(setup.train.questions, "query"), setup.train.known, depth)
+        mined = setup.bm25_index.negatives(setup.bm25_weights(setup.train.questions, "query"), setup.train.known, depth)
     if settings.teacher.startswith(RANKER):
         wrong: list[list[int]] = [each.tolist() for each in mined] or [[]] * len(setup.train)
         pairs = [[*sorted(right), *others] for right, others in zip(setup.train.relevant, wrong, strict=True)]
         teacher = ranker_teacher.teach(settings.teacher, setup, pairs, say)
     if settings.teacher in MADE:
         width = int(model.backbone.config.hidden_size)
-        vectors = (each.pooled(model.pooling)[:, -width:] for each in (document_states, question_states) if each is not None)
+        states = (each.states for each in (documents, questions))
+        vectors = (each.pooled(model.pooling)[:, -width:] for each in states if each is not None)
         teacher = teacher_scores.vector_teacher(settings.teacher, setup, *vectors)
     return TermWeightInputs(
         share=part.share,
         pairs=setup.train,
         documents=documents,
         questions=questions,
-        document_states=_as_read(model, document_states),
-        question_states=_as_read(model, question_states),
         negatives=mined,
         statistics=setup.statistics,
-        distilled=Distilled.from_settings(teacher, settings),
+        distilled=None if teacher is None else Distilled(teacher, settings.teacher_weight, settings.temperature),
     )
 
 
-def held_out(part: DataPart, model: JointModel, say: Callable[[str], None]) -> TermWeightDevelopment:
+def held_out(part: DataPart, model: JointModel, say: Say) -> TermWeightDevelopment:
     """Analyse the held-out questions; their states, and those of the documents, are computed where the backbone is frozen."""
     setup, frozen = part.setup, part.settings.top_layers == 0
-    documents, questions = _documents(part, model), analysed(setup, part.settings, model, setup.dev.questions, "query")
+    documents = _documents(part, model, say)
     return TermWeightDevelopment(
         setup,
         part.settings.measure,
-        documents=documents,
-        questions=questions,
-        document_states=_as_read(model, part.once("states", lambda: _states(part, model, documents, say))) if frozen else None,
-        question_states=_as_read(model, _states(part, model, questions, say)) if frozen else None,
+        documents=documents if frozen else replace(documents, states=None),
+        questions=_read(part, model, setup.dev.questions, "query", say, states=frozen),
     )
 
 
-def _documents(part: DataPart, model: JointModel) -> Prepared:
-    return part.once("documents", lambda: analysed(part.setup, part.settings, model, part.setup.texts, "document"))
+def _documents(part: DataPart, model: JointModel, say: Say) -> Prepared:
+    """The documents, analysed once; their states are for a frozen backbone, and for losses that compare with the backbone as it came."""
+    states = part.settings.top_layers == 0 or part.settings.joint > 0 or part.settings.teacher in MADE
+    return part.once("documents", lambda: _read(part, model, part.setup.texts, "document", say, states=states))
+
+
+def _read(part: DataPart, model: JointModel, texts: Sequence[str], kind: Kind, say: Say, *, states: bool) -> Prepared:
+    """Analyse texts; with `states` also the states that the heads read, of both layers or of the last one alone, by the backbone as it came."""
+    prepared = analysed(part.setup, part.settings, model, texts, kind)
+    if not states:
+        return prepared
+    identity = part.once("identity", lambda: "".join(digest(file) for file in weight_files(part.setup.backbone)))
+    whole = hidden_states.states(model, identity, prepared.pieces, say=say)
+    first = 0 if model.shape.lower else int(model.backbone.config.hidden_size)
+    return replace(prepared, states=replace(whole, values=whole.values[:, first:]))
 
 
 def analysed(setup: RunSetup, settings: TermWeightParameters, model: JointModel, texts: Sequence[str], kind: Kind) -> Prepared:
@@ -202,19 +196,6 @@ def analysed(setup: RunSetup, settings: TermWeightParameters, model: JointModel,
     length = backbone_model.length(model.backbone, settings.training_length)
     prompt = backbone_model.reading_of(setup.backbone, settings)[1].prompt(kind)
     return prepare(texts, setup.analysis, setup.tokenizer, setup.statistics, BM25(), kind, length, settings.form(), prompt)
-
-
-def _states(part: DataPart, model: JointModel, texts: Prepared, say: Callable[[str], None]) -> States:
-    """The states of both layers, by the backbone as it came."""
-    identity = part.once("identity", lambda: "".join(digest(file) for file in weight_files(part.setup.backbone)))
-    return hidden_states.states(model, identity, texts.pieces, say=say)
-
-
-def _as_read(model: JointModel, states: States | None) -> States | None:
-    """The states that the heads read: of both layers, or of the last one alone."""
-    if states is None or model.shape.lower:
-        return states
-    return replace(states, values=states.values[:, int(model.backbone.config.hidden_size) :])
 
 
 def estimate(model: JointModel, settings: TermWeightParameters, setup: RunSetup) -> Cost:
@@ -237,7 +218,7 @@ def estimate(model: JointModel, settings: TermWeightParameters, setup: RunSetup)
     def one_text(texts: Sequence[str], kind: Kind) -> tuple[float, float]:
         prompt = backbone_model.reading_of(setup.backbone, settings)[1].prompt(kind)
         sample = setup.tokenizer.encode(sampled(texts), settings.training_length, prompt=prompt)
-        inputs = padded(sample, [np.zeros((1, 3))] * len(sample))
+        inputs = padded(sample, [np.zeros((len(each.ids), 3)) for each in sample])
         return pass_cost(model, lambda: torch.cat(model.states(*inputs)), len(sample))
 
     question_seconds, question_bytes = one_text(setup.train.questions, "query")
@@ -258,6 +239,6 @@ def _one_cached_text(
     width = int(model.backbone.config.hidden_size) * (2 if model.shape.lower else 1)
     states = hidden_states.States(np.zeros((int(starts[-1]), width), dtype=np.float16), starts)
     watch = stopwatch()
-    weigh(model, prepared, states, kind)
+    weigh(model, replace(prepared, states=states), kind)
     weighing = watch() / len(starts[1:])
     return hidden_states.seconds_of(model, prepared.pieces) / len(starts[1:]), weighing

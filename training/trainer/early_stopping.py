@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from torch import nn
 
+    from termweave.training.methods.base import Say
     from termweave.training.trainer.trainer import Fit
 
     #: Called with (done, total, stage).
@@ -68,9 +69,7 @@ class History:
 class DevelopmentCallback(TrainerCallback):
     """Evaluates on the development questions, keeps the best parameters, writes checkpoints, and ends the fit."""
 
-    def __init__(
-        self, model: Fit, measure: Callable[[], float], home: Path, say: Callable[[str], None], progress: ShowProgress
-    ) -> None:
+    def __init__(self, model: Fit, measure: Callable[[], float], home: Path, say: Say, progress: ShowProgress) -> None:
         """Prepare for a fit; arguments as in `trainer.fit`."""
         self.model, self.measure, self.settings, self.home = model, measure, model.settings, home
         self.say, self.progress = say, progress
@@ -84,9 +83,8 @@ class DevelopmentCallback(TrainerCallback):
     @property
     def done(self) -> bool:
         """Whether the fit has ended: all steps were taken, or the figure has stopped rising."""
-        return bool(self.history.steps) and (
-            self.history.steps[-1] >= self.settings.steps or self.history.since_best >= self.settings.patience
-        )
+        history, settings = self.history, self.settings
+        return bool(history.steps) and (history.steps[-1] >= settings.steps or history.since_best >= settings.patience)
 
     def restore(self, checkpoint: Path) -> None:
         """Read figures and best parameters from a checkpoint."""

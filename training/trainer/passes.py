@@ -96,6 +96,11 @@ def by_length(lengths: NDArray[np.int64], size: int) -> list[NDArray[np.int64]]:
     return [order[first : first + size] for first in range(0, len(order), size)]
 
 
+def padded(rows: Sequence[NDArray[Any]]) -> Tensor:
+    """Put arrays of different lengths into one tensor, filled up with zeros: ``(rows, n, ...)``, n the largest length."""
+    return torch.nn.utils.rnn.pad_sequence([torch.from_numpy(row) for row in rows], batch_first=True)
+
+
 def in_passes(
     lengths: NDArray[np.int64], size: int, compute: Callable[[NDArray[np.int64]], Tensor], device: torch.device, *, cached: bool
 ) -> Tensor:

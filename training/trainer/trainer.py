@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from termweave.training.data.sampler import Batch, TrainingInputs
-    from termweave.training.methods.base import Method
+    from termweave.training.methods.base import Method, Say
     from termweave.training.methods.parameters import TrainingParameters
     from termweave.training.trainer.early_stopping import ShowProgress
 
@@ -98,7 +98,7 @@ class Trainer:
     settings: Any
     measure: Callable[[], float]
     home: Path
-    say: Callable[[str], None]
+    say: Say
     progress: ShowProgress
     history: History = field(init=False)
 
@@ -121,7 +121,7 @@ def fit(
     measure: Callable[[], float],
     home: Path,
     *,
-    say: Callable[[str], None] = lambda _: None,
+    say: Say = lambda _: None,
     progress: ShowProgress = lambda *_, **__: None,
 ) -> History:
     """Train until the steps are done or the development figure stops rising; leave the best parameters in `model`.

@@ -10,7 +10,7 @@ import pytest
 from termweave.corpora import open_dataset, open_source
 from termweave.corpora.index import ubi_indices
 from termweave.errors import InputError, UsageError
-from termweave.training.data import click_log
+from termweave.training.data.dataset import clicks_of
 
 from .conftest import write
 
@@ -55,7 +55,7 @@ def test_files_as_judgements_and_as_clicks(folder):
     assert any("are looked at in the proportion 1.00" in note for note in dataset.notes)
     assert open_dataset(f"ubi:{folder}:raw").split == "raw"
     place = {f"d{number}": number for number in range(5)}
-    corrected = click_log.gather(f"ubi:{folder}", place)
+    corrected = clicks_of(f"ubi:{folder}", place)
     assert corrected.counts["query 1"][1] > 10  # of ten clicks
     assert "are looked at in the proportion" in corrected.remark
 

@@ -229,9 +229,9 @@ def test_weights_without_the_classifier_are_refused(folder):
 
 
 def test_a_model_of_another_sort_is_no_ranker(made):
-    with pytest.raises(ModelError, match=r"is an encoder and gives no scores of pairs"):
+    with pytest.raises(ModelError, match=r"is an encoder and scores no pairs"):
         Ranker.load(made()[0])
-    with pytest.raises(ModelError, match=r"gives no scores of pairs"):
+    with pytest.raises(ModelError, match=r"scores no pairs"):
         Ranker.load("shipped")
 
 

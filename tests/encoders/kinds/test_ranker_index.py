@@ -264,7 +264,7 @@ def test_the_ranker_of_the_profile(server, ranked, answer, tmp_path, monkeypatch
         (["--rerank", "rnn", "--rerank-budget", "80ms"], "'rnn' has no time budget"),
         (["--rerank-budget", "80ms"], "A time budget needs a reranker"),
         (["--rerank", "rnn", "--rerank-budget", "soon"], "'soon' is not a time. Option --rerank-budget: Write 80ms or 0.5s"),
-        (["--rerank", "ranker@shipped"], "gives no scores of pairs"),
+        (["--rerank", "ranker@shipped"], "scores no pairs"),
     ],
 )
 def test_what_cannot_be_is_one_sentence(server, capsys, arguments, message):

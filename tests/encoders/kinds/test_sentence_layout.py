@@ -188,7 +188,7 @@ def test_a_dense_model_gives_no_term_weights(folder):
 
 def test_an_architecture_that_transformers_does_not_know(folder):
     change(folder / "config.json", model_type="tomorrow")
-    with pytest.raises(ModelError, match="describes no model that transformers knows"):
+    with pytest.raises(ModelError, match="describes no model of transformers"):
         dense(folder).encode(["a"], kind="query")
 
 

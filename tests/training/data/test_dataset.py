@@ -10,7 +10,7 @@ from termweave.corpora.behaviour.clicks import ClickLog
 from termweave.errors import InputError, UsageError
 from termweave.records import Document
 from termweave.training import run
-from termweave.training.data import click_log, dataset, pseudo_queries
+from termweave.training.data import dataset, pseudo_queries
 from termweave.training.methods import base
 
 TEXT = "Granada fell in winter. " + " ".join(f"word{place}" for place in range(60)) + "."
@@ -153,28 +153,28 @@ def test_a_log_as_logs_are(folder, tmp_path):
     ]
     log.write_bytes(gzip.compress("\n".join(lines).encode()))
     place = {f"d{n}": n for n in range(40)}
-    found = click_log.gather(log, place)
+    found = dataset.clicks_of(log, place)
     assert found.counts["asked 3"] == {3: 7.0}
     assert found.counts["tabs inside"] == {8: 3.0, 9: 2.0}
     assert found.counts["caf\u00e9 line"] == {10: 1.0}
     assert (len(found.counts), found.unknown, found.empty) == (22, 1, 3)
     assert found.remark == (
-        "click log: 1 line about a document that the corpus does not hold and 3 lines without a query or without a click left out"
+        "click log: 1 line about a document that the corpus lacks and 3 lines without a query or without a click left out"
     )
     assert found.pairs().shares.sum() == pytest.approx(1.0)
     assert dataset.read(str(folder), settings(clicks=str(log))).remark == found.remark
     for line in ("asked", "asked\td1\tmany", "asked\td1\tnan", "asked\td1\tinf", "a\tb\td1\t1", '{"query": "x"}', "{broken"):
         log.write_bytes(f"q\td1\t1\n{line}\n".encode())
-        assert click_log.gather(log, place).remark == f"1 line of clicks.gz left out: no click, as line 2 ({line!r})."
+        assert dataset.clicks_of(log, place).remark == f"1 line of clicks.gz left out: no click, as line 2 ({line!r})."
     log.write_text("q\tnobody\t1\nq\tnowhere\t1\n")
     with pytest.raises(InputError, match="2 lines name an unknown document"):
-        click_log.gather(log, place)
+        dataset.clicks_of(log, place)
 
 
 def test_counts_and_names_that_are_none(tmp_path):
     log = tmp_path / "clicks.jsonl"
     log.write_text("\n".join([*["asked\td1\t1e308"] * 3, "other\td2\t1"]))
-    shares = click_log.gather(log, {"d1": 0, "d2": 1}).pairs().shares
+    shares = dataset.clicks_of(log, {"d1": 0, "d2": 1}).pairs().shares
     assert shares.sum() == pytest.approx(1)
     assert shares[0] > shares[1] > 0
     for line in (
@@ -260,8 +260,8 @@ def test_every_view():
     [
         ({"pairs": "clicks"}, "needs a click log"),
         ({"clicks": "/no/such/log"}, "no click log"),
-        ({"pairs": "corpus", "views": "poem"}, "no view 'poem'"),
-        ({"pairs": "corpus", "views": ","}, "views is empty"),
+        ({"pairs": "corpus", "views": "poem"}, "views=poem are no views"),
+        ({"pairs": "corpus", "views": ","}, "views= are no views"),
     ],
 )
 def test_mistakes(folder, given, said):

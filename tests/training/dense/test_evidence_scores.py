@@ -6,8 +6,8 @@ import pytest
 from termweave.rerank.neighbours.evidence import evidence
 from termweave.rerank.neighbours.rules import Rules
 from termweave.training.dense import evidence_scores as evidence_module
-from termweave.training.dense.candidate_lists import NOTHING, nearest
 from termweave.training.dense.evidence_scores import EvidenceSettings, evidence_scores, list_evidence
+from termweave.training.dense.list_targets import NOTHING, nearest
 
 SETTINGS = EvidenceSettings(weight=0.4, context=12, rules=Rules(k=5, k_exp=2))
 

@@ -3,8 +3,8 @@
 import pytest
 
 from termweave.cli import run
-from termweave.training.dense import candidate_lists, list_targets
-from termweave.training.dense.candidate_lists import NOTHING
+from termweave.training.dense import list_targets
+from termweave.training.dense.list_targets import NOTHING, mined
 from tests.training.conftest import train
 
 pytest.importorskip("accelerate", reason="training needs the extra [train]")
@@ -20,7 +20,7 @@ def test_a_live_index_gives_candidates(capsys, folder, base, tmp_path, name, ope
     asked = []
 
     def noted(context, ranking, depth):
-        asked.append((context, ranking, depth, lists := candidate_lists.mined(context, ranking, depth)))
+        asked.append((context, ranking, depth, lists := mined(context, ranking, depth)))
         return lists
 
     monkeypatch.setattr(list_targets, "mined", noted)
@@ -35,7 +35,7 @@ def test_a_live_index_gives_candidates(capsys, folder, base, tmp_path, name, ope
     (tmp_path / "pins.csv").write_text(f"query,document,action\n{question},{hidden},hide\n")
     saved = ["profiles", name, "--save", "shop", "--mode", "lexical", "--rewrite", f"pins@{tmp_path / 'pins.csv'}"]
     assert run([*saved, "--use", "shop", "--quiet"]) == 0
-    again = candidate_lists.mined(context, *wanted).documents
+    again = mined(context, *wanted).documents
     assert best not in again[0]
     assert (again[1:] == lists.documents[1:]).all()
 
@@ -46,7 +46,7 @@ def test_lists_are_mined_once(capsys, folder, base, tmp_path, monkeypatch):
     def fail(*_):
         raise AssertionError("mined again")
 
-    monkeypatch.setattr(candidate_lists, "nearest", fail)
+    monkeypatch.setattr(list_targets, "nearest", fail)
     again = train(capsys, folder, base, tmp_path / "again", method="coder", settings=SETTINGS)
     assert again["history"] == first["history"]
 

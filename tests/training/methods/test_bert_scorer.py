@@ -62,7 +62,7 @@ def test_a_batch_without_a_term_teaches_nothing(model, base, target):
     pairs = Pairs(texts, [frozenset({0}), frozenset({1})])
     method = methods.get("bert-scorer")
     settings = method.settings({"top_layers": -1, "target": target, "batch": 2})
-    inputs = [TermWeightInputs(1.0, pairs, *both, None, None, [], statistics)]
+    inputs = [TermWeightInputs(1.0, pairs, *both, [], statistics)]
     loss = Fit(method, model, inputs, settings)(BatchSampler(method, inputs, settings).draw(0))["loss"]
     loss.backward()
     assert float(loss.detach()) == 0

@@ -29,7 +29,7 @@ def test_the_worked_example_holds():
 
 
 def test_hard_labels_share_the_probability():
-    assert coder.hard_labels(4, [1, 3]).tolist() == [0.0, 0.5, 0.0, 0.5]
+    assert coder.uniform_labels(4, [1, 3]).tolist() == [0.0, 0.5, 0.0, 0.5]
 
 
 def test_uniform_smoothing_is_eq_2():
@@ -95,7 +95,7 @@ def slow_loss(scores, targets, temperature):
 def test_loss_equals_a_slow_transcription(temperature):
     generator = np.random.default_rng(2)
     scores = generator.normal(size=(4, 7))
-    targets = np.stack([coder.hard_labels(7, [row]) if row % 2 else coder.uniform_labels(7, [row], 0.3) for row in range(4)])
+    targets = np.stack([coder.uniform_labels(7, [row]) if row % 2 else coder.uniform_labels(7, [row], 0.3) for row in range(4)])
     found = coder.list_loss(torch.from_numpy(scores), torch.from_numpy(targets), math.log(temperature))
     assert found.item() == pytest.approx(slow_loss(scores, targets, temperature), abs=1e-9)
 

@@ -95,7 +95,7 @@ def objective_of(base, texts, **given):
     documents, questions = texts(settings.form())
     pairs = Pairs(["question"] * 6, [frozenset({place}) for place in range(6)])
     hard = [np.array([place + 6], dtype=np.int64) for place in range(6)]
-    inputs = TermWeightInputs(1.0, pairs, documents, questions, None, None, hard, CorpusStatistics("", 12, 12.0, {}))
+    inputs = TermWeightInputs(1.0, pairs, documents, questions, hard, CorpusStatistics("", 12, 12.0, {}))
     objective = Fit(method, model, [inputs], settings)
     return objective, BatchSampler(method, [inputs], settings).draw(0)
 
@@ -125,7 +125,7 @@ def test_the_papers_model_has_one_head_one_projector_and_no_scale(base, texts):
     with torch.no_grad():
         method, fit = objective.method, objective.eval()
         asked, given = method.both_sides(fit, batch, everything=True)
-        states = [method.encode(fit, batch, side)[0] for side in (asked, given)]
+        states = [method.encode(fit, side)[0] for side in (asked, given)]
         features = [method.features(fit, side, read) for side, read in zip((asked, given), states, strict=True)]
         weights = [method.weights(fit, side, read) for side, read in zip((asked, given), features, strict=True)]
         scores = weights[0] @ weights[1].T

@@ -68,7 +68,7 @@ def weights_objective(base, method, length=64, texts=(QUESTIONS, DOCUMENTS), **g
     questions = prepare(texts[0], *common, "query", length, settings.form())
     pairs = Pairs(texts[0], [frozenset({place}) for place in range(4)])
     hard = [np.array([place + 4], dtype=np.int64) for place in range(4)]
-    inputs = [TermWeightInputs(1.0, pairs, documents, questions, None, None, hard, statistics)]
+    inputs = [TermWeightInputs(1.0, pairs, documents, questions, hard, statistics)]
     objective = Fit(method, model, inputs, settings).eval()
     return objective, BatchSampler(method, inputs, settings).draw(0)
 

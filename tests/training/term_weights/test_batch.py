@@ -1,5 +1,7 @@
 """A side of a batch, vectorised in torch, against the encoder, text by text in numpy."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -51,7 +53,7 @@ def test_a_batch_scores_as_the_encoder_weighs(form, shape, pooling, prompt, text
             head = model.heads.head(side.kind)
             found.append(side.weights(head.outer(side.inner(head, seen)).squeeze(-1)))
     scores = (found[0] @ found[1].T).numpy()
-    given, asked = weigh(model, documents, None, "document"), weigh(model, questions, None, "query")
+    given, asked = weigh(model, documents, "document"), weigh(model, questions, "query")
     expected = np.array([[dot(query, document) for document in given] for query in asked])
     assert scores == pytest.approx(expected, abs=1e-3, rel=1e-4)
     kept = states(model, "toy", documents.pieces, home=tmp_path)
@@ -65,7 +67,7 @@ def test_a_batch_scores_as_the_encoder_weighs(form, shape, pooling, prompt, text
     assert own > max(0.9, other + 0.05)
     pairs = [
         (weight, other.as_dict().get(term, 0.0))
-        for one, other in zip(given, weigh(model, documents, kept, "document"), strict=True)
+        for one, other in zip(given, weigh(model, replace(documents, states=kept), "document"), strict=True)
         for term, weight in one.as_dict().items()
     ]
     assert np.corrcoef(np.array(pairs).T)[0, 1] > 0.95  # the cache comes from the int8 graph

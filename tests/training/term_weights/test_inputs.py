@@ -14,7 +14,6 @@ from termweave.encoders.analysis.words import Analysis
 from termweave.encoders.onnx.export import export
 from termweave.encoders.term_weighting import BM25
 from termweave.training.data.bm25_index import SparseIndex, bm25_weights
-from termweave.training.data.negatives import mine
 from termweave.training.data.pairs import Pairs, count
 from termweave.training.data.sampler import AnsweredQuestions, Batch, BatchSampler
 from termweave.training.methods import base as methods
@@ -40,11 +39,8 @@ def material(toy, base, model, tmp_path):
     return TermWeightInputs(
         1.0,
         Pairs(questions, relevant),
-        given,
-        asked,
-        states(model, "toy", given.pieces, home=tmp_path / "states"),
-        states(model, "toy", asked.pieces, home=tmp_path / "states"),
-        mine(index, bm25_weights(questions, analysis, statistics, BM25(), "query"), relevant, 10),
+        *(replace(each, states=states(model, "toy", each.pieces, home=tmp_path / "states")) for each in (given, asked)),
+        index.negatives(bm25_weights(questions, analysis, statistics, BM25(), "query"), relevant, 10),
         statistics,
     )
 
@@ -54,7 +50,7 @@ def scored(model, material, questions, documents):
     batch = Batch(material, AnsweredQuestions(np.arange(questions), np.arange(documents), np.arange(documents)))
     with torch.no_grad():
         weights = [
-            METHOD.weights(objective, side, METHOD.features(objective, side, METHOD.encode(objective, batch, side)[0]))
+            METHOD.weights(objective, side, METHOD.features(objective, side, METHOD.encode(objective, side)[0]))
             for side in METHOD.both_sides(objective, batch, everything=False)
         ]
         return (weights[0] @ weights[1].T).numpy()

@@ -10,10 +10,8 @@ from termweave.records import TermWeights
 from termweave.training import dev_measure
 from termweave.training.data import teacher_scores
 from termweave.training.data.bm25_index import SparseIndex
-from termweave.training.data.negatives import mine
 from termweave.training.data.pairs import Pairs
-from termweave.training.dense.candidate_lists import NOTHING, RankedLists, by_bm25, from_run, nearest
-from termweave.training.dense.list_targets import hybrid_targets
+from termweave.training.dense.list_targets import NOTHING, RankedLists, by_bm25, from_run, hybrid_targets, nearest
 
 
 def units(generator, count, width=8):
@@ -45,7 +43,7 @@ def test_judged_documents_take_the_last_places():
 def test_hard_negatives_leave_out_what_is_known():
     documents = [TermWeights(("cat",), np.array([weight], np.float32)) for weight in (5, 3, 2, 4, 1)]
     questions = [TermWeights(("cat",), np.ones(1, np.float32))] * 2
-    mined = mine(SparseIndex(documents), questions, [frozenset({1, 4}), frozenset()], 4)
+    mined = SparseIndex(documents).negatives(questions, [frozenset({1, 4}), frozenset()], 4)
     assert [each.tolist() for each in mined] == [[0, 3, 2], [0, 3, 1, 2]]
 
 
