@@ -25,9 +25,8 @@ from termweave.search.retrieval import client_query
 from termweave.serving.model_server import request_bodies
 from termweave.serving.model_server.encoding_queue import EncodingQueue, QueueFull
 from termweave.serving.model_server.metrics import Metrics
-from termweave.serving.model_server.model_outputs import KINDS
 from termweave.serving.model_server.request_bodies import TooMuch
-from termweave.serving.model_server.served_models import ServedModels, UnknownModel
+from termweave.serving.model_server.served_models import KINDS, ServedModels, UnknownModel
 from termweave.ui.protection.request_filter import RequestFilter
 from termweave.ui.protection.sessions import Sessions
 from termweave.ui.rendering import CLIENT_GONE, data, error_handlers, status_of
@@ -39,8 +38,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from termweave.engine import Engine
-    from termweave.serving.model_server.model_outputs import ServedModel
     from termweave.serving.model_server.request_bodies import EncodingRequest, QueryRequest
+    from termweave.serving.model_server.served_models import ServedModel
     from termweave.ui.serve_options import ServeOptions
 
 #: Paths that need no token: they say only whether the server runs.

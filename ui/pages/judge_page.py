@@ -13,8 +13,7 @@ from starlette.responses import RedirectResponse
 from starlette.routing import Route
 
 from termweave.errors import UsageError
-from termweave.evaluation.book.queries import order_for, placed, pooled
-from termweave.evaluation.book.store import LONGEST_NOTE, BookGrade, JudgementBook, check_judge
+from termweave.evaluation.book.store import LONGEST_NOTE, BookGrade, JudgementBook, check_judge, order_for, placed, pooled
 from termweave.records import Query
 from termweave.support.messages import clipped
 from termweave.ui import parameters, searching
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from termweave.evaluation.book.queries import BookQuery
+    from termweave.evaluation.book.store import BookQuery
     from termweave.search import Index
 
     #: Query and document -> the grade of one judge.
