@@ -12,7 +12,7 @@ from starlette.staticfiles import StaticFiles
 from termweave.search.results.pictures import shade
 from termweave.ui import api
 from termweave.ui.jobs import JobBoard
-from termweave.ui.pages import book_page, generations_page, judge_page, learn_page, measure_page, search_page, sign_in
+from termweave.ui.pages import book_page, generations_page, job_pages, judge_page, search_page, sign_in
 from termweave.ui.protection.request_filter import RequestFilter
 from termweave.ui.protection.sessions import Sessions
 from termweave.ui.rendering import FOLDER, error_handlers, page, problem, see_other, status_of
@@ -38,8 +38,7 @@ def create(engine: Engine, options: ServeOptions) -> RequestFilter:
             Route("/search", search_page.show),
             *judge_page.routes(),
             *book_page.routes(),
-            *measure_page.routes(),
-            *learn_page.routes(),
+            *job_pages.routes(),
             *generations_page.routes(),
             *sign_in.routes(),
             *api.routes(),
