@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,7 +11,8 @@ from termweave import corpora, engine, search
 from termweave.cli.declared_options import FOLDER, NEW_FILE, IntRange, option, option_group
 from termweave.cli.shared_options import check_rerankers, check_together, model_options, verb, writable
 from termweave.errors import GateNotMet
-from termweave.evaluation import evaluate, gates, html_page, index_comparison, runs, systems, table
+from termweave.evaluation import evaluate, gates, html_page, runs, systems, table
+from termweave.evaluation.index_comparison import evaluate_against
 from termweave.learning.report import cost
 from termweave.support import private_files
 from termweave.support.messages import counted, printable, sized
@@ -110,9 +111,7 @@ def command(
             experiment = evaluate(index, opened, rows, progress=bar, baseline=baseline, required=parsed)
         else:
             other = search.Index.pinned(server, against)
-            experiment = index_comparison.evaluate_against(
-                index, name, other, against, opened, rows, progress=bar, required=parsed
-            )
+            experiment = evaluate_against(index, name, other, against, opened, rows, progress=bar, required=parsed)
             costs = [_cost(shown, each, list(experiment.texts.values())) for shown, each in ((name, index), (against, other))]
             experiment = replace(experiment, notes=(*costs, *experiment.notes))
     try:
@@ -128,8 +127,7 @@ def command(
     out.say(*experiment.notes)
     if html is not None:
         _write_page(html, experiment, opened, index, verdicts, out)
-    reports = [verdict.as_json(gate.text) for gate, verdict in zip(parsed, verdicts, strict=True)]
-    out.emit({**table.as_json(experiment), "gates": reports}, lambda: table.table(experiment))
+    out.emit({**table.as_json(experiment), "gates": list(map(asdict, verdicts))}, lambda: table.table(experiment))
     for verdict in verdicts:
         if verdict.met:
             out.say(f"Met: {verdict.reason}.")

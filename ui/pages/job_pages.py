@@ -55,10 +55,10 @@ MEASURES = ("nDCG@10", "MRR@10")
 
 @dataclass(frozen=True)
 class GatedExperiment:
-    """What an evaluation on a page gives: the experiment, and each gate with its verdict."""
+    """What an evaluation on a page gives: the experiment, and the verdict on each gate."""
 
     experiment: Experiment
-    verdicts: tuple[tuple[str, Verdict], ...]
+    verdicts: tuple[Verdict, ...]
 
 
 def routes() -> list[Route]:
@@ -89,9 +89,10 @@ def _page(
 ) -> Response:
     """The page with a job; or, where what was sent cannot be begun, with the form as it was filled in and what is wrong with it."""
     jobs, workspace, name = request.app.state.jobs, workspace_of(request), book.name
+    job = replace(job) if job else None  # as it is now: it may end while the page is made
     context: dict[str, Any] = {"index": name, "kind": kind, "jobs": jobs.of_kind(kind, name), "job": job, "error": error}
     if kind == "learn":
-        return page(request, "learn.html", {**context, "judged": len(book.qrels()), "obstacles": _obstacles(workspace)})
+        return page(request, "learn.html", {**context, "judged": len(book.qrels()), "obstacles": _obstacles()})
     context |= {
         "datasets": [f"book:{name}", *workspace.options.datasets],
         "graded": next(book.entries("grade", ["query"]), None) is not None,
@@ -188,7 +189,7 @@ def _evaluate(workspace: Workspace, form: FormData) -> tuple[dict[str, str], Wor
             experiment = evaluate(index, dataset, **options)
         else:
             experiment = index_comparison.evaluate_against(index, name, other, against, dataset, **options)
-        return GatedExperiment(experiment, tuple((gate.text, gates.check(gate, experiment, dataset)) for gate in required))
+        return GatedExperiment(experiment, tuple(gates.check(gate, experiment, dataset) for gate in required))
 
     return {"gates": "\n".join(gate.text for gate in required), "against": against}, work
 
@@ -197,8 +198,6 @@ def _tune(_: Workspace, form: FormData) -> tuple[dict[str, str], Work]:
     from termweave.evaluation import tune  # noqa: PLC0415 - numpy comes with it
 
     measure = text_of(form, "measure") or MEASURES[0]
-    if measure not in MEASURES:
-        raise UsageError(f"{measure!r} cannot be tuned.", f"Known: {', '.join(MEASURES)}.")
 
     def work(index: Index, dataset: Dataset, update: Callable[..., None]) -> Any:
         return tune(index, dataset, measure=measure, progress=lambda stage, done, total: update(done, total, stage))
@@ -237,19 +236,16 @@ def _adopt(request: Request, form: FormData) -> Response:
     return see_other("/tune", index=job.about["index"], job=job.id)
 
 
-def _obstacles(workspace: Workspace) -> list[str]:
+def _obstacles() -> list[str]:
     """What keeps this server from learning, each as a sentence with what to do."""
-    obstacles = [f"Learning needs {what}. {advice}" for what, advice in missing()]
-    if workspace.options.settings is None:
-        obstacles.append("This server does not learn. Start it with 'termweave serve'.")
-    return obstacles
+    return [f"Learning needs {what}. {advice}" for what, advice in missing()]
 
 
 def _learn(request: Request, form: FormData) -> Response:
     """Begin, or go on with what was stopped."""
     workspace = workspace_of(request)
     name = workspace.book(text_of(form, "index")).name
-    if (obstacles := _obstacles(workspace)) or workspace.options.settings is None:
+    if obstacles := _obstacles():
         raise UsageError(" ".join(obstacles))
     process = LearningProcess(LearningJob(workspace.options.settings, name, workspace.options.models or {}))
     job = BackgroundJob("learn", f"Learning for {name}", {"index": name})
