@@ -298,9 +298,7 @@ def _register(engine: Engine, connection: IndexConnection, models: dict[str, str
     except EngineResponseError as error:
         if error.status == HTTPStatus.FORBIDDEN:
             raise
-        hint = (
-            error.hint or f"Start it with 'termweave serve {connection.name} --models', at an address that the cluster can reach."
-        )
+        hint = error.hint or f"Start it with 'termweave serve {connection.name} --models' at an address that the cluster reaches."
         if error.status == HTTPStatus.UNAUTHORIZED:  # of the model server: the cluster itself has answered this user before
             given = "another token than this one" if connection.token else "a token"
             hint = f"The model server asks for {given}: give the file that 'termweave serve --models' got, as --token-file."

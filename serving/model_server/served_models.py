@@ -205,10 +205,8 @@ class ServedModels:
 
     def all(self) -> list[ModelListing]:
         """Every model alone, then those of each index. Indices whose models this host did not have at the start are left out."""
-        of_indices = [
-            each for name, made in self._lineages().items() if name not in self.left_out for each in _listings(name, made)
-        ]
-        return [*self._alone.values(), *of_indices]
+        served = ((name, made) for name, made in self._lineages().items() if name not in self.left_out)
+        return [*self._alone.values(), *(each for name, made in served for each in _listings(name, made))]
 
     def recent(self, wanted: str) -> ServedModel | None:
         """The model that a request names, if no server must be asked for it.
