@@ -286,9 +286,8 @@ def bars_of(hit: Hit, best: float) -> list[ScoreBar]:
 
 def best_of(hits: Sequence[Hit]) -> float:
     """The sum of the positive shares of the hit that has most of them; bars of all hits fit into it."""
-    return max(
-        (sum(max(0.0, part["share"]) for part in (hit.explanation or {"parts": []})["parts"]) for hit in hits), default=0.0
-    )
+    explained = [hit.explanation["parts"] for hit in hits if hit.explanation]
+    return max((sum(max(0.0, part["share"]) for part in parts) for parts in explained), default=0.0)
 
 
 def _part_kind(part: Mapping[str, Any]) -> str:
