@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from termweave import engine, settings
@@ -232,7 +231,12 @@ def index(
     source = open_documents(
         documents, name=name, skip_bad=skip_bad, id_field=id_field, title_field=title_field, text_fields=text_fields
     )
-    report, remarks = partial(_report, progress), list(source.remarks)
+    remarks = list(source.remarks)
+
+    def report(stage: str, done: int, total: int | None, _detail: str = "", /) -> None:
+        if progress is not None:
+            progress(stage, done, total)
+
     with connect() if connection is None else nullcontext(connection) as used:
         if update:
             mode = UpdateMode() if isinstance(update, bool) else update
@@ -247,11 +251,3 @@ def index(
                 chosen = taken
             done = builder.build(used.engine, source, name, chosen, report, live=live)
     return replace(done, notes=tuple(map(for_python, (*remarks, *done.notes))), warnings=tuple(map(for_python, done.warnings)))
-
-
-def _report(
-    progress: Callable[[str, int, int | None], None] | None, stage: str, done: int, total: int | None, detail: str = "", /
-) -> None:
-    del detail
-    if progress is not None:
-        progress(stage, done, total)

@@ -234,9 +234,7 @@ class JudgementBook:
         for key in merged.keys() & known.keys():
             self.change(key, merged[key], **({"text": texts[key]} if key in texts else {}))
         self.add([BookQuery(key, texts.get(key, key), tuple(sorted(merged[key]))) for key in merged if key not in known])
-        given = [
-            BookGrade(judge, query, document, grade) for query, judged in merged.items() for document, grade in judged.items()
-        ]
+        given = [BookGrade(judge, key, document, grade) for key, judged in merged.items() for document, grade in judged.items()]
         self._put_grades(given, keep_notes=True)
         return len(given)
 
@@ -283,17 +281,10 @@ class JudgementBook:
             for each in part:
                 entry = stored.get((each.query, each.document))
                 note = _grade(entry).note if entry and keep_notes else each.note
-                replaced = [*_replaced(entry), {name: entry.get(name) for name in _CHANGES}] if entry else []
+                replaced = [*_replaced(entry), {name: entry.get(name) for name in _CHANGES}][-_REPLACED:] if entry else []
                 lines += [
                     {"index": {"_index": INDEX, "_id": self._id("grade", each.judge, each.query, each.document)}},
-                    {
-                        "kind": "grade",
-                        "book": self.name,
-                        **asdict(each),
-                        "note": note,
-                        "at": at,
-                        "replaced": replaced[-_REPLACED:],
-                    },
+                    {"kind": "grade", "book": self.name, **asdict(each), "note": note, "at": at, "replaced": replaced},
                 ]
             self._write(lines, "grades")
 
@@ -365,10 +356,8 @@ def pooled(index: Index, queries: Sequence[Query], progress: Callable[[int, int]
     from termweave.evaluation.systems import default_systems  # noqa: PLC0415
 
     runs, _ = runs_of(index, queries, default_systems(index), progress, _CANDIDATES)
-    pools = {
-        query.id: {document for run in runs.values() for document in list(run.scores[query.id])[:DEPTH]} for query in queries
-    }
-    return [BookQuery(query.id, query.text, tuple(sorted(pools[query.id]))) for query in queries]
+    pools = ({each for run in runs.values() for each in list(run.scores[query.id])[:DEPTH]} for query in queries)
+    return [BookQuery(query.id, query.text, tuple(sorted(pool))) for query, pool in zip(queries, pools, strict=True)]
 
 
 def add(index: Index, book: JudgementBook, queries: Sequence[Query]) -> int:
@@ -388,9 +377,7 @@ def add(index: Index, book: JudgementBook, queries: Sequence[Query]) -> int:
 
 def order_for(judge: str, query: BookQuery) -> list[str]:
     """The pool in an order that is random, different for each judge, and the same each time."""
-    return sorted(
-        query.pool, key=lambda document: sha256(f"{judge}\0{query.id}\0{document}".encode("utf-8", "surrogatepass")).digest()
-    )
+    return sorted(query.pool, key=lambda each: sha256(f"{judge}\0{query.id}\0{each}".encode("utf-8", "surrogatepass")).digest())
 
 
 def placed(wanted: Iterable[Query], book: Sequence[BookQuery]) -> list[Query]:
