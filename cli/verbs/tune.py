@@ -239,9 +239,8 @@ def _check(server: Engine, index: str, record: Lineage, profile: Profile, out: O
     check_fields(record.name, layout, rewriting, profile=profile.name if stored else "")
     pinned = [document for pins in rewriting.of_queries.values() for document in pins.first]
     if absent := set(pinned).difference(documents_passing(server, index, layout, list(dict.fromkeys(pinned)), [])):
-        out.warn(
-            f"{counted(len(absent), 'pinned document')} {'is' if len(absent) == 1 else 'are'} not in the index: {few(sorted(absent))}."
-        )
+        documents = counted(len(absent), "pinned document is", "pinned documents are")
+        out.warn(f"{documents} not in the index: {few(sorted(absent))}.")
 
 
 def _table(stored: list[Profile], record: Lineage, width: int) -> Table:

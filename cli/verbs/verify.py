@@ -36,11 +36,9 @@ class _Command(GroupedCommand):
     """A command whose `--deep` can stand without a value; click alone would take the next word, even NAME, for its value."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        args = [
-            f"{word}=100%" if word == "--deep" and not next_word.endswith("%") else word
-            for word, next_word in pairwise([*args, ""])
-        ]
-        return super().parse_args(ctx, args)
+        pairs = pairwise([*args, ""])
+        whole = [f"{word}=100%" if word == "--deep" and not behind.endswith("%") else word for word, behind in pairs]
+        return super().parse_args(ctx, whole)
 
 
 @verb("verify", long=True, cls=_Command, connects=True)
