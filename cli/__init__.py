@@ -159,9 +159,8 @@ def run(arguments: list[str]) -> int:  # noqa: PLR0911 - one return for each kin
         nobody_reads()  # `termweave search ... | head`: click has replaced the stream, and would end the program with status 1
         return 0
     except OSError as error:
-        _complain(
-            f"The system says: {error.strerror or error}{f' ({error.filename})' if error.filename else ''}.", _os_hint(error)
-        )
+        where = f" ({error.filename})" if error.filename else ""
+        _complain(f"The system says: {error.strerror or error}{where}.", _os_hint(error))
         return 1
     except MemoryError:
         _complain("There is not enough memory.", "Close other programs, or use smaller batches.")

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from termweave import corpora
 from termweave.cli.shared_options import writable
+from termweave.corpora.judgements import read_queries
+from termweave.evaluation import measures, runs, systems
+from termweave.rerank.rerankers import budgets_remark
+from termweave.search import Index, batch, self_matches
+from termweave.search.filters.filter_option import on_filters
+from termweave.search.results import json, notices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -39,11 +46,6 @@ def answer_all(
     All answers come from the generation that the alias points at when the command starts. Ctrl-C leaves the finished queries in
     ``OUT.partial``; OUT itself is written or replaced only when every query is answered.
     """
-    from termweave.evaluation import measures, runs, systems
-    from termweave.search import Index, batch, self_matches
-    from termweave.search.filters.filter_option import on_filters
-    from termweave.search.results import json, notices
-
     run_file = "-" if run_file == "/dev/stdout" else run_file  # opening the device would truncate a file that it is redirected to
     if run_file == "-" and out.json:
         raise click.UsageError("--run - prints the run itself, so --json cannot be used with it. Remove --json, or name a file.")
@@ -85,9 +87,6 @@ def answer_all(
 
 def _warn(report: BatchReport, out: Output) -> dict[str, int]:
     """Warn of queries that were shortened, reranked in part, or not searched; return signal -> number of queries that it shortened."""
-    from termweave.evaluation import measures
-    from termweave.rerank.rerankers import budgets_remark
-
     counts = {signal: report.dropped.count(signal) for signal in sorted(set(report.dropped))}
     for signal, count in counts.items():
         has = "has" if count == 1 else "have"
@@ -106,9 +105,6 @@ def _warn(report: BatchReport, out: Output) -> dict[str, int]:
 
 def _queries(spec: str) -> list[Query]:
     """The queries of a file or folder, or the judged queries of a data set, which is named as for `evaluate`."""
-    from termweave import corpora
-    from termweave.corpora.judgements import read_queries
-
     _, split = corpora.path_and_split(spec)
     if spec != "-" and not corpora.exists(spec) and (split is not None or spec == "demo" or spec.startswith("ir:")):
         return corpora.open_dataset(spec).queries()
@@ -118,8 +114,6 @@ def _queries(spec: str) -> list[Query]:
 @contextmanager
 def _target(run_file: str, title: str, count: int, out: Output) -> Iterator[Callable[[str, Mapping[str, float]], None]]:
     """Yield the function that writes the answer to one query. If the work ends early, tell the user where the finished ones are."""
-    from termweave.evaluation import runs
-
     if run_file == "-":
         yield lambda query, scores: click.echo(runs.lines(query, scores, title).encode(), nl=False)  # UTF-8, as in a file
         return

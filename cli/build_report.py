@@ -149,7 +149,7 @@ def report(built: IndexingResult, source: OpenedSource, gate: PublicationGate, o
         "signals": list(built.signals),
         "seconds": round(built.seconds, 3),
         "published": not built.missed,
-        "gates": gate.verdicts,
+        "gates": list(map(asdict, gate.verdicts)),
         "notes": [*source.remarks, *built.warnings, *built.notes, *map(str, source.skipped)],
     }
     text = _summary(built)

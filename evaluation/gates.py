@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -62,14 +62,11 @@ class Gate:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The result of a gate: whether it is met, and a sentence that gives the reason."""
+    """The result of a gate: its text, whether it is met, and a sentence that gives the reason."""
 
+    gate: str
     met: bool
     reason: str
-
-    def as_json(self, gate: str) -> dict[str, Any]:
-        """Return the verdict as JSON data, with the text of the gate."""
-        return {"gate": gate, "met": self.met, "reason": self.reason}
 
 
 def parse(text: str) -> Gate:
@@ -84,21 +81,13 @@ def parse(text: str) -> Gate:
     """
     match = _GATE.fullmatch(text.strip())
     if match is None:
-        raise UsageError(
-            f"{text!r} is not a requirement.", "Write 'nDCG@10>=0.4', or 'MRR@10 within .01 of RUN' with RUN a TREC file."
-        )
+        raise UsageError(f"{text!r} is not a requirement.", "Write 'nDCG@10>=0.4' or 'MRR@10 within .01 of RUN' (a TREC file).")
     _, measure, least, margin, run = match.groups()
     measures.check(measure)
-    if float(least or margin or 0) > 1:
+    least, margin = (float(each) if each else None for each in (least, margin))
+    if (least or margin or 0) > 1:
         raise UsageError(f"{text!r} is always met or never met, because {measure} lies between 0 and 1.", "Write .4 for 40 %.")
-    return Gate(
-        text=text,
-        system=match["system"],
-        measure=measure,
-        least=float(least) if least else None,
-        margin=float(margin) if margin else None,
-        run=Path(run) if run else None,
-    )
+    return Gate(text, match["system"], measure, least, margin, Path(run) if run else None)
 
 
 def check_before(
@@ -134,13 +123,14 @@ def check(gate: Gate, experiment: Experiment, dataset: Dataset) -> Verdict:
         mean = float(mine.mean())
         verb = "reaches" if mean >= gate.least else "does not reach"
         reason = f"{system}: {gate.measure} of {mean:.4f} {verb} {gate.least:g} ({queries(len(mine))})"
-        return Verdict(mean >= gate.least, reason)
+        return Verdict(gate.text, mean >= gate.least, reason)
     assert gate.run is not None
     assert gate.margin is not None
     saved, absent = _saved(gate.run, experiment.queries, dataset.qrels())
     # A query that is absent from the saved run counts as no difference; otherwise any result of ours would be a gain.
     difference = np.where(absent, 0.0, mine - _values(saved, experiment, dataset, gate.measure))
-    return _within(system, gate.measure, difference[_comparable(experiment, dataset, gate.measure)], gate.margin, str(gate.run))
+    difference = difference[_comparable(experiment, dataset, gate.measure)]
+    return _within(gate.text, system, gate.measure, difference, gate.margin, str(gate.run))
 
 
 def system_of(gate: Gate, names: Sequence[str], default: str | None) -> str:
@@ -200,9 +190,12 @@ def compare(experiment: Experiment, before: Experiment, dataset: Dataset, margin
         margin: How much worse the first index may be.
         name: Name of the other index.
     """
-    mine, other = _default_run(experiment), _default_run(before)
+    assert experiment.default is not None  # the default table contains it
+    assert before.default is not None
+    mine, other = experiment.runs[experiment.default], before.runs[before.default]
     difference = _values(mine, experiment, dataset, LEADING) - _values(other, experiment, dataset, LEADING)
-    return _within(mine.name, LEADING, difference[_comparable(experiment, dataset, LEADING)], margin, name)
+    difference = difference[_comparable(experiment, dataset, LEADING)]
+    return _within(f"{LEADING} within {margin:g} of {name}", mine.name, LEADING, difference, margin, name)
 
 
 def _comparable(experiment: Experiment, dataset: Dataset, measure: str) -> list[int]:
@@ -211,18 +204,12 @@ def _comparable(experiment: Experiment, dataset: Dataset, measure: str) -> list[
     return [place for place, query in enumerate(experiment.queries) if max(qrels.get(query, {}).values(), default=0) >= least]
 
 
-def _default_run(experiment: Experiment) -> Run:
-    """Return the run of the default search; the default table contains it."""
-    assert experiment.default is not None
-    return experiment.runs[experiment.default]
-
-
-def _within(system: str, measure: str, difference: NDArray[np.float64], margin: float, against: str) -> Verdict:
+def _within(text: str, system: str, measure: str, difference: NDArray[np.float64], margin: float, against: str) -> Verdict:
     if len(difference) < _FEWEST:
         few = f"{queries(len(difference))} {'is' if len(difference) == 1 else 'are'} too few for a comparison"
-        return Verdict(met=False, reason=f"{system}: {measure}: {few}")
+        return Verdict(text, met=False, reason=f"{system}: {measure}: {few}")
     low, high = interval(difference)
     met = low >= -margin
     mean = f"{difference.mean():+.4f}, 95 % between {low:+.4f} and {high:+.4f}"
     within = "within" if met else "not surely within"
-    return Verdict(met, f"{system}: {measure} against {against}: {mean}: {within} {margin:g} ({queries(len(difference))})")
+    return Verdict(text, met, f"{system}: {measure} against {against}: {mean}: {within} {margin:g} ({queries(len(difference))})")

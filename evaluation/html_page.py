@@ -84,11 +84,8 @@ def html(
         more,
     ]
     head = f"<meta charset=utf-8><meta name=viewport content='width=device-width, initial-scale=1'><title>{escape(title)}</title>"
-    return (
-        f"<!doctype html><html lang=en><head>{head}<style>{_STYLE}</style></head><body>\n"
-        + "\n".join(parts)
-        + "\n</body></html>\n"
-    )
+    whole = [f"<!doctype html><html lang=en><head>{head}<style>{_STYLE}</style></head><body>", *parts, "</body></html>\n"]
+    return "\n".join(whole)
 
 
 def _section(title: str, drawing: str) -> str:

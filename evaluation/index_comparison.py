@@ -6,7 +6,7 @@ The default search of one index is the baseline of the other, and a sentence say
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from termweave.catalog import lineage
 from termweave.evaluation import gates, judgements
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from termweave.corpora import Dataset
     from termweave.engine import Engine
     from termweave.evaluation.experiment import Experiment
-    from termweave.evaluation.gates import Gate
+    from termweave.evaluation.gates import Gate, Verdict
     from termweave.evaluation.systems import System
 
 
@@ -106,7 +106,7 @@ class PublicationGate:
         required: Requirements.
         within: The largest loss of nDCG@10 against the live generation; None: it is not compared with it.
         say: Called with a sentence for each requirement that is met, and one about queries that are documents.
-        verdicts: The verdict on each requirement as JSON data, once the generation was measured.
+        verdicts: The verdict on each requirement, once the generation was measured.
     """
 
     server: Engine
@@ -115,7 +115,7 @@ class PublicationGate:
     required: Sequence[Gate] = ()
     within: float | None = None
     say: Callable[[str], None] = lambda _: None
-    verdicts: list[dict[str, Any]] = field(default_factory=list)
+    verdicts: list[Verdict] = field(default_factory=list)
 
     def check(self, signals: Sequence[str] | None) -> None:
         """Refuse before a build what could only be refused after it.
@@ -151,18 +151,16 @@ class PublicationGate:
         experiment = evaluate(index, self.judged, required=self.required)
         for remark in self_matches.remarks(experiment.self_matches):
             self.say(remark)
-        verdicts = [(gate.text, gates.check(gate, experiment, self.judged)) for gate in self.required]
+        self.verdicts[:] = [gates.check(gate, experiment, self.judged) for gate in self.required]
         live = self._live()
         if self.within is not None and live is None:
             self.say(f"{self.name!r} has no live generation to compare with.")
         elif self.within is not None and live is not None:
             other = Index.open(self.server, live)
             before = evaluate(other, self.judged, [default_system(other)])
-            compared = gates.compare(experiment, before, self.judged, self.within, live)
-            verdicts.append((f"{LEADING} within {self.within:g} of {live}", compared))
-        self.verdicts[:] = [verdict.as_json(text) for text, verdict in verdicts]
-        for _, verdict in verdicts:
+            self.verdicts.append(gates.compare(experiment, before, self.judged, self.within, live))
+        for verdict in self.verdicts:
             if verdict.met:  # what is not met is returned
                 self.say(f"Met: {verdict.reason}.")
-        missed = [verdict.reason for _, verdict in verdicts if not verdict.met]
+        missed = [verdict.reason for verdict in self.verdicts if not verdict.met]
         return f"{'; '.join(missed)}." if missed else ""

@@ -68,9 +68,7 @@ def per_query(
         for place, query in enumerate(queries)
         if qrels.get(query)
     }
-    ranked = {
-        key: {number(document): -rank for rank, document in enumerate(run.scores.get(queries[int(key)], ()))} for key in judged
-    }
+    ranked = {key: {number(each): -rank for rank, each in enumerate(run.scores.get(queries[int(key)], ()))} for key in judged}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # ir-measures imports providers that are not installed
         import ir_measures  # noqa: PLC0415

@@ -186,10 +186,8 @@ def _judgements_of(reranker: Reranker) -> list[tuple[str, str]]:
         folder = ranker_folder(reranker.model, reranker.hash)
         training = ModelFolder.read(folder, check=False).manifest.training if (folder / MANIFEST).is_file() else {}
     sets = (each for each in (training, *training.get("beside", ())) if each.get("origin", "qrels") == "qrels")
-    named = (
-        path_and_split(name) for each in sets for name in str(each.get("dataset", "")).split(" and ")
-    )  # as `learn` joins them
-    return [(base if ":" in base else Path(base).name, split or "train") for base, split in named]
+    joined = (name for each in sets for name in str(each.get("dataset", "")).split(" and "))  # as `learn` joins them
+    return [(base if ":" in base else Path(base).name, split or "train") for base, split in map(path_and_split, joined)]
 
 
 def _short(reranker: str) -> str:

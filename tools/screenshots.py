@@ -20,8 +20,7 @@ from urllib.parse import urlencode
 from PIL import Image
 
 from termweave import corpora, engine, settings
-from termweave.evaluation.book.queries import pooled
-from termweave.evaluation.book.store import INDEX, BookGrade, JudgementBook
+from termweave.evaluation.book.store import INDEX, BookGrade, JudgementBook, pooled
 from termweave.search import Index
 from tests.browser.conftest import BROWSERS, Browser
 from tests.ui.processes import serving

@@ -150,13 +150,9 @@ def judge(request: Request, given: Values) -> Values:
     workspace, judge = workspace_of(request), check_judge(given["judge"])
     stored = workspace.book(given["index"])
     task = judge_page.task_of(workspace.index(stored.name), stored, judge)
-    card = task.card and {
-        "query": task.card.query.text,
-        "document": task.card.document,
-        "title": task.card.title,
-        "text": task.card.text,
-    }
-    return {"index": stored.name, "judge": judge, "done": task.done, "documents": task.documents, "next": card}
+    card = task.card
+    shown = card and {"query": card.query.text, "document": card.document, "title": card.title, "text": card.text}
+    return {"index": stored.name, "judge": judge, "done": task.done, "documents": task.documents, "next": shown}
 
 
 @endpoint()
@@ -171,8 +167,7 @@ def evaluate(request: Request, given: Values) -> Values:
     from termweave.evaluation.table import as_json  # noqa: PLC0415 - numpy comes with it
 
     result = _ended(request, given, "evaluate").result
-    verdicts = [verdict.as_json(gate) for gate, verdict in result.verdicts]
-    return {**as_json(result.experiment), "gates": verdicts}
+    return {**as_json(result.experiment), "gates": list(map(asdict, result.verdicts))}
 
 
 @endpoint(JOB)

@@ -1,10 +1,12 @@
-"""The application: its routes, and what happens to errors."""
+"""The application: its routes, the page `/login` where a browser gives the token of the server, and what happens to errors."""
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
@@ -12,13 +14,15 @@ from starlette.staticfiles import StaticFiles
 from termweave.search.results.pictures import shade
 from termweave.ui import api
 from termweave.ui.jobs import JobBoard
-from termweave.ui.pages import book_page, generations_page, judge_page, learn_page, measure_page, search_page, sign_in
+from termweave.ui.pages import book_page, generations_page, job_pages, judge_page, search_page
+from termweave.ui.pages.forms import form_route, text_of
 from termweave.ui.protection.request_filter import RequestFilter
 from termweave.ui.protection.sessions import Sessions
-from termweave.ui.rendering import FOLDER, error_handlers, page, problem, see_other, status_of
+from termweave.ui.rendering import FOLDER, error_handlers, local_path, page, problem, see_other, status_of
 from termweave.ui.workspace import NoIndexYet, Workspace
 
 if TYPE_CHECKING:
+    from starlette.datastructures import FormData
     from starlette.requests import Request
 
     from termweave.engine import Engine
@@ -38,10 +42,10 @@ def create(engine: Engine, options: ServeOptions) -> RequestFilter:
             Route("/search", search_page.show),
             *judge_page.routes(),
             *book_page.routes(),
-            *measure_page.routes(),
-            *learn_page.routes(),
+            *job_pages.routes(),
             *generations_page.routes(),
-            *sign_in.routes(),
+            Route("/login", _sign_in_page, methods=["GET"]),
+            form_route("/login", _sign_in, changes=False),
             *api.routes(),
             Route("/static/shades.css", _shades),
             Mount("/static", StaticFiles(directory=FOLDER / "static")),
@@ -68,3 +72,25 @@ def _failed(request: Request, error: TermweaveError) -> Response:
     if isinstance(error, NoIndexYet) and not request.scope["path"].startswith("/api/"):
         return page(request, "welcome.html", {"bare": True, "server": request.app.state.workspace.engine.url})
     return problem(request, status_of(error), error.message, error.hint)
+
+
+def _sign_in(request: Request, form: FormData) -> Response:
+    sessions: Sessions = request.app.state.sessions
+    if not sessions.is_token(text_of(form, "token").strip()):
+        if not sessions.tries.allows(request):
+            raise HTTPException(HTTPStatus.TOO_MANY_REQUESTS, "Too many wrong tokens: wait a minute", {"retry-after": "60"})
+        return _login(request, text_of(form, "next"), "The token is wrong.", HTTPStatus.UNAUTHORIZED)
+    answer = see_other(local_path(text_of(form, "next")) or "/")
+    sessions.begin(request, answer)
+    return answer
+
+
+def _sign_in_page(request: Request) -> Response:
+    given = request.query_params
+    lost = "What you sent was not stored: sign in and send it again." if given.get("lost") else ""
+    return _login(request, given.get("next", ""), lost)
+
+
+def _login(request: Request, after: str, error: str, status: int = HTTPStatus.OK) -> Response:
+    """The page. `after` is where the browser goes afterwards."""
+    return page(request, "login.html", {"bare": True, "next": local_path(after), "error": error}, status)

@@ -206,12 +206,7 @@ def of_json(body: bytes, known: Iterable[Parameter]) -> QueryParams:
     Raises:
         UsageError: It is not such an object.
     """
-    try:
-        given = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise UsageError(f"The body is not JSON: {error}.", _BODY) from None
-    if not isinstance(given, dict):
-        raise UsageError("The body is not a JSON object.", _BODY)
+    given = json_object(body, _BODY)
     declared, pairs = _checked(given, known), []
     for name, value in given.items():
         parameter = declared[name]
@@ -222,6 +217,21 @@ def of_json(body: bytes, known: Iterable[Parameter]) -> QueryParams:
             raise UsageError(f"The parameter {name!r} is not {called}.", _BODY)
         pairs += [(name, str(int(each)) if isinstance(each, bool) else str(each)) for each in values]
     return QueryParams(pairs)
+
+
+def json_object(body: bytes, advice: str) -> dict[str, Any]:
+    """The JSON object that the body of a request is.
+
+    Raises:
+        UsageError: It is not one; `advice` is its hint.
+    """
+    try:
+        given = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise UsageError(f"The body is not JSON: {error}.", advice) from None
+    if not isinstance(given, dict):
+        raise UsageError("The body is not a JSON object.", advice)
+    return given
 
 
 def _not_too_many(name: str, values: list[Any]) -> list[Any]:

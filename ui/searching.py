@@ -119,14 +119,8 @@ def compare(first: Sequence[str], second: Sequence[str]) -> ListComparison:
     """Compare two lists of distinct document ids, best first."""
     ranks = [{document: rank for rank, document in enumerate(listed, 1)} for listed in (first, second)]
     both = [ranks[1][document] for document in first if document in ranks[1]]
-    return ListComparison(
-        head=min(HEAD, max(len(first), len(second))),
-        shared=len(set(first[:HEAD]) & set(second[:HEAD])),
-        both=len(both),
-        correlation=_tau(both),
-        first=ranks[0],
-        second=ranks[1],
-    )
+    head, shared = min(HEAD, max(len(first), len(second))), len(set(first[:HEAD]) & set(second[:HEAD]))
+    return ListComparison(head, shared, len(both), _tau(both), *ranks)
 
 
 def _tau(ranks: Sequence[int]) -> float | None:
@@ -151,12 +145,8 @@ def titles(index: Index, ids: Collection[str]) -> dict[str, str]:
     if not ids:
         return {}
     layout = index.layout
-    body = {
-        "size": len(ids),
-        "query": among([*ids], layout),
-        "docvalue_fields": [layout.id_field],
-        "_source": [*layout.text_fields[:1]],
-    }
+    body = {"size": len(ids), "query": among([*ids], layout), "docvalue_fields": [layout.id_field]}
+    body["_source"] = [*layout.text_fields[:1]]
     hits = index.engine.search(index.generation, body)["hits"]["hits"]
     return {str(layout.id_of(hit)): title for hit in hits if (title := stored_text(layout.with_text(hit["_source"]), "title"))}
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from termweave.errors import UsageError
+from termweave.settings import Settings, load
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from termweave.settings import Settings
 
 #: The fewest characters of a token.
 SHORTEST_TOKEN = 16
@@ -36,7 +35,7 @@ class ServeOptions:
         read_only: Refuse every change: grades, profiles, promotions.
         rerankers: Rerankers that pages may use besides those that need no place, for example "ranker@FOLDER".
         datasets: Data sets that pages may evaluate and tune on.
-        settings: How a process that learns reaches the server; None: pages do not learn.
+        settings: How a process that learns reaches the server.
         models: Models in place of those that the indices name, as `search.Index.open` takes them.
         serves_models: Serve models, not pages.
         served: Names or folders of models that are served alone, whatever indices there are.
@@ -51,7 +50,7 @@ class ServeOptions:
     read_only: bool = False
     rerankers: tuple[str, ...] = ()
     datasets: tuple[str, ...] = ()
-    settings: Settings | None = None
+    settings: Settings = field(default_factory=load)
     models: Mapping[str, str | None] | None = None
     serves_models: bool = False
     served: tuple[str, ...] = ()

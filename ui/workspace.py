@@ -137,6 +137,12 @@ class Workspace:
         lineage.check_one(name)
         return self.indices.get(name, look)
 
+    def pinned(self, name: str) -> Index:
+        """An index opened for work that takes long: the generation of now, whatever goes live meanwhile."""
+        from termweave.search import Index  # noqa: PLC0415 - likewise
+
+        return Index.pinned(self.engine, name, **(self.options.models or {}))
+
     def warm(self) -> None:
         """Open the index that pages show first, so that the first search does not wait for its models; what is wrong is said there."""
         with suppress(TermweaveError):
@@ -190,7 +196,8 @@ class Workspace:
         """
         if name is None or name in self.options.rerankers:
             return
-        if not all(_is_plain(stage) or stage in self.options.rerankers for stage in split_chain(name)):
+        known = {*_PLAIN, *self.options.rerankers}
+        if not all(stage in known or stage.partition("@")[0] in RULES for stage in split_chain(name)):
             raise UsageError(
                 f"Pages may not use the reranker {name!r}.",
                 f"Known: {', '.join((*_PLAIN[:2], *self.options.rerankers))}. 'termweave serve --rerank NAME' allows another one.",
@@ -221,7 +228,3 @@ def check_query(query: str) -> str:
     if len(query) > _LONGEST:
         raise UsageError(f"The query has more than {_LONGEST:,} characters.", "Ask a shorter one.")
     return normal(query)
-
-
-def _is_plain(stage: str) -> bool:
-    return stage in _PLAIN or stage.partition("@")[0] in RULES

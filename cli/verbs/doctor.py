@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import platform
 import shutil
 import subprocess
 import sys
 from dataclasses import asdict
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -42,7 +42,9 @@ def command(*, settings: Settings, out: Output) -> None:
       termweave doctor --json
       termweave doctor --url https://search:9200 --user me
     """
-    machine = [_python(), _java(), _memory(), _disk(), _opensearch(settings), _runtime()]
+    version = platform.python_version()
+    python = _finding("Python", f"{version} at {sys.executable}", version=version)
+    machine = [python, _java(), _memory(), _disk(), _opensearch(settings), _runtime()]
     findings = [*machine, *_models(), _chosen(settings), _training()]
     places = _places()
     ok = all(each["ok"] for each in findings)
@@ -54,11 +56,6 @@ def command(*, settings: Settings, out: Output) -> None:
 
 def _finding(name: str, text: str, advice: str = "", *, ok: bool = True, **figures: Any) -> Finding:
     return {"name": name, "ok": ok, "text": text, "advice": advice, **figures}
-
-
-def _python() -> Finding:
-    version = ".".join(map(str, sys.version_info[:3]))
-    return _finding("Python", f"{version} at {sys.executable}", version=version)
 
 
 def _java() -> Finding:
@@ -164,19 +161,16 @@ def _gpu() -> str | None:
 
 
 def _models() -> list[Finding]:
-    from termweave.encoders.model_lookup import dependence, known_models
+    from termweave.encoders.model_lookup import dependence, known_models, own_folders, shipped_folders
 
-    try:
-        inside = files("termweave.encoders").joinpath("shipped").iterdir()
-        shipped = sorted(each.name for each in inside if each.joinpath("termweave.json").is_file())
-    except (ImportError, OSError):
-        shipped = []
+    shipped = [
+        each.name for each in shipped_folders() if each.parent.name == "shipped"
+    ]  # the others are languages without a graph
+    own = [each.name for each in own_folders()]
     advice = "" if shipped else "This installation carries no model: reinstall termweave, or give --weights and --dense."
-    folder = paths.models()
-    own = sorted(each.name for each in folder.iterdir() if (each / "termweave.json").is_file()) if folder.is_dir() else []
     return [
         _finding("Shipped models", ", ".join(shipped) or "none", advice, ok=bool(shipped), names=shipped),
-        _finding("Your models", ", ".join(own) or f"none in {folder}", dependence(known_models()), names=own),
+        _finding("Your models", ", ".join(own) or f"none in {paths.models()}", dependence(known_models()), names=own),
     ]
 
 

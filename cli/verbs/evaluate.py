@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave import engine, search
+from termweave import corpora, engine, search
 from termweave.cli.declared_options import FOLDER, NEW_FILE, IntRange, option, option_group
 from termweave.cli.shared_options import check_rerankers, check_together, model_options, verb, writable
 from termweave.errors import GateNotMet
+from termweave.evaluation import evaluate, gates, html_page, runs, systems, table
+from termweave.evaluation.index_comparison import evaluate_against
+from termweave.learning.report import cost
+from termweave.support import private_files
 from termweave.support.messages import counted, printable, sized
 
 if TYPE_CHECKING:
@@ -92,9 +96,6 @@ def command(
       termweave evaluate docs ./nfcorpus --baseline runs/hybrid.trec --html report.html --latency 50
       termweave evaluate docs ./nfcorpus --require 'nDCG@10>=0.35' --require 'hybrid+rNN:MRR@10 within .01 of runs/hybrid.trec'
     """
-    from termweave import corpora
-    from termweave.evaluation import evaluate, gates, html_page, index_comparison, systems, table
-
     if html is not None:
         html_page.require_plots()
     parsed = [gates.parse(text) for text in required]
@@ -110,9 +111,7 @@ def command(
             experiment = evaluate(index, opened, rows, progress=bar, baseline=baseline, required=parsed)
         else:
             other = search.Index.pinned(server, against)
-            experiment = index_comparison.evaluate_against(
-                index, name, other, against, opened, rows, progress=bar, required=parsed
-            )
+            experiment = evaluate_against(index, name, other, against, opened, rows, progress=bar, required=parsed)
             costs = [_cost(shown, each, list(experiment.texts.values())) for shown, each in ((name, index), (against, other))]
             experiment = replace(experiment, notes=(*costs, *experiment.notes))
     try:
@@ -128,8 +127,7 @@ def command(
     out.say(*experiment.notes)
     if html is not None:
         _write_page(html, experiment, opened, index, verdicts, out)
-    reports = [verdict.as_json(gate.text) for gate, verdict in zip(parsed, verdicts, strict=True)]
-    out.emit({**table.as_json(experiment), "gates": reports}, lambda: table.table(experiment))
+    out.emit({**table.as_json(experiment), "gates": list(map(asdict, verdicts))}, lambda: table.table(experiment))
     for verdict in verdicts:
         if verdict.met:
             out.say(f"Met: {verdict.reason}.")
@@ -141,8 +139,6 @@ def command(
 
 def _cost(name: str, index: Index, questions: list[str]) -> str:
     """What a default search of an index costs, as a sentence."""
-    from termweave.learning.report import cost
-
     price = cost(index, questions)
     size = f", and the index {sized(price.bytes)} on disk" if price.bytes else ""
     return f"A search of {name} takes {price.milliseconds:.1f} ms (median){size}."
@@ -150,8 +146,6 @@ def _cost(name: str, index: Index, questions: list[str]) -> str:
 
 def _write(experiment: Experiment, folder: Path, out: Output) -> None:
     """Write the runs, the values of every query and the table."""
-    from termweave.evaluation import runs, table
-
     ours = [row.system for row in experiment.rows if row.mode != "run"]
     for system in ours:
         runs.write(experiment.runs[system], folder / f"{system}.trec")
@@ -164,8 +158,6 @@ def _write(experiment: Experiment, folder: Path, out: Output) -> None:
 
 
 def _write_page(path: Path, experiment: Experiment, dataset: Dataset, index: Index, verdicts: list[Any], out: Output) -> None:
-    from termweave.evaluation import html_page
-    from termweave.support import private_files
 
     models = dict.fromkeys(model.name for model in index.lineage.models.values())
     server = index.engine

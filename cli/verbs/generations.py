@@ -10,9 +10,14 @@ from typing import TYPE_CHECKING, BinaryIO
 import click
 
 from termweave import engine
+from termweave.catalog.audit import AuditLine, read
 from termweave.cli.declared_options import IntRange, flag, option
 from termweave.cli.output import fitted_table
 from termweave.cli.shared_options import confirm, verb, yes_option
+from termweave.corpora.formats.fields import BadLine, text_line
+from termweave.corpora.formats.lines import BOM
+from termweave.indexer.generations import deletion, listing, publication
+from termweave.indexer.ledger import storage
 from termweave.support.messages import clipped, counted, few, printable, sized
 
 if TYPE_CHECKING:
@@ -21,7 +26,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from termweave import answers
-    from termweave.catalog.audit import AuditLine
     from termweave.cli.output import Output
     from termweave.engine import Engine
     from termweave.indexer.generations.listing import Generation
@@ -45,8 +49,6 @@ def command(*, name: str | None, settings: Settings, out: Output) -> None:
       termweave generations docs
       termweave generations docs --json
     """
-    from termweave.indexer.generations import listing
-
     server = engine.connect(settings)
     of_names = {name: listing.list_generations(server, name)} if name else listing.all_generations(server)
     listed = [generation for each in of_names.values() for generation in each]
@@ -59,11 +61,9 @@ def command(*, name: str | None, settings: Settings, out: Output) -> None:
 
 def _table(listed: list[Generation], width: int) -> Table:
     """Format generations as a table. Names (needed for 'promote') and states are never cut; other columns appear if there is room."""
-    from termweave.indexer.generations.listing import state_of
-
     columns = {
         "generation": [each.index for each in listed],
-        "state": [state_of(each) for each in listed],
+        "state": [listing.state_of(each) for each in listed],
         "created (UTC)": [each.created[:19].replace("T", " ") for each in listed],
         "documents": ["-" if each.documents is None else f"{each.documents:,}" for each in listed],
         "size": [sized(each.bytes) for each in listed],
@@ -87,10 +87,8 @@ def list_indices(*, settings: Settings, out: Output) -> None:
       termweave list
       termweave list --json
     """
-    from termweave.indexer.generations.listing import summaries
-
     server = engine.connect(settings)
-    rows = summaries(server)
+    rows = listing.summaries(server)
     if not rows:
         out.say(f"No index at {server.url} was made or enriched by termweave. Make one: termweave index SOURCE NAME.")
     columns = {
@@ -125,16 +123,12 @@ def promote(*, name: str, generation: str, settings: Settings, out: Output) -> N
       termweave generations docs
       termweave promote docs docs-20260101120000-1a2b3c4d
     """
-    from termweave.indexer.generations import publication
-
     server = engine.connect(settings)
     _live(server, name, generation, publication.promote(server, name, generation), out)
 
 
 def _live(server: Engine, name: str, generation: str, before: str | None, out: Output) -> None:
     """Print which generation is live now, which was before, and whether searches use another profile now."""
-    from termweave.indexer.generations import publication
-
     if remark := publication.profile_remark(server, name, before, generation):
         out.warn(remark)
     data: answers.Promote = {"schema": "termweave.promote/1", "name": name, "live": generation, "before": before}
@@ -152,8 +146,6 @@ def rollback(*, name: str, settings: Settings, out: Output) -> None:
     Examples:
       termweave rollback docs
     """
-    from termweave.indexer.generations import publication
-
     server = engine.connect(settings)
     generation = publication.previous(server, name)
     _live(server, name, generation, publication.promote(server, name, generation, "rollback"), out)
@@ -178,9 +170,6 @@ def prune(*, name: str, keep: int, unfinished: bool, yes: bool, settings: Settin
       termweave prune docs --keep 1 --yes --json
       termweave prune docs --unfinished
     """
-    from termweave.indexer.generations import deletion, listing
-    from termweave.indexer.ledger import storage
-
     server = engine.connect(settings)
     old = deletion.prunable(server, name, keep, unfinished=unfinished)
     if old and not yes:
@@ -234,9 +223,6 @@ def _lines(file: BinaryIO) -> Iterator[str]:
     Raises:
         InputError: A line is not UTF-8.
     """
-    from termweave.corpora.formats.fields import BadLine, text_line
-    from termweave.corpora.formats.lines import BOM
-
     for number, line in enumerate(file, 1):
         if number == 1:
             line = line.removeprefix(BOM)  # noqa: PLW2901
@@ -248,8 +234,6 @@ def _lines(file: BinaryIO) -> Iterator[str]:
 
 def _delete_index(server: Engine, name: str, out: Output, *, yes: bool) -> None:
     """Delete an index with all its generations, after a confirmation."""
-    from termweave.indexer.generations import deletion, listing
-
     listed = listing.list_generations(server, name)
     if not yes:
         documents = counted(sum(each.documents or 0 for each in listed), "document")
@@ -263,8 +247,6 @@ def _delete_index(server: Engine, name: str, out: Output, *, yes: bool) -> None:
 
 def _delete_documents(server: Engine, name: str, ids: list[str], out: Output, *, yes: bool) -> None:
     """Delete single documents from the live generation, after a confirmation."""
-    from termweave.indexer.generations import deletion
-
     present = deletion.find(server, name, ids)
     if present.absent:
         out.say(f"Not in {name!r}: {few([repr(identity) for identity in present.absent])} ({len(present.absent):,}).")
@@ -298,8 +280,6 @@ def audit(*, name: str | None, count: int, settings: Settings, out: Output) -> N
       termweave audit docs
       termweave audit -n 100 --json
     """
-    from termweave.catalog.audit import read
-
     lines = read(engine.connect(settings), name, count)
     data = {"schema": "termweave.audit/1", "name": name, "lines": [asdict(each) for each in lines]}
     empty = f"The audit trail has no line{f' about {name}' if name else ''}."

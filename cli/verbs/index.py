@@ -8,12 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave import engine, indexer
+from termweave import corpora, engine, indexer, plugins
+from termweave.catalog import generations
+from termweave.catalog.layout import signal_class
 from termweave.cli.build_report import queries_of, report, show_plan, show_update_plan, watched
 from termweave.cli.declared_options import FloatRange, click_options, flag, option, option_group
 from termweave.cli.shared_options import check_together, confirm, verb
 from termweave.cli.source_options import for_build, is_index, open_source, released_unless_stopped, source_options
+from termweave.encoders.model_lookup import NONE
 from termweave.errors import GateNotMet, UsageError
+from termweave.evaluation import gates
+from termweave.evaluation.index_comparison import PublicationGate
+from termweave.indexer import builder, rebuild_options, update_plan, updater
+from termweave.indexer.ledger.unfinished_builds import unfinished
 from termweave.indexer.options import BUILDING, ENCODING, BuildOptions, models_in
 from termweave.support.messages import counted, without_password
 
@@ -25,7 +32,6 @@ if TYPE_CHECKING:
     from termweave.cli.output import Output
     from termweave.corpora import OpenedSource, Source
     from termweave.engine import Engine
-    from termweave.evaluation.index_comparison import PublicationGate
     from termweave.indexer import LargeDeletion
     from termweave.indexer.job import Job
     from termweave.settings import Settings
@@ -117,10 +123,6 @@ def command(
       termweave index ./nfcorpus docs --dense ./my-model --within .01 --on ./nfcorpus:dev
       termweave index ./chinese zh --signals lexical --analyzer cjk
     """
-    from termweave.catalog import generations
-    from termweave.indexer import builder, rebuild_options, update_plan, updater
-    from termweave.indexer.ledger.unfinished_builds import unfinished
-
     gated, since_of_none = bool(required) or within is not None, bool(since) and not is_index(source)
     check_together(
         ("--fresh begins a build anew: leave out --fresh or --update", bool(build.get("fresh") and update)),
@@ -188,10 +190,6 @@ def _gate(
     server: Engine, name: str, required: Sequence[str], within: float | None, dataset: str, signals: list[str] | None, out: Output
 ) -> PublicationGate:
     """The requirements of the command. The data set with the judged queries is opened, and the rest is checked, before the build begins."""
-    from termweave import corpora
-    from termweave.evaluation import gates
-    from termweave.evaluation.index_comparison import PublicationGate
-
     parsed = [gates.parse(each) for each in required]
     try:
         judged = corpora.open_dataset(dataset) if required or within is not None else None
@@ -204,10 +202,6 @@ def _gate(
 
 def _signals(options: BuildOptions) -> list[str]:
     """The signals that a build makes, as far as its options say."""
-    from termweave import plugins
-    from termweave.catalog.layout import signal_class
-    from termweave.encoders.model_lookup import NONE
-
     asked = options.signals or [name for name in plugins.names("signals") if signal_class(name).default]
     return [name for name in asked if getattr(options, signal_class(name).needs or "", None) not in NONE]
 
@@ -228,8 +222,6 @@ def _ask(large: LargeDeletion, name: str) -> None:
 
 def _has_live_generation(server: Engine, name: str, out: Output) -> bool:
     """Whether there is something to update; if not, that is reported."""
-    from termweave.catalog import generations
-
     generations.check_spelling(name)
     if generations.live(server, name) is not None:
         return True

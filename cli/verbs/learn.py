@@ -109,12 +109,9 @@ def _show(learned: Learned) -> None:
     from termweave.learning.training_rounds import PARTS
 
     for each in learned.tried:
-        result = (
-            each.dropped or f"{each.before:.4f} -> {each.after:.4f} on held-out questions, {PARTS[each.candidate.part]} alone"
-        )
-        precision = (
-            f"; int8 costs {-each.int8:.3f} there, so it is used in fp32" if each.int8 and each.precision == "fp32" else ""
-        )
+        alone, int8 = f"{PARTS[each.candidate.part]} alone", each.int8 if each.precision == "fp32" else None
+        result = each.dropped or f"{each.before:.4f} -> {each.after:.4f} on held-out questions, {alone}"
+        precision = f"; int8 costs {-int8:.3f} there, so it is used in fp32" if int8 else ""
         click.echo(f"{each.candidate.method}, {each.steps} steps, {each.seconds:.0f} s: {result}{precision}")
     for row in learned.systems:
         click.echo(f"    {row.system:<22} {row.ndcg:.4f}{'' if row.p == 1 else f'  p {row.p:.2g}'}")

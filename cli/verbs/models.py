@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +12,8 @@ from termweave.cli.declared_options import CONTEXT, FILE, option
 from termweave.cli.output import fitted_table
 from termweave.cli.shared_options import verb
 from termweave.errors import UsageError
-from termweave.support.extras import install
 from termweave.support.messages import sized
+from termweave.training import needs
 
 if TYPE_CHECKING:
     from termweave import answers
@@ -121,9 +120,7 @@ def import_(*, graph: Path, name: str, pooling: str, query_prompt: str, document
     from termweave.encoders.model_lookup import is_taken
     from termweave.encoders.onnx.bert_graph import import_graph
 
-    missing = [each for each in ("torch", "onnx", "transformers", "safetensors") if find_spec(each) is None]
-    if missing:
-        raise UsageError(f"Importing needs {' and '.join(missing)}.", f"Install them: {install('train')}.")
+    needs.check_packages("Importing")
     if Path(name).name != name or name.startswith(".") or is_taken(name):
         raise UsageError(
             f"A model of yours cannot be called {name!r}.",
@@ -166,9 +163,7 @@ def export(*, model: str, out_folder: Path | None, dataset: str | None, out: Out
       termweave export path/to/sentence-transformers-model --out my-model
       termweave export hf:OWNER/NAME --out my-model --on ./nfcorpus
     """
-    missing = [name for name in ("torch", "onnx", "transformers") if find_spec(name) is None]
-    if missing:
-        raise UsageError(f"Exporting needs {' and '.join(missing)}.", f"Install them: {install('train')}.")
+    needs.check_packages("Exporting")
     from termweave.encoders.kinds import read_folder
     from termweave.encoders.manifest import GRAPHS
     from termweave.encoders.model_lookup import resolve

@@ -12,7 +12,6 @@ import click
 
 from termweave import encoders, engine, search
 from termweave.cli import hit_list
-from termweave.cli.batch_search import answer_all
 from termweave.cli.declared_options import click_options, flag, option, option_group
 from termweave.cli.shared_options import check_together, model_options, verb, writable
 from termweave.search.options import SENT, ExplainOptions, RunOptions, SearchOptions
@@ -101,6 +100,8 @@ def command(
     )
     writable(None, [Path(log) if log else None])
     if queries_file is not None and run_file is not None:
+        from termweave.cli.batch_search import answer_all
+
         many = RunOptions(**given, **sending)
         server = engine.connect(settings, pool_maxsize=max(8, many.workers))
         answer_all(server, name, queries_file, run_file, many, models, out)

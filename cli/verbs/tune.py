@@ -7,13 +7,27 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave import engine, search
+from termweave import corpora, engine, search
+from termweave.catalog import application_fields, audit, lineage
+from termweave.catalog.profiles import adopted, check_name, using, without
 from termweave.cli.declared_options import DeclaredValue, click_options, flag, option
 from termweave.cli.output import fitted_table
 from termweave.cli.shared_options import check_together, model_options, verb
 from termweave.declared_settings import settings_of
 from termweave.errors import GateNotMet, UsageError
+from termweave.evaluation.measures import label, queries
+from termweave.evaluation.tuning import tune as tuning
+from termweave.rerank import rerankers
+from termweave.rerank.feature_ranker import FeatureReranker
+from termweave.rerank.ranker import CrossEncoderReranker
+from termweave.rerank.stored_rerankers import reranking_of, stages_of
+from termweave.search.filters.documents import documents_passing
 from termweave.search.options import RankingOptions
+from termweave.search.profiles import composed, find, rewriting_of
+from termweave.search.retrieval.execution import check_needs
+from termweave.search.rewriting.configuration import NOTHING, parse
+from termweave.search.rewriting.rewriter import check_fields
+from termweave.search.single_query import choose
 from termweave.support.messages import counted, few
 
 if TYPE_CHECKING:
@@ -24,8 +38,6 @@ if TYPE_CHECKING:
     from termweave.cli.output import Output
     from termweave.engine import Engine
     from termweave.evaluation import TuningReport
-    from termweave.rerank.feature_ranker import FeatureReranker
-    from termweave.rerank.ranker import CrossEncoderReranker
     from termweave.settings import Settings
 
 
@@ -80,11 +92,6 @@ def command(
       termweave tune docs ./judged --rerank ranker@path/to/model --rerank-budget 80ms
       termweave tune docs ./judged --json
     """
-    from termweave import corpora
-    from termweave.catalog import audit, lineage
-    from termweave.catalog.profiles import check_name
-    from termweave.evaluation.tuning import tune as tuning
-
     index = search.Index.pinned(engine.connect(settings), name, **models)
     check_name(profile, index.signals)
     with out.stages("Tuning") as progress:
@@ -128,10 +135,6 @@ def _ranker(rerank: str | None, budget: float | None) -> CrossEncoderReranker | 
     Raises:
         UsageError: It is another reranker, or a budget was given without one.
     """
-    from termweave.rerank import rerankers
-    from termweave.rerank.feature_ranker import FeatureReranker
-    from termweave.rerank.ranker import CrossEncoderReranker
-
     if rerank is None and budget is not None:
         raise UsageError("A time budget needs a ranker.", "Add --rerank ranker@FOLDER, or leave --rerank-budget out.")
     if rerank is None:
@@ -150,8 +153,6 @@ def _show(report: TuningReport, out: Output, *, adopted: bool) -> None:
     from rich import box
     from rich.table import Table
     from rich.text import Text
-
-    from termweave.evaluation.measures import label, queries
 
     heading = Text(f"{report.dataset}, {queries(report.held_out, 'held-out')}")
     table = Table(title=heading, title_justify="left", box=box.SIMPLE_HEAD)
@@ -200,12 +201,6 @@ def profiles(
       termweave profiles docs --use hybrid
       termweave profiles docs --drop tuned
     """
-    from termweave.catalog import audit, lineage
-    from termweave.catalog.profiles import adopted, using, without
-    from termweave.search.profiles import composed, find
-    from termweave.search.rewriting.configuration import parse
-    from termweave.search.single_query import choose
-
     check_together(("--mode, --rerank and --rewrite go with --save PROFILE", bool(given) and save is None))
     server = engine.connect(settings)
     index = lineage.resolve(server, name)
@@ -236,14 +231,6 @@ def profiles(
 
 def _check(server: Engine, index: str, record: Lineage, profile: Profile, out: Output, *, stored: bool) -> None:
     """Refuse a profile that needs what the index does not have; warn of pinned documents that are not in it."""
-    from termweave.catalog import application_fields
-    from termweave.rerank.stored_rerankers import reranking_of, stages_of
-    from termweave.search.filters.documents import documents_passing
-    from termweave.search.profiles import rewriting_of
-    from termweave.search.retrieval.execution import check_needs
-    from termweave.search.rewriting.configuration import NOTHING
-    from termweave.search.rewriting.rewriter import check_fields
-
     layout, rewriting = application_fields.with_fields(server, index, record), rewriting_of(profile) or NOTHING
     reranking = reranking_of(profile)
     check_needs(record.name, layout, reranking.needs if reranking else ())
@@ -252,14 +239,11 @@ def _check(server: Engine, index: str, record: Lineage, profile: Profile, out: O
     check_fields(record.name, layout, rewriting, profile=profile.name if stored else "")
     pinned = [document for pins in rewriting.of_queries.values() for document in pins.first]
     if absent := set(pinned).difference(documents_passing(server, index, layout, list(dict.fromkeys(pinned)), [])):
-        out.warn(
-            f"{counted(len(absent), 'pinned document')} {'is' if len(absent) == 1 else 'are'} not in the index: {few(sorted(absent))}."
-        )
+        documents = counted(len(absent), "pinned document is", "pinned documents are")
+        out.warn(f"{documents} not in the index: {few(sorted(absent))}.")
 
 
 def _table(stored: list[Profile], record: Lineage, width: int) -> Table:
-    from termweave.rerank.stored_rerankers import reranking_of
-    from termweave.search.profiles import rewriting_of
 
     def held_out(name: str) -> list[str]:
         figures = [profile.fitted.get("held_out", {}).get(name) for profile in stored]

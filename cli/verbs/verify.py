@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave import engine, indexer
+from termweave import corpora, engine, indexer
+from termweave.catalog import lineage
 from termweave.cli.declared_options import GroupedCommand, option
 from termweave.cli.shared_options import check_together, verb
 from termweave.cli.source_options import for_build, source_options
 from termweave.declared_settings import share
 from termweave.errors import TermweaveError, UsageError, VerificationFailed
+from termweave.indexer.ledger import storage
+from termweave.indexer.pipeline import dead_letters
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
@@ -33,11 +36,9 @@ class _Command(GroupedCommand):
     """A command whose `--deep` can stand without a value; click alone would take the next word, even NAME, for its value."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        args = [
-            f"{word}=100%" if word == "--deep" and not next_word.endswith("%") else word
-            for word, next_word in pairwise([*args, ""])
-        ]
-        return super().parse_args(ctx, args)
+        pairs = pairwise([*args, ""])
+        whole = [f"{word}=100%" if word == "--deep" and not behind.endswith("%") else word for word, behind in pairs]
+        return super().parse_args(ctx, whole)
 
 
 @verb("verify", long=True, cls=_Command, connects=True)
@@ -69,9 +70,6 @@ def command(
         raise click.UsageError("--deep 0% reads nothing back: remove it, or write --deep 5%.")
     problem = "--skip-bad, --id-field, --title-field and --text-field need a SOURCE, because they say how it is read"
     check_together((problem, source is None and any(reading.values())))
-    from termweave import corpora
-    from termweave.catalog import lineage
-    from termweave.indexer.ledger import storage
 
     server = engine.connect(settings)
     shown = lineage.resolved(server, name)
@@ -129,9 +127,6 @@ class _LedgerState:
 
 def _ledger_state(server: Engine, index: str, made: Lineage) -> _LedgerState:
     """Read the state of an index from its ledger on this host."""
-    from termweave.indexer.ledger import storage
-    from termweave.indexer.pipeline import dead_letters
-
     try:
         with storage.existing(server, index) as ledger:
             return _LedgerState(

@@ -53,9 +53,8 @@ class BookDataset(JudgementSource):
             UsageError: There is no such half.
         """
         if split not in (DEFAULT_SPLIT, TRAIN, HELD_OUT):
-            raise UsageError(
-                f"{spec} has no split {split!r}.", f"Write {spec}, or {spec}:{TRAIN} or {spec}:{HELD_OUT} for a half."
-            )
+            halves = f"{spec}:{TRAIN} or {spec}:{HELD_OUT}"
+            raise UsageError(f"{spec} has no split {split!r}.", f"Write {spec}, or {halves} for a half.")
         return cls(spec, split=split)
 
     @property

@@ -1,7 +1,8 @@
 """The book of an index: its queries, the documents to judge, and each judge's grades.
 
-Everything lies in the hidden index ``termweave-book``: one document for each query, and one for each judge, query and document. So two
-judges who grade at the same time never write the same document, and no grade is lost.
+The documents are the best of every way to search, joined, so that no way is preferred. The same words are one query, whatever their id in
+the file or log that they come from. Everything lies in the hidden index ``termweave-book``: one document for each query, and one for each
+judge, query and document. So two judges who grade at the same time never write the same document, and no grade is lost.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from http import HTTPStatus
+from itertools import chain, count
 from statistics import median_low
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +20,15 @@ from termweave.catalog.lineage import check_one, create_hidden_index
 from termweave.engine import EngineResponseError
 from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.errors import EngineError, UsageError
-from termweave.evaluation.book.queries import BookQuery, placed
+from termweave.records import Query
+from termweave.support.normal_form import normal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from termweave.engine import Engine
-    from termweave.records import Qrels, Query
+    from termweave.records import Qrels
+    from termweave.search import Index
 
 INDEX = "termweave-book"
 #: Grades from "not relevant" to "answers the query".
@@ -44,6 +48,24 @@ _MAPPING = {
 _CHANGES, _REPLACED = ("grade", "note", "at"), 10
 #: Entries of one answer, and how often a change of a query is tried while others change it.
 _PAGE, _TRIES = 5_000, 100
+
+#: Documents that each way to search adds to a pool, and candidates of each signal.
+DEPTH, _CANDIDATES = 10, 100
+
+
+@dataclass(frozen=True, slots=True)
+class BookQuery:
+    """A query of a book.
+
+    Attributes:
+        id: Id of the query.
+        text: Its words.
+        pool: Ids of the documents to judge, sorted: the order says nothing about who found them.
+    """
+
+    id: str
+    text: str
+    pool: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +208,7 @@ class JudgementBook:
     def import_qrels(self, judge: str, queries: Sequence[Query], qrels: Qrels) -> int:
         """Add judged queries, with the judged documents as their pools and the grades as those of one judge, whose notes stay.
 
-        A query is that of the book with the same words (`queries.placed`); without a text it is that with its id. Of two queries with
+        A query is that of the book with the same words (`placed`); without a text it is that with its id. Of two queries with
         the same words a document has the higher grade.
 
         Returns:
@@ -212,9 +234,7 @@ class JudgementBook:
         for key in merged.keys() & known.keys():
             self.change(key, merged[key], **({"text": texts[key]} if key in texts else {}))
         self.add([BookQuery(key, texts.get(key, key), tuple(sorted(merged[key]))) for key in merged if key not in known])
-        given = [
-            BookGrade(judge, query, document, grade) for query, judged in merged.items() for document, grade in judged.items()
-        ]
+        given = [BookGrade(judge, key, document, grade) for key, judged in merged.items() for document, grade in judged.items()]
         self._put_grades(given, keep_notes=True)
         return len(given)
 
@@ -261,17 +281,10 @@ class JudgementBook:
             for each in part:
                 entry = stored.get((each.query, each.document))
                 note = _grade(entry).note if entry and keep_notes else each.note
-                replaced = [*_replaced(entry), {name: entry.get(name) for name in _CHANGES}] if entry else []
+                replaced = [*_replaced(entry), {name: entry.get(name) for name in _CHANGES}][-_REPLACED:] if entry else []
                 lines += [
                     {"index": {"_index": INDEX, "_id": self._id("grade", each.judge, each.query, each.document)}},
-                    {
-                        "kind": "grade",
-                        "book": self.name,
-                        **asdict(each),
-                        "note": note,
-                        "at": at,
-                        "replaced": replaced[-_REPLACED:],
-                    },
+                    {"kind": "grade", "book": self.name, **asdict(each), "note": note, "at": at, "replaced": replaced},
                 ]
             self._write(lines, "grades")
 
@@ -329,6 +342,75 @@ class JudgementBook:
     def _id(self, *parts: str) -> str:
         """The id of an entry, whatever characters its parts have."""
         return sha256("\0".join((self.name, *parts)).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def pooled(index: Index, queries: Sequence[Query], progress: Callable[[int, int], None] = lambda *_: None) -> list[BookQuery]:
+    """Make the pools of queries: the `DEPTH` best documents of each system of `termweave evaluate`.
+
+    Args:
+        index: The index to search.
+        queries: The queries.
+        progress: Called with (queries done, total).
+    """
+    from termweave.evaluation.experiment import runs_of  # noqa: PLC0415 - numpy, which the pages start without
+    from termweave.evaluation.systems import default_systems  # noqa: PLC0415
+
+    runs, _ = runs_of(index, queries, default_systems(index), progress, _CANDIDATES)
+    pools = ({each for run in runs.values() for each in list(run.scores[query.id])[:DEPTH]} for query in queries)
+    return [BookQuery(query.id, query.text, tuple(sorted(pool))) for query, pool in zip(queries, pools, strict=True)]
+
+
+def add(index: Index, book: JudgementBook, queries: Sequence[Query]) -> int:
+    """Add queries to a book with their pools, those whose words it has (`placed`) only once; one that lacks words gets them.
+
+    Returns:
+        How many queries are new, or have words now.
+    """
+    known = {each.id: each for each in book.queries()}
+    wanted = dict.fromkeys(placed(queries, [*known.values()]))
+    new = pooled(index, [each for each in wanted if each.id not in known or known[each.id].text.strip() != each.text])
+    for each in new:
+        if each.id in known:
+            book.change(each.id, each.pool, text=each.text)
+    return book.add(new) + sum(each.id in known for each in new)
+
+
+def order_for(judge: str, query: BookQuery) -> list[str]:
+    """The pool in an order that is random, different for each judge, and the same each time."""
+    return sorted(query.pool, key=lambda each: sha256(f"{judge}\0{query.id}\0{each}".encode("utf-8", "surrogatepass")).digest())
+
+
+def placed(wanted: Iterable[Query], book: Sequence[BookQuery]) -> list[Query]:
+    """Give queries the ids that the book has for their words.
+
+    A query with new words keeps its id, unless another query has it: then a number is added. A query of the book that lacks words (see
+    `lacks_words`) takes them from the first query with its id.
+
+    Args:
+        wanted: Queries with words.
+        book: All queries of the book.
+
+    Returns:
+        As many queries as were wanted; two with the same words have the same id.
+    """
+    ids: dict[str, str] = {}
+    for each in book:
+        ids.setdefault(normal(each.text).strip(), each.id)
+    taken = {each.id for each in book if not lacks_words(each)}
+    queries = []
+    for query in wanted:
+        text = query.text.strip()
+        if text not in ids:
+            names = chain([query.id], (f"{query.id}-{number}" for number in count(2)))
+            ids[text] = next(name for name in names if name not in taken)
+            taken.add(ids[text])
+        queries.append(Query(ids[text], text))
+    return queries
+
+
+def lacks_words(query: BookQuery) -> bool:
+    """Whether only the id of a query is known, because its grades were imported without its text."""
+    return query.text in ("", query.id)
 
 
 def check_judge(name: str) -> str:

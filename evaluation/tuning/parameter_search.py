@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from termweave.encoders import Ranker
     from termweave.evaluation.tuning.trial_ranker import TrialRanker
-    from termweave.records import ModelInfo
     from termweave.rerank.ranker import CrossEncoderReranker
     from termweave.rerank.rerankers import Reranker
     from termweave.search.retrieval.candidates import Candidates
@@ -91,11 +90,8 @@ class ParameterSearch:
         share = 0.5 if dense and self._word_signal else float(dense)
         self.default: dict[str, Any] = {"fusion": fusion.DEFAULT, "dense": share, "lexical": 0.0, "rerank": False}
         self.default |= {name: getattr(plain, name) for name in _NEIGHBOURS}
-        usable = {
-            "fusion": True,
-            "dense": dense and self._word_signal,
-            "lexical": self._word_signal == "weights" and "lexical" in signals,
-        }
+        beside_weights = self._word_signal == "weights" and "lexical" in signals
+        usable = {"fusion": True, "dense": dense and self._word_signal, "lexical": beside_weights}
         self._space = {name: values for name, values in SPACE.items() if usable.get(name, dense)}
 
     @property
@@ -185,15 +181,8 @@ class RecordedLogits:
             self.logits.update(((query, text), score) for text, score in zip(new, scores, strict=True))
         return np.array([self.logits[query, text] for text in documents], dtype=np.float32)
 
-    @property
-    def info(self) -> ModelInfo:
-        """As `Ranker.info`."""
-        return self.ranker.info
-
-    @property
-    def anchor(self) -> dict[str, float]:
-        """As `Ranker.anchor`."""
-        return self.ranker.anchor
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.ranker, name)
 
     @property
     def milliseconds(self) -> float:

@@ -184,15 +184,12 @@ class InferenceConnection(IndexConnection):
         """The list of one signal, by the endpoint that encodes the user's words."""
         if signal == "dense":
             builder = {"text_embedding": {"model_id": endpoint, "model_text": _WORDS}}
-            count = reach(self.depth)
-            return {
-                "knn": {"field": f"{self.prefix}vector", "query_vector_builder": builder, "k": count, "num_candidates": count}
-            }
+            depths = dict.fromkeys(("k", "num_candidates"), reach(self.depth))
+            return {"knn": {"field": f"{self.prefix}vector", "query_vector_builder": builder, **depths}}
         query: dict[str, Any] = {"multi_match": {"query": _WORDS, "type": "most_fields", "fields": list(self.text_fields)}}
         if signal == "weights":
-            query = {
-                "sparse_vector": {"field": f"{self.prefix}weights", "inference_id": endpoint, "query": _WORDS, "prune": False}
-            }
+            field = f"{self.prefix}weights"
+            query = {"sparse_vector": {"field": field, "inference_id": endpoint, "query": _WORDS, "prune": False}}
         return {"standard": {"query": query}}
 
 

@@ -128,14 +128,12 @@ class IndexConnection:
 
     def _remote(self, endpoint: str, request: Mapping[str, Any], last: str) -> dict[str, Any]:
         """A remote model that sends a request to an endpoint. The server fills in its last part."""
+        bearer = {"Authorization": "Bearer ${credential.token}"} if self.token else {}
         action = {
             "action_type": "predict",
             "method": "POST",
             "url": f"{self.address}/v1/{endpoint}",
-            "headers": {
-                "Content-Type": "application/json",
-                **({"Authorization": "Bearer ${credential.token}"} if self.token else {}),
-            },
+            "headers": {"Content-Type": "application/json", **bearer},
             "request_body": f'{json.dumps(request)[:-1]}, "{last}": ${{parameters.{last}}}}}',
         }
         parameters = {}

@@ -1,12 +1,14 @@
-"""The application of `termweave serve --models`: its endpoints, and what happens to errors."""
+"""The application of `termweave serve --models`: its endpoints, their metrics for Prometheus, and what happens to errors."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections import defaultdict
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -24,10 +26,8 @@ from termweave.errors import TermweaveError, UsageError
 from termweave.search.retrieval import client_query
 from termweave.serving.model_server import request_bodies
 from termweave.serving.model_server.encoding_queue import EncodingQueue, QueueFull
-from termweave.serving.model_server.metrics import Metrics
-from termweave.serving.model_server.model_outputs import KINDS
 from termweave.serving.model_server.request_bodies import TooMuch
-from termweave.serving.model_server.served_models import ServedModels, UnknownModel
+from termweave.serving.model_server.served_models import KINDS, ServedModels, UnknownModel
 from termweave.ui.protection.request_filter import RequestFilter
 from termweave.ui.protection.sessions import Sessions
 from termweave.ui.rendering import CLIENT_GONE, data, error_handlers, status_of
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from termweave.engine import Engine
-    from termweave.serving.model_server.model_outputs import ServedModel
     from termweave.serving.model_server.request_bodies import EncodingRequest, QueryRequest
+    from termweave.serving.model_server.served_models import ServedModel
     from termweave.ui.serve_options import ServeOptions
 
 #: Paths that need no token: they say only whether the server runs.
@@ -56,6 +56,57 @@ _STATUS = (
     (QueueFull, HTTPStatus.SERVICE_UNAVAILABLE, "overloaded"),
 )
 _OPENAPI = Path(__file__).parent / "openapi.json"
+#: Bounds of the histograms.
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_SIZES = (1, 2, 4, 8, 16)
+#: Name of a metric -> its type, and what it says.
+_METRICS = {
+    "termweave_requests_total": ("counter", "Requests that were answered."),
+    "termweave_texts_total": ("counter", "Texts that were encoded."),
+    "termweave_request_seconds": ("histogram", "Seconds until the answer."),
+    "termweave_queue_texts": ("gauge", "Texts that wait."),
+    "termweave_batch_texts": ("histogram", "Texts that were encoded together."),
+}
+
+
+class Metrics:
+    """What `/metrics` shows. Threads share it."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._values: defaultdict[str, float] = defaultdict(float)  # a name with its labels, as the text has them -> a value
+
+    def answered(self, endpoint: str, status: int, texts: int, seconds: float) -> None:
+        """Count a request to an endpoint ("embeddings", "sparse", "query"), the texts of a successful one, and how long it took."""
+        label = f'endpoint="{endpoint}"'
+        with self._lock:
+            self._values[f'termweave_requests_total{{{label},status="{status}"}}'] += 1
+            self._values[f"termweave_texts_total{{{label}}}"] += texts
+            self._observe("termweave_request_seconds", label, seconds, _SECONDS)
+
+    def batch(self, texts: int) -> None:
+        """Count a batch of texts."""
+        with self._lock:
+            self._observe("termweave_batch_texts", "", texts, _SIZES)
+
+    def _observe(self, name: str, label: str, number: float, bounds: Sequence[float]) -> None:
+        """Count a number in a histogram: in the bucket of each bound that it does not exceed, and in their sum."""
+        for bound in (*bounds, float("inf")):
+            text = "+Inf" if bound == float("inf") else bound
+            self._values[f'{name}_bucket{{{label}{"," if label else ""}le="{text}"}}'] += number <= bound
+        labels = f"{{{label}}}" if label else ""
+        self._values[f"{name}_sum{labels}"] += number
+        self._values[f"{name}_count{labels}"] += 1
+
+    def text(self, waiting: int) -> str:
+        """All metrics; `waiting`: texts in the queue."""
+        with self._lock:
+            values = {**self._values, "termweave_queue_texts": waiting}
+        lines: list[str] = []
+        for name, (kind, about) in _METRICS.items():
+            lines += [f"# HELP {name} {about}", f"# TYPE {name} {kind}"]
+            lines += [f"{line} {value:.15g}" for line, value in values.items() if line.startswith(name)]
+        return "\n".join([*lines, ""])
 
 
 def create(engine: Engine | None, options: ServeOptions) -> RequestFilter:
@@ -176,13 +227,10 @@ async def _rewritten(request: Request, name: str, asked: QueryRequest) -> tuple[
     outputs = frozenset(signal.needs for signal in generation.signals(asked.signals))
     encoder = generation.encoder.only(outputs)
     encode = partial(encoder.encode, kind="query", statistics=generation.statistics)
-    (encoded,) = await _awaited(
-        request, state.queue.submit((generation.encoder, generation.index, name, outputs), encode, [asked.taken.words])
-    )
-    query = await run_in_threadpool(
-        client_query.rewritten, state.engine, generation, encoded, asked.signals, asked.taken.where, asked.depth
-    )
-    return {"query": query}, 1
+    lane = (generation.encoder, generation.index, name, outputs)
+    (encoded,) = await _awaited(request, state.queue.submit(lane, encode, [asked.taken.words]))
+    rewritten = partial(client_query.rewritten, state.engine, generation, encoded, asked.signals)
+    return {"query": await run_in_threadpool(rewritten, asked.taken.where, asked.depth)}, 1
 
 
 async def _awaited(request: Request, answer: Future[list[Any]]) -> Sequence[Any]:

@@ -10,6 +10,7 @@ import orjson
 from termweave.errors import UsageError
 from termweave.search.retrieval import client_query
 from termweave.serving.model_server.served_models import UnknownModel
+from termweave.ui.parameters import json_object
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -83,7 +84,7 @@ def read_encoding(body: bytes, endpoint: str) -> EncodingRequest:
         TooMuch: It has too many texts, or one that is too long.
         UsageError: It is not what the API takes; the message says where.
     """
-    given = _object(body, 'Send {"model": ..., "input": ...} as UTF-8.')
+    given = json_object(body, 'Send {"model": ..., "input": ...} as UTF-8.')
     if unknown := sorted(given.keys() - FIELDS):
         raise UsageError(f"There is no field {unknown[0]!r}.", f"Known: {', '.join(sorted(FIELDS))}.")
     model, dimensions = given.get("model"), given.get("dimensions")
@@ -103,7 +104,7 @@ def read_query(body: bytes) -> QueryRequest:
         TooMuch: The query is nested too deep, or its filters would make the answer too large.
         UsageError: It is not what the API takes, or its words cannot be taken out; the message says where.
     """
-    given = _object(body, _ADVICE)
+    given = json_object(body, _ADVICE)
     kinds = {"index": str, "models": dict, "signals": list, "depth": int, "query": dict}
     if given.keys() != kinds.keys():
         raise UsageError(f"The body does not have exactly the fields {', '.join(kinds)}.", _ADVICE)
@@ -150,21 +151,6 @@ def check_index(asked: QueryRequest, generation: OpenGeneration) -> None:
     stored = {signal.name for signal in generation.layout.signals}
     if missing := [name for name in asked.signals if name not in stored]:
         raise UnknownModel(f"The index {asked.index!r} does not have the signal {missing[0]!r} any more.", _ADVICE)
-
-
-def _object(body: bytes, advice: str) -> dict[str, Any]:
-    """Read a body that is a JSON object.
-
-    Raises:
-        UsageError: It is not; `advice` is its hint.
-    """
-    try:
-        given = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise UsageError(f"The body is not JSON: {error}.", advice) from None
-    if not isinstance(given, dict):
-        raise UsageError(f"The body is {_type(given)}, not an object.", advice)
-    return given
 
 
 def _choice(given: Mapping[str, Any], name: str, choices: Sequence[Any]) -> Any:

@@ -1,29 +1,35 @@
-"""The models that requests can name: those that are served alone, and those of the indices, opened when they are asked."""
+"""The models that requests can name, alone or exactly as an index stores and asks them; those of indices are opened when they are asked."""
 
 from __future__ import annotations
 
 import logging
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
+
+import numpy as np
 
 from termweave import encoders
 from termweave.catalog import lineage
 from termweave.encoders.kinds import kind_of, read_folder
 from termweave.encoders.model_lookup import resolve
 from termweave.errors import EngineError, ModelError, TermweaveError, UsageError
+from termweave.records import Document
 from termweave.search.opening import open_generation
-from termweave.serving.model_server.model_outputs import KINDS, ModelListing, ServedModel
+from termweave.support.normal_form import normal
 from termweave.ui.workspace import FreshItems
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from termweave.catalog.lineage import Lineage
     from termweave.encoders import TextEncoder
+    from termweave.encoders.term_weighting import Kind
     from termweave.engine import Engine
+    from termweave.records import Encoding
     from termweave.search.opening import OpenGeneration
     from termweave.ui.serve_options import ServeOptions
 
@@ -31,6 +37,108 @@ if TYPE_CHECKING:
 FRESH, _LISTED = 1.0, 5.0
 #: Generations that stay open: each holds the statistics of its corpus.
 _OPEN = 16
+#: Output of an encoder -> the endpoint that gives it.
+KINDS = {"dense": "embeddings", "weights": "sparse"}
+#: Characters of a token, at the most: of longer ones a few are not counted.
+_CHARACTERS = 32
+
+
+@dataclass(frozen=True)
+class ModelListing:
+    """A model that requests can name.
+
+    Attributes:
+        hash: Its hash.
+        names: What it is called.
+        outputs: "dense", "weights" or both.
+        dimension: Length of its vectors; None without vectors.
+        index: The index whose statistics and stored numbers count; "": none.
+    """
+
+    hash: str
+    names: tuple[str, ...]
+    outputs: tuple[str, ...]
+    dimension: int | None
+    index: str = ""
+
+    @property
+    def id(self) -> str:
+        """The name that tells it from all others: ``HASH``, or ``HASH@INDEX``."""
+        return f"{self.hash}@{self.index}" if self.index else self.hash
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ServedModel(ModelListing):
+    """A model, opened.
+
+    Attributes:
+        encoder: The model.
+        generation: The open generation of its index.
+        engine: The server of that index.
+    """
+
+    encoder: TextEncoder
+    generation: OpenGeneration | None = None
+    engine: Engine | None = None
+
+    @cached_property
+    def _encoders(self) -> dict[str, TextEncoder]:
+        """Output -> the encoder of it alone, which keeps what it has read of its folder."""
+        return {output: self.encoder.only({output}) for output in KINDS}
+
+    def run_once(self) -> None:
+        """Encode a word in every way: graphs and statistics are read at their first use."""
+        kinds: tuple[Kind, ...] = ("query", "document")
+        for kind in kinds:
+            for output in self.outputs:
+                (self.weights if output == "weights" else self.vectors)(["open"], kind)
+
+    def vectors(self, texts: Sequence[str], kind: Kind) -> list[Any]:
+        """The vector ``(d,)`` of each text; with an index the numbers that its field stores, or that its query is sent with."""
+        encoded, signal = self._encoded("dense", texts, kind), self._signal("dense")
+        if signal is None:
+            return [each.vector for each in encoded]
+        if kind == "document":
+            return [signal.stored_vector(each.vector) for each in encoded]
+        return [signal.query_vector(each.vector)[0] for each in encoded]
+
+    def weights(self, texts: Sequence[str], kind: Kind) -> list[dict[str, float]]:
+        """Term -> weight of each text; with an index the features that its field stores, or that its query is sent with."""
+        encoded, signal = self._encoded("weights", texts, kind), self._signal("weights")
+        if signal is None:
+            return [{} if each.weights is None else each.weights.as_dict() for each in encoded]
+        if kind == "document":
+            return [signal.fields(Document("", each.text), each).get("weights", {}) for each in encoded]
+        assert self.engine is not None
+        return [signal.query_features(each, self.engine.capabilities) for each in encoded]
+
+    def _encoded(self, output: str, texts: Sequence[str], kind: Kind) -> list[Encoding]:
+        """The texts, encoded for one output.
+
+        Raises:
+            ModelError: A number is not finite.
+        """
+        statistics = self.generation.statistics if self.generation and output == "weights" else None
+        encoded = self._encoders[output].encode([*map(normal, texts)], kind=kind, statistics=statistics)
+        for each in encoded:
+            numbers = each.vector if output == "dense" or each.weights is None else each.weights.weights
+            if numbers is not None and not np.isfinite(numbers).all():
+                raise ModelError(
+                    f"The model {self.names[0]!r} gave a number that is not finite.",
+                    "The model folder is damaged or was exported from a diverged training.",
+                )
+        return encoded
+
+    def counted_vectors(self, texts: Sequence[str], kind: Kind) -> list[tuple[Any, int]]:
+        """The vector of each text, and how many of its tokens the model has read."""
+        dense = self._encoders["dense"]
+        most = dense.models["dense"].max_length
+        lengths = dense.lengths([text[: most * _CHARACTERS] for text in texts])  # to count all of a long text takes a second
+        return [(vector, min(length, most)) for vector, length in zip(self.vectors(texts, kind), lengths, strict=True)]
+
+    def _signal(self, name: str) -> Any:
+        """The signal of the index that stores this output; None without an index."""
+        return next(iter(self.generation.signals({name})), None) if self.generation else None
 
 
 class UnknownModel(UsageError):
@@ -97,10 +205,8 @@ class ServedModels:
 
     def all(self) -> list[ModelListing]:
         """Every model alone, then those of each index. Indices whose models this host did not have at the start are left out."""
-        of_indices = [
-            each for name, made in self._lineages().items() if name not in self.left_out for each in _listings(name, made)
-        ]
-        return [*self._alone.values(), *of_indices]
+        served = ((name, made) for name, made in self._lineages().items() if name not in self.left_out)
+        return [*self._alone.values(), *(each for name, made in served for each in _listings(name, made))]
 
     def recent(self, wanted: str) -> ServedModel | None:
         """The model that a request names, if no server must be asked for it.

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from termweave.errors import UsageError
-from termweave.evaluation import holm, per_query, randomisation_test
+from termweave.evaluation.measures import holm, per_query, randomisation_test
 from termweave.records import Run
 
 QRELS = {"q1": {"a": 2, "b": 1, "z": 0}, "q2": {"c": 1}, "q3": {"d": 1}}

@@ -22,7 +22,7 @@ from termweave.search.results.explanation import as_text
 from termweave.search.retrieval.candidates import Candidates
 from termweave.signals.fusion import METHODS, Ranked
 from termweave.signals.modes import Mode
-from termweave.ui.pages import score_bars
+from termweave.ui.pages import search_page
 
 VECTORS = {"a": (1.0, 0.0), "b": (0.6, 0.8), "c": (0.0, 1.0)}
 TEXTS = {"a": "one", "b": "one two three", "c": "one two"}
@@ -306,7 +306,7 @@ def test_details_may_have_any_names(index):
     assert part["share"] == pytest.approx(hit.score) == 4.0
     assert type(part["share"]) is float
     assert "color red" in as_text(hit.explanation)
-    assert score_bars.of_hit(hit, 5.0)
+    assert search_page.bars_of(hit, 5.0)
 
 
 @pytest.mark.engine

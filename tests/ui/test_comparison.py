@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from termweave.records import Hit
-from termweave.ui.pages import score_bars
+from termweave.ui.pages import search_page
 from termweave.ui.searching import compare
 
 
@@ -54,12 +54,12 @@ def test_bars_sum_to_the_score_and_fit_into_the_best():
         {"name": "rnn", "share": 0.1, "similarity": 0.1, "jaccard": 0.5, "weight": 0.5, "neighbours": ["x", "y"]},
     ]
     hit = Hit("d", 0.8, 1, explanation={"score": 0.8, "parts": parts, "text": "", "words": []})
-    bars = score_bars.of_hit(hit, 1.6)
+    bars = search_page.bars_of(hit, 1.6)
     assert [(bar.name, bar.kind) for bar in bars] == [("weights", "words"), ("dense", "meaning"), ("rnn", "rerank")]
     assert sum(bar.share for bar in bars) == pytest.approx(hit.score)
     assert sum(bar.width for bar in bars) == pytest.approx(50)
     assert [bar.start for bar in bars] == pytest.approx([0, bars[0].width, bars[0].width + bars[1].width])
     assert [(word.word, word.share) for word in bars[0].words] == [("bc", pytest.approx(0.3)), ("ab", pytest.approx(0.2))]
     assert bars[2].neighbours == ("x", "y")
-    assert score_bars.best_of([hit]) == pytest.approx(0.8)
-    assert score_bars.best_of([]) == 0
+    assert search_page.best_of([hit]) == pytest.approx(0.8)
+    assert search_page.best_of([]) == 0

@@ -138,7 +138,7 @@ def test_what_is_missing_is_said_before_learning(opensearch_engine, topics, lear
     assert post(reader, "/learn/start", index=topics).status_code == 403
     assert "<button" not in reader.get("/learn").text.partition("Models learn from")[2]
     assert f"the {len(TOPICS) * len(FORMS)} judged queries" in learner.get("/learn").text
-    monkeypatch.setattr("termweave.ui.pages.learn_page.missing", lambda: [("torch", "Install: pip install 'termweave[train]'.")])
+    monkeypatch.setattr("termweave.ui.pages.job_pages.missing", lambda: [("torch", "Install: pip install 'termweave[train]'.")])
     refused = post(learner, "/learn/start", index=topics)
     assert refused.status_code == 400
     assert "Learning needs torch. Install: pip install 'termweave[train]'." in unescape(refused.text)

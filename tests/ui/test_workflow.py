@@ -31,7 +31,7 @@ from termweave.records import Query
 from termweave.search import Index
 from termweave.ui import searching
 from termweave.ui.jobs import BackgroundJob
-from termweave.ui.pages.measure_page import GatedExperiment
+from termweave.ui.pages.job_pages import GatedExperiment
 from termweave.ui.serve_options import ServeOptions
 from termweave.ui.workspace import Workspace
 from tests.ui.conftest import TEXTS, client_of

@@ -1,1 +1,1 @@
-"""The pages: each file answers the requests of one page."""
+"""The pages: a file answers the requests of one page, or of pages of one kind."""

@@ -14,7 +14,7 @@ from starlette.routing import Route
 from termweave.corpora.judgements import read_qrels, read_queries
 from termweave.errors import UsageError
 from termweave.evaluation.book import agreement
-from termweave.evaluation.book.queries import add, lacks_words, placed, pooled
+from termweave.evaluation.book.store import add, lacks_words, placed, pooled
 from termweave.evaluation.measures import per_query
 from termweave.records import Query
 from termweave.support.messages import clipped, few
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from starlette.datastructures import FormData
     from starlette.requests import Request
 
-    from termweave.evaluation.book.queries import BookQuery
-    from termweave.evaluation.book.store import BookGrade, JudgementBook
+    from termweave.evaluation.book.store import BookGrade, BookQuery, JudgementBook
     from termweave.search import Index
     from termweave.ui.workspace import Workspace
 

@@ -48,17 +48,9 @@ def _show(request: Request) -> Response:
     previous = None
     with suppress(TermweaveError):
         previous = publication.previous(workspace.engine, name)
-    context = {
-        "index": name,
-        "listed": listed,
-        "live": live,
-        "asked": asked,
-        "changes": _changes(workspace.engine, live, asked) if asked else (),
-        "previous": previous,
-        "state": listing.state_of,
-        "sized": sized,
-    }
-    return page(request, "generations.html", context)
+    context = {"index": name, "listed": listed, "live": live, "asked": asked, "previous": previous}
+    changes = _changes(workspace.engine, live, asked) if asked else ()
+    return page(request, "generations.html", {**context, "changes": changes, "state": listing.state_of, "sized": sized})
 
 
 def _changes(engine: Engine, live: Generation | None, asked: Generation) -> list[tuple[str, str, str]]:

@@ -13,8 +13,7 @@ from starlette.responses import RedirectResponse
 from starlette.routing import Route
 
 from termweave.errors import UsageError
-from termweave.evaluation.book.queries import order_for, placed, pooled
-from termweave.evaluation.book.store import LONGEST_NOTE, BookGrade, JudgementBook, check_judge
+from termweave.evaluation.book.store import LONGEST_NOTE, BookGrade, JudgementBook, check_judge, order_for, placed, pooled
 from termweave.records import Query
 from termweave.support.messages import clipped
 from termweave.ui import parameters, searching
@@ -30,18 +29,13 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from termweave.evaluation.book.queries import BookQuery
+    from termweave.evaluation.book.store import BookQuery
     from termweave.search import Index
 
     #: Query and document -> the grade of one judge.
     _Grades = Mapping[tuple[str, str], BookGrade]
 
-_PARAMETERS = (
-    INDEX,
-    replace(JUDGE, required=False),
-    Parameter("query", "Show this query."),
-    Parameter("document", "Show this document again."),
-)
+_PARAMETERS = (INDEX, replace(JUDGE, required=False), *(Parameter(name, f"Show this {name}.") for name in ("query", "document")))
 #: What the grades mean.
 MEANINGS = ("not relevant", "on the topic", "answers in part", "answers the query")
 
@@ -86,12 +80,8 @@ class JudgingTask:
 
 def routes() -> list[Route]:
     """The page and its forms."""
-    return [
-        Route("/judge", _show, methods=["GET"]),
-        form_route("/judge/grade", _grade),
-        form_route("/judge/rate", _rate),
-        form_route("/judge/undo", _undo),
-    ]
+    forms = {"grade": _grade, "rate": _rate, "undo": _undo}
+    return [Route("/judge", _show, methods=["GET"]), *(form_route(f"/judge/{name}", answer) for name, answer in forms.items())]
 
 
 def _show(request: Request) -> Response:
@@ -99,16 +89,8 @@ def _show(request: Request) -> Response:
     book = workspace.book(values["index"])
     judge = values["judge"] and check_judge(values["judge"])
     task = task_of(workspace.index(book.name), book, judge, values["query"], values["document"])
-    context = {
-        "index": book.name,
-        "judge": judge,
-        "task": task,
-        "guidelines": book.guidelines(),
-        "meanings": MEANINGS,
-        "token": token,
-        "longest_note": LONGEST_NOTE,
-    }
-    return page(request, "judge.html", context)
+    context = {"index": book.name, "judge": judge, "task": task, "guidelines": book.guidelines()}
+    return page(request, "judge.html", {**context, "meanings": MEANINGS, "token": token, "longest_note": LONGEST_NOTE})
 
 
 def task_of(

@@ -15,7 +15,7 @@ from termweave.search.results import explanation, pictures
 from termweave.signals.fusion import METHODS
 from termweave.support.messages import clipped
 from termweave.ui import parameters, searching
-from termweave.ui.pages import judge_page, score_bars
+from termweave.ui.pages import judge_page
 from termweave.ui.rendering import PageAddress, page, status_of
 from termweave.ui.searching import DEPTH
 from termweave.ui.workspace import NoIndexYet, workspace_of
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from termweave.search import Index
     from termweave.search.results.pictures import Picture
     from termweave.signals.modes import Mode
-    from termweave.ui.pages.score_bars import ScoreBar
     from termweave.ui.searching import SearchSide
     from termweave.ui.workspace import Workspace
 
@@ -45,6 +44,39 @@ _FACTS, _VALUE = 6, 60
 #: Ranks of the measure of rated hits.
 _RANKS = 10
 _API = frozenset(each.name for each in parameters.SEARCH)
+
+
+@dataclass(frozen=True)
+class WordBar:
+    """A word of the query and its share in the final score."""
+
+    word: str
+    share: float
+
+
+@dataclass(frozen=True)
+class ScoreBar:
+    """A part of a score.
+
+    Attributes:
+        name: The signal or the reranker.
+        kind: "words", "meaning" or "rerank": what the part counts, and its colour.
+        share: What it adds to the final score.
+        about: The line of `search --explain` about it.
+        words: The words of a signal that counts words; their shares sum to `share`.
+        start: Where the bar of the page begins, in percent of the best score of the list.
+        width: Its length in percent.
+        neighbours: For rNN, the ids of the documents with which the hit shares its neighbourhood.
+    """
+
+    name: str
+    kind: str
+    share: float
+    about: str
+    words: tuple[WordBar, ...] = ()
+    start: float = 0.0
+    width: float = 0.0
+    neighbours: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -191,8 +223,8 @@ def _cards(index: Index, hits: Sequence[Hit], width: int, other: Mapping[str, in
         width: Characters of a passage.
         other: Document id -> rank in the other list; None: there is no other list.
     """
-    best = score_bars.best_of(hits)
-    bars = [score_bars.of_hit(hit, best) for hit in hits]
+    best = best_of(hits)
+    bars = [bars_of(hit, best) for hit in hits]
     near = [[document for bar in of_hit for document in bar.neighbours] for of_hit in bars]
     named = searching.titles(index, {document for documents in near for document in documents})
     cards = []
@@ -231,6 +263,45 @@ def _parted(title: str, picture: Picture) -> tuple[list[ShadedRun], list[ShadedR
                 part.append((cut, weight, share))
         at += len(piece)
     return parts
+
+
+def bars_of(hit: Hit, best: float) -> list[ScoreBar]:
+    """The bars of an explained hit, the largest share first.
+
+    Args:
+        hit: The hit.
+        best: `best_of` of the list, to which all bars are scaled.
+    """
+    explained = hit.explanation or {"parts": []}
+    parts = sorted(explained["parts"], key=lambda part: -part["share"])
+    bars, start = [], 0.0
+    for part, (share, name, about) in zip(parts, explanation.as_rows(explained, terms=20), strict=True):
+        width = 100 * max(0.0, share) / best if best > 0 else 0.0
+        words = _word_bars(part) if share > 0 else ()
+        neighbours = tuple(part.get("neighbours", ()))
+        bars.append(ScoreBar(name, _part_kind(part), share, about, words, start, width, neighbours))
+        start += width
+    return bars
+
+
+def best_of(hits: Sequence[Hit]) -> float:
+    """The sum of the positive shares of the hit that has most of them; bars of all hits fit into it."""
+    explained = [hit.explanation["parts"] for hit in hits if hit.explanation]
+    return max((sum(max(0.0, part["share"]) for part in parts) for parts in explained), default=0.0)
+
+
+def _part_kind(part: Mapping[str, Any]) -> str:
+    if "rank" not in part:
+        return "rerank"
+    return "words" if part["terms"] else "meaning"
+
+
+def _word_bars(part: Mapping[str, Any]) -> tuple[WordBar, ...]:
+    """The words of a signal, in the unit of the final score, the largest share first."""
+    if not part.get("terms") or part["score"] <= 0:
+        return ()
+    factor = part["share"] / part["score"]
+    return tuple(sorted((WordBar(each["word"], each["share"] * factor) for each in part["terms"]), key=lambda bar: -bar.share))
 
 
 class _Suggestions:

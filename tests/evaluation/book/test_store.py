@@ -9,9 +9,8 @@ import pytest
 
 from termweave import corpora
 from termweave.errors import InputError, UsageError
-from termweave.evaluation.book.queries import order_for
 from termweave.evaluation.book.reader import BookDataset
-from termweave.evaluation.book.store import INDEX, BookGrade, BookQuery, JudgementBook
+from termweave.evaluation.book.store import INDEX, BookGrade, BookQuery, JudgementBook, order_for
 from termweave.records import Query
 
 pytestmark = pytest.mark.engine

@@ -8,7 +8,7 @@ import pytest
 
 from termweave.errors import TermweaveError
 from termweave.serving.connector import ml_commons
-from termweave.serving.connector.references import references
+from termweave.serving.connector.connection import references
 
 from .conftest import answering
 

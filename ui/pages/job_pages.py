@@ -1,4 +1,8 @@
-"""`/evaluate` and `/tune`: the ways of searching on judged queries, and a profile fitted to them. Both run in the background."""
+"""`/evaluate`, `/tune` and `/learn`, whose work runs in the background.
+
+They compare the ways of searching on judged queries, fit a profile to them, and learn (`termweave learn` with the book of an index and the
+log of user behaviour); what learning made is promoted on the page Generations.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +23,10 @@ from termweave.evaluation.book.store import JudgementBook
 from termweave.evaluation.measures import MEASURES as SHOWN
 from termweave.rerank.stored_rerankers import reranking_of
 from termweave.search import profiles
+from termweave.training.needs import missing
 from termweave.ui import parameters
 from termweave.ui.jobs import BackgroundJob
+from termweave.ui.learning_process import LearningJob, LearningProcess
 from termweave.ui.pages.forms import form_route, text_of
 from termweave.ui.parameters import INDEX, JOB
 from termweave.ui.rendering import page, page_address, problem, see_other, status_of
@@ -49,21 +55,21 @@ MEASURES = ("nDCG@10", "MRR@10")
 
 @dataclass(frozen=True)
 class GatedExperiment:
-    """What an evaluation on a page gives: the experiment, and each gate with its verdict."""
+    """What an evaluation on a page gives: the experiment, and the verdict on each gate."""
 
     experiment: Experiment
-    verdicts: tuple[tuple[str, Verdict], ...]
+    verdicts: tuple[Verdict, ...]
 
 
 def routes() -> list[Route]:
     """The pages and their forms."""
     return [
-        Route("/evaluate", lambda request: _show(request, "evaluate"), methods=["GET"]),
-        Route("/tune", lambda request: _show(request, "tune"), methods=["GET"]),
+        *(Route(f"/{kind}", partial(_show, kind=kind), methods=["GET"]) for kind in ("evaluate", "tune", "learn")),
+        *(form_route(f"/{kind}/start", partial(_begun, kind=kind), changes=False) for kind in ("evaluate", "tune")),
         Route("/progress", _progress, methods=["GET"]),
-        form_route("/evaluate/start", lambda request, form: _begun(request, form, "evaluate"), changes=False),
-        form_route("/tune/start", lambda request, form: _begun(request, form, "tune"), changes=False),
         form_route("/tune/adopt", _adopt),
+        form_route("/learn/start", _learn),
+        form_route("/learn/stop", _stop),
     ]
 
 
@@ -83,20 +89,20 @@ def _page(
 ) -> Response:
     """The page with a job; or, where what was sent cannot be begun, with the form as it was filled in and what is wrong with it."""
     jobs, workspace, name = request.app.state.jobs, workspace_of(request), book.name
-    context: dict[str, Any] = {
-        "index": name,
-        "kind": kind,
+    job = replace(job) if job else None  # as it is now: it may end while the page is made
+    context: dict[str, Any] = {"index": name, "kind": kind, "jobs": jobs.of_kind(kind, name), "job": job, "error": error}
+    if kind == "learn":
+        return page(request, "learn.html", {**context, "judged": len(book.qrels()), "obstacles": _obstacles()})
+    context |= {
         "datasets": [f"book:{name}", *workspace.options.datasets],
         "graded": next(book.entries("grade", ["query"]), None) is not None,
         "places": [each for each in workspace.places(name) if each != name],
         "measures": MEASURES,
-        "jobs": jobs.of_kind(kind, name),
-        "job": job,
     }
     if job is not None and job.result is not None:
         context |= _table(job) if kind == "evaluate" else {"report": job.result}
     sent = {field: text_of(form or {}, field) for field in ("gates", "dataset", "measure", "against")}
-    context |= {"gates": sent["gates"] or (job.about.get("gates", "") if job is not None else ""), "sent": sent, "error": error}
+    context |= {"gates": sent["gates"] or (job.about.get("gates", "") if job is not None else ""), "sent": sent}
     return page(request, f"{kind}.html", context, status_of(error) if error else HTTPStatus.OK)
 
 
@@ -150,14 +156,12 @@ def _progress(request: Request) -> Response:
 
 def _begun(request: Request, form: FormData, kind: str) -> Response:
     """Begin what a form asks, once index and data set are open; a mistake in it leaves the form filled in."""
-    from termweave.search import Index  # noqa: PLC0415 - it brings the models' runtime with it
-
     workspace, spec = workspace_of(request), text_of(form, "dataset")
     book = workspace.book(text_of(form, "index"))
     try:
         about, work = {"evaluate": _evaluate, "tune": _tune}[kind](workspace, form)
         name = workspace.chosen(text_of(form, "index"))
-        index = Index.pinned(workspace.engine, name, **(workspace.options.models or {}))
+        index = workspace.pinned(name)
         dataset = _dataset(workspace, name, spec)
         title = f"{'Evaluation' if kind == 'evaluate' else 'Tuning'} on {spec}"
         title += f" against {about['against']}" if about.get("against") else ""
@@ -170,7 +174,6 @@ def _begun(request: Request, form: FormData, kind: str) -> Response:
 
 def _evaluate(workspace: Workspace, form: FormData) -> tuple[dict[str, str], Work]:
     from termweave.evaluation import evaluate, gates, index_comparison  # noqa: PLC0415 - numpy comes with it
-    from termweave.search import Index  # noqa: PLC0415 - as above
 
     required = [gates.parse(line.strip()) for line in text_of(form, "gates").splitlines() if line.strip()]
     if len(required) > _MOST_GATES:
@@ -178,7 +181,7 @@ def _evaluate(workspace: Workspace, form: FormData) -> tuple[dict[str, str], Wor
     if any(gate.run is not None for gate in required):  # a request must not make this process read a file
         raise UsageError("Pages compare with no saved run.", "Write 'nDCG@10>=0.4', or use 'termweave evaluate --require'.")
     name, against = workspace.chosen(text_of(form, "index")), text_of(form, "against")
-    other = Index.pinned(workspace.engine, against, **(workspace.options.models or {})) if against else None
+    other = workspace.pinned(against) if against else None
 
     def work(index: Index, dataset: Dataset, update: Callable[..., None]) -> GatedExperiment:
         options: dict[str, Any] = {"progress": partial(update, stage="Queries"), "required": required}
@@ -186,7 +189,7 @@ def _evaluate(workspace: Workspace, form: FormData) -> tuple[dict[str, str], Wor
             experiment = evaluate(index, dataset, **options)
         else:
             experiment = index_comparison.evaluate_against(index, name, other, against, dataset, **options)
-        return GatedExperiment(experiment, tuple((gate.text, gates.check(gate, experiment, dataset)) for gate in required))
+        return GatedExperiment(experiment, tuple(gates.check(gate, experiment, dataset) for gate in required))
 
     return {"gates": "\n".join(gate.text for gate in required), "against": against}, work
 
@@ -195,8 +198,6 @@ def _tune(_: Workspace, form: FormData) -> tuple[dict[str, str], Work]:
     from termweave.evaluation import tune  # noqa: PLC0415 - numpy comes with it
 
     measure = text_of(form, "measure") or MEASURES[0]
-    if measure not in MEASURES:
-        raise UsageError(f"{measure!r} cannot be tuned.", f"Known: {', '.join(MEASURES)}.")
 
     def work(index: Index, dataset: Dataset, update: Callable[..., None]) -> Any:
         return tune(index, dataset, measure=measure, progress=lambda stage, done, total: update(done, total, stage))
@@ -233,3 +234,37 @@ def _adopt(request: Request, form: FormData) -> Response:
     job.about["adopted"] = True
     workspace.indices.forget(job.about["index"])
     return see_other("/tune", index=job.about["index"], job=job.id)
+
+
+def _obstacles() -> list[str]:
+    """What keeps this server from learning, each as a sentence with what to do."""
+    return [f"Learning needs {what}. {advice}" for what, advice in missing()]
+
+
+def _learn(request: Request, form: FormData) -> Response:
+    """Begin, or go on with what was stopped."""
+    workspace = workspace_of(request)
+    name = workspace.book(text_of(form, "index")).name
+    if obstacles := _obstacles():
+        raise UsageError(" ".join(obstacles))
+    process = LearningProcess(LearningJob(workspace.options.settings, name, workspace.options.models or {}))
+    job = BackgroundJob("learn", f"Learning for {name}", {"index": name})
+    job.stop = process.stop
+
+    def work(update: Callable[..., None]) -> dict[str, Any]:
+        def say(line: str) -> None:
+            job.said.append(line)
+            update(0, None, line)
+
+        return process.run(update, say)
+
+    request.app.state.jobs.start(job, work)
+    return see_other("/learn", index=name, job=job.id)
+
+
+def _stop(request: Request, form: FormData) -> Response:
+    job = request.app.state.jobs.find(text_of(form, "job"))
+    if job.kind != "learn" or job.stop is None or not job.running:
+        raise UsageError("This run has ended.", "Open the page again.")
+    job.stop()
+    return see_other("/learn", index=job.about["index"], job=job.id)
