@@ -169,10 +169,8 @@ class Lineage:
         except (AttributeError, TypeError):
             made = None
         if made is None or not _sound(made):
-            raise EngineError(
-                f"The lineage of the index {index!r} ('_meta.termweave' in its mapping) is damaged.",
-                "If the index is live, roll back to another generation, or build one under another name.",
-            )
+            hint = "If the index is live, roll back to another generation, or build one under another name."
+            raise EngineError(f"The lineage of the index {index!r} ('_meta.termweave' in its mapping) is damaged.", hint)
         return made
 
 
@@ -276,10 +274,8 @@ def check_one(name: str) -> None:
         UsageError: The name is empty, too long, a pattern, or contains characters that have a meaning in a URL.
     """
     if isinstance(name, str) and (size := len(name.encode(errors="replace"))) > _MOST_BYTES:
-        raise UsageError(
-            f"The name of an index has at most {_MOST_BYTES} bytes, and this one has {size:,}.",
-            "Give the NAME of 'termweave index SOURCE NAME'.",
-        )
+        hint = "Give the NAME of 'termweave index SOURCE NAME'."
+        raise UsageError(f"The name of an index has at most {_MOST_BYTES} bytes, and this one has {size:,}.", hint)
     if not isinstance(name, str) or not name or set(name) & set('*?,<>/\\|" #:') or name.startswith(("_", "-", ".")):
         raise UsageError(f"{name!r} is not the name of an index.", "Give the NAME of 'termweave index SOURCE NAME'.")
 

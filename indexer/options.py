@@ -107,10 +107,8 @@ def _types(value: Any) -> Any:
         return value
     names = {"keyword": "text", "long": "integer", "double": "number", **dict(zip(DECLARED, DECLARED, strict=True))}
     if wrong := next((f"{name}={kind}".lstrip("=") for name, kind in value.items() if not name or str(kind) not in names), ""):
-        raise UsageError(
-            f"--types {wrong}: there is no such type, or no field is named before the =.",
-            f"Write FIELD=TYPE, where TYPE is one of {', '.join(DECLARED)}.",
-        )
+        hint = f"Write FIELD=TYPE, where TYPE is one of {', '.join(DECLARED)}."
+        raise UsageError(f"--types {wrong}: there is no such type, or no field is named before the =.", hint)
     return {name: names[kind] for name, kind in value.items()}
 
 
@@ -295,10 +293,8 @@ class BuildOptions:
             return
         for name in ("weights", "dense"):
             if getattr(self, name) not in {None, self.model}:
-                raise UsageError(
-                    f"--model names the model of both, and --{name} another one.",
-                    "Leave --model out, and name two models with --weights and --dense.",
-                )
+                hint = "Leave --model out, and name two models with --weights and --dense."
+                raise UsageError(f"--model names the model of both, and --{name} another one.", hint)
             object.__setattr__(self, name, self.model)
 
 

@@ -119,10 +119,8 @@ def _models(made: Lineage, given: Mapping[str, Any]) -> dict[str, Any]:
         elif model is not None:
             flag = f"--{output.replace('_', '-')}"
             if (folder := local_folder(model)) is None:
-                raise UsageError(
-                    f"{made.name!r} was built with {flag} {model.name}, and this host has no such model.",
-                    f"Name its folder with {flag}, or add --defaults to build without the options of the live generation.",
-                )
+                hint = f"Name its folder with {flag}, or add --defaults to build without the options of the live generation."
+                raise UsageError(f"{made.name!r} was built with {flag} {model.name}, and this host has no such model.", hint)
             models[output] = folder
     return models
 
@@ -227,10 +225,8 @@ def _check_model(made: Lineage, output: str, asked: str | Path | None, flag: str
     if (stored.hash if stored else None) != (opened.hash if opened else None):
         built = f"with {stored.name!r} ({stored.hash})" if stored else f"without a model for --{output}"
         wanted = f"with {name!r} ({opened.hash})" if opened else "without one"
-        raise UsageError(
-            f"An update cannot change {flag}: the live generation was built {built}, not {wanted}.",
-            f"To update, remove {flag}; to build anew with this model, remove --update.",
-        )
+        hint = f"To update, remove {flag}; to build anew with this model, remove --update."
+        raise UsageError(f"An update cannot change {flag}: the live generation was built {built}, not {wanted}.", hint)
 
 
 def options_of(engine: Engine, live: LiveGeneration, models: Mapping[str, Any]) -> BuildOptions:

@@ -191,10 +191,8 @@ def changed_since(engine: Engine, name: str, source: OpenedSource, field: str) -
     layout = with_fields(engine, index, made)
     usable = [each for each, kind in layout.kinds.items() if kind in {"date", "long", "double"}]
     if (column := layout.column(field)) is None or field not in usable:
-        raise UsageError(
-            f"{name!r} has no metadata entry {field!r} of times or numbers.",
-            f"Name a field that grows with every change: {few([*usable, changes.SEQUENCE])}.",
-        )
+        hint = f"Name a field that grows with every change: {few([*usable, changes.SEQUENCE])}."
+        raise UsageError(f"{name!r} has no metadata entry {field!r} of times or numbers.", hint)
     if made.fingerprint == lineage.CHANGING:  # the newest document of `name` may have come before older ones that it still lacks
         return source, [f"An earlier update of {name!r} was stopped: all of {source.name} is compared."]
     body = {"size": 0, "aggs": {"newest": {"max": {"field": column.field}}}}

@@ -94,10 +94,8 @@ class Update(Job):
             "Update from the corpus itself, or leave --update out: a build from the folder runs no model.",
         )
         if gate is not None and not mode.new:
-            raise UsageError(
-                "A gate needs a new generation: a change within the live generation is live at once.",
-                "Add --new, or leave the gate out.",
-            )
+            hint = "Add --new, or leave the gate out."
+            raise UsageError("A gate needs a new generation: a change within the live generation is live at once.", hint)
 
     def read(self, progress: BuildProgress) -> None:
         """Read the source into a ledger of its own, and count what would be deleted."""

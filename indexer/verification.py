@@ -281,9 +281,8 @@ def _check_findability(engine: Engine, index: str, layout: DocumentLayout, ident
             except EngineResponseError as error:
                 if signal.text_fields:  # the user's analyzer may make more tokens of a text than a query may have
                     continue
-                raise VerificationFailed(
-                    f"{engine.product} could not search {signal.name}: {error.message}", error.hint
-                ) from error
+                hint = error.hint
+                raise VerificationFailed(f"{engine.product} could not search {signal.name}: {error.message}", hint) from error
             if hits:
                 lost = ""
                 break

@@ -119,10 +119,8 @@ class ClickLog(Judged, JudgementSource):
                     )
         if self.skipped.count > read:
             first = self.skipped.kept[0]
-            raise InputError(
-                f"{self._path}, line {first.line} is no click: {first.reason}.",
-                "Write query, document id and count with tabs between them, or as JSON.",
-            )
+            hint = "Write query, document id and count with tabs between them, or as JSON."
+            raise InputError(f"{self._path}, line {first.line} is no click: {first.reason}.", hint)
 
 
 def _click(line: str) -> tuple[str, str, float]:

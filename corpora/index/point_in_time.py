@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 #: How long the server keeps a point in time after its last use, and how often this process uses one that waits for its turn.
 _KEEP_ALIVE, _HEARTBEAT = "15m", 240.0
 _ALL: Mapping[str, Any] = {"match_all": {}}
+_IN_ORDER: Mapping[str, Any] = {"sort": [{"_seq_no": "asc"}], "track_total_hits": False}
 #: More shards than an index can have by default are believed, but not any number: each is opened.
 _MOST_SHARDS = 100_000
 
@@ -114,7 +115,7 @@ class PointInTime:
         while True:
             pit = view.pit
             try:
-                answer = _search(self._engine, pit, {"query": query, **body})
+                answer = _search(self._engine, pit, {"query": query, **_IN_ORDER, **body})
             except EngineResponseError as error:
                 if not _expired(error):
                     raise

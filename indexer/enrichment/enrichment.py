@@ -258,10 +258,8 @@ def _planned(engine: Engine, source: IndexSource, indices: Sequence[str], option
     """
     asked = tuple(name for name in options.signals or () if name != "lexical")
     if options.signals and not asked:
-        raise UsageError(
-            "An enrichment writes weights, dense or learned; lexical searches what the index has.",
-            "Add one of them to --signals.",
-        )
+        hint = "Add one of them to --signals."
+        raise UsageError("An enrichment writes weights, dense or learned; lexical searches what the index has.", hint)
     signals = asked or tuple(name for name in enriched_mapping.SIGNALS if getattr(options, name) != "none")
     planned = plan(source, engine.capabilities, replace(options, signals=signals))
     for index in indices:
@@ -323,10 +321,8 @@ def _check_unchanged(source: IndexSource, made: Lineage, options: BuildOptions) 
         first, flags = f"the fields {', '.join(named) or 'of usual names'}", "--title-field and --text-field"
     else:
         return
-    raise UsageError(
-        f"{made.name!r} was enriched with {first}.",
-        f"Leave {flags} out, or remove what was written by 'termweave enrich {made.name} --remove' and enrich it anew.",
-    )
+    hint = f"Leave {flags} out, or remove what was written by 'termweave enrich {made.name} --remove' and enrich it anew."
+    raise UsageError(f"{made.name!r} was enriched with {first}.", hint)
 
 
 def _resume(engine: Engine, options: BuildOptions, made: Lineage, index: str) -> Recipe:

@@ -81,10 +81,8 @@ def check_still_live(engine: Engine, name: str, index: str) -> None:
     now = live(engine, name)
     if now != index:
         moved = f"pointed {name!r} at {now!r}" if now else f"removed the alias {name!r}"
-        raise EngineError(
-            f"{index!r} was updated, and is not live: meanwhile somebody {moved}.",
-            f"'termweave promote {name} {index}' publishes it.",
-        )
+        hint = f"'termweave promote {name} {index}' publishes it."
+        raise EngineError(f"{index!r} was updated, and is not live: meanwhile somebody {moved}.", hint)
 
 
 def was_published(engine: Engine, index: str, ledger: Ledger, live_index: str | None) -> bool:

@@ -81,10 +81,8 @@ class Lease:
 
     def lost(self) -> EngineError:
         """The error of a builder that has lost its lease."""
-        return EngineError(
-            f"Another build of {self.name!r} has taken over, or somebody has removed the lease of this one.",
-            "Look whether that build runs. If not, run this command again: it resumes.",
-        )
+        hint = "Look whether that build runs. If not, run this command again: it resumes."
+        return EngineError(f"Another build of {self.name!r} has taken over, or somebody has removed the lease of this one.", hint)
 
     def take(self) -> None:
         """Take the lease.

@@ -132,9 +132,8 @@ def existing(engine: Engine, index: str) -> Ledger:
     """
     path = file_of(engine, index)
     if not path.exists():
-        raise UsageError(
-            f"The ledger of {index!r} is not on this host.", "Compare with the source instead: 'termweave verify NAME SOURCE'."
-        )
+        hint = "Compare with the source instead: 'termweave verify NAME SOURCE'."
+        raise UsageError(f"The ledger of {index!r} is not on this host.", hint)
     return Ledger(path)
 
 

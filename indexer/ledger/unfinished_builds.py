@@ -143,7 +143,5 @@ def refuse(engine: Engine, name: str) -> None:
     """
     for index, state in unfinished(engine, name).items():
         if state == "building":
-            raise UnfinishedBuild(
-                f"{name!r} has an unfinished generation ({index}).",
-                f"Repeat the command that began it to finish it, or delete it: 'termweave prune {name} --unfinished'.",
-            )
+            hint = f"Repeat the command that began it to finish it, or delete it: 'termweave prune {name} --unfinished'."
+            raise UnfinishedBuild(f"{name!r} has an unfinished generation ({index}).", hint)

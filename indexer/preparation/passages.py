@@ -58,10 +58,8 @@ class Window:
         if self.stride == 0:
             object.__setattr__(self, "stride", self._usual_stride)
         if not 0 < self.stride <= self.size:
-            raise UsageError(
-                f"Passages of {self.size} words cannot begin every {self.stride} words.",
-                "Choose a stride from 1 to the size; with a larger one words between two passages would be lost.",
-            )
+            hint = "Choose a stride from 1 to the size; with a larger one words between two passages would be lost."
+            raise UsageError(f"Passages of {self.size} words cannot begin every {self.stride} words.", hint)
 
     def __str__(self) -> str:
         return str(self.size) if self.stride == self._usual_stride else f"{self.size}/{self.stride}"
@@ -197,7 +195,6 @@ def in_passages(source: Source, window: Window | None) -> Source:
     if source.encodings is None:
         return Passages(source, window) if window else source
     if Window.from_lineage(source.encodings.passages) != window:
-        raise UsageError(
-            f"{source.name} was cut into passages in another way than the index.", "Compare with the corpus itself instead."
-        )
+        hint = "Compare with the corpus itself instead."
+        raise UsageError(f"{source.name} was cut into passages in another way than the index.", hint)
     return source

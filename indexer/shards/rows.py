@@ -146,10 +146,8 @@ def encoded_documents(store: ShardStore, name: str, schema: Any, key: bytes) -> 
 
 def damaged(store: ShardStore, name: str, reason: str) -> InputError:
     """The error for a file that is damaged."""
-    return InputError(
-        f"{name} in {store.shown} is damaged: {reason}.",
-        "Remove that file and run 'termweave encode' again: it writes what is missing.",
-    )
+    hint = "Remove that file and run 'termweave encode' again: it writes what is missing."
+    return InputError(f"{name} in {store.shown} is damaged: {reason}.", hint)
 
 
 def _encodings(table: Any, documents: Sequence[Document]) -> list[Encoding]:

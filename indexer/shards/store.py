@@ -96,9 +96,8 @@ class ShardStore:
                 try:
                     locks.enter_context(file_locks.noted(self._local / _LOCK, f"process {os.getpid()}"))
                 except file_locks.Held as other:
-                    raise UsageError(
-                        f"Another command encodes to {self.shown} ({other.note}).", "Wait until it has ended."
-                    ) from None
+                    hint = "Wait until it has ended."
+                    raise UsageError(f"Another command encodes to {self.shown} ({other.note}).", hint) from None
             locks.callback(self._remove_scratch)
             self._remove_scratch()
             yield
@@ -195,13 +194,10 @@ class ShardStore:
         try:
             yield
         except FileNotFoundError as error:
-            raise InputError(
-                f"{self.shown} has no {name}.", "Run 'termweave encode' again: it writes what is missing."
-            ) from error
+            hint = "Run 'termweave encode' again: it writes what is missing."
+            raise InputError(f"{self.shown} has no {name}.", hint) from error
         except TermweaveError:
             raise
         except Exception as error:
-            raise InputError(
-                f"{name} in {self.shown} cannot be read: {first_line(error)}.",
-                "If it is damaged, remove it and run 'termweave encode' again: it writes what is missing.",
-            ) from error
+            hint = "If it is damaged, remove it and run 'termweave encode' again: it writes what is missing."
+            raise InputError(f"{name} in {self.shown} cannot be read: {first_line(error)}.", hint) from error
