@@ -74,11 +74,6 @@ def lineage_of(source: IndexSource, index: str) -> Lineage | None:
     return Lineage.from_meta(meta, index) if meta.get("termweave") else None
 
 
-def own_fields(source: IndexSource) -> set[str]:
-    """The fields of the first documents, in the mapping or not."""
-    return {name for hit in source.sample for name in hit["_source"] or ()}
-
-
 def field_names(layout: DocumentLayout) -> list[str]:
     """The fields of a document that an enrichment writes."""
     return [OBJECT] if layout.prefix else [*_OWN, *(name for signal in layout.signals for name in signal.properties())]
@@ -173,10 +168,11 @@ def _check_source(engine: Engine, source: IndexSource, index: str, settings: Map
         UsageError: It does not.
     """
     mapping = source.mappings[index]
+    in_sample = {name for hit in source.sample for name in hit["_source"] or ()}
 
     def ours(name: str) -> bool:
         """Whether `enrich --remove` left an empty field, this version's or that of an earlier one."""
-        earlier = name in _EARLIER and name not in own_fields(source) and not _holds(engine, index, name)
+        earlier = name in _EARLIER and name not in in_sample and not count(engine, index, name)
         return name.startswith(f"{OBJECT}.") or earlier
 
     stored, mode = mapping.get("_source") or {}, settings.get("index.mapping.source.mode")
@@ -196,12 +192,6 @@ def _check_source(engine: Engine, source: IndexSource, index: str, settings: Map
     else:
         return
     raise UsageError(problem, _BESIDE)
-
-
-def _holds(engine: Engine, index: str, name: str) -> bool:
-    """Whether a document has a value in a field."""
-    body = {"size": 0, "terminate_after": 1, "track_total_hits": True, "query": {"exists": {"field": name}}}
-    return bool(engine.search(quote(index), body)["hits"]["total"]["value"])
 
 
 def add_settings(engine: Engine, index: str, layout: DocumentLayout, *, close: bool) -> None:
@@ -278,11 +268,6 @@ def _set_closed(engine: Engine, index: str, settings: Mapping[str, Any]) -> None
         engine.request("PUT", f"/{quote(index)}/_settings", body=settings)
     finally:
         engine.request("POST", f"/{quote(index)}/_open", params={"wait_for_active_shards": 1})
-
-
-def add_fields(engine: Engine, index: str, fields: Mapping[str, Any]) -> None:
-    """Add `fields_of` to the mapping."""
-    engine.request("PUT", f"/{quote(index)}/_mapping", body={"properties": {OBJECT: {"properties": fields}}})
 
 
 def count(engine: Engine, index: str, field: str) -> int:
