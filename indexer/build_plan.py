@@ -19,10 +19,9 @@ from termweave.encoders.kinds import read_folder
 from termweave.encoders.model_lookup import NONE
 from termweave.errors import UsageError
 from termweave.indexer import rebuild_options
-from termweave.indexer.options import BuildOptions, build_settings
+from termweave.indexer.options import BuildOptions, Window, build_settings
 from termweave.indexer.preparation import language_advice, user_mapping
 from termweave.indexer.preparation.language_advice import LanguageAdvice
-from termweave.indexer.preparation.passages import Window
 from termweave.support import arguments
 
 if TYPE_CHECKING:

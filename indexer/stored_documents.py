@@ -12,7 +12,8 @@ from termweave.corpora.file_source import EntrySource
 from termweave.corpora.index.point_in_time import sequence_numbers
 from termweave.dialect import dialect_of
 from termweave.errors import InputError
-from termweave.indexer.preparation.passages import Window, spans
+from termweave.indexer.options import Window
+from termweave.indexer.preparation.passages import spans
 from termweave.records import Document, Passage
 
 if TYPE_CHECKING:

@@ -18,9 +18,10 @@ from termweave.errors import UsageError
 from termweave.indexer import rebuild_options
 from termweave.indexer.ledger import diff, storage
 from termweave.indexer.ledger.ledger import Ledger, readable_errors, temporary_file
+from termweave.indexer.options import BuildOptions, Window
 from termweave.indexer.preparation.corpus_pass import BuildProgress, CorpusPass, blocks, read_corpus
 from termweave.indexer.preparation.metadata_types import TypeInference
-from termweave.indexer.preparation.passages import Window, in_passages
+from termweave.indexer.preparation.passages import in_passages
 from termweave.support import arguments
 from termweave.support.messages import counted, few
 
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from termweave.corpora import OpenedSource, Source
     from termweave.encoders import TextEncoder
     from termweave.engine import Engine
-    from termweave.indexer.options import BuildOptions
 
 #: An update that deletes a larger share of the documents needs the user's consent, and changes a copy, so that it can be undone.
 LARGE_DELETION = 0.1

@@ -21,8 +21,9 @@ from termweave.indexer.generations.deletion import PAGE, remove
 from termweave.indexer.job import BuildTarget, Changes, IndexingResult, Job, PublicationCheck
 from termweave.indexer.ledger import diff, storage, unfinished_builds
 from termweave.indexer.ledger.ledger import Ledger, temporary_file
+from termweave.indexer.options import BuildOptions, Window
 from termweave.indexer.preparation.corpus_remarks import drift_after_update
-from termweave.indexer.preparation.passages import Window, in_passages
+from termweave.indexer.preparation.passages import in_passages
 from termweave.indexer.update_plan import DEFAULT_MODE, UpdateMode
 from termweave.indexer.verification import SAMPLE, Difference, verify
 from termweave.support.batching import in_parts
@@ -31,7 +32,6 @@ from termweave.support.messages import counted, few
 if TYPE_CHECKING:
     from termweave.corpora import Source
     from termweave.engine import Engine
-    from termweave.indexer.options import BuildOptions
     from termweave.indexer.pipeline.pipeline import Pipeline
     from termweave.indexer.preparation.corpus_pass import BuildProgress
 

@@ -20,8 +20,9 @@ from termweave.engine import Engine, EngineResponseError
 from termweave.errors import EngineError, VerificationFailed
 from termweave.indexer.generations.index_setup import template_advice
 from termweave.indexer.ledger.ledger import BucketSum, Ledger, temporary_ledger
+from termweave.indexer.options import Window
 from termweave.indexer.preparation.corpus_pass import read_corpus
-from termweave.indexer.preparation.passages import Window, in_passages
+from termweave.indexer.preparation.passages import in_passages
 from termweave.indexer.stored_documents import StoredDocument, contents, stored_where, undamaged
 from termweave.records import Encoding
 from termweave.signals.dense import VECTOR_FIELD, from_half

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from termweave.catalog import statistics_store
 from termweave.catalog.layout import filterable
 from termweave.encoders.analysis.words import LONGEST_TERM
-from termweave.indexer.preparation.passages import Window
+from termweave.indexer.options import Window
 from termweave.support.messages import counted, few
 
 if TYPE_CHECKING:
