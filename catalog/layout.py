@@ -52,10 +52,9 @@ def _signal(name: str, values: Mapping[str, Any]) -> Signal:
     try:
         return registered(**values)
     except TypeError:
-        raise EngineError(
-            f"The index stores parameters of the signal {name!r} that the installed version does not have.",
-            "Install the version of termweave (or of the package with the signal) that built the index, or index again.",
-        ) from None
+        message = f"The index stores parameters of the signal {name!r} that the installed version does not have."
+        hint = "Install the version of termweave (or of the package with the signal) that built the index, or index again."
+        raise EngineError(message, hint) from None
 
 
 def engine_id(source_id: str) -> str:

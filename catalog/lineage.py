@@ -159,10 +159,10 @@ class Lineage:
                 "'termweave index SOURCE NAME'.",
             )
         if values.pop("schema", 1) not in FORMATS:
-            raise UsageError(
-                f"The index {index!r} was built by termweave {values.get('termweave')} in a format that this version cannot read.",
-                "Install the version that built it, or index again.",
+            message = (
+                f"The index {index!r} was built by termweave {values.get('termweave')} in a format that this version cannot read."
             )
+            raise UsageError(message, "Install the version that built it, or index again.")
         try:
             models = {output: ModelLineage(**model) for output, model in values.pop("models", {}).items()}
             made = cls(**values, models=models)

@@ -104,10 +104,8 @@ def load(engine: Engine, index: str, made: Lineage) -> CorpusStatistics | None:
     except ValueError:
         statistics = None
     if statistics is None or statistics.hash != expected_hash:
-        raise EngineError(
-            f"The collection statistics of {index!r} are missing or damaged, and queries cannot be weighted without them.",
-            "Index again.",
-        )
+        message = f"The collection statistics of {index!r} are missing or damaged, and queries cannot be weighted without them."
+        raise EngineError(message, "Index again.")
     _keep(expected_hash, data)
     return statistics
 

@@ -250,10 +250,8 @@ def options_of(engine: Engine, live: LiveGeneration, models: Mapping[str, Any]) 
         stored["--mapping"] = bool(made.fields)
         stored["--settings"] = any(name.startswith(own_settings) and name not in of_signals for name in settings)
     if own := [flag for flag, given in stored.items() if given]:
-        raise UsageError(
-            f"{made.name!r} was built with {' and '.join(own)}, which only its own 'termweave index' command knows.",
-            "Train with 'termweave train', and build with that command and --weights MODEL.",
-        )
+        message = f"{made.name!r} was built with {' and '.join(own)}, which only its own 'termweave index' command knows."
+        raise UsageError(message, "Train with 'termweave train', and build with that command and --weights MODEL.")
     values: dict[str, Any] = {name: setting.stored(made) for name, setting in build_settings().items() if setting.stored}
     values |= {name: int(settings[f"index.number_of_{name}"]) for name in ("shards", "replicas")}
     values |= {name: value for name, value in of_generation(made).items() if name in {"settings", "mapping"}}

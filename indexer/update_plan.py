@@ -222,10 +222,8 @@ def live_to_update(
         raise UsageError(f"There is no index {name!r} to update.", "Build it: the same command without --update.")
     rebuild_options.refuse_other(engine, live, options, mode.given)
     if "kept" in live.lineage.source and not (source.index and source.index.reading.index.whole):
-        raise UsageError(
-            f"{name!r} was made with --keep-mapping, and documents without their old fields cannot be added to it.",
-            "Add --keep-mapping, and name the index that it was made from.",
-        )
+        message = f"{name!r} was made with --keep-mapping, and documents without their old fields cannot be added to it."
+        raise UsageError(message, "Add --keep-mapping, and name the index that it was made from.")
     return live
 
 

@@ -290,10 +290,9 @@ def _check_findability(engine: Engine, index: str, layout: DocumentLayout, ident
             if _has_words(engine, index, signal, hit["_source"]):
                 lost = lost or hit["_source"]["id"]
         if lost:
-            raise VerificationFailed(
-                f"{index} holds what was sent, but a search of {signal.name} does not find it (document {lost!r}).",
-                template_advice(engine, index) or f"Compare GET /{index} with what 'termweave index' sets.",
-            )
+            message = f"{index} holds what was sent, but a search of {signal.name} does not find it (document {lost!r})."
+            hint = template_advice(engine, index) or f"Compare GET /{index} with what 'termweave index' sets."
+            raise VerificationFailed(message, hint)
 
 
 def _query(signal: Signal, stored: Mapping[str, Any]) -> Encoding:

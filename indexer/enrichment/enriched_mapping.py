@@ -94,9 +94,8 @@ def lexical(source: IndexSource, weights: Mapping[str, float], prefix: str = f"{
     texts = sorted(name for name, kind in kinds.items() if kind in _TEXTS and not name.startswith(f"{OBJECT}."))
     if wrong := [name for name in weights if name not in texts]:
         known = f"The index has {few(texts, 12)}." if texts else "The index has none."
-        raise UsageError(
-            f"{wrong[0]!r} is not a text field of the index {source.address.index!r}, so that lexical cannot search it.", known
-        )
+        message = f"{wrong[0]!r} is not a text field of the index {source.address.index!r}, so that lexical cannot search it."
+        raise UsageError(message, known)
     read = read_by(source.reading.fields)
     searched = weights or {name: 1.0 for name in (read.title, *read.text) if name in texts}
     return Lexical(of_application=searched, prefix=prefix) if searched else None
@@ -117,16 +116,12 @@ def check_index(engine: Engine, source: IndexSource, index: str, signals: Sequen
     # Documents that were copied from an enriched index have the object already.
     copied = [hit["_source"][OBJECT] for hit in source.sample if OBJECT in (hit["_source"] or {})]
     if any(not isinstance(each, dict) or each.keys() - {*_OWN, *_EARLIER} for each in (*copied, _inside(source, index))):
-        raise UsageError(
-            f"The index {index!r} has a field {OBJECT!r} of its own, and an enrichment writes into one of this name.",
-            f"Enrich a copy without it. {_BESIDE}",
-        )
+        message = f"The index {index!r} has a field {OBJECT!r} of its own, and an enrichment writes into one of this name."
+        raise UsageError(message, f"Enrich a copy without it. {_BESIDE}")
     _check_source(engine, source, index, settings)
     if any(signal_class(name).needs == "weights" for name in signals) and statistics_store.is_taken(engine, index):
-        raise UsageError(
-            f"{statistics_store.companion(index)!r}, where the statistics of an enrichment are stored, is an index of another application.",
-            f"Write vectors only (--signals dense), or enrich a copy under another name. {_BESIDE}",
-        )
+        message = f"{statistics_store.companion(index)!r}, where the statistics of an enrichment are stored, is an index of another application."
+        raise UsageError(message, f"Write vectors only (--signals dense), or enrich a copy under another name. {_BESIDE}")
 
 
 def _inside(source: IndexSource, index: str) -> Mapping[str, Any]:

@@ -110,10 +110,8 @@ class IndexPasses:
             first = first or counts
             if once or not counts.stale:
                 return first
-        raise VerificationFailed(
-            f"After {_PASSES} passes {counted(counts.stale, 'document')} of {self.index} still {still}: the application changes them meanwhile.",
-            "Run the same command again when there are fewer changes: it goes on.",
-        )
+        message = f"After {_PASSES} passes {counted(counts.stale, 'document')} of {self.index} still {still}: the application changes them meanwhile."
+        raise VerificationFailed(message, "Run the same command again when there are fewer changes: it goes on.")
 
     def run(
         self, progress: BuildProgress = lambda *_: None, *, write: bool = True, after: Mapping[str, int] | None = None

@@ -165,10 +165,8 @@ def _enter(
         )
     different = next((each for each in duplicates.values() if not each.same), None)
     if different is not None and not skip_bad:
-        raise InputError(
-            f"{source.name}: {entry} {different.line} has the id {different.first!r} of {entry} {different.first_line}, with other content.",
-            "Give every document its own id, or keep the first of each with --skip-bad.",
-        )
+        message = f"{source.name}: {entry} {different.line} has the id {different.first!r} of {entry} {different.first_line}, with other content."
+        raise InputError(message, "Give every document its own id, or keep the first of each with --skip-bad.")
     return duplicates
 
 

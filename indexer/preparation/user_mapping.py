@@ -84,10 +84,8 @@ def mapping_of(given: Any) -> Any:
     """
     mapping, where = _object(given, "mappings")
     if isinstance(mapping, Mapping) and (unknown := set(mapping) - set(_PARTS)):
-        raise UsageError(
-            f"{where or 'mapping'} contains {', '.join(sorted(map(repr, unknown)))}: reserved for termweave, or not a part of a mapping.",
-            'Write a mapping such as {"properties": {"year": {"type": "integer"}}}.',
-        )
+        message = f"{where or 'mapping'} contains {', '.join(sorted(map(repr, unknown)))}: reserved for termweave, or not a part of a mapping."
+        raise UsageError(message, 'Write a mapping such as {"properties": {"year": {"type": "integer"}}}.')
     return mapping
 
 

@@ -185,10 +185,8 @@ def _counted(
     """
     files = store.names()
     if MANIFEST not in files and (left := sorted(name for name in files if name.startswith("shard-"))):
-        raise UsageError(
-            f"{store.shown} has files of shards, such as {left[0]}, and no {MANIFEST} that says what they are of.",
-            "Name another folder with --out, or remove these files.",
-        )
+        message = f"{store.shown} has files of shards, such as {left[0]}, and no {MANIFEST} that says what they are of."
+        raise UsageError(message, "Name another folder with --out, or remove these files.")
     texts = _TextFiles(store, files)
     with temporary_ledger() as ledger:
         corpus = read_corpus(source, encoder, ledger, skip_bad=planned.skip_bad, progress=progress, keep=texts.add)
@@ -294,9 +292,8 @@ def encode_on_ray(encoder: ShardEncoder, files: Sequence[str]) -> Iterator[int]:
             with contextlib.chdir(empty):  # workers import from the folder that Ray is started in
                 ray.init(address=address or "local", log_to_driver=False, logging_level="ERROR", **local)
         except (ConnectionError, OSError, RuntimeError, ValueError) as error:
-            raise TermweaveError(
-                f"The Ray cluster {address or 'on this host'} does not start: {first_line(error)}.", "Correct $RAY_ADDRESS."
-            ) from error
+            message = f"The Ray cluster {address or 'on this host'} does not start: {first_line(error)}."
+            raise TermweaveError(message, "Correct $RAY_ADDRESS.") from error
         try:
             data.DataContext.get_current().enable_progress_bars = False
             logging.getLogger("ray.data").setLevel(logging.ERROR)

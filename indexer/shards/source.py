@@ -170,10 +170,8 @@ class EncodedFolder(OpenedSource, Reader):
         folder = cls(spec)
         present, wanted = folder._store.names(), folder._manifest.files
         if missing := [file for file in wanted if file not in present]:
-            raise InputError(
-                f"{folder._store.shown} lacks {counted(len(missing), 'shard')} of {len(wanted)} ({few(missing)}).",
-                "Run 'termweave encode' again, with the same options: it encodes what is missing.",
-            )
+            message = f"{folder._store.shown} lacks {counted(len(missing), 'shard')} of {len(wanted)} ({few(missing)})."
+            raise InputError(message, "Run 'termweave encode' again, with the same options: it encodes what is missing.")
         return folder
 
     @property
@@ -215,10 +213,8 @@ class EncodedFolder(OpenedSource, Reader):
             if progress:
                 progress(done)
         if seen != self._manifest.texts:
-            raise InputError(
-                f"The shards in {self._store.shown} hold {seen:,} texts, and {self._manifest.texts:,} were encoded: one is cut off.",
-                "Encode again, into another folder.",
-            )
+            message = f"The shards in {self._store.shown} hold {seen:,} texts, and {self._manifest.texts:,} were encoded: one is cut off."
+            raise InputError(message, "Encode again, into another folder.")
 
     def _texts(self, file: str) -> Iterator[Document]:
         stored = self._manifest
