@@ -297,10 +297,7 @@ class DocumentLayout:
 
     def settings(self, dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
         """The index settings of all signals."""
-        merged: dict[str, Any] = {}
-        for signal in self.signals:
-            merged |= signal.settings(dialect)
-        return merged
+        return {name: value for signal in self.signals for name, value in signal.settings(dialect).items()}
 
     def document(self, document: Document, encoding: Encoding, statistics: CorpusStatistics | None = None) -> dict[str, Any]:
         """The body of one document, as it is sent to the server. `statistics` are those that its weights were made with."""

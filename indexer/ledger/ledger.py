@@ -174,7 +174,7 @@ class Ledger:
         return duplicates
 
     def _where_in(self, column: str, values: Sequence[str]) -> Iterator[tuple[str, int, int, str]]:
-        """The entries with one of these values: id, line, digest of the source, id of the document."""
+        """The entries with one of these values: id, line, digest of the source, id of the document. Conditions may stand before the column."""
         for part in in_parts(values, _IDS_PER_STATEMENT):
             marks = ",".join("?" * len(part))
             statement = f"SELECT id, line, source, coalesce(parent, id) FROM documents WHERE {column} IN ({marks})"  # noqa: S608 - marks only
@@ -195,13 +195,8 @@ class Ledger:
 
     def pending(self, places: Sequence[tuple[str, int | None]]) -> set[tuple[str, int | None]]:
         """Return those of the given (id, line) that still have to be sent. The line excludes a later document with the same id."""
-        waiting = set()
-        for part in in_parts(places, _IDS_PER_STATEMENT):
-            identities = {identity for identity, _ in part}
-            marks = ",".join("?" * len(identities))
-            statement = f"SELECT id, line FROM documents WHERE id IN ({marks}) AND encoding IS NULL"  # noqa: S608 - marks only
-            waiting.update(self._all(statement, *identities))
-        return waiting.intersection(places)
+        unsent = self._where_in("encoding IS NULL AND id", [identity for identity, _ in places])
+        return {(identity, line) for identity, line, _, _ in unsent}.intersection(places)
 
     def remove(self, identities: Iterable[str]) -> None:
         """Remove documents or passages by their own ids: the index should no longer hold them."""
