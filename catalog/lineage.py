@@ -198,12 +198,12 @@ def exists(engine: Engine, name: str) -> bool:
     return unless_missing(lambda: engine.of_indices(f"/{quote(name)}/_alias", "aliases")) is not None
 
 
-def unless_missing(ask: Callable[[], T]) -> T | None:
-    """What a request gives; None where the server says that what it asks for does not exist."""
+def unless_missing(ask: Callable[[], T], status: HTTPStatus = HTTPStatus.NOT_FOUND) -> T | None:
+    """What a request gives; None where the server says that what it asks for does not exist, or answers with another status."""
     try:
         return ask()
     except EngineResponseError as error:
-        if error.status == HTTPStatus.NOT_FOUND:
+        if error.status == status:
             return None
         raise
 
