@@ -137,9 +137,8 @@ class DocumentLayout:
     def typed(self, forms: Mapping[str, str]) -> DocumentLayout:
         """This layout with metadata entry -> its notation, else its type."""
         notations = {name: form for name, form in forms.items() if form in typed_fields.NOTATIONS}
-        return replace(
-            self, types={name: typed_fields.NOTATIONS.get(form, form) for name, form in forms.items()}, notations=notations
-        )
+        types = {name: typed_fields.NOTATIONS.get(form, form) for name, form in forms.items()}
+        return replace(self, types=types, notations=notations)
 
     def mapping(self, meta: Mapping[str, Any], dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
         """The mapping of the index, which refuses unknown fields, with the lineage in `_meta`."""

@@ -291,10 +291,8 @@ def read(engine: Engine, index: str, name: str = "") -> Lineage:
     Raises:
         UsageError: They are not.
     """
-    answer = engine.of_indices(f"/{quote(index)}/_mapping", "mappings")
-    every = {
-        each: Lineage.from_meta(stored["mappings"].get("_meta") or {}, each, name) for each, stored in sorted(answer.items())
-    }
+    answer = sorted(engine.of_indices(f"/{quote(index)}/_mapping", "mappings").items())
+    every = {each: Lineage.from_meta(stored["mappings"].get("_meta") or {}, each, name) for each, stored in answer}
     check_alike(every)
     return [*every.values()][-1]
 

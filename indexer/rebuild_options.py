@@ -162,10 +162,9 @@ def shown(made: Lineage) -> dict[str, str]:
 
 def differences(made: Lineage, planned: BuildPlan, source: Source | None = None) -> str:
     """Describe in what a build differs from a generation: options, models and, where it is given, the source; "" for nothing."""
-    counts = {
-        name: setting.kept and (source is None or setting.fingerprint != "never") for name, setting in build_settings().items()
-    }
-    usual = {name: getattr(BuildOptions(), name) for name in counts if counts[name]}
+    kept = {name: setting for name, setting in build_settings().items() if setting.kept}
+    counting = (name for name, setting in kept.items() if source is None or setting.fingerprint != "never")
+    usual = {name: getattr(BuildOptions(), name) for name in counting}
     if made.options is None:  # an earlier version stored only what the documents tell
         usual = {name: value for name, value in usual.items() if build_settings()[name].stored}
     before = usual | of_generation(made) | _of_models(made.models, made.signals, made.signals.get("lexical", {}).get("analyzer"))
@@ -261,9 +260,8 @@ def options_of(engine: Engine, live: LiveGeneration, models: Mapping[str, Any]) 
 def _stored_in_index(engine: Engine, index: str, name: str, asked: Any) -> Any:
     """The value of an option that the index has: of settings and a mapping only the keys that are asked for; `asked` if they agree."""
     if name == "mapping":
-        mapping = engine.request(
-            "GET", f"/{index}/_mapping", params={"filter_path": "*.mappings.properties,*.mappings.d*,*.mappings.n*"}
-        )
+        parts = {"filter_path": "*.mappings.properties,*.mappings.d*,*.mappings.n*"}
+        mapping = engine.request("GET", f"/{index}/_mapping", params=parts)
         mapping = mapping.get(index, {}).get("mappings", {})
         answer = engine.request("GET", f"/{index}/_mapping/field/*", params={"include_defaults": True})[index]["mappings"]
         fields = {name: field["mapping"][name.rpartition(".")[2]] for name, field in answer.items() if field["mapping"]}

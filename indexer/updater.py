@@ -89,10 +89,8 @@ class Update(Job):
     ) -> None:
         super().__init__(engine, source, name, options, gate)
         self.mode = mode
-        source.refuse_encodings(
-            "an update weighs documents with the statistics of the live generation",
-            "Update from the corpus itself, or leave --update out: a build from the folder runs no model.",
-        )
+        advice = "Update from the corpus itself, or leave --update out: a build from the folder runs no model."
+        source.refuse_encodings("an update weighs documents with the statistics of the live generation", advice)
         if gate is not None and not mode.new:
             hint = "Add --new, or leave the gate out."
             raise UsageError("A gate needs a new generation: a change within the live generation is live at once.", hint)
@@ -153,11 +151,8 @@ class Update(Job):
     def send(self, pipeline: Pipeline, progress: BuildProgress) -> Changes:
         """Compare the source with the generation, send what differs, and delete what is outdated."""
         engine, corpus, mode, target, ledger = self.engine, self._corpus, self.mode, self.target, self.target.ledger
-        target.notes += [
-            *self._adopt_stored(),
-            *corpus.notes,
-            *corpus.metadata.against(target.lineage.types, target.lineage.fields),
-        ]
+        target.notes += [*self._adopt_stored(), *corpus.notes]
+        target.notes += corpus.metadata.against(target.lineage.types, target.lineage.fields)
         target.warnings += [*corpus.warnings, *drift_after_update(target.statistics, corpus.statistics)]
         with diff.LedgerDiff(ledger.path, self._path) as difference:
             difference.enter()

@@ -276,9 +276,8 @@ def _check_findability(engine: Engine, index: str, layout: DocumentLayout, ident
             clause = signal.clause(_query(signal, hit["_source"]), size=1, where=where, capabilities=engine.capabilities)
             if clause is None:
                 continue
-            search = {"size": 1, "_source": False, "query": clause.query}
             try:
-                hits = engine.search(index, search)["hits"]["hits"]
+                hits = engine.search(index, {"size": 1, "_source": False, "query": clause.query})["hits"]["hits"]
             except EngineResponseError as error:
                 if signal.text_fields:  # the user's analyzer may make more tokens of a text than a query may have
                     continue

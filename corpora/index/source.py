@@ -70,11 +70,10 @@ class IndexSource(EntrySource, Reader):
             if reading.index.texts:
                 entries.check_stored(mapping, index, reading.fields)
             merged |= entries.fields_of(mapping)
-        vectors = {name: kind for name, kind in merged.items() if kind in entries.VECTORS}
-        self._vectors = [
-            f"{name} ({kind})" for name, kind in sorted(vectors.items()) if name.partition(".")[0] not in self._written
-        ]
-        self.excluded = sorted(self._written | vectors.keys())
+        vectors = {name for name, kind in merged.items() if kind in entries.VECTORS}
+        theirs = (name for name in sorted(vectors) if name.partition(".")[0] not in self._written)
+        self._vectors = [f"{name} ({merged[name]})" for name in theirs]
+        self.excluded = sorted(self._written | vectors)
         known = {name: kind for name, kind in merged.items() if name not in self.excluded}
         sources = [hit["_source"] for hit in self.sample if hit["_source"]]
         for source in sources:

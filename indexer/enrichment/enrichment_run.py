@@ -178,12 +178,12 @@ class EnrichmentRun:
             inside = {name: {**values, "prefix": f"{enriched_mapping.OBJECT}."} for name, values in made.signals.items()}
             made = replace(made, signals=inside, source={**made.source, "enriched": enriched_mapping.OBJECT})
             enriched_mapping.check_index(self.engine, one, index, tuple(made.signals))
-            properties = {
-                enriched_mapping.OBJECT: {"properties": enriched_mapping.fields_of(self.engine, one, index, made.layout)}
-            }
+            fields = enriched_mapping.fields_of(self.engine, one, index, made.layout)
             enriched_mapping.add_settings(self.engine, index, made.layout, close=self.close)
             # Before statistics and lineage: a refusal leaves nothing behind.
-            self.engine.request("PUT", f"/{quote(index)}/_mapping", body={"properties": properties})
+            self.engine.request(
+                "PUT", f"/{quote(index)}/_mapping", body={"properties": {enriched_mapping.OBJECT: {"properties": fields}}}
+            )
         if recipe.statistics is not None:
             home = statistics_store.home(index, made)
             if home not in self.source.mappings or not statistics_store.is_complete(self.engine, home):
@@ -195,10 +195,9 @@ class EnrichmentRun:
         return made
 
     def _log(self, passes: IndexPasses) -> None:
-        if passes.total.written:
-            audit.write(
-                self.engine, "enrich", passes.index, before=passes.index, after=passes.index, documents=passes.total.written
-            )
+        index, written = passes.index, passes.total.written
+        if written:
+            audit.write(self.engine, "enrich", index, before=index, after=index, documents=written)
 
     def _name_left_out(self, one: IndexSource, *, aloud: bool) -> None:
         for skipped in one.skipped:

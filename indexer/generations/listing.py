@@ -80,11 +80,10 @@ def list_generations(engine: Engine, name: str) -> list[Generation]:
     lineage.check_one(name)
     params = {"filter_path": "*.mappings._meta.termweave", "expand_wildcards": "open,closed"}
     mappings = engine.of_indices(f"/{name}-*/_mapping", "mappings", params=params)
-    metas = {index: answer["mappings"]["_meta"]["termweave"] for index, answer in mappings.items()}
+    found = {index: answer["mappings"]["_meta"]["termweave"] for index, answer in mappings.items()}
     # NAME-* also matches NAME-OTHER-..., and an alias NAME-... of an application's own index, or a clone of that.
-    metas = {
-        index: meta for index, meta in metas.items() if meta.get("name") == name and "enriched" not in meta.get("source", {})
-    }
+    ours = {index: meta for index, meta in found.items() if meta.get("name") == name}
+    metas = {index: meta for index, meta in ours.items() if "enriched" not in meta.get("source", {})}
     if not metas:
         raise _no_generations(engine, name)
     generations = _generations(engine, metas, live_index_of(engine, name))
@@ -98,9 +97,8 @@ def _generations(engine: Engine, metas: Mapping[str, Any], live: str | None) -> 
     for part in in_parts(sorted(metas), _IN_A_LINE):
         bytes_of |= (opened := sizes(engine, part))
         documents |= _documents(engine, sorted(opened))
-    return [
-        _generation(index, meta, bytes_of.get(index), documents.get(index), live=index == live) for index, meta in metas.items()
-    ]
+    known = ((index, meta, bytes_of.get(index), documents.get(index)) for index, meta in metas.items())
+    return [_generation(*each, live=each[0] == live) for each in known]
 
 
 def state_of(generation: Generation) -> str:

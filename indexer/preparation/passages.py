@@ -129,10 +129,8 @@ def split(document: Document, window: Window) -> list[Document]:
     if len(passages) == 1:
         return [document]
     parts = [Passage(document.id, number, start, end) for number, (start, end) in enumerate(passages, 1)]
-    return [
-        replace(document, id=Passage.key(part.parent, part.number), text=document.text[part.start : part.end], passage=part)
-        for part in parts
-    ]
+    texts = [(Passage.key(part.parent, part.number), document.text[part.start : part.end], part) for part in parts]
+    return [replace(document, id=key, text=text, passage=part) for key, text, part in texts]
 
 
 class Passages(Derived):
