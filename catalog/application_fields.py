@@ -54,7 +54,12 @@ def read_by(fields: Fields) -> ApplicationFields:
 
 def named_fields(made: Lineage) -> Fields | None:
     """The fields that the first `enrich` was told to read; None if the lineage does not say."""
-    if not (stored := made.source.get("fields")):
+    return parsed_fields(made.source.get("fields", ""))
+
+
+def parsed_fields(stored: str) -> Fields | None:
+    """The fields that a lineage stores as JSON; None for ""."""
+    if not stored:
         return None
     named = orjson.loads(stored)
     return Fields(named.get("id"), named.get("title"), tuple(named.get("text") or ()))

@@ -194,12 +194,10 @@ def _columns(
             known = "range" if declared in RANGES else _KINDS.get(declared, declared)
             return Column(at, known, of, path, path if declared == "nested" else nested, declared not in unordered)
 
-        own, inner = (
-            column(path, mapping),
-            {each: column(f"{path}.{each}", of) for each, of in (mapping.get("fields") or {}).items()},
-        )
-        exact = [each for each in inner.values() if own.kind == "text" and each.kind == "keyword" and not each.obstacle("filter")]
+        own = column(path, mapping)
+        inner = [column(f"{path}.{each}", of) for each, of in (mapping.get("fields") or {}).items()]
+        exact = [each for each in inner if own.kind == "text" and each.kind == "keyword" and not each.obstacle("filter")]
         yield path, min(exact, key=lambda each: each.type != "keyword") if exact else own
-        yield from ((each.field, each) for each in inner.values())
+        yield from ((each.field, each) for each in inner)
         if own.kind == "object":
             yield from _columns(mapping.get("properties") or {}, unordered, f"{path}.", own.nested)

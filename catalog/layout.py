@@ -52,10 +52,9 @@ def _signal(name: str, values: Mapping[str, Any]) -> Signal:
     try:
         return registered(**values)
     except TypeError:
-        raise EngineError(
-            f"The index stores parameters of the signal {name!r} that the installed version does not have.",
-            "Install the version of termweave (or of the package with the signal) that built the index, or index again.",
-        ) from None
+        message = f"The index stores parameters of the signal {name!r} that the installed version does not have."
+        hint = "Install the version of termweave (or of the package with the signal) that built the index, or index again."
+        raise EngineError(message, hint) from None
 
 
 def engine_id(source_id: str) -> str:
@@ -138,9 +137,8 @@ class DocumentLayout:
     def typed(self, forms: Mapping[str, str]) -> DocumentLayout:
         """This layout with metadata entry -> its notation, else its type."""
         notations = {name: form for name, form in forms.items() if form in typed_fields.NOTATIONS}
-        return replace(
-            self, types={name: typed_fields.NOTATIONS.get(form, form) for name, form in forms.items()}, notations=notations
-        )
+        types = {name: typed_fields.NOTATIONS.get(form, form) for name, form in forms.items()}
+        return replace(self, types=types, notations=notations)
 
     def mapping(self, meta: Mapping[str, Any], dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
         """The mapping of the index, which refuses unknown fields, with the lineage in `_meta`."""
@@ -298,10 +296,7 @@ class DocumentLayout:
 
     def settings(self, dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
         """The index settings of all signals."""
-        merged: dict[str, Any] = {}
-        for signal in self.signals:
-            merged |= signal.settings(dialect)
-        return merged
+        return {name: value for signal in self.signals for name, value in signal.settings(dialect).items()}
 
     def document(self, document: Document, encoding: Encoding, statistics: CorpusStatistics | None = None) -> dict[str, Any]:
         """The body of one document, as it is sent to the server. `statistics` are those that its weights were made with."""

@@ -159,20 +159,18 @@ class Lineage:
                 "'termweave index SOURCE NAME'.",
             )
         if values.pop("schema", 1) not in FORMATS:
-            raise UsageError(
-                f"The index {index!r} was built by termweave {values.get('termweave')} in a format that this version cannot read.",
-                "Install the version that built it, or index again.",
+            message = (
+                f"The index {index!r} was built by termweave {values.get('termweave')} in a format that this version cannot read."
             )
+            raise UsageError(message, "Install the version that built it, or index again.")
         try:
             models = {output: ModelLineage(**model) for output, model in values.pop("models", {}).items()}
             made = cls(**values, models=models)
         except (AttributeError, TypeError):
             made = None
         if made is None or not _sound(made):
-            raise EngineError(
-                f"The lineage of the index {index!r} ('_meta.termweave' in its mapping) is damaged.",
-                "If the index is live, roll back to another generation, or build one under another name.",
-            )
+            hint = "If the index is live, roll back to another generation, or build one under another name."
+            raise EngineError(f"The lineage of the index {index!r} ('_meta.termweave' in its mapping) is damaged.", hint)
         return made
 
 
@@ -200,12 +198,12 @@ def exists(engine: Engine, name: str) -> bool:
     return unless_missing(lambda: engine.of_indices(f"/{quote(name)}/_alias", "aliases")) is not None
 
 
-def unless_missing(ask: Callable[[], T]) -> T | None:
-    """What a request gives; None where the server says that what it asks for does not exist."""
+def unless_missing(ask: Callable[[], T], status: HTTPStatus = HTTPStatus.NOT_FOUND) -> T | None:
+    """What a request gives; None where the server says that what it asks for does not exist, or answers with another status."""
     try:
         return ask()
     except EngineResponseError as error:
-        if error.status == HTTPStatus.NOT_FOUND:
+        if error.status == status:
             return None
         raise
 
@@ -276,10 +274,8 @@ def check_one(name: str) -> None:
         UsageError: The name is empty, too long, a pattern, or contains characters that have a meaning in a URL.
     """
     if isinstance(name, str) and (size := len(name.encode(errors="replace"))) > _MOST_BYTES:
-        raise UsageError(
-            f"The name of an index has at most {_MOST_BYTES} bytes, and this one has {size:,}.",
-            "Give the NAME of 'termweave index SOURCE NAME'.",
-        )
+        hint = "Give the NAME of 'termweave index SOURCE NAME'."
+        raise UsageError(f"The name of an index has at most {_MOST_BYTES} bytes, and this one has {size:,}.", hint)
     if not isinstance(name, str) or not name or set(name) & set('*?,<>/\\|" #:') or name.startswith(("_", "-", ".")):
         raise UsageError(f"{name!r} is not the name of an index.", "Give the NAME of 'termweave index SOURCE NAME'.")
 
@@ -295,10 +291,8 @@ def read(engine: Engine, index: str, name: str = "") -> Lineage:
     Raises:
         UsageError: They are not.
     """
-    answer = engine.of_indices(f"/{quote(index)}/_mapping", "mappings")
-    every = {
-        each: Lineage.from_meta(stored["mappings"].get("_meta") or {}, each, name) for each, stored in sorted(answer.items())
-    }
+    answer = sorted(engine.of_indices(f"/{quote(index)}/_mapping", "mappings").items())
+    every = {each: Lineage.from_meta(stored["mappings"].get("_meta") or {}, each, name) for each, stored in answer}
     check_alike(every)
     return [*every.values()][-1]
 

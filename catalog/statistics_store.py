@@ -94,20 +94,16 @@ def load(engine: Engine, index: str, made: Lineage) -> CorpusStatistics | None:
         except ValueError:  # damaged on the disk
             cached.unlink(missing_ok=True)
     body = {"size": 1000, "sort": ["part"], "query": {"match_all": {}}}
-    # If the index is gone, the answer has no hits.
-    answer = engine.request(
-        "GET", f"/{quote(companion(home(index, made)))}/_search", params={"ignore_unavailable": True}, body=body
-    )
+    path = f"/{quote(companion(home(index, made)))}/_search"
+    answer = engine.request("GET", path, params={"ignore_unavailable": True}, body=body)  # if the index is gone, it has no hits
     data = b"".join(base64.b64decode(hit["_source"]["data"]) for hit in answer["hits"]["hits"])
     try:
         statistics = CorpusStatistics.from_bytes(data)
     except ValueError:
         statistics = None
     if statistics is None or statistics.hash != expected_hash:
-        raise EngineError(
-            f"The collection statistics of {index!r} are missing or damaged, and queries cannot be weighted without them.",
-            "Index again.",
-        )
+        message = f"The collection statistics of {index!r} are missing or damaged, and queries cannot be weighted without them."
+        raise EngineError(message, "Index again.")
     _keep(expected_hash, data)
     return statistics
 

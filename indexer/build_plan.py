@@ -19,10 +19,9 @@ from termweave.encoders.kinds import read_folder
 from termweave.encoders.model_lookup import NONE
 from termweave.errors import UsageError
 from termweave.indexer import rebuild_options
-from termweave.indexer.options import BuildOptions, build_settings
+from termweave.indexer.options import BuildOptions, Window, build_settings
 from termweave.indexer.preparation import language_advice, user_mapping
 from termweave.indexer.preparation.language_advice import LanguageAdvice
-from termweave.indexer.preparation.passages import Window
 from termweave.support import arguments
 
 if TYPE_CHECKING:
@@ -152,9 +151,8 @@ def plan(source: Source, capabilities: Capabilities, options: BuildOptions) -> B
         advice = LanguageAdvice(analyzer, signals, none, tuple(brought.warnings), notes=tuple(brought.notes))
     signals = advice.signals
     if options.vectors != "float" and not dialect_of(capabilities).byte_vectors:
-        raise UsageError(
-            "--vectors byte is for OpenSearch; termweave does not ask an Elasticsearch for such vectors.", "Leave --vectors out."
-        )
+        hint = "Leave --vectors out."
+        raise UsageError("--vectors byte is for OpenSearch; termweave does not ask an Elasticsearch for such vectors.", hint)
     needed = {signal_class(name).needs for name in signals}
     models = {output: model for output, model in models.items() if output.removesuffix("_query") in needed}
     fingerprint = _fingerprint(source, models, options, {"signals": signals, "analyzer": advice.analyzer})
@@ -188,10 +186,8 @@ def _adopted(source: Source, brought: Encodings, options: BuildOptions) -> Build
     window = Window.from_lineage(brought.passages)
     if options.passages not in {None, window}:
         unit = f"passages of {window.size} words" if window else "whole documents"
-        raise UsageError(
-            f"{source.name} was encoded as {unit}, and --passage-size asks for others.",
-            "Leave --passage-size out, or encode again with it.",
-        )
+        hint = "Leave --passage-size out, or encode again with it."
+        raise UsageError(f"{source.name} was encoded as {unit}, and --passage-size asks for others.", hint)
     return replace(options, passages=window, skip_bad=brought.skip_bad)
 
 
@@ -210,10 +206,8 @@ def _models_of_corpus(source: Source, brought: Encodings, options: BuildOptions)
         if used is None or used.hash != model.hash:
             flag = f"--{output.replace('_', '-')}"
             how = f"with {used.name!r} ({used.hash[:8]})" if used else "without such a model"
-            raise UsageError(
-                f"{source.name} was encoded {how}, and {flag} names {model.name!r} ({model.hash[:8]}).",
-                f"Leave {flag} out, or encode again with it, into another folder.",
-            )
+            hint = f"Leave {flag} out, or encode again with it, into another folder."
+            raise UsageError(f"{source.name} was encoded {how}, and {flag} names {model.name!r} ({model.hash[:8]}).", hint)
     return {output: model for output, model in brought.models.items() if asked[output.removesuffix("_query")] not in NONE}
 
 
@@ -232,9 +226,8 @@ def _choose_signals(
         if obstacle is None:
             chosen.append(name)
         elif asked:
-            raise UsageError(
-                f"The signal {name!r} cannot be built: {obstacle}.", "Leave it out of --signals, or supply what it needs."
-            )
+            hint = "Leave it out of --signals, or supply what it needs."
+            raise UsageError(f"The signal {name!r} cannot be built: {obstacle}.", hint)
         else:
             notes.append(f"The signal {name!r} is left out: {obstacle}.")
     if not chosen:

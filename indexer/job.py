@@ -18,8 +18,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Self
 
 from termweave.catalog import generations, statistics_store
-from termweave.catalog.lineage import CHANGING, Lineage
-from termweave.engine import Engine, EngineResponseError
+from termweave.catalog.lineage import CHANGING, Lineage, unless_missing
 from termweave.errors import RefusedDocuments, VerificationFailed
 from termweave.indexer.generations import publication
 from termweave.indexer.ledger import storage
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from termweave.catalog.layout import DocumentLayout
     from termweave.corpora import Source
     from termweave.encoders import TextEncoder
+    from termweave.engine import Engine
     from termweave.indexer.ledger.build_lock import Lease
     from termweave.indexer.ledger.diff import ChangeCounts
     from termweave.indexer.ledger.ledger import Ledger
@@ -299,12 +299,9 @@ class Job(ABC):
         """The number of replicas: the option if it is set, else 1 if there are several data nodes, else 0."""
         if self.options.replicas is not None:
             return self.options.replicas
-        try:
-            return 1 if self.engine.request("GET", "/_cluster/health")["number_of_data_nodes"] > 1 else 0
-        except EngineResponseError as error:
-            if error.status != HTTPStatus.FORBIDDEN:
-                raise
-            return 1  # this user may not ask; a replica without a second node does no harm
+        health = unless_missing(lambda: self.engine.request("GET", "/_cluster/health"), HTTPStatus.FORBIDDEN)
+        # Where this user may not ask: a replica without a second node does no harm.
+        return 1 if health is None or health["number_of_data_nodes"] > 1 else 0
 
     def _measure(self, after: Lineage) -> str:
         """Why the gate keeps the generation from being published; "": it does not.

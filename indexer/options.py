@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache, partial
 from pathlib import Path  # noqa: TC003 - a command reads the annotations
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 from annotated_types import Ge, Le, MinLen
 
 from termweave.catalog.typed_fields import DECLARED
+from termweave.contracts import signal
 from termweave.declared_settings import LARGEST, Setting, check, settings_of, share
 from termweave.errors import UsageError
 
 if TYPE_CHECKING:
     from termweave.catalog.lineage import Lineage
     from termweave.contracts.signal import Pruning
-    from termweave.indexer.preparation.passages import Window
     from termweave.settings import Settings
-else:  # a command reads the annotations to print its help, and must not wait for these modules
-    Window = Pruning = Any
+else:  # the values are checked by `_pruning`
+    Pruning = Any
 
 #: The headings of `index --help`. The first group needs no heading.
 _CONTENT, _MODELS, _SENDING, _SERVER = "Reading the corpus", "Models and signals", "Sending", "Index on the server"
@@ -47,15 +47,51 @@ class BuildSetting(Setting):
 #: An option that makes another generation, and one that does so only if it is set; an update keeps both.
 _fixed = partial(BuildSetting, fingerprint="always", kept=True)
 _fixed_if_set = partial(BuildSetting, fingerprint="if set", kept=True)
+_fixed_on_server, _model_if_set = partial(_fixed, heading=_SERVER), partial(_fixed_if_set, heading=_MODELS)
+_sending = partial(BuildSetting, heading=_SENDING)
 
 
 def _model(text: str, default: str = "the shipped one") -> BuildSetting:
     return BuildSetting(text, "MODEL", default, _MODELS, fingerprint="model")
 
 
-def _window(value: Any) -> Window | None:
-    from termweave.indexer.preparation.passages import Window  # noqa: PLC0415 - not needed by `--help`
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The length and distance of the passages that long texts are cut into (`preparation.passages`).
 
+    Attributes:
+        size: Largest number of words in a passage; a text that is not longer stays whole.
+        stride: Smallest number of words from the start of one passage to the start of the next; 0 becomes three quarters of the size.
+    """
+
+    size: int
+    stride: int = 0
+
+    def __post_init__(self) -> None:
+        if self.stride == 0:
+            object.__setattr__(self, "stride", self._usual_stride)
+        if not 0 < self.stride <= self.size:
+            hint = "Choose a stride from 1 to the size; with a larger one words between two passages would be lost."
+            raise UsageError(f"Passages of {self.size} words cannot begin every {self.stride} words.", hint)
+
+    def __str__(self) -> str:
+        return str(self.size) if self.stride == self._usual_stride else f"{self.size}/{self.stride}"
+
+    @property
+    def _usual_stride(self) -> int:
+        return max(1, self.size * 3 // 4)
+
+    @classmethod
+    def from_lineage(cls, values: Mapping[str, Any]) -> Window | None:
+        """Read a window from the values in a lineage; None if texts are not cut."""
+        return cls(values["size"], values["stride"]) if values else None
+
+    def parameters(self) -> dict[str, int]:
+        """Return the values that a lineage stores."""
+        return asdict(self)
+
+
+def _window(value: Any) -> Window | None:
     if value is None or isinstance(value, Window):
         return value
     try:
@@ -67,23 +103,13 @@ def _window(value: Any) -> Window | None:
     return Window(words) if words else None
 
 
-def _stored_window(made: Lineage) -> Window | None:
-    from termweave.indexer.preparation.passages import Window  # noqa: PLC0415
-
-    return Window.from_lineage(made.passages)
-
-
 def _pruning(value: Any = "0") -> Pruning:
-    from termweave.contracts.signal import Pruning  # noqa: PLC0415
-
-    return value if isinstance(value, Pruning) else Pruning.parse(str(value))
+    return value if isinstance(value, signal.Pruning) else signal.Pruning.parse(str(value))
 
 
 def _stored_pruning(made: Lineage) -> Pruning:
-    from termweave.contracts.signal import Pruning  # noqa: PLC0415
-
     pruned = next((each for each in made.signals.values() if "prune_share" in each), {})
-    return Pruning(pruned.get("prune_share", 0.0), pruned.get("prune_below", 0.0))
+    return signal.Pruning(pruned.get("prune_share", 0.0), pruned.get("prune_below", 0.0))
 
 
 def _settings(value: Any) -> Any:
@@ -107,10 +133,8 @@ def _types(value: Any) -> Any:
         return value
     names = {"keyword": "text", "long": "integer", "double": "number", **dict(zip(DECLARED, DECLARED, strict=True))}
     if wrong := next((f"{name}={kind}".lstrip("=") for name, kind in value.items() if not name or str(kind) not in names), ""):
-        raise UsageError(
-            f"--types {wrong}: there is no such type, or no field is named before the =.",
-            f"Write FIELD=TYPE, where TYPE is one of {', '.join(DECLARED)}.",
-        )
+        hint = f"Write FIELD=TYPE, where TYPE is one of {', '.join(DECLARED)}."
+        raise UsageError(f"--types {wrong}: there is no such type, or no field is named before the =.", hint)
     return {name: names[kind] for name, kind in value.items()}
 
 
@@ -187,17 +211,14 @@ class BuildOptions:
             stored=lambda made: made.signals.get("lexical", {}).get("analyzer"),
         ),
     ] = None
-    shards: Annotated[int, _fixed("Primary shards.", heading=_SERVER), Ge(1), Le(LARGEST)] = 1
+    shards: Annotated[int, _fixed_on_server("Primary shards."), Ge(1), Le(LARGEST)] = 1
     settings: Annotated[
-        Mapping[str, Any], _fixed("Further index settings (JSON): analyzers, merges.", "FILE", heading=_SERVER, convert=_settings)
+        Mapping[str, Any], _fixed_on_server("Further index settings (JSON): analyzers, merges.", "FILE", convert=_settings)
     ] = field(default_factory=dict)
     mapping: Annotated[
         Mapping[str, Any],
-        _fixed(
-            "Further mapping (JSON): your own properties are filled from the metadata of the same name.",
-            "FILE",
-            heading=_SERVER,
-            convert=_mapping,
+        _fixed_on_server(
+            "Further mapping (JSON): your own properties are filled from the metadata of the same name.", "FILE", convert=_mapping
         ),
     ] = field(default_factory=dict)
     keep_mapping: Annotated[
@@ -237,16 +258,15 @@ class BuildOptions:
             "0",
             flag="--passage-size",
             convert=_window,
-            stored=_stored_window,
+            stored=lambda made: Window.from_lineage(made.passages),
             noted=True,
         ),
     ] = None
     prune: Annotated[
         Pruning,
-        _fixed_if_set(
+        _model_if_set(
             "Do not store light impacts: 0.1 (below .1 of the largest) or 30% (the lightest of each document).",
             "RULE",
-            heading=_MODELS,
             convert=_pruning,
             stored=_stored_pruning,
             noted=True,
@@ -254,9 +274,8 @@ class BuildOptions:
     ] = field(default_factory=_pruning)
     vectors: Annotated[
         Literal["float", "byte"],
-        _fixed_if_set(
+        _model_if_set(
             "How vectors are stored: float, or byte, which takes a quarter of the room.",
-            heading=_MODELS,
             stored=lambda made: "byte" if made.signals.get("dense", {}).get("byte_scale") else "float",
             noted=True,
         ),
@@ -267,20 +286,17 @@ class BuildOptions:
         Ge(0),
         Le(LARGEST),
     ] = None
-    workers: Annotated[int, BuildSetting("Connections that send at the same time.", heading=_SENDING), Ge(1), Le(64)] = 4
+    workers: Annotated[int, _sending("Connections that send at the same time."), Ge(1), Le(64)] = 4
     patience: Annotated[
-        float, BuildSetting("Seconds to keep trying while the server is overloaded or away.", "SECONDS", "120", _SENDING), Ge(0)
+        float, _sending("Seconds to keep trying while the server is overloaded or away.", "SECONDS", "120"), Ge(0)
     ] = 120.0
-    loading: Annotated[
-        bool, BuildSetting("Send without refresh and replicas, and restore both at the end.", heading=_SENDING)
-    ] = True
+    loading: Annotated[bool, _sending("Send without refresh and replicas, and restore both at the end.")] = True
     allow_refused: Annotated[
         float,
-        BuildSetting(
+        _sending(
             "Publish even if the server refused so many of the documents (0.1%); 100%: continue to the end even if it refuses all.",
             "SHARE",
             "0%",
-            _SENDING,
             convert=share,
         ),
         Ge(0),
@@ -295,10 +311,8 @@ class BuildOptions:
             return
         for name in ("weights", "dense"):
             if getattr(self, name) not in {None, self.model}:
-                raise UsageError(
-                    f"--model names the model of both, and --{name} another one.",
-                    "Leave --model out, and name two models with --weights and --dense.",
-                )
+                hint = "Leave --model out, and name two models with --weights and --dense."
+                raise UsageError(f"--model names the model of both, and --{name} another one.", hint)
             object.__setattr__(self, name, self.model)
 
 

@@ -119,10 +119,8 @@ def _models(made: Lineage, given: Mapping[str, Any]) -> dict[str, Any]:
         elif model is not None:
             flag = f"--{output.replace('_', '-')}"
             if (folder := local_folder(model)) is None:
-                raise UsageError(
-                    f"{made.name!r} was built with {flag} {model.name}, and this host has no such model.",
-                    f"Name its folder with {flag}, or add --defaults to build without the options of the live generation.",
-                )
+                hint = f"Name its folder with {flag}, or add --defaults to build without the options of the live generation."
+                raise UsageError(f"{made.name!r} was built with {flag} {model.name}, and this host has no such model.", hint)
             models[output] = folder
     return models
 
@@ -164,10 +162,9 @@ def shown(made: Lineage) -> dict[str, str]:
 
 def differences(made: Lineage, planned: BuildPlan, source: Source | None = None) -> str:
     """Describe in what a build differs from a generation: options, models and, where it is given, the source; "" for nothing."""
-    counts = {
-        name: setting.kept and (source is None or setting.fingerprint != "never") for name, setting in build_settings().items()
-    }
-    usual = {name: getattr(BuildOptions(), name) for name in counts if counts[name]}
+    kept = {name: setting for name, setting in build_settings().items() if setting.kept}
+    counting = (name for name, setting in kept.items() if source is None or setting.fingerprint != "never")
+    usual = {name: getattr(BuildOptions(), name) for name in counting}
     if made.options is None:  # an earlier version stored only what the documents tell
         usual = {name: value for name, value in usual.items() if build_settings()[name].stored}
     before = usual | of_generation(made) | _of_models(made.models, made.signals, made.signals.get("lexical", {}).get("analyzer"))
@@ -227,10 +224,8 @@ def _check_model(made: Lineage, output: str, asked: str | Path | None, flag: str
     if (stored.hash if stored else None) != (opened.hash if opened else None):
         built = f"with {stored.name!r} ({stored.hash})" if stored else f"without a model for --{output}"
         wanted = f"with {name!r} ({opened.hash})" if opened else "without one"
-        raise UsageError(
-            f"An update cannot change {flag}: the live generation was built {built}, not {wanted}.",
-            f"To update, remove {flag}; to build anew with this model, remove --update.",
-        )
+        hint = f"To update, remove {flag}; to build anew with this model, remove --update."
+        raise UsageError(f"An update cannot change {flag}: the live generation was built {built}, not {wanted}.", hint)
 
 
 def options_of(engine: Engine, live: LiveGeneration, models: Mapping[str, Any]) -> BuildOptions:
@@ -254,10 +249,8 @@ def options_of(engine: Engine, live: LiveGeneration, models: Mapping[str, Any]) 
         stored["--mapping"] = bool(made.fields)
         stored["--settings"] = any(name.startswith(own_settings) and name not in of_signals for name in settings)
     if own := [flag for flag, given in stored.items() if given]:
-        raise UsageError(
-            f"{made.name!r} was built with {' and '.join(own)}, which only its own 'termweave index' command knows.",
-            "Train with 'termweave train', and build with that command and --weights MODEL.",
-        )
+        message = f"{made.name!r} was built with {' and '.join(own)}, which only its own 'termweave index' command knows."
+        raise UsageError(message, "Train with 'termweave train', and build with that command and --weights MODEL.")
     values: dict[str, Any] = {name: setting.stored(made) for name, setting in build_settings().items() if setting.stored}
     values |= {name: int(settings[f"index.number_of_{name}"]) for name in ("shards", "replicas")}
     values |= {name: value for name, value in of_generation(made).items() if name in {"settings", "mapping"}}
@@ -267,9 +260,8 @@ def options_of(engine: Engine, live: LiveGeneration, models: Mapping[str, Any]) 
 def _stored_in_index(engine: Engine, index: str, name: str, asked: Any) -> Any:
     """The value of an option that the index has: of settings and a mapping only the keys that are asked for; `asked` if they agree."""
     if name == "mapping":
-        mapping = engine.request(
-            "GET", f"/{index}/_mapping", params={"filter_path": "*.mappings.properties,*.mappings.d*,*.mappings.n*"}
-        )
+        parts = {"filter_path": "*.mappings.properties,*.mappings.d*,*.mappings.n*"}
+        mapping = engine.request("GET", f"/{index}/_mapping", params=parts)
         mapping = mapping.get(index, {}).get("mappings", {})
         answer = engine.request("GET", f"/{index}/_mapping/field/*", params={"include_defaults": True})[index]["mappings"]
         fields = {name: field["mapping"][name.rpartition(".")[2]] for name, field in answer.items() if field["mapping"]}

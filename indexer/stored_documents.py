@@ -12,7 +12,8 @@ from termweave.corpora.file_source import EntrySource
 from termweave.corpora.index.point_in_time import sequence_numbers
 from termweave.dialect import dialect_of
 from termweave.errors import InputError
-from termweave.indexer.preparation.passages import Window, spans
+from termweave.indexer.options import Window
+from termweave.indexer.preparation.passages import spans
 from termweave.records import Document, Passage
 
 if TYPE_CHECKING:
@@ -167,10 +168,8 @@ class LiveDocuments(EntrySource):
             for part in parts:
                 document = stored_document(part)
                 if source_digest(document) != part.get("source_digest"):
-                    raise InputError(
-                        f"The document {identity!r} of {self._live.index} differs from what was sent.",
-                        f"Look with 'termweave verify {self._live.lineage.name}', and build the index again.",
-                    )
+                    hint = f"Look with 'termweave verify {self._live.lineage.name}', and build the index again."
+                    raise InputError(f"The document {identity!r} of {self._live.index} differs from what was sent.", hint)
                 documents.append(document)
             yield None, documents[0] if documents[0].passage is None else self._joined(documents)
             if progress is not None:
@@ -184,8 +183,6 @@ class LiveDocuments(EntrySource):
             text = text.ljust(position.start, "\n")[: position.start] + passage.text
         first = passages[0]
         if self._window is None or spans(text, self._window) != [(each.start, each.end) for each in positions]:
-            raise InputError(
-                f"The passages of {first.source_id!r} in {self._live.index} do not show how its text was cut.",
-                "Build the index again from its corpus.",
-            )
+            hint = "Build the index again from its corpus."
+            raise InputError(f"The passages of {first.source_id!r} in {self._live.index} do not show how its text was cut.", hint)
         return type(first)(first.source_id, text, first.title, first.metadata)

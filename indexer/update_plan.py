@@ -18,9 +18,10 @@ from termweave.errors import UsageError
 from termweave.indexer import rebuild_options
 from termweave.indexer.ledger import diff, storage
 from termweave.indexer.ledger.ledger import Ledger, readable_errors, temporary_file
+from termweave.indexer.options import BuildOptions, Window
 from termweave.indexer.preparation.corpus_pass import BuildProgress, CorpusPass, blocks, read_corpus
 from termweave.indexer.preparation.metadata_types import TypeInference
-from termweave.indexer.preparation.passages import Window, in_passages
+from termweave.indexer.preparation.passages import in_passages
 from termweave.support import arguments
 from termweave.support.messages import counted, few
 
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from termweave.corpora import OpenedSource, Source
     from termweave.encoders import TextEncoder
     from termweave.engine import Engine
-    from termweave.indexer.options import BuildOptions
 
 #: An update that deletes a larger share of the documents needs the user's consent, and changes a copy, so that it can be undone.
 LARGE_DELETION = 0.1
@@ -191,10 +191,8 @@ def changed_since(engine: Engine, name: str, source: OpenedSource, field: str) -
     layout = with_fields(engine, index, made)
     usable = [each for each, kind in layout.kinds.items() if kind in {"date", "long", "double"}]
     if (column := layout.column(field)) is None or field not in usable:
-        raise UsageError(
-            f"{name!r} has no metadata entry {field!r} of times or numbers.",
-            f"Name a field that grows with every change: {few([*usable, changes.SEQUENCE])}.",
-        )
+        hint = f"Name a field that grows with every change: {few([*usable, changes.SEQUENCE])}."
+        raise UsageError(f"{name!r} has no metadata entry {field!r} of times or numbers.", hint)
     if made.fingerprint == lineage.CHANGING:  # the newest document of `name` may have come before older ones that it still lacks
         return source, [f"An earlier update of {name!r} was stopped: all of {source.name} is compared."]
     body = {"size": 0, "aggs": {"newest": {"max": {"field": column.field}}}}
@@ -224,10 +222,8 @@ def live_to_update(
         raise UsageError(f"There is no index {name!r} to update.", "Build it: the same command without --update.")
     rebuild_options.refuse_other(engine, live, options, mode.given)
     if "kept" in live.lineage.source and not (source.index and source.index.reading.index.whole):
-        raise UsageError(
-            f"{name!r} was made with --keep-mapping, and documents without their old fields cannot be added to it.",
-            "Add --keep-mapping, and name the index that it was made from.",
-        )
+        message = f"{name!r} was made with --keep-mapping, and documents without their old fields cannot be added to it."
+        raise UsageError(message, "Add --keep-mapping, and name the index that it was made from.")
     return live
 
 

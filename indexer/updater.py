@@ -21,8 +21,9 @@ from termweave.indexer.generations.deletion import PAGE, remove
 from termweave.indexer.job import BuildTarget, Changes, IndexingResult, Job, PublicationCheck
 from termweave.indexer.ledger import diff, storage, unfinished_builds
 from termweave.indexer.ledger.ledger import Ledger, temporary_file
+from termweave.indexer.options import BuildOptions, Window
 from termweave.indexer.preparation.corpus_remarks import drift_after_update
-from termweave.indexer.preparation.passages import Window, in_passages
+from termweave.indexer.preparation.passages import in_passages
 from termweave.indexer.update_plan import DEFAULT_MODE, UpdateMode
 from termweave.indexer.verification import SAMPLE, Difference, verify
 from termweave.support.batching import in_parts
@@ -31,7 +32,6 @@ from termweave.support.messages import counted, few
 if TYPE_CHECKING:
     from termweave.corpora import Source
     from termweave.engine import Engine
-    from termweave.indexer.options import BuildOptions
     from termweave.indexer.pipeline.pipeline import Pipeline
     from termweave.indexer.preparation.corpus_pass import BuildProgress
 
@@ -89,15 +89,11 @@ class Update(Job):
     ) -> None:
         super().__init__(engine, source, name, options, gate)
         self.mode = mode
-        source.refuse_encodings(
-            "an update weighs documents with the statistics of the live generation",
-            "Update from the corpus itself, or leave --update out: a build from the folder runs no model.",
-        )
+        advice = "Update from the corpus itself, or leave --update out: a build from the folder runs no model."
+        source.refuse_encodings("an update weighs documents with the statistics of the live generation", advice)
         if gate is not None and not mode.new:
-            raise UsageError(
-                "A gate needs a new generation: a change within the live generation is live at once.",
-                "Add --new, or leave the gate out.",
-            )
+            hint = "Add --new, or leave the gate out."
+            raise UsageError("A gate needs a new generation: a change within the live generation is live at once.", hint)
 
     def read(self, progress: BuildProgress) -> None:
         """Read the source into a ledger of its own, and count what would be deleted."""
@@ -155,11 +151,8 @@ class Update(Job):
     def send(self, pipeline: Pipeline, progress: BuildProgress) -> Changes:
         """Compare the source with the generation, send what differs, and delete what is outdated."""
         engine, corpus, mode, target, ledger = self.engine, self._corpus, self.mode, self.target, self.target.ledger
-        target.notes += [
-            *self._adopt_stored(),
-            *corpus.notes,
-            *corpus.metadata.against(target.lineage.types, target.lineage.fields),
-        ]
+        target.notes += [*self._adopt_stored(), *corpus.notes]
+        target.notes += corpus.metadata.against(target.lineage.types, target.lineage.fields)
         target.warnings += [*corpus.warnings, *drift_after_update(target.statistics, corpus.statistics)]
         with diff.LedgerDiff(ledger.path, self._path) as difference:
             difference.enter()

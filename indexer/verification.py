@@ -20,8 +20,9 @@ from termweave.engine import Engine, EngineResponseError
 from termweave.errors import EngineError, VerificationFailed
 from termweave.indexer.generations.index_setup import template_advice
 from termweave.indexer.ledger.ledger import BucketSum, Ledger, temporary_ledger
+from termweave.indexer.options import Window
 from termweave.indexer.preparation.corpus_pass import read_corpus
-from termweave.indexer.preparation.passages import Window, in_passages
+from termweave.indexer.preparation.passages import in_passages
 from termweave.indexer.stored_documents import StoredDocument, contents, stored_where, undamaged
 from termweave.records import Encoding
 from termweave.signals.dense import VECTOR_FIELD, from_half
@@ -275,25 +276,22 @@ def _check_findability(engine: Engine, index: str, layout: DocumentLayout, ident
             clause = signal.clause(_query(signal, hit["_source"]), size=1, where=where, capabilities=engine.capabilities)
             if clause is None:
                 continue
-            search = {"size": 1, "_source": False, "query": clause.query}
             try:
-                hits = engine.search(index, search)["hits"]["hits"]
+                hits = engine.search(index, {"size": 1, "_source": False, "query": clause.query})["hits"]["hits"]
             except EngineResponseError as error:
                 if signal.text_fields:  # the user's analyzer may make more tokens of a text than a query may have
                     continue
-                raise VerificationFailed(
-                    f"{engine.product} could not search {signal.name}: {error.message}", error.hint
-                ) from error
+                hint = error.hint
+                raise VerificationFailed(f"{engine.product} could not search {signal.name}: {error.message}", hint) from error
             if hits:
                 lost = ""
                 break
             if _has_words(engine, index, signal, hit["_source"]):
                 lost = lost or hit["_source"]["id"]
         if lost:
-            raise VerificationFailed(
-                f"{index} holds what was sent, but a search of {signal.name} does not find it (document {lost!r}).",
-                template_advice(engine, index) or f"Compare GET /{index} with what 'termweave index' sets.",
-            )
+            message = f"{index} holds what was sent, but a search of {signal.name} does not find it (document {lost!r})."
+            hint = template_advice(engine, index) or f"Compare GET /{index} with what 'termweave index' sets."
+            raise VerificationFailed(message, hint)
 
 
 def _query(signal: Signal, stored: Mapping[str, Any]) -> Encoding:

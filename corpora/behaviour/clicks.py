@@ -114,15 +114,12 @@ class ClickLog(Judged, JudgementSource):
                 read += 1
             except (ValueError, KeyError, TypeError) as wrong:
                 if number > 1 or line.startswith("{") or isinstance(wrong, BadLine):  # no header
-                    self.skipped.add(
-                        Skipped(number, str(wrong) if isinstance(wrong, BadLine) else repr(clipped(line.strip(), _SHOWN)))
-                    )
+                    reason = str(wrong) if isinstance(wrong, BadLine) else repr(clipped(line.strip(), _SHOWN))
+                    self.skipped.add(Skipped(number, reason))
         if self.skipped.count > read:
             first = self.skipped.kept[0]
-            raise InputError(
-                f"{self._path}, line {first.line} is no click: {first.reason}.",
-                "Write query, document id and count with tabs between them, or as JSON.",
-            )
+            hint = "Write query, document id and count with tabs between them, or as JSON."
+            raise InputError(f"{self._path}, line {first.line} is no click: {first.reason}.", hint)
 
 
 def _click(line: str) -> tuple[str, str, float]:

@@ -150,11 +150,13 @@ def downloaded(address: str) -> Path:
     if "@" in parts.netloc:
         hint = "Download the file with a program that can (`curl --netrc`), and name the file."
         raise UsageError(f"The address of {name} holds a password, which termweave does not send.", hint)
+    called = PurePosixPath(unquote(urlsplit(name).path)).name or parts.netloc
     opener = urllib.request.build_opener(_Redirects(), _Paced())
     request = urllib.request.Request(address, headers={"User-Agent": "termweave", "Accept": "*/*"})  # noqa: S310 - checked by is_file
     try:
-        with opener.open(request, timeout=SECONDS) as answer:
-            return _saved(answer, name)
+        with opener.open(request, timeout=SECONDS) as answer, new_copy(called) as copy:
+            copy.writelines(_checked(answer, name))
+        return Path(copy.name)
     except urllib.error.HTTPError as error:
         error.close()
         raise _refused(name, error) from None
@@ -184,14 +186,6 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
             hint = "If you trust the network, name the second address yourself."
             raise InputError(f"{shown(req.full_url)} redirects to {shown(newurl)}, which is not encrypted.", hint)
         return super().redirect_request(req, fp, code, msg, headers, newurl)
-
-
-def _saved(answer: Any, name: str) -> Path:
-    """Write the body of an answer to a temporary file."""
-    with new_copy(PurePosixPath(unquote(urlsplit(name).path)).name or urlsplit(name).netloc) as copy:
-        for chunk in _checked(answer, name):
-            copy.write(chunk)
-    return Path(copy.name)
 
 
 def _checked(answer: Any, name: str) -> Iterator[bytes]:

@@ -217,11 +217,6 @@ _CONVERTED: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
 )
 
 
-def lacks_named(names: Collection[str], fields: Fields) -> bool:
-    """Whether an entry lacks the id, or all texts, that the user named: it cannot be read then."""
-    return (fields.id is not None and fields.id not in names) or (bool(fields.text) and not set(fields.text) & set(names))
-
-
 def described(names: Collection[str], fields: Fields, entry: str = LINE) -> str:
     """Say which of an entry's fields are read as what: "id = 'sku'; text = 'body'; metadata = 'year'".
 

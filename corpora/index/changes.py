@@ -40,7 +40,7 @@ class ChangedDocuments(IndexSource):
         """The ids of all documents of the index, page by page, from the same point in time."""
         field = self.reading.fields.id
         own = field if field and field != "_id" else None
-        body = {"_source": [own] if own else False, "sort": [{"_seq_no": "asc"}], "track_total_hits": False}
+        body = {"_source": [own] if own else False}
         pace = Pace(self.reading.index.rate)
         point = PointInTime(self.engine, self.reading.index.query, self._views)
         try:

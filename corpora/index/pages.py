@@ -196,9 +196,8 @@ def _contents(hits: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _body(excludes: Sequence[str]) -> dict[str, Any]:
-    """The request for documents in the order of their sequence numbers, without some fields."""
-    source = {"excludes": list(excludes)} if excludes else True
-    return {"_source": source, "sort": [{"_seq_no": "asc"}], "track_total_hits": False}
+    """The request for documents without some fields."""
+    return {"_source": {"excludes": list(excludes)} if excludes else True}
 
 
 class Spool:

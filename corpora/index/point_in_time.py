@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 #: How long the server keeps a point in time after its last use, and how often this process uses one that waits for its turn.
 _KEEP_ALIVE, _HEARTBEAT = "15m", 240.0
 _ALL: Mapping[str, Any] = {"match_all": {}}
-#: More shards than an index can have by default are believed, but not any number: each is opened.
-_MOST_SHARDS = 100_000
+_IN_ORDER: Mapping[str, Any] = {"sort": [{"_seq_no": "asc"}], "track_total_hits": False}
 
 
 @dataclass
@@ -114,7 +113,7 @@ class PointInTime:
         while True:
             pit = view.pit
             try:
-                answer = _search(self._engine, pit, {"query": query, **body})
+                answer = _search(self._engine, pit, {"query": query, **_IN_ORDER, **body})
             except EngineResponseError as error:
                 if not _expired(error):
                     raise
@@ -181,9 +180,6 @@ def shards_of(engine: Engine, name: str, indices: Collection[str]) -> list[Shard
     """
     if list(indices) == [name]:
         answer = engine.request("POST", f"/{quote(name)}/_search", body={"size": 0, "track_total_hits": False})
-        if not 0 < answer["_shards"]["total"] <= _MOST_SHARDS:
-            hint = "No OpenSearch has so many."
-            raise EngineError(f"{engine.url} says that {name} has {answer['_shards']['total']:,} shards.", hint)
         uuid = uuid_of(engine, name)
         return [ShardView(name, number, uuid) for number in range(answer["_shards"]["total"])]
     answer = engine.request("GET", f"/{quote(name)}/_search_shards")

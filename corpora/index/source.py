@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import orjson
 
+from termweave.catalog.application_fields import parsed_fields
 from termweave.catalog.lineage import predecessor
-from termweave.catalog.source_fields import Fields
 from termweave.corpora.file_source import EntrySource
 from termweave.corpora.formats import addresses
 from termweave.corpora.formats.fields import BadLine, Mapper, described
@@ -32,6 +32,7 @@ from termweave.support.messages import few
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from termweave.catalog.source_fields import Fields
     from termweave.corpora.sources import Progress, Reading
     from termweave.records import Document
 
@@ -69,11 +70,10 @@ class IndexSource(EntrySource, Reader):
             if reading.index.texts:
                 entries.check_stored(mapping, index, reading.fields)
             merged |= entries.fields_of(mapping)
-        vectors = {name: kind for name, kind in merged.items() if kind in entries.VECTORS}
-        self._vectors = [
-            f"{name} ({kind})" for name, kind in sorted(vectors.items()) if name.partition(".")[0] not in self._written
-        ]
-        self.excluded = sorted(self._written | vectors.keys())
+        vectors = {name for name, kind in merged.items() if kind in entries.VECTORS}
+        theirs = (name for name in sorted(vectors) if name.partition(".")[0] not in self._written)
+        self._vectors = [f"{name} ({merged[name]})" for name in theirs]
+        self.excluded = sorted(self._written | vectors)
         known = {name: kind for name, kind in merged.items() if name not in self.excluded}
         sources = [hit["_source"] for hit in self.sample if hit["_source"]]
         for source in sources:
@@ -145,10 +145,7 @@ class IndexSource(EntrySource, Reader):
         stored = {str(each.get("source", {}).get("fields", "")) for each in made if each}
         if not stored and self.reading.index.hidden and (first := predecessor(self.engine, self.address.index)):
             stored = {first[1].source.get("fields", "")}
-        if len(stored) != 1 or stored == {""}:
-            return None
-        named = orjson.loads(stored.pop())
-        return Fields(named["id"], named["title"], tuple(named["text"]))
+        return parsed_fields(stored.pop()) if len(stored) == 1 else None
 
     @property
     def query(self) -> Mapping[str, Any] | None:
@@ -231,7 +228,7 @@ class IndexSource(EntrySource, Reader):
             self._point_in_time.close()
         if self.reading.index.build or "_spool" in self.__dict__:
             self._spool.discard()
-        for name in ("_spool", "_state", "_views", "_point_in_time", "_slices"):
+        for name in ("_spool", "_state", "_views", "_point_in_time"):
             self.__dict__.pop(name, None)
 
     def pages(self) -> Iterator[Page]:
@@ -244,8 +241,12 @@ class IndexSource(EntrySource, Reader):
         if complete:
             return
         pace = Pace(self.reading.index.rate)
-        for page in PageReader(self._point_in_time, self._slices, starts, self.excluded, pace):
-            self._keep_views()
+        slices = [Slice(**each) for each in self._state["slices"]]
+        for page in PageReader(self._point_in_time, slices, starts, self.excluded, pace):
+            if (views := [asdict(view) for view in self._views]) != self._state["views"]:
+                # A point in time was opened again: a resumed command must look for later changes, too.
+                self._state["views"] = views
+                self._spool.put(self._state)
             self._spool.append(page)
             yield page
         if any(view.renewed for view in self._views):
@@ -253,12 +254,6 @@ class IndexSource(EntrySource, Reader):
         self._state["complete"] = True
         self._spool.put(self._state)
         self._point_in_time.close()
-
-    def _keep_views(self) -> None:
-        """Store a point in time that was opened again before the first page from it: a resumed command must look for later changes, too."""
-        if (views := [asdict(view) for view in self._views]) != self._state["views"]:
-            self._state["views"] = views
-            self._spool.put(self._state)
 
     def _changed(self, pace: Pace) -> Iterator[Page]:
         """Documents that left the snapshot because they were changed after the point in time was lost."""
@@ -310,10 +305,6 @@ class IndexSource(EntrySource, Reader):
     @cached_property
     def _views(self) -> list[ShardView]:
         return [ShardView(**view) for view in self._state["views"]]
-
-    @cached_property
-    def _slices(self) -> list[Slice]:
-        return [Slice(**each) for each in self._state["slices"]]
 
     @cached_property
     def _point_in_time(self) -> PointInTime:

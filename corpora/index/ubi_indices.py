@@ -15,12 +15,13 @@ from termweave.corpora.formats.addresses import parse_index
 from termweave.corpora.formats.fields import BadLine
 from termweave.corpora.index.pages import Pace, PageReader, slices_of
 from termweave.corpora.index.point_in_time import PointInTime, open_views
+from termweave.corpora.judgements import Judged, Judgements
 from termweave.corpora.readers.jsonl import parse
 from termweave.corpora.sources import DEFAULT_SPLIT, IndexReading
 from termweave.engine.client.connection import connect, quote
 from termweave.engine.client.resolved_name import shared_pipeline
 from termweave.errors import InputError, UsageError
-from termweave.records import Qrels, Query
+from termweave.records import Query
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +37,7 @@ _CLUSTER = ("opensearch", "elasticsearch", "http://", "https://")
 _SPLITS = ("corrected", "raw")
 
 
-class UbiLog(JudgementSource):
+class UbiLog(Judged, JudgementSource):
     """A log of user behaviour: a `Dataset` without documents, and the reader that recognises it."""
 
     LABEL: ClassVar[str] = "`ubi:FOLDER` or `ubi:opensearch` (data sets only)"
@@ -67,11 +68,6 @@ class UbiLog(JudgementSource):
         place = self._spec.removeprefix(PREFIX)
         return f"{PREFIX}{parse_index(f'{place}/{EVENTS}').shown.rpartition('/')[0]}" if "://" in place else self._spec
 
-    @property
-    def notes(self) -> list[str]:
-        """Remarks about the log for the user."""
-        return self.behaviour.remarks(self.model, corrected=self.split == _SPLITS[0])
-
     def splits(self) -> list[str]:
         """Grades by the click model, and by raw counts."""
         return list(_SPLITS)
@@ -86,13 +82,12 @@ class UbiLog(JudgementSource):
                 counts.setdefault(query, {})[document] = count
         return counts
 
-    def queries(self) -> list[Query]:
-        """The queries with a click, in the order of the log."""
-        return [Query(ubi.query_id(text), text) for text in self._grades]
-
-    def qrels(self) -> Qrels:
-        """Grades of 0 to 3 for every document that was shown."""
-        return {ubi.query_id(text): dict(grades) for text, grades in self._grades.items()}
+    @cached_property
+    def _judged(self) -> Judgements:
+        """The queries with a click, in the order of the log, and grades of 0 to 3 for every document that was shown."""
+        queries = {Query(ubi.query_id(text), text): of for text, of in self.behaviour.qrels(self.model).items()}
+        remarks = self.behaviour.remarks(self.model, corrected=self.split == _SPLITS[0])
+        return Judgements(list(queries), {query.id: of for query, of in queries.items()}, remarks)
 
     @cached_property
     def behaviour(self) -> ubi.Behaviour:
@@ -114,10 +109,6 @@ class UbiLog(JudgementSource):
     def model(self) -> Any:
         """The click model of the split."""
         return self.behaviour.model(corrected=self.split == _SPLITS[0])
-
-    @cached_property
-    def _grades(self) -> dict[str, dict[str, int]]:
-        return self.behaviour.qrels(self.model)
 
 
 def _of_files(place: str, name: str) -> Iterator[dict[str, Any]]:

@@ -1,6 +1,6 @@
 """Read BEIR folders: ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/SPLIT.tsv``, each plain, ``.gz`` or ``.zst``.
 
-A folder with only a corpus is a source; with queries and judgements it is a data set.
+A folder with only a corpus is a source; with queries and judgements it is a data set. The demo corpus is such a folder.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from termweave.records import Document
 
 CORPUS, QRELS = "corpus.jsonl", "qrels"
+_DEMO = Path(__file__).parents[1] / "demo"
 _TABLE = re.compile(r"(?P<split>.+)\.[ct]sv(\.gz|\.zst)?")
 
 
@@ -127,3 +128,36 @@ class BeirFolder(Judged, Derived, OpenedSource, Reader):
             hint = f"There are: {', '.join(self.splits()) or 'none'}."
             raise UsageError(f"{self._folder} has no queries with judgements for the split {self.split!r}.", hint)
         return read_judgements(table, path)
+
+
+class DemoCorpus(BeirFolder):
+    """The folder under the name ``demo``."""
+
+    LABEL: ClassVar[str] = "`demo`"
+    MAPPED: ClassVar[bool] = False
+
+    @classmethod
+    def recognises(cls, spec: str) -> bool:
+        """Whether the spec is ``demo``; a folder of this name can be given as ``./demo``."""
+        return spec == "demo"
+
+    @classmethod
+    def open(cls, spec: str, reading: Reading) -> DemoCorpus:
+        """Open the corpus."""
+        del spec
+        return cls(_DEMO, reading=reading)
+
+    @classmethod
+    def open_dataset(cls, spec: str, split: str) -> BeirFolder:
+        """Open the corpus with the queries of one split.
+
+        Raises:
+            UsageError: The split is neither "test" nor "train".
+        """
+        del spec
+        return super().open_dataset(str(_DEMO), split)
+
+    @cached_property
+    def unjudged(self) -> int:
+        """None: queries that this split lacks are in the other one."""
+        return 0

@@ -1,4 +1,7 @@
-"""Read JSON lines: one object per line. `termweave.corpora.formats.fields` decides which key is what."""
+"""Read JSON lines: one object per line. `termweave.corpora.formats.fields` decides which key is what.
+
+Lines may be what databases and search engines export: MongoDB's extended JSON, hits (elasticdump), and requests of the `_bulk` API.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +15,28 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import orjson
 
 from termweave.catalog.source_fields import Fields, take
+from termweave.catalog.typed_fields import convert
 from termweave.corpora.file_source import FileSource
-from termweave.corpora.formats import exports
 from termweave.corpora.formats import lines as files
-from termweave.corpora.formats.fields import BadLine, Mapper, attempted, described, lacks_named, not_utf8, too_long
+from termweave.corpora.formats.fields import MAX_DEPTH, BadLine, Mapper, attempted, described, nested_too_deep, not_utf8, too_long
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from termweave.corpora.sources import Progress
     from termweave.records import Document
+
+    #: A line of a file with its entry, or the reason why it has none.
+    Numbered = Iterator[tuple[int, dict[str, Any] | BadLine]]
+
+#: What exports there are, beside lines that are documents.
+HITS, BULK, EXTENDED = "hits of an index", "requests of the _bulk API", "extended JSON of MongoDB"
+#: Keys of extended JSON whose values are texts, and key -> the type or notation of the others.
+_TEXTS = ("$oid", "$uuid", "$symbol", "$numberDecimal")
+_CONVERTED = {"$date": "epoch-milliseconds", "$numberInt": "long", "$numberLong": "long", "$numberDouble": "double"}
+#: A line that says what is done with the document below it: one of these, with an object of these entries, or of some of them.
+_ACTIONS = ("index", "create", "update", "delete")
+_OF_ACTION = re.compile(r"_.*|routing|version.*|parent|pipeline|re(quire|try)_.*|if_.*|list_executed_pipelines|dynamic_templates")
 
 
 def parse(line: bytes | None) -> dict[str, Any]:
@@ -74,6 +89,102 @@ def _diagnosis(line: bytes, error: orjson.JSONDecodeError) -> BadLine:
     return BadLine(f"broken JSON at column {column}: {reason}")
 
 
+def export_of(entry: dict[str, Any]) -> str:
+    """What a file is whose first line is this one: `HITS`, `BULK`, `EXTENDED`, or "" for lines that are documents."""
+    if {"_id", "_source"} <= entry.keys() and isinstance(entry["_source"], dict):
+        return HITS
+    return BULK if _is_action(entry) else EXTENDED if plain(entry) != entry else ""
+
+
+def _is_action(entry: dict[str, Any]) -> bool:
+    ((name, about),) = entry.items() if len(entry) == 1 else [("", None)]
+    return name in _ACTIONS and isinstance(about, dict) and all(map(_OF_ACTION.fullmatch, about))
+
+
+def exported(export: str, read: Callable[[], Numbered]) -> Numbered:
+    """The documents of an export.
+
+    Args:
+        export: As `export_of`.
+        read: Reads all lines of the file from its beginning.
+    """
+    if export == BULK:
+        yield from _results(read)
+        return
+    for number, entry in read():
+        if export != HITS or isinstance(entry, BadLine):
+            yield number, entry
+        else:
+            source, absent = entry.get("_source"), BadLine("no _source, though the first line has one: that of a hit")
+            yield number, {**source, "_id": entry.get("_id")} if isinstance(source, dict) else absent
+
+
+def _results(read: Callable[[], Numbered]) -> Numbered:
+    """The documents that an index has after the requests of a file. Those that a request changes or deletes are kept in memory."""
+    touched = {identity for _, action, identity, _ in _requests(read()) if action in {"update", "delete"}}
+    changed: dict[str | None, tuple[int, dict[str, Any]]] = {}
+    for number, action, identity, body in _requests(read()):
+        if isinstance(body, BadLine):
+            yield number, body
+        elif identity not in touched:
+            yield number, body if identity is None else {**body, "_id": identity}
+        elif action == "delete":
+            changed.pop(identity, None)
+        else:
+            line, before = changed.get(identity, (number, None))
+            new = body.get("upsert", body["doc"] if body.get("doc_as_upsert") else None) if action == "update" else body
+            if action == "update" and before is not None:
+                new = _merged(before, body["doc"])
+            if isinstance(new, dict):
+                changed[identity] = line, new
+            else:
+                yield number, BadLine(f"an update of {identity!r}, which no line before it holds")
+    yield from ((line, {**body, "_id": identity}) for identity, (line, body) in changed.items())
+
+
+def _requests(lines: Numbered) -> Iterator[tuple[int, str, str | None, dict[str, Any] | BadLine]]:
+    """The requests: line, action, id (None: the server would choose it), and what stands on the line below the action."""
+    for number, entry in lines:
+        line, action, about, body = number, "", dict[str, Any](), entry
+        if not isinstance(entry, BadLine):
+            ((action, about),) = entry.items() if _is_action(entry) else [("", {})]
+            body = {} if action == "delete" else BadLine("no action of the _bulk API where one should be")
+        if action not in {"", "delete"}:
+            line, body = next(lines, (number, BadLine("an action without a document below it")))
+        identity = about.get("_id")
+        if not isinstance(identity, str | int | None) or (identity is None and action in {"update", "delete"}):
+            body = BadLine(f"{action} without an _id that is a text")
+        elif isinstance(body, dict) and action == "update" and not isinstance(body.get("doc"), dict):
+            body = BadLine("an update without a doc: only an index can run a script")
+        elif nested_too_deep(body):
+            body = BadLine(f"nested deeper than {MAX_DEPTH} levels")
+        yield line, action, None if identity is None else str(identity), body
+
+
+def _merged(before: Any, change: Any) -> Any:
+    """A value after a partial update, which merges objects."""
+    if not (isinstance(before, dict) and isinstance(change, dict)):
+        return change
+    return {**before, **{name: _merged(before.get(name), value) for name, value in change.items()}}
+
+
+def plain(value: Any) -> Any:
+    """A value of MongoDB's extended JSON as JSON: ``{"$oid": "64c9"}`` is a text, ``{"$numberLong": "9"}`` a number, ``{"$date": ...}`` ISO 8601."""
+    return value if nested_too_deep(value) else _plain(value)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    inner = {key: _plain(each) for key, each in value.items()}
+    key, content = next(iter(inner.items())) if len(inner) == 1 else ("", None)
+    if key in _TEXTS or (key == "$date" and isinstance(content, str)):
+        return content
+    return convert(_CONVERTED[key], content) if key in _CONVERTED else inner
+
+
 class JsonLines(FileSource):
     """A file of documents as JSON lines: a `Source`, and the reader that recognises it."""
 
@@ -100,24 +211,25 @@ class JsonLines(FileSource):
     def remarks(self) -> list[str]:
         """A sentence about which fields of the first document are read as what."""
         fields = self._fields
-        _, entry = next(exports.documents(self._export, lambda: islice(self._parsed(), 2)), (0, BadLine("")))
+        _, entry = next(exported(self._export, lambda: islice(self._parsed(), 2)), (0, BadLine("")))
         if isinstance(entry, BadLine):  # reading the documents says what is wrong
             return []
         names = [*entry, *(name for name in fields.named() if "." in name and take(dict(entry), name) is not None)]
         export = f"{self._export}; " if self._export else ""
         known = f"{self.shown}: {export}on its first {self.ENTRY}, {described(names, fields, self.ENTRY)}."
-        return [] if lacks_named(names, fields) else [known]
+        lacks = (fields.id is not None and fields.id not in names) or (bool(fields.text) and not set(fields.text) & set(names))
+        return [] if lacks else [known]  # it cannot be read
 
     @cached_property
     def _export(self) -> str:
         """What the first line shows that the file is."""
         entry = next((entry for _, entry in self._parsed(whole=False)), None)
-        return exports.export_of(entry) if isinstance(entry, dict) else ""
+        return export_of(entry) if isinstance(entry, dict) else ""
 
     @cached_property
     def _fields(self) -> Fields:
         """The fields that the user named, as the documents have them: ``_id`` for ``_id.$oid``, ``title`` for ``_source.title`` of a hit."""
-        wrapped = r"\.\$(oid|uuid|date|number\w+)$" + (r"|^_source\." if self._export == exports.HITS else "")
+        wrapped = r"\.\$(oid|uuid|date|number\w+)$" + (r"|^_source\." if self._export == HITS else "")
         named = self.reading.fields
         id_, title, *text = (name and re.sub(wrapped, "", name) for name in (named.id, named.title, *named.text))
         return Fields(id_, title, tuple(filter(None, text)))
@@ -130,11 +242,11 @@ class JsonLines(FileSource):
             except BadLine as bad:
                 yield number, bad
             else:
-                yield number, exports.plain(entry) if whole and line and b'"$' in line else entry
+                yield number, plain(entry) if whole and line and b'"$' in line else entry
 
     def entries(self, progress: Progress | None) -> Iterator[tuple[int, Document | BadLine]]:
         """Read the lines that are not blank."""
         mapper = Mapper(self._fields)
-        for number, entry in exports.documents(self._export, lambda: self._parsed(progress)):
+        for number, entry in exported(self._export, lambda: self._parsed(progress)):
             yield number, entry if isinstance(entry, BadLine) else attempted(mapper.document, entry, number)
         mapper.finish()

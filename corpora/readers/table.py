@@ -15,6 +15,7 @@ import re
 from collections import deque
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -190,13 +191,11 @@ class Table(FileSource):
     def entries(self, progress: Progress | None) -> Iterator[tuple[int, Document | BadLine]]:
         """Read the rows after the header line."""
         mapper = Mapper(self._columns.fields)
-        header_comes = self._columns.header
-        for line, row in _rows(_Lines(files.raw_lines(self.path, progress), skip=self._dialect.announced), self._dialect):
-            if header_comes:
-                if isinstance(row, BadLine):  # without column names no row can be read, so this cannot be skipped
-                    raise row.at(self.shown, line)
-                header_comes = False
-                continue
+        rows = _rows(_Lines(files.raw_lines(self.path, progress), skip=self._dialect.announced), self._dialect)
+        for line, row in islice(rows, int(self._columns.header)):
+            if isinstance(row, BadLine):  # without column names no row can be read, so this cannot be skipped
+                raise row.at(self.shown, line)
+        for line, row in rows:
             yield line, row if isinstance(row, BadLine) else attempted(self._document, mapper, row, line)
 
     def _document(self, mapper: Mapper, row: list[str], line: int) -> Document:

@@ -74,11 +74,6 @@ def lineage_of(source: IndexSource, index: str) -> Lineage | None:
     return Lineage.from_meta(meta, index) if meta.get("termweave") else None
 
 
-def own_fields(source: IndexSource) -> set[str]:
-    """The fields of the first documents, in the mapping or not."""
-    return {name for hit in source.sample for name in hit["_source"] or ()}
-
-
 def field_names(layout: DocumentLayout) -> list[str]:
     """The fields of a document that an enrichment writes."""
     return [OBJECT] if layout.prefix else [*_OWN, *(name for signal in layout.signals for name in signal.properties())]
@@ -99,9 +94,8 @@ def lexical(source: IndexSource, weights: Mapping[str, float], prefix: str = f"{
     texts = sorted(name for name, kind in kinds.items() if kind in _TEXTS and not name.startswith(f"{OBJECT}."))
     if wrong := [name for name in weights if name not in texts]:
         known = f"The index has {few(texts, 12)}." if texts else "The index has none."
-        raise UsageError(
-            f"{wrong[0]!r} is not a text field of the index {source.address.index!r}, so that lexical cannot search it.", known
-        )
+        message = f"{wrong[0]!r} is not a text field of the index {source.address.index!r}, so that lexical cannot search it."
+        raise UsageError(message, known)
     read = read_by(source.reading.fields)
     searched = weights or {name: 1.0 for name in (read.title, *read.text) if name in texts}
     return Lexical(of_application=searched, prefix=prefix) if searched else None
@@ -122,16 +116,12 @@ def check_index(engine: Engine, source: IndexSource, index: str, signals: Sequen
     # Documents that were copied from an enriched index have the object already.
     copied = [hit["_source"][OBJECT] for hit in source.sample if OBJECT in (hit["_source"] or {})]
     if any(not isinstance(each, dict) or each.keys() - {*_OWN, *_EARLIER} for each in (*copied, _inside(source, index))):
-        raise UsageError(
-            f"The index {index!r} has a field {OBJECT!r} of its own, and an enrichment writes into one of this name.",
-            f"Enrich a copy without it. {_BESIDE}",
-        )
+        message = f"The index {index!r} has a field {OBJECT!r} of its own, and an enrichment writes into one of this name."
+        raise UsageError(message, f"Enrich a copy without it. {_BESIDE}")
     _check_source(engine, source, index, settings)
     if any(signal_class(name).needs == "weights" for name in signals) and statistics_store.is_taken(engine, index):
-        raise UsageError(
-            f"{statistics_store.companion(index)!r}, where the statistics of an enrichment are stored, is an index of another application.",
-            f"Write vectors only (--signals dense), or enrich a copy under another name. {_BESIDE}",
-        )
+        message = f"{statistics_store.companion(index)!r}, where the statistics of an enrichment are stored, is an index of another application."
+        raise UsageError(message, f"Write vectors only (--signals dense), or enrich a copy under another name. {_BESIDE}")
 
 
 def _inside(source: IndexSource, index: str) -> Mapping[str, Any]:
@@ -173,10 +163,11 @@ def _check_source(engine: Engine, source: IndexSource, index: str, settings: Map
         UsageError: It does not.
     """
     mapping = source.mappings[index]
+    in_sample = {name for hit in source.sample for name in hit["_source"] or ()}
 
     def ours(name: str) -> bool:
         """Whether `enrich --remove` left an empty field, this version's or that of an earlier one."""
-        earlier = name in _EARLIER and name not in own_fields(source) and not _holds(engine, index, name)
+        earlier = name in _EARLIER and name not in in_sample and not count(engine, index, name)
         return name.startswith(f"{OBJECT}.") or earlier
 
     stored, mode = mapping.get("_source") or {}, settings.get("index.mapping.source.mode")
@@ -196,12 +187,6 @@ def _check_source(engine: Engine, source: IndexSource, index: str, settings: Map
     else:
         return
     raise UsageError(problem, _BESIDE)
-
-
-def _holds(engine: Engine, index: str, name: str) -> bool:
-    """Whether a document has a value in a field."""
-    body = {"size": 0, "terminate_after": 1, "track_total_hits": True, "query": {"exists": {"field": name}}}
-    return bool(engine.search(quote(index), body)["hits"]["total"]["value"])
 
 
 def add_settings(engine: Engine, index: str, layout: DocumentLayout, *, close: bool) -> None:
@@ -278,11 +263,6 @@ def _set_closed(engine: Engine, index: str, settings: Mapping[str, Any]) -> None
         engine.request("PUT", f"/{quote(index)}/_settings", body=settings)
     finally:
         engine.request("POST", f"/{quote(index)}/_open", params={"wait_for_active_shards": 1})
-
-
-def add_fields(engine: Engine, index: str, fields: Mapping[str, Any]) -> None:
-    """Add `fields_of` to the mapping."""
-    engine.request("PUT", f"/{quote(index)}/_mapping", body={"properties": {OBJECT: {"properties": fields}}})
 
 
 def count(engine: Engine, index: str, field: str) -> int:

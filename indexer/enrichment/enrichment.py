@@ -9,7 +9,7 @@ a write of the application is never undone: such a document is read and encoded 
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -18,28 +18,24 @@ import orjson
 
 from termweave.catalog import audit, lineage, statistics_store
 from termweave.catalog.source_fields import Fields
-from termweave.encoders.recorded_models import encoder_of, remember
 from termweave.engine.client.resolved_name import uuids_of
 from termweave.errors import UsageError
-from termweave.indexer.build_plan import BuildPlan, plan
 from termweave.indexer.enrichment import enriched_mapping, index_passes
-from termweave.indexer.enrichment.enrichment_run import EnrichmentRun, Recipe
+from termweave.indexer.enrichment.enrichment_run import EnrichmentRun, about, fields_read, plan_first
 from termweave.indexer.enrichment.index_passes import IndexPasses
 from termweave.indexer.ledger import storage
-from termweave.indexer.ledger.ledger import temporary_ledger
-from termweave.indexer.preparation.corpus_pass import BuildProgress, read_corpus
 from termweave.indexer.preparation.corpus_remarks import unreadable
 from termweave.indexer.preparation.estimate import estimate_build
 from termweave.support.messages import few
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from termweave.catalog.lineage import Lineage
     from termweave.corpora.index.source import IndexSource
     from termweave.engine import Engine
     from termweave.indexer.options import BuildOptions
-    from termweave.signals.lexical import Lexical
+    from termweave.indexer.preparation.corpus_pass import BuildProgress
 
 
 @dataclass(frozen=True)
@@ -121,38 +117,35 @@ def enrich(
     """
     engine = engine.patient(options.patience)
     indices = enriched_mapping.whole_indices(source)
-    notes: list[str] = []
-    resume, begin = partial(_resume, engine, options), partial(_begin, engine, source, indices, options, progress, lexical, notes)
-    with EnrichmentRun(engine, source, begin, resume, close, every is not None, progress, say) as run:
+    with EnrichmentRun(engine, source, options, lexical, close, every is not None, progress, say) as run:
         if first := _first(source, options):
             index, made = first
-            run.recipe = _resume(engine, options, made, index)
-            words = enriched_mapping.lexical(source, lexical, made.layout.prefix)
-            if words is not None and (lexical or "lexical" not in made.signals):
-                run.recipe = replace(run.recipe, lineage=replace(made, signals={**made.signals, words.name: words.parameters()}))
-                run.notes.append(_about(words))
-            notes.append(
+            run.recipe = run.resume(made, index)
+            run.notes.append(
                 "Models and statistics are those of the first enrichment ('enrich --remove' begins anew)."
                 if index in indices
                 else f"{source.address.index!r} stood for {index!r} when it was enriched. Models, fields and statistics are those of that "
                 "index (name a model, or other fields or signals, to begin anew)."
             )
+            words = enriched_mapping.lexical(source, lexical, made.layout.prefix)
+            if words is not None and (lexical or "lexical" not in made.signals):
+                run.recipe = replace(run.recipe, lineage=replace(made, signals={**made.signals, words.name: words.parameters()}))
+                run.notes.append(about(words))
         for index in indices:
             run.add(index)
         if every is not None:
             run.watch(every)
         elif {*uuids_of(engine, source.address.index)} != {*indices}:
-            notes.append(f"{source.address.index!r} stands for other indices now. Run the command again for them.")
+            run.notes.append(f"{source.address.index!r} stands for other indices now. Run the command again for them.")
         done = [one.passes for one in run.indices.values()]
         documents = sum(
             each.total.documents if every is None else enriched_mapping.count(engine, each.index, each.digest) for each in done
         )
-    notes += [each for each in (*run.notes, *unreadable(run.left_out)) if each not in notes]
+    notes = (*run.notes, *(each for each in unreadable(run.left_out) if each not in run.notes))
     conflicts = sum(each.total.conflicts for each in run.passes)
     named = done[0].index if len(done) == 1 else source.address.index
-    return Enriched(
-        named, documents, run.written, conflicts, tuple(run.recipe.lineage.signals) if run.recipe else (), tuple(notes)
-    )
+    signals = tuple(run.recipe.lineage.signals) if run.recipe else ()
+    return Enriched(named, documents, run.written, conflicts, signals, notes)
 
 
 def _first(source: IndexSource, options: BuildOptions) -> tuple[str, Lineage] | None:
@@ -199,7 +192,7 @@ def plan_enrichment(
             source.skipped.kept += one.skipped.kept
         models = {output: model.name for output, model in made.models.items()}
         return EnrichmentPlan(name, documents, to_write, tuple(made.signals), models, notes=tuple(unreadable(source.skipped)))
-    planned = _planned(engine, source, indices, options)
+    planned = plan_first(engine, source, options)
     estimate = estimate_build(source, engine.capabilities, planned.options, progress=progress)
     closes = "learned" in planned.signals
     closing = ["The index must be closed for about a second, for the analyzers of learned: add --yes."] if closes else []
@@ -251,86 +244,20 @@ def remove(
     return written
 
 
-def _planned(engine: Engine, source: IndexSource, indices: Sequence[str], options: BuildOptions) -> BuildPlan:
-    """The plan of a first enrichment, which the indices allow.
-
-    Where no signals are named, they are those of `SIGNALS` whose model the user did not turn off; lexical writes nothing.
-    """
-    asked = tuple(name for name in options.signals or () if name != "lexical")
-    if options.signals and not asked:
-        raise UsageError(
-            "An enrichment writes weights, dense or learned; lexical searches what the index has.",
-            "Add one of them to --signals.",
-        )
-    signals = asked or tuple(name for name in enriched_mapping.SIGNALS if getattr(options, name) != "none")
-    planned = plan(source, engine.capabilities, replace(options, signals=signals))
-    for index in indices:
-        enriched_mapping.check_index(engine, source.of_index(index), index, planned.signals)
-    return planned
-
-
-def _begin(
-    engine: Engine,
-    source: IndexSource,
-    indices: Sequence[str],
-    options: BuildOptions,
-    progress: BuildProgress,
-    lexical: Mapping[str, float],
-    notes: list[str],
-) -> Recipe:
-    """Count the statistics, check that the indices can take the fields, and say what they get. Notes are added to `notes`."""
-    planned = _planned(engine, source, indices, options)
-    words = enriched_mapping.lexical(source, lexical)
-    remember(planned.encoder.models.values())
-    with temporary_ledger() as ledger:
-        corpus = read_corpus(source, planned.encoder, ledger, skip_bad=options.skip_bad, progress=progress)
-    sample = planned.encoder.encode([each.content for each in corpus.sample], kind="document", statistics=corpus.statistics)
-    written = planned.layout(engine.capabilities, sample, corpus.statistics)
-    inside = [replace(signal, prefix=f"{enriched_mapping.OBJECT}.") for signal in written.signals]
-    layout = replace(written, signals=[*([words] if words else []), *inside])
-    # For later commands.
-    origin = {"name": source.name, "fingerprint": "", "enriched": enriched_mapping.OBJECT, "fields": _fields(source)}
-    notes += [*planned.notes, *corpus.notes, _about(words)]
-    return Recipe(planned.lineage(engine, indices[-1], layout, corpus.statistics, origin), planned.encoder, corpus.statistics)
-
-
-def _about(words: Lexical | None) -> str:
-    """A sentence about the signal lexical."""
-    if words is None:
-        return (
-            "No text field is among those of title and text, so that there is no signal lexical: name some with --lexical-field."
-        )
-    return f"The signal lexical searches the application's own {', '.join(f'{name}^{weight:g}' for name, weight in words.text_fields.items())}."
-
-
-def _fields(source: IndexSource) -> str:
-    """The fields that are read, as the lineage stores them."""
-    return orjson.dumps(asdict(source.reading.fields)).decode()
-
-
 def _check_unchanged(source: IndexSource, made: Lineage, options: BuildOptions) -> None:
     """Refuse signals and fields other than those of the first enrichment.
 
     Raises:
         UsageError: The message names those.
     """
-    stored = made.source.get("fields") or _fields(source)
+    stored = made.source.get("fields") or fields_read(source)
     written = made.signals.keys() - {"lexical"}
     if options.signals and {*options.signals} - {"lexical"} != written:
         first, flags = f"the signals {', '.join(sorted(written))}", "--signals"
-    elif stored != _fields(source):
+    elif stored != fields_read(source):
         named = Fields(**orjson.loads(stored)).named()
         first, flags = f"the fields {', '.join(named) or 'of usual names'}", "--title-field and --text-field"
     else:
         return
-    raise UsageError(
-        f"{made.name!r} was enriched with {first}.",
-        f"Leave {flags} out, or remove what was written by 'termweave enrich {made.name} --remove' and enrich it anew.",
-    )
-
-
-def _resume(engine: Engine, options: BuildOptions, made: Lineage, index: str) -> Recipe:
-    """Go on with the models and statistics of an earlier enrichment."""
-    encoder = encoder_of(made, index, {"weights_otherwise": options.weights, "dense_otherwise": options.dense})
-    remember(encoder.models.values())
-    return Recipe(made, encoder, statistics_store.load(engine, index, made))
+    hint = f"Leave {flags} out, or remove what was written by 'termweave enrich {made.name} --remove' and enrich it anew."
+    raise UsageError(f"{made.name!r} was enriched with {first}.", hint)

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Self
 
+import orjson
+
 from termweave.catalog import audit, generations, lineage, statistics_store
 from termweave.corpora.sources import Skips
+from termweave.encoders.recorded_models import encoder_of, remember
+from termweave.engine.client.connection import quote
 from termweave.engine.client.resolved_name import uuids_of
 from termweave.engine.client.server_errors import EngineResponseError
 from termweave.errors import InputError, TermweaveError, UsageError
+from termweave.indexer.build_plan import BuildPlan, plan
 from termweave.indexer.enrichment import enriched_mapping, index_passes
 from termweave.indexer.enrichment.index_passes import IndexPasses, Watch
 from termweave.indexer.ledger import storage
+from termweave.indexer.ledger.ledger import temporary_ledger
+from termweave.indexer.preparation.corpus_pass import BuildProgress, read_corpus
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
@@ -27,7 +34,8 @@ if TYPE_CHECKING:
     from termweave.encoders import TextEncoder
     from termweave.engine import Engine
     from termweave.indexer.ledger.build_lock import Lease
-    from termweave.indexer.preparation.corpus_pass import BuildProgress
+    from termweave.indexer.options import BuildOptions
+    from termweave.signals.lexical import Lexical
     from termweave.statistics import CorpusStatistics
 
 #: The stage of the progress while the application's writes are awaited.
@@ -66,8 +74,8 @@ class EnrichmentRun:
     Attributes:
         engine: The server.
         source: The name, as it was resolved last.
-        begin: Makes the recipe where no index is enriched.
-        resume: Makes the recipe of an enriched index.
+        options: Models, signals and `skip_bad` are used.
+        lexical: Text fields that the signal lexical searches -> their weights; {}: those of title and text.
         close: Whether an index may be closed for a moment, which the signal learned needs.
         watched: Whether a watch follows, so that one pass suffices.
         progress: Called with (stage, done, total, detail).
@@ -81,8 +89,8 @@ class EnrichmentRun:
 
     engine: Engine
     source: IndexSource
-    begin: Callable[[], Recipe]
-    resume: Callable[[Lineage, str], Recipe]
+    options: BuildOptions
+    lexical: Mapping[str, float]
     close: bool
     watched: bool
     progress: BuildProgress
@@ -99,6 +107,31 @@ class EnrichmentRun:
     def __exit__(self, *_: object) -> None:
         for one in self.indices.values():
             one.held.close()
+
+    def begin(self) -> Recipe:
+        """Count the statistics, check that the indices can take the fields, and say what they get."""
+        source, options = self.source, self.options
+        planned = plan_first(self.engine, source, options)
+        words = enriched_mapping.lexical(source, self.lexical)
+        remember(planned.encoder.models.values())
+        with temporary_ledger() as ledger:
+            corpus = read_corpus(source, planned.encoder, ledger, skip_bad=options.skip_bad, progress=self.progress)
+        sample = planned.encoder.encode([each.content for each in corpus.sample], kind="document", statistics=corpus.statistics)
+        written = planned.layout(self.engine.capabilities, sample, corpus.statistics)
+        inside = [replace(signal, prefix=f"{enriched_mapping.OBJECT}.") for signal in written.signals]
+        layout = replace(written, signals=[*([words] if words else []), *inside])
+        # For later commands.
+        origin = {"name": source.name, "fingerprint": "", "enriched": enriched_mapping.OBJECT, "fields": fields_read(source)}
+        self.notes += [*planned.notes, *corpus.notes, about(words)]
+        made = planned.lineage(self.engine, max(source.mappings), layout, corpus.statistics, origin)
+        return Recipe(made, planned.encoder, corpus.statistics)
+
+    def resume(self, made: Lineage, index: str) -> Recipe:
+        """Go on with the models and statistics of an earlier enrichment."""
+        named = {"weights_otherwise": self.options.weights, "dense_otherwise": self.options.dense}
+        encoder = encoder_of(made, index, named)
+        remember(encoder.models.values())
+        return Recipe(made, encoder, statistics_store.load(self.engine, index, made))
 
     def add(self, index: str) -> None:
         """Enrich an index that the name stands for.
@@ -147,7 +180,10 @@ class EnrichmentRun:
             enriched_mapping.check_index(self.engine, one, index, tuple(made.signals))
             fields = enriched_mapping.fields_of(self.engine, one, index, made.layout)
             enriched_mapping.add_settings(self.engine, index, made.layout, close=self.close)
-            enriched_mapping.add_fields(self.engine, index, fields)  # first: a refusal leaves nothing behind
+            # Before statistics and lineage: a refusal leaves nothing behind.
+            self.engine.request(
+                "PUT", f"/{quote(index)}/_mapping", body={"properties": {enriched_mapping.OBJECT: {"properties": fields}}}
+            )
         if recipe.statistics is not None:
             home = statistics_store.home(index, made)
             if home not in self.source.mappings or not statistics_store.is_complete(self.engine, home):
@@ -159,10 +195,9 @@ class EnrichmentRun:
         return made
 
     def _log(self, passes: IndexPasses) -> None:
-        if passes.total.written:
-            audit.write(
-                self.engine, "enrich", passes.index, before=passes.index, after=passes.index, documents=passes.total.written
-            )
+        index, written = passes.index, passes.total.written
+        if written:
+            audit.write(self.engine, "enrich", index, before=index, after=index, documents=written)
 
     def _name_left_out(self, one: IndexSource, *, aloud: bool) -> None:
         for skipped in one.skipped:
@@ -229,3 +264,33 @@ class EnrichmentRun:
         if problem and problem != refused:
             self.say(f"{problem} The watch waits until it can go on.")
         return problem
+
+
+def plan_first(engine: Engine, source: IndexSource, options: BuildOptions) -> BuildPlan:
+    """The plan of a first enrichment, which the indices allow.
+
+    Where no signals are named, they are those of `SIGNALS` whose model the user did not turn off; lexical writes nothing.
+    """
+    asked = tuple(name for name in options.signals or () if name != "lexical")
+    if options.signals and not asked:
+        hint = "Add one of them to --signals."
+        raise UsageError("An enrichment writes weights, dense or learned; lexical searches what the index has.", hint)
+    signals = asked or tuple(name for name in enriched_mapping.SIGNALS if getattr(options, name) != "none")
+    planned = plan(source, engine.capabilities, replace(options, signals=signals))
+    for index in sorted(source.mappings):
+        enriched_mapping.check_index(engine, source.of_index(index), index, planned.signals)
+    return planned
+
+
+def about(words: Lexical | None) -> str:
+    """A sentence about the signal lexical."""
+    if words is None:
+        return (
+            "No text field is among those of title and text, so that there is no signal lexical: name some with --lexical-field."
+        )
+    return f"The signal lexical searches the application's own {', '.join(f'{name}^{weight:g}' for name, weight in words.text_fields.items())}."
+
+
+def fields_read(source: IndexSource) -> str:
+    """The fields that are read, as the lineage stores them."""
+    return orjson.dumps(asdict(source.reading.fields)).decode()

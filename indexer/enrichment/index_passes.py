@@ -1,4 +1,6 @@
-"""Passes over an index that is enriched: each reads documents from a point in time and sends the writes that they need, conditionally.
+"""Passes over an index that is enriched: each reads documents from a point in time and sends the writes that they need.
+
+The application changes the index at the same time: a write counts only if the document is still as it was read.
 
 A watch makes a pass over what the application has written since: that is found by the sequence numbers of the shards.
 """
@@ -8,7 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+import orjson
 
 from termweave.corpora.formats.fields import BadLine
 from termweave.corpora.index import entries
@@ -16,8 +21,11 @@ from termweave.corpora.index.point_in_time import PointInTime, ShardView, open_v
 from termweave.corpora.sources import Skipped
 from termweave.dialect import dialect_of
 from termweave.engine.client.connection import Engine, quote
-from termweave.errors import InputError, VerificationFailed
-from termweave.indexer.enrichment import conditional_writes, enriched_mapping
+from termweave.engine.client.retries import TURNED_AWAY
+from termweave.engine.client.server_errors import EngineResponseError, block_hint, known_status
+from termweave.errors import EngineError, InputError, RefusedDocuments, VerificationFailed
+from termweave.indexer.enrichment import enriched_mapping
+from termweave.indexer.pipeline.bulk_sender import PARAMETERS, reason_of
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
@@ -34,6 +42,10 @@ if TYPE_CHECKING:
     Hit: TypeAlias = dict[str, Any]
     Write: TypeAlias = tuple[Hit, dict[str, Any]]
 
+#: Statuses of a write that this pass or a later one makes again.
+_LATER = {HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND} | TURNED_AWAY
+#: Documents in one request.
+_PAGE = 200
 #: Passes over the whole index, at most.
 _PASSES = 6
 #: Looks at writes that cannot be read until they are taken for deletions, which leave nothing to read. Each look may ask another node.
@@ -98,10 +110,8 @@ class IndexPasses:
             first = first or counts
             if once or not counts.stale:
                 return first
-        raise VerificationFailed(
-            f"After {_PASSES} passes {counted(counts.stale, 'document')} of {self.index} still {still}: the application changes them meanwhile.",
-            "Run the same command again when there are fewer changes: it goes on.",
-        )
+        message = f"After {_PASSES} passes {counted(counts.stale, 'document')} of {self.index} still {still}: the application changes them meanwhile."
+        raise VerificationFailed(message, "Run the same command again when there are fewer changes: it goes on.")
 
     def run(
         self, progress: BuildProgress = lambda *_: None, *, write: bool = True, after: Mapping[str, int] | None = None
@@ -117,18 +127,17 @@ class IndexPasses:
         counts = PassCounts(last={view.key: view.last for view in views})
         total = sum(view.documents for view in views)
         try:
-            for hits in conditional_writes.pages(point, dialect_of(self.engine.capabilities).source(), self.digest):
+            for hits in pages(point, dialect_of(self.engine.capabilities).source(), self.digest):
                 counts.documents += len(hits)
                 writes = list(self.writes_of(hits, counts))
                 counts.stale += len(writes)
                 if not write:
                     continue
                 if uuid_of(self.engine, self.index) != views[0].uuid:  # else the server would make an index of this name anew
-                    raise InputError(
-                        f"The index {self.index!r} was deleted meanwhile.", "Run the command again for the new index."
-                    )
+                    hint = "Run the command again for the new index."
+                    raise InputError(f"The index {self.index!r} was deleted meanwhile.", hint)
                 unpiped = [(hit, self._unpiped(action)) for hit, action in writes]
-                written = conditional_writes.send(self.engine, self.index, unpiped)
+                written = send(self.engine, self.index, unpiped)
                 counts.written += written
                 counts.conflicts += len(writes) - written
                 progress("Enriching", counts.documents, total, f"written {counts.written:,}")
@@ -153,6 +162,75 @@ class IndexPasses:
             return action
         script = {"lang": "painless", "source": "ctx._source = params.document", "params": {"document": action["index"]}}
         return {"update": {"script": script}}
+
+
+def pages(point: PointInTime, source: Any, digest: str) -> Iterator[list[dict[str, Any]]]:
+    """All documents of a point in time with `_source`, sequence number, primary term and routing, page by page.
+
+    Args:
+        point: The point in time.
+        source: `_source` of the requests, which must give weights and vectors, too.
+        digest: A field whose value is given as the server indexed it; "": none.
+    """
+    body = {"_source": source, "docvalue_fields": [digest] if digest else [], "seq_no_primary_term": True}
+    for view in point.views:
+        if view.documents:
+            for hits, _ in point.pages(view, view.first, view.last, body, lambda: _PAGE):
+                if hits:
+                    yield hits
+
+
+def send(engine: Engine, index: str, writes: Sequence[Write]) -> int:
+    """Send writes; returns how many were accepted. The others met a change of the application.
+
+    Those that the server turns away because it is overloaded, its disk full or a shard away, are sent again as long as the engine is
+    patient, and so is a request whose answer is lost: what it wrote then counts as changed, and is found as it should be in the next pass.
+
+    Raises:
+        RefusedDocuments: The server does not take a document.
+        EngineError: It does not take any.
+    """
+    statuses: list[int] = []
+    left = writes
+
+    def attempt() -> None:
+        nonlocal left
+        results = _results(engine, index, left)
+        statuses.extend(result["status"] for result in results)
+        away = [number for number, result in enumerate(results) if result["status"] in TURNED_AWAY]
+        left = [left[number] for number in away]
+        if left:
+            status, reason = results[away[-1]]["status"], reason_of(results[away[-1]])
+            hint = f"{block_hint(reason)} Run the command again: it goes on.".lstrip()
+            request = f"POST /{index}/_bulk"
+            raise EngineResponseError(status, reason, results, request=request, hint=hint, product=engine.product)
+
+    if writes:
+        engine.repeat(attempt)
+    return sum(status < HTTPStatus.BAD_REQUEST for status in statuses)
+
+
+def _results(engine: Engine, index: str, writes: Sequence[Write]) -> list[dict[str, Any]]:
+    """Send writes once; returns the status of each, and why it was not accepted."""
+    lines = []
+    for hit, action in writes:
+        ((kind, content),) = action.items()
+        head = {"_id": hit["_id"], "if_seq_no": hit["_seq_no"], "if_primary_term": hit["_primary_term"]}
+        head |= {"routing": hit["_routing"]} if "_routing" in hit else {}
+        lines += [orjson.dumps({kind: head}), orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)]
+    body = b"\n".join([*lines, b""])
+    items = engine.request("POST", f"/{quote(index)}/_bulk", params=PARAMETERS, body=body, retry=False)["items"]  # `send` repeats
+    results = [next(iter(item.values())) for item in items]
+    for (hit, _), result in zip(writes, results, strict=True):
+        reason = reason_of(result)
+        status = result["status"] = known_status(result["status"], reason)
+        if status == HTTPStatus.BAD_REQUEST:
+            hint = "Correct the document, then run the command again."
+            raise RefusedDocuments(f"The index {index} does not take document {hit['_id']!r}: {reason}.", hint)
+        if status >= HTTPStatus.BAD_REQUEST and status not in _LATER:
+            hint = f"{block_hint(reason)} Run the command again when that is fixed: it goes on.".lstrip()
+            raise EngineError(f"The index {index} takes no documents: {reason} (status {status}).", hint)
+    return results
 
 
 def stale_writes(
@@ -189,9 +267,7 @@ def stale(
         stored = {name: hit["_source"][name] for name in ours if name in hit["_source"]}
         own = {name: value for name, value in hit["_source"].items() if name not in ours or name == "id"}
         document = _document(source, hit["_id"], own, layout)
-        searched = enriched_mapping.digest(layout) in hit.get(
-            "fields", {}
-        )  # else it was copied before the mapping had the fields
+        searched = enriched_mapping.digest(layout) in hit.get("fields", ())  # else it was copied before the mapping had it
         if document is not None and searched and enriched_mapping.agrees(layout, document, layout.of_signals(stored)):
             counts.kept += 1
         elif document is not None or stored.keys() - {"id"}:
@@ -264,9 +340,8 @@ class Watch:
         """
         reached, done = checkpoints(self.passes.engine, self.passes.index), self.done
         if len({shard.partition("/")[0] for shard in (*done, *reached)}) > 1:
-            raise InputError(
-                f"The index {self.passes.index!r} was deleted and made again.", "Run the command again for the new index."
-            )
+            hint = "Run the command again for the new index."
+            raise InputError(f"The index {self.passes.index!r} was deleted and made again.", hint)
         if all(number <= done.get(shard, -1) for shard, number in reached.items()):
             return None
         counts = self.passes.run(after=dict(done))

@@ -7,18 +7,9 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from termweave.catalog import lineage
 from termweave.catalog.generations import live as live_index_of
-from termweave.catalog.lineage import (
-    ROLLED_BACK,
-    Lineage,
-    check_one,
-    enriched,
-    exists,
-    known_names,
-    read,
-    refuse_enriched,
-    resolve,
-)
+from termweave.catalog.lineage import ROLLED_BACK, Lineage
 from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.errors import TermweaveError, UsageError
 from termweave.support.batching import in_parts
@@ -86,14 +77,13 @@ def list_generations(engine: Engine, name: str) -> list[Generation]:
     Raises:
         UsageError: There is none.
     """
-    check_one(name)
+    lineage.check_one(name)
     params = {"filter_path": "*.mappings._meta.termweave", "expand_wildcards": "open,closed"}
     mappings = engine.of_indices(f"/{name}-*/_mapping", "mappings", params=params)
-    metas = {index: answer["mappings"]["_meta"]["termweave"] for index, answer in mappings.items()}
+    found = {index: answer["mappings"]["_meta"]["termweave"] for index, answer in mappings.items()}
     # NAME-* also matches NAME-OTHER-..., and an alias NAME-... of an application's own index, or a clone of that.
-    metas = {
-        index: meta for index, meta in metas.items() if meta.get("name") == name and "enriched" not in meta.get("source", {})
-    }
+    ours = {index: meta for index, meta in found.items() if meta.get("name") == name}
+    metas = {index: meta for index, meta in ours.items() if "enriched" not in meta.get("source", {})}
     if not metas:
         raise _no_generations(engine, name)
     generations = _generations(engine, metas, live_index_of(engine, name))
@@ -107,9 +97,8 @@ def _generations(engine: Engine, metas: Mapping[str, Any], live: str | None) -> 
     for part in in_parts(sorted(metas), _IN_A_LINE):
         bytes_of |= (opened := sizes(engine, part))
         documents |= _documents(engine, sorted(opened))
-    return [
-        _generation(index, meta, bytes_of.get(index), documents.get(index), live=index == live) for index, meta in metas.items()
-    ]
+    known = ((index, meta, bytes_of.get(index), documents.get(index)) for index, meta in metas.items())
+    return [_generation(*each, live=each[0] == live) for each in known]
 
 
 def state_of(generation: Generation) -> str:
@@ -133,10 +122,11 @@ def closed_error(index: str) -> UsageError:
 
 def _no_generations(engine: Engine, name: str) -> UsageError:
     """The error for a name without generations: nothing has this name, or it is the name of a single generation."""
-    if not exists(engine, name):
-        return UsageError(f"There is no index named {name!r} at {engine.url}.", known_names(engine) or "No name is known there.")
-    made = read(engine, resolve(engine, name))  # refuses what termweave did not make
-    refuse_enriched(made)
+    if not lineage.exists(engine, name):
+        hint = lineage.known_names(engine) or "No name is known there."
+        return UsageError(f"There is no index named {name!r} at {engine.url}.", hint)
+    made = lineage.read(engine, lineage.resolve(engine, name))  # refuses what termweave did not make
+    lineage.refuse_enriched(made)
     return one_generation(name, made)
 
 
@@ -222,7 +212,8 @@ def all_generations(engine: Engine) -> dict[str, list[Generation]]:
 def summaries(engine: Engine) -> list[answers.ListedIndex]:
     """Every index as JSON, as `termweave list --json` prints it; those of other applications that were enriched come last."""
     built = [_summary(name, listed) for name, listed in all_generations(engine).items()]
-    others = [each for index, meta in sorted(enriched(engine).items()) for each in _generations(engine, {index: meta}, index)]
+    enriched = sorted(lineage.enriched(engine).items())
+    others = [each for index, meta in enriched for each in _generations(engine, {index: meta}, index)]
     return built + [{**_summary(each.index, [each]), "generations": 0} for each in others]
 
 

@@ -49,10 +49,8 @@ def publish(
     if now is None:
         check_free(engine, name)
     if now not in {None, expected, index}:  # if the alias is gone, nobody moved it elsewhere
-        raise EngineError(
-            f"While {index!r} was built, another command pointed {name!r} at {now!r}, so this build was not published.",
-            "Compare both generations. Run 'termweave index' again to publish yours.",
-        )
+        message = f"While {index!r} was built, another command pointed {name!r} at {now!r}, so this build was not published."
+        raise EngineError(message, "Compare both generations. Run 'termweave index' again to publish yours.")
     _, aliases = stands_for(engine, name) if now else ([], {})
     actions: list[dict[str, Any]] = [{"add": {"index": index, "alias": name, **aliases.get(name, {})}}]
     if now and now != index:
@@ -81,10 +79,8 @@ def check_still_live(engine: Engine, name: str, index: str) -> None:
     now = live(engine, name)
     if now != index:
         moved = f"pointed {name!r} at {now!r}" if now else f"removed the alias {name!r}"
-        raise EngineError(
-            f"{index!r} was updated, and is not live: meanwhile somebody {moved}.",
-            f"'termweave promote {name} {index}' publishes it.",
-        )
+        hint = f"'termweave promote {name} {index}' publishes it."
+        raise EngineError(f"{index!r} was updated, and is not live: meanwhile somebody {moved}.", hint)
 
 
 def was_published(engine: Engine, index: str, ledger: Ledger, live_index: str | None) -> bool:

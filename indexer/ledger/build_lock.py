@@ -81,10 +81,8 @@ class Lease:
 
     def lost(self) -> EngineError:
         """The error of a builder that has lost its lease."""
-        return EngineError(
-            f"Another build of {self.name!r} has taken over, or somebody has removed the lease of this one.",
-            "Look whether that build runs. If not, run this command again: it resumes.",
-        )
+        hint = "Look whether that build runs. If not, run this command again: it resumes."
+        return EngineError(f"Another build of {self.name!r} has taken over, or somebody has removed the lease of this one.", hint)
 
     def take(self) -> None:
         """Take the lease.
@@ -180,11 +178,10 @@ class Lease:
             False if another version is there.
         """
         holder = {"token": self._token, "place": self._place, "host": self._host, "process": os.getpid(), "since": self._since}
+        body = holder | {"renewed": time.time()}
         params: dict[str, Any] = {"op_type": "create"} if over is None else _only(over)
         try:
-            answer = self.engine.request(
-                "PUT", self._path, params=params, body=holder | {"renewed": time.time()}, timeout=timeout, retry=True
-            )
+            answer = self.engine.request("PUT", self._path, params=params, body=body, timeout=timeout, retry=True)
         except EngineResponseError as error:
             if error.status in {HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND}:
                 return False

@@ -138,10 +138,8 @@ class Ledger:
         Returns:
             (id of the document, line) -> the duplicate, for each document that was not entered.
         """
-        rows = [
-            (each.id, each.line, bucket_of(each.id), source_digest(each), each.passage.parent if each.passage else None)
-            for each in documents
-        ]
+        owned = [(each, each.passage.parent if each.passage else None) for each in documents]
+        rows = [(each.id, each.line, bucket_of(each.id), source_digest(each), parent) for each, parent in owned]
         before = self._db.total_changes
         self._write("INSERT OR IGNORE INTO documents (id, line, bucket, source, parent) VALUES (?, ?, ?, ?, ?)", rows)
         cut = self._all("SELECT 1 FROM documents WHERE parent IS NOT NULL LIMIT 1")
@@ -173,8 +171,8 @@ class Ledger:
         self._write("DELETE FROM documents WHERE (id = ? OR parent = ?) AND line IS ?", places)
         return duplicates
 
-    def _where_in(self, column: str, values: Sequence[str]) -> Iterator[tuple[str, int, int, str]]:
-        """The entries with one of these values: id, line, digest of the source, id of the document."""
+    def _where_in(self, column: str, values: Sequence[str]) -> Iterator[tuple[str, int | None, int, str]]:
+        """The entries with one of these values: id, line, digest of the source, id of the document. Conditions may stand before the column."""
         for part in in_parts(values, _IDS_PER_STATEMENT):
             marks = ",".join("?" * len(part))
             statement = f"SELECT id, line, source, coalesce(parent, id) FROM documents WHERE {column} IN ({marks})"  # noqa: S608 - marks only
@@ -195,13 +193,8 @@ class Ledger:
 
     def pending(self, places: Sequence[tuple[str, int | None]]) -> set[tuple[str, int | None]]:
         """Return those of the given (id, line) that still have to be sent. The line excludes a later document with the same id."""
-        waiting = set()
-        for part in in_parts(places, _IDS_PER_STATEMENT):
-            identities = {identity for identity, _ in part}
-            marks = ",".join("?" * len(identities))
-            statement = f"SELECT id, line FROM documents WHERE id IN ({marks}) AND encoding IS NULL"  # noqa: S608 - marks only
-            waiting.update(self._all(statement, *identities))
-        return waiting.intersection(places)
+        unsent = self._where_in("encoding IS NULL AND id", [identity for identity, _ in places])
+        return {(identity, line) for identity, line, _, _ in unsent}.intersection(places)
 
     def remove(self, identities: Iterable[str]) -> None:
         """Remove documents or passages by their own ids: the index should no longer hold them."""
@@ -254,11 +247,9 @@ class Ledger:
 
     def buckets(self) -> dict[int, BucketSum]:
         """Return the expected content of every non-empty bucket."""
-        sums = (
-            f"SELECT bucket, count(*), sum(source), sum(coalesce(encoding, 0)) FROM documents WHERE {_EXPECTED} GROUP BY bucket"  # noqa: S608
-        )
-        rows = self._all(sums)
-        return {bucket: BucketSum(count, source, encoding) for bucket, count, source, encoding in rows}
+        sums = "bucket, count(*), sum(source), sum(coalesce(encoding, 0))"
+        rows = self._all(f"SELECT {sums} FROM documents WHERE {_EXPECTED} GROUP BY bucket")  # noqa: S608
+        return {bucket: BucketSum(*each) for bucket, *each in rows}
 
     def in_bucket(self, bucket: int) -> dict[str, tuple[int, int]]:
         """Return id -> (source digest, encoding digest) for one bucket; 0 stands for a missing encoding digest."""

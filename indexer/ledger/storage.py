@@ -106,10 +106,8 @@ def lease(engine: Engine, name: str) -> Iterator[build_lock.Lease]:
         ):
             yield build_lease
     except file_locks.Held as other:
-        raise TermweaveError(
-            f"Another build of {name!r} is running on this host ({other.note or 'it has just begun'}).",
-            "Wait until it has ended, or stop it.",
-        ) from None
+        message = f"Another build of {name!r} is running on this host ({other.note or 'it has just begun'})."
+        raise TermweaveError(message, "Wait until it has ended, or stop it.") from None
 
 
 def _place(ledgers: Path) -> str:
@@ -132,9 +130,8 @@ def existing(engine: Engine, index: str) -> Ledger:
     """
     path = file_of(engine, index)
     if not path.exists():
-        raise UsageError(
-            f"The ledger of {index!r} is not on this host.", "Compare with the source instead: 'termweave verify NAME SOURCE'."
-        )
+        hint = "Compare with the source instead: 'termweave verify NAME SOURCE'."
+        raise UsageError(f"The ledger of {index!r} is not on this host.", hint)
     return Ledger(path)
 
 

@@ -55,10 +55,8 @@ def resume(engine: Engine, name: str, source: Source, planned: BuildPlan, live: 
             elif different:
                 done, total = ledger.acknowledged, ledger.total
                 noun = "passages" if lineage.passages else "documents"
-                what = (
-                    differences(lineage, planned, source)
-                    or "--skip-bad, what --keep-mapping takes over, or the version of termweave"
-                )
+                unnamed = "--skip-bad, what --keep-mapping takes over, or the version of termweave"
+                what = differences(lineage, planned, source) or unnamed
                 raise UnfinishedBuild(
                     f"{name!r} has an unfinished generation ({index}, {done:,} of {total:,} {noun}) that was begun with "
                     f"another source, model or setting: {what}.",
@@ -143,7 +141,5 @@ def refuse(engine: Engine, name: str) -> None:
     """
     for index, state in unfinished(engine, name).items():
         if state == "building":
-            raise UnfinishedBuild(
-                f"{name!r} has an unfinished generation ({index}).",
-                f"Repeat the command that began it to finish it, or delete it: 'termweave prune {name} --unfinished'.",
-            )
+            hint = f"Repeat the command that began it to finish it, or delete it: 'termweave prune {name} --unfinished'."
+            raise UnfinishedBuild(f"{name!r} has an unfinished generation ({index}).", hint)

@@ -125,9 +125,8 @@ def _outcome_of(batch: Sequence[BulkItem], answer: Any, index: str) -> Outcome:
             outcome.refused.append((item.id, reason))
         elif status == HTTPStatus.NOT_FOUND:
             outcome.closed = True
-            outcome.fatal = EngineError(
-                f"{index} was deleted while it was being built.", "Run 'termweave index' again: it begins anew."
-            )
+            hint = "Run 'termweave index' again: it begins anew."
+            outcome.fatal = EngineError(f"{index} was deleted while it was being built.", hint)
         else:
             outcome.fatal = EngineError(f"The engine takes no documents: {reason} (status {status}).", _hint(reason))
     return outcome

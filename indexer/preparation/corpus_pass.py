@@ -112,11 +112,9 @@ def read_corpus(
         progress(READING, sample.seen, source.total or (sample.seen * size // positions[0] if positions[0] and size else None))
     if not sample.seen:
         reason = f" that can be read: {next(iter(source.skipped))}" if source.skipped else ""
-        hint = (
-            "Correct the file, or name another source: `termweave index --help` lists the formats and the options that name fields."
-            if source.ENTRY != ITEM
-            else "Pass at least one document; an iterator that was read before gives none."
-        )
+        hint = "Pass at least one document; an iterator that was read before gives none."
+        if source.ENTRY != ITEM:
+            hint = "Correct the file, or name another source: `termweave index --help` lists the formats and the options that name fields."
         raise InputError(f"{source.name} contains no documents{reason}.", hint)
     notes = remarks.notes(source) + ([] if remarks.counts["texts"] else _titles_alone(source, sample.items))
     return CorpusPass(counter.result() if counter else None, sample.items, notes, remarks.warnings(source), metadata)
@@ -165,10 +163,8 @@ def _enter(
         )
     different = next((each for each in duplicates.values() if not each.same), None)
     if different is not None and not skip_bad:
-        raise InputError(
-            f"{source.name}: {entry} {different.line} has the id {different.first!r} of {entry} {different.first_line}, with other content.",
-            "Give every document its own id, or keep the first of each with --skip-bad.",
-        )
+        message = f"{source.name}: {entry} {different.line} has the id {different.first!r} of {entry} {different.first_line}, with other content."
+        raise InputError(message, "Give every document its own id, or keep the first of each with --skip-bad.")
     return duplicates
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from termweave.catalog import statistics_store
 from termweave.catalog.layout import filterable
 from termweave.encoders.analysis.words import LONGEST_TERM
-from termweave.indexer.preparation.passages import Window
+from termweave.indexer.options import Window
 from termweave.support.messages import counted, few
 
 if TYPE_CHECKING:
@@ -58,10 +58,8 @@ class CorpusRemarks:
         different = [each for each in duplicates if not each.same]
         self.counts["repeated"] += len(duplicates) - len(different)
         self.counts["clashes"] += len(different)
-        self.named += [
-            f"{each.id!r} ({entry} {each.line}; {entry} {each.first_line} is kept)"
-            for each in different[: _NAMED - len(self.named)]
-        ]
+        further = different[: _NAMED - len(self.named)]
+        self.named += [f"{each.id!r} ({entry} {each.line}; {entry} {each.first_line} is kept)" for each in further]
         for document in documents:
             if document.passage is not None and document.passage.number > 1:
                 continue  # the document was counted with its first passage

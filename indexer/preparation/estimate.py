@@ -165,10 +165,8 @@ def estimate_build(
     Raises:
         TermweaveError: `build` would fail with the same error.
     """
-    source.refuse_encodings(
-        "a plan estimates how long a corpus is encoded, which is done here",
-        "Index it: 'termweave index FOLDER NAME' runs no model.",
-    )
+    advice = "Index it: 'termweave index FOLDER NAME' runs no model."
+    source.refuse_encodings("a plan estimates how long a corpus is encoded, which is done here", advice)
     planned = plan(source, capabilities, options)
     head = _Head(source, most)
     with temporary_ledger() as ledger:

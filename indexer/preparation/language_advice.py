@@ -97,9 +97,8 @@ def advise(source: Source, encoder: encoders.TextEncoder, options: BuildOptions,
         if not registered(CHINESE) and _takes_chinese(texts, coverage.values(), options):
             warnings[-1] += f" The model {CHINESE!r} knows it: {install_model(CHINESE, PACKAGES[CHINESE])}"
         if instead:
-            encoder = encoders.load(
-                weights=instead["weights"], dense=instead.get("dense", options.dense), dense_query=options.dense_query
-            )
+            dense = instead.get("dense", options.dense)
+            encoder = encoders.load(weights=instead["weights"], dense=dense, dense_query=options.dense_query)
     encoder = encoder.only({signal_class(name).needs for name in kept})  # no model runs for nothing
     notes += () if foreign else _chosen(analyzer, options)
     return LanguageAdvice(analyzer, kept, encoder, tuple(warnings), instead, tuple(notes))

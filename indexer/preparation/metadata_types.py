@@ -194,17 +194,15 @@ class TypeInference:
             unproved = form == "double" and self._commas and values.read["decimal-comma"] == values.total  # 1.299 and 2.450 alone
             if (form in NOTATIONS or unproved) and not values.declared:
                 read.append(f"{name!r} as {'decimal-point' if unproved else form}")
-            times += [
-                f"{name}={each}" for each, first in _TIMES.items() if form == "long" and first <= lowest <= highest < 2.2 * first
-            ]
+            possible = [each for each, first in _TIMES.items() if first <= lowest <= highest < 2.2 * first]
+            times += [f"{name}={each}" for each in possible if form == "long"]
         said = {
             "with values that count as missing, which comparisons, --facet and --sort do not see": missing,
             "of numbers or dates with a notation": read,
             "compared as text, because the values are of several types or can be read in several ways": doubtful,
         }
-        notes = [
-            f"{counted(len(each), 'metadata field')} {what}: {few(each, between='; ')}." for what, each in said.items() if each
-        ]
+        named = ((counted(len(each), "metadata field"), what, few(each, between="; ")) for what, each in said.items() if each)
+        notes = [f"{count} {what}: {fields}." for count, what, fields in named]
         if notes:
             notes[-1] += " `--types FIELD=TYPE` decides otherwise."
         if times:

@@ -12,15 +12,16 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from termweave.corpora.sources import Derived, Progress, Source
 from termweave.errors import UsageError
+from termweave.indexer.options import Window
 from termweave.records import Document, Passage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
 # ruff: noqa: RUF001 - full stops, quotes and brackets of other scripts are what this file is about
 _SPACELESS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
@@ -40,44 +41,6 @@ _ABBREVIATIONS = frozenset(
 )
 #: Number of characters before a gap that are searched for the last word of the sentence.
 _LOOK_BACK = 24
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """The length and distance of passages.
-
-    Attributes:
-        size: Largest number of words in a passage; a text that is not longer stays whole.
-        stride: Smallest number of words from the start of one passage to the start of the next; 0 becomes three quarters of the size.
-    """
-
-    size: int
-    stride: int = 0
-
-    def __post_init__(self) -> None:
-        if self.stride == 0:
-            object.__setattr__(self, "stride", self._usual_stride)
-        if not 0 < self.stride <= self.size:
-            raise UsageError(
-                f"Passages of {self.size} words cannot begin every {self.stride} words.",
-                "Choose a stride from 1 to the size; with a larger one words between two passages would be lost.",
-            )
-
-    def __str__(self) -> str:
-        return str(self.size) if self.stride == self._usual_stride else f"{self.size}/{self.stride}"
-
-    @property
-    def _usual_stride(self) -> int:
-        return max(1, self.size * 3 // 4)
-
-    @classmethod
-    def from_lineage(cls, values: Mapping[str, Any]) -> Window | None:
-        """Read a window from the values in a lineage; None if texts are not cut."""
-        return cls(values["size"], values["stride"]) if values else None
-
-    def parameters(self) -> dict[str, int]:
-        """Return the values that a lineage stores."""
-        return asdict(self)
 
 
 def sentences(text: str) -> list[int]:
@@ -166,10 +129,8 @@ def split(document: Document, window: Window) -> list[Document]:
     if len(passages) == 1:
         return [document]
     parts = [Passage(document.id, number, start, end) for number, (start, end) in enumerate(passages, 1)]
-    return [
-        replace(document, id=Passage.key(part.parent, part.number), text=document.text[part.start : part.end], passage=part)
-        for part in parts
-    ]
+    texts = [(Passage.key(part.parent, part.number), document.text[part.start : part.end], part) for part in parts]
+    return [replace(document, id=key, text=text, passage=part) for key, text, part in texts]
 
 
 class Passages(Derived):
@@ -197,7 +158,6 @@ def in_passages(source: Source, window: Window | None) -> Source:
     if source.encodings is None:
         return Passages(source, window) if window else source
     if Window.from_lineage(source.encodings.passages) != window:
-        raise UsageError(
-            f"{source.name} was cut into passages in another way than the index.", "Compare with the corpus itself instead."
-        )
+        hint = "Compare with the corpus itself instead."
+        raise UsageError(f"{source.name} was cut into passages in another way than the index.", hint)
     return source

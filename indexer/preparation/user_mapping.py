@@ -64,19 +64,15 @@ def settings_of(given: Any) -> Any:
     where = where or "settings"
     for key, value in settings.items() if isinstance(settings, Mapping) else ():
         if not isinstance(key, str) or not key.startswith("index."):
-            raise UsageError(
-                f"{where} contains {key!r}, which is not an index setting.", 'Begin keys with "index.": {"index.codec": ...}.'
-            )
+            hint = 'Begin keys with "index.": {"index.codec": ...}.'
+            raise UsageError(f"{where} contains {key!r}, which is not an index setting.", hint)
         if key in _OPTIONS:
             flag = _OPTIONS[key]
-            raise UsageError(
-                f"{where} sets {key}, which has an option.", f"Use {flag} instead (in Python: {flag.removeprefix('--')}=)."
-            )
+            hint = f"Use {flag} instead (in Python: {flag.removeprefix('--')}=)."
+            raise UsageError(f"{where} sets {key}, which has an option.", hint)
         if value != NO_PIPELINES.get(key, value):
-            raise UsageError(
-                f"{where} sets {key}, and a document that a pipeline changes is not the one that was encoded.",
-                "Remove it, and change the documents before they are indexed.",
-            )
+            hint = "Remove it, and change the documents before they are indexed."
+            raise UsageError(f"{where} sets {key}, and a document that a pipeline changes is not the one that was encoded.", hint)
     return settings
 
 
@@ -88,10 +84,8 @@ def mapping_of(given: Any) -> Any:
     """
     mapping, where = _object(given, "mappings")
     if isinstance(mapping, Mapping) and (unknown := set(mapping) - set(_PARTS)):
-        raise UsageError(
-            f"{where or 'mapping'} contains {', '.join(sorted(map(repr, unknown)))}: reserved for termweave, or not a part of a mapping.",
-            'Write a mapping such as {"properties": {"year": {"type": "integer"}}}.',
-        )
+        message = f"{where or 'mapping'} contains {', '.join(sorted(map(repr, unknown)))}: reserved for termweave, or not a part of a mapping."
+        raise UsageError(message, 'Write a mapping such as {"properties": {"year": {"type": "integer"}}}.')
     return mapping
 
 
@@ -112,10 +106,8 @@ def merged(ours: Mapping[str, Any], theirs: Mapping[str, Any], where: str = "") 
         elif isinstance(ours[key], dict) and isinstance(value, dict):
             result[key] = merged(ours[key], value, f"{where}{key}.")
         elif orjson.dumps(ours[key]) != orjson.dumps(value):
-            raise UsageError(
-                f"{where}{key} cannot be {value!r}: termweave needs {ours[key]!r} there.",
-                "Remove it, or choose another name for your field.",
-            )
+            hint = "Remove it, or choose another name for your field."
+            raise UsageError(f"{where}{key} cannot be {value!r}: termweave needs {ours[key]!r} there.", hint)
     return result
 
 
@@ -150,9 +142,8 @@ def taken_over(source: Source, options: BuildOptions) -> BuildOptions:
         UsageError: The source is not an index, or something of it cannot be taken over; the message names all conflicts.
     """
     if (index := source.index) is None:
-        raise UsageError(
-            f"--keep-mapping takes over the mapping of an index, and {source.name} is not an index.", "Leave it out."
-        )
+        hint = "Leave it out."
+        raise UsageError(f"--keep-mapping takes over the mapping of an index, and {source.name} is not an index.", hint)
     if not index.reading.index.whole:
         raise UsageError("The documents were read without all their fields.", "Open the source with IndexReading(whole=True).")
     if len(index.mappings) != 1:
@@ -161,10 +152,8 @@ def taken_over(source: Source, options: BuildOptions) -> BuildOptions:
     settings = _kept_settings(index, concrete)
     shards = int(settings.pop("index.number_of_shards", options.shards))
     if conflicts := [*_conflicts(mapping, index), *_options(options, shards)]:
-        raise UsageError(
-            f"The mapping of {index.name} cannot be kept: {'; '.join(conflicts)}.",
-            "Leave --keep-mapping out, or take a copy of the source without these (the _reindex API renames fields).",
-        )
+        hint = "Leave --keep-mapping out, or take a copy of the source without these (the _reindex API renames fields)."
+        raise UsageError(f"The mapping of {index.name} cannot be kept: {'; '.join(conflicts)}.", hint)
     return replace(options, mapping=_kept_mapping(mapping), settings={**settings, **options.settings}, shards=shards)
 
 

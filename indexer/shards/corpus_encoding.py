@@ -96,10 +96,8 @@ class ShardEncoder:
         encoder = encoders.load(self.weights, self.dense, threads=1)
         for output, model in encoder.models.items():
             if output in begun.models and begun.models[output].hash != model.hash:
-                raise ModelError(
-                    f"{model.name!r} of this host is not the model that {store.shown} was begun with.",
-                    "Copy that model to this host.",
-                )
+                hint = "Copy that model to this host."
+                raise ModelError(f"{model.name!r} of this host is not the model that {store.shown} was begun with.", hint)
         encode_texts = partial(encoder.encode, kind="document", statistics=begun.load_statistics(store))
 
         def encode(file: str) -> int:
@@ -157,10 +155,8 @@ def _plan(source: Source, folder: str, options: BuildOptions) -> tuple[encoders.
     advice = language_advice.advise(source, encoder, options, possible)
     names, encoder = {**names, **advice.instead}, advice.encoder
     if not encoder.models:
-        raise UsageError(
-            f"No model knows the language of {source.name}, so there is nothing to encode.",
-            "Name a model with --weights or --dense, or index the corpus itself: it gets the words of its language.",
-        )
+        hint = "Name a model with --weights or --dense, or index the corpus itself: it gets the words of its language."
+        raise UsageError(f"No model knows the language of {source.name}, so there is nothing to encode.", hint)
     spreads = {"dense": encoder.dense_spread(), "weights": encoder.weights_spread()}
     models = {output: replace(model, spread=spreads.get(output, 0.0)) for output, model in encoder.models.items()}
     weights, dense = (_absolute(names[output]) if output in encoder.models else "none" for output in ("weights", "dense"))
@@ -189,10 +185,8 @@ def _counted(
     """
     files = store.names()
     if MANIFEST not in files and (left := sorted(name for name in files if name.startswith("shard-"))):
-        raise UsageError(
-            f"{store.shown} has files of shards, such as {left[0]}, and no {MANIFEST} that says what they are of.",
-            "Name another folder with --out, or remove these files.",
-        )
+        message = f"{store.shown} has files of shards, such as {left[0]}, and no {MANIFEST} that says what they are of."
+        raise UsageError(message, "Name another folder with --out, or remove these files.")
     texts = _TextFiles(store, files)
     with temporary_ledger() as ledger:
         corpus = read_corpus(source, encoder, ledger, skip_bad=planned.skip_bad, progress=progress, keep=texts.add)
@@ -298,9 +292,8 @@ def encode_on_ray(encoder: ShardEncoder, files: Sequence[str]) -> Iterator[int]:
             with contextlib.chdir(empty):  # workers import from the folder that Ray is started in
                 ray.init(address=address or "local", log_to_driver=False, logging_level="ERROR", **local)
         except (ConnectionError, OSError, RuntimeError, ValueError) as error:
-            raise TermweaveError(
-                f"The Ray cluster {address or 'on this host'} does not start: {first_line(error)}.", "Correct $RAY_ADDRESS."
-            ) from error
+            message = f"The Ray cluster {address or 'on this host'} does not start: {first_line(error)}."
+            raise TermweaveError(message, "Correct $RAY_ADDRESS.") from error
         try:
             data.DataContext.get_current().enable_progress_bars = False
             logging.getLogger("ray.data").setLevel(logging.ERROR)
@@ -318,9 +311,8 @@ def encode_on_ray(encoder: ShardEncoder, files: Sequence[str]) -> Iterator[int]:
                     raise TermweaveError(row["message"], row["hint"])
                 yield row["texts"]
         except ray.exceptions.RayError as error:
-            raise TermweaveError(
-                f"The cluster failed: {first_line(error)}.", "Run the same command again: it does what is missing."
-            ) from error
+            hint = "Run the same command again: it does what is missing."
+            raise TermweaveError(f"The cluster failed: {first_line(error)}.", hint) from error
         finally:
             ray.shutdown()
 

@@ -75,10 +75,8 @@ class ShardManifest:
             first = error.errors()[0] if isinstance(error, ValidationError) else None
             reason = f": {'.'.join(map(str, first['loc']))}: {first['msg']}" if first else ""
             raise InputError(f"{MANIFEST} in {store.shown} is damaged{reason}.", "Encode again, into another folder.") from error
-        raise InputError(
-            f"{store.shown} has shards of format {other!r}, which this version of termweave does not read.",
-            "Install the version that wrote it, or encode again.",
-        )
+        hint = "Install the version that wrote it, or encode again."
+        raise InputError(f"{store.shown} has shards of format {other!r}, which this version of termweave does not read.", hint)
 
     def write(self, store: ShardStore) -> None:
         """Write the manifest of a folder."""
@@ -111,10 +109,8 @@ class ShardManifest:
         """
         pairs = [(name, _described(self, name), _described(planned, name)) for name in _PLANNED]
         if different := [f"{name} was {old} and is {new}" for name, old, new in pairs if old != new]:
-            raise UsageError(
-                f"{folder} has shards of another corpus, model or option: {'; '.join(different)}.",
-                "Repeat the command that began the folder to finish it, or name another folder with --out.",
-            )
+            hint = "Repeat the command that began the folder to finish it, or name another folder with --out."
+            raise UsageError(f"{folder} has shards of another corpus, model or option: {'; '.join(different)}.", hint)
 
     def load_statistics(self, store: ShardStore) -> CorpusStatistics | None:
         """The statistics of the corpus; None without term weights.
@@ -129,9 +125,8 @@ class ShardManifest:
         except ValueError:
             statistics = None
         if statistics is None or statistics.hash != self.statistics:
-            raise InputError(
-                f"{STATISTICS} in {store.shown} is damaged, or is that of another folder.", "Encode again, into another folder."
-            )
+            hint = "Encode again, into another folder."
+            raise InputError(f"{STATISTICS} in {store.shown} is damaged, or is that of another folder.", hint)
         return statistics
 
 
@@ -175,10 +170,8 @@ class EncodedFolder(OpenedSource, Reader):
         folder = cls(spec)
         present, wanted = folder._store.names(), folder._manifest.files
         if missing := [file for file in wanted if file not in present]:
-            raise InputError(
-                f"{folder._store.shown} lacks {counted(len(missing), 'shard')} of {len(wanted)} ({few(missing)}).",
-                "Run 'termweave encode' again, with the same options: it encodes what is missing.",
-            )
+            message = f"{folder._store.shown} lacks {counted(len(missing), 'shard')} of {len(wanted)} ({few(missing)})."
+            raise InputError(message, "Run 'termweave encode' again, with the same options: it encodes what is missing.")
         return folder
 
     @property
@@ -220,10 +213,8 @@ class EncodedFolder(OpenedSource, Reader):
             if progress:
                 progress(done)
         if seen != self._manifest.texts:
-            raise InputError(
-                f"The shards in {self._store.shown} hold {seen:,} texts, and {self._manifest.texts:,} were encoded: one is cut off.",
-                "Encode again, into another folder.",
-            )
+            message = f"The shards in {self._store.shown} hold {seen:,} texts, and {self._manifest.texts:,} were encoded: one is cut off."
+            raise InputError(message, "Encode again, into another folder.")
 
     def _texts(self, file: str) -> Iterator[Document]:
         stored = self._manifest

@@ -62,10 +62,8 @@ class ShardStore:
             import fsspec  # noqa: PLC0415 - only shards need it
             import pyarrow.parquet  # noqa: F401, PLC0415 - checked before any work begins
         except ImportError as error:
-            raise UsageError(
-                f"Shards are Parquet files, and {(error.name or 'pyarrow').partition('.')[0]} is not installed.",
-                f"Run `{install('shards')}`.",
-            ) from error
+            message = f"Shards are Parquet files, and {(error.name or 'pyarrow').partition('.')[0]} is not installed."
+            raise UsageError(message, f"Run `{install('shards')}`.") from error
         try:
             if _URL.match(spec):
                 self._files, self._root = fsspec.core.url_to_fs(spec)
@@ -76,10 +74,9 @@ class ShardStore:
                 self.everywhere = str(self._local)
         except Exception as error:
             reason = first_line(error) if self.shown == spec or isinstance(error, ImportError) else type(error).__name__
-            raise UsageError(  # an error may quote a part of the password
-                f"{self.shown} cannot be opened: {reason}.",
-                "Name a folder that this host can reach, and install the package of its file system.",
-            ) from error
+            message = f"{self.shown} cannot be opened: {reason}."
+            hint = "Name a folder that this host can reach, and install the package of its file system."
+            raise UsageError(message, hint) from error  # an error may quote a part of the password
         self._root = self._root.rstrip("/")
 
     @contextmanager
@@ -96,9 +93,8 @@ class ShardStore:
                 try:
                     locks.enter_context(file_locks.noted(self._local / _LOCK, f"process {os.getpid()}"))
                 except file_locks.Held as other:
-                    raise UsageError(
-                        f"Another command encodes to {self.shown} ({other.note}).", "Wait until it has ended."
-                    ) from None
+                    hint = "Wait until it has ended."
+                    raise UsageError(f"Another command encodes to {self.shown} ({other.note}).", hint) from None
             locks.callback(self._remove_scratch)
             self._remove_scratch()
             yield
@@ -185,23 +181,19 @@ class ShardStore:
         try:
             yield
         except errors as error:
-            raise TermweaveError(
-                f"{name} cannot be written to {self.shown}: {getattr(error, 'strerror', '') or first_line(error)}.",
-                "Free some space or check the permissions of that folder, then run the command again: it resumes.",
-            ) from error
+            message = f"{name} cannot be written to {self.shown}: {getattr(error, 'strerror', '') or first_line(error)}."
+            hint = "Free some space or check the permissions of that folder, then run the command again: it resumes."
+            raise TermweaveError(message, hint) from error
 
     @contextmanager
     def _readable(self, name: str) -> Iterator[None]:
         try:
             yield
         except FileNotFoundError as error:
-            raise InputError(
-                f"{self.shown} has no {name}.", "Run 'termweave encode' again: it writes what is missing."
-            ) from error
+            hint = "Run 'termweave encode' again: it writes what is missing."
+            raise InputError(f"{self.shown} has no {name}.", hint) from error
         except TermweaveError:
             raise
         except Exception as error:
-            raise InputError(
-                f"{name} in {self.shown} cannot be read: {first_line(error)}.",
-                "If it is damaged, remove it and run 'termweave encode' again: it writes what is missing.",
-            ) from error
+            hint = "If it is damaged, remove it and run 'termweave encode' again: it writes what is missing."
+            raise InputError(f"{name} in {self.shown} cannot be read: {first_line(error)}.", hint) from error

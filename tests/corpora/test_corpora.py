@@ -17,9 +17,9 @@ import pytest
 
 from termweave import plugins
 from termweave.corpora import Dataset, open_dataset, open_source
-from termweave.corpora.demo import DemoCorpus
 from termweave.corpora.formats import compression
 from termweave.corpora.judgements import read_queries
+from termweave.corpora.readers.beir import DemoCorpus
 from termweave.corpora.readers.jsonl import JsonLines
 from termweave.errors import InputError, TermweaveError, UsageError
 

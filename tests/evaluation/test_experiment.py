@@ -25,7 +25,7 @@ from termweave.evaluation import table as report
 from termweave.evaluation.experiment import _beaten_by_one_signal, runs_of
 from termweave.evaluation.measures import LEADING, MEASURES
 from termweave.indexer import BuildOptions, build
-from termweave.indexer.preparation.passages import Window
+from termweave.indexer.options import Window
 from termweave.records import Query
 from termweave.rerank.rerankers import Reranker, Reranking, RerankResult
 from termweave.search import Index

@@ -13,7 +13,7 @@ from termweave.evaluation import evaluate, gates, runs, systems
 from termweave.evaluation.experiment import runs_of
 from termweave.evaluation.tuning.tune import tune
 from termweave.indexer import BuildOptions, build
-from termweave.indexer.preparation.passages import Window
+from termweave.indexer.options import Window
 from termweave.learning import choice
 from termweave.records import Document, Query, Run
 from termweave.search import Index

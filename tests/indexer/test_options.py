@@ -11,8 +11,7 @@ from termweave.cli import run
 from termweave.contracts.signal import Pruning
 from termweave.errors import UsageError
 from termweave.indexer import BuildOptions, build_plan
-from termweave.indexer.options import build_settings, models_in
-from termweave.indexer.preparation.passages import Window
+from termweave.indexer.options import Window, build_settings, models_in
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from termweave.encoders.model_lookup import resolve
 from termweave.engine.client.payloads import quote
 from termweave.indexer import BuildOptions, build, rebuild_options
 from termweave.indexer.generations import listing
-from termweave.indexer.preparation.passages import Window
+from termweave.indexer.options import Window
 from termweave.indexer.stored_documents import LiveDocuments
 
 from .builds import clean

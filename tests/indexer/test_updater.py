@@ -19,8 +19,8 @@ from termweave.indexer import BuildOptions, UpdateMode, build, update
 from termweave.indexer.generations.listing import list_generations
 from termweave.indexer.ledger import storage
 from termweave.indexer.ledger.diff import ChangeCounts
+from termweave.indexer.options import Window
 from termweave.indexer.pipeline.pipeline import Pipeline
-from termweave.indexer.preparation.passages import Window
 from termweave.search import Index
 from tests.indexer.builds import LEXICAL, clean, command
 

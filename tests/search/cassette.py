@@ -29,7 +29,7 @@ from termweave.cli import run
 from termweave.engine import EngineResponseError, connect
 from termweave.errors import TermweaveError
 from termweave.indexer import BuildOptions, build
-from termweave.indexer.preparation.passages import Window
+from termweave.indexer.options import Window
 from termweave.rerank import adjustments, candidate_features
 from termweave.search import Index
 from termweave.search.options import SENT, ExplainOptions, RunOptions

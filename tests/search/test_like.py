@@ -12,7 +12,7 @@ import termweave as tw
 from termweave import corpora
 from termweave.errors import UsageError
 from termweave.indexer import BuildOptions, build
-from termweave.indexer.preparation.passages import Window
+from termweave.indexer.options import Window
 from termweave.rerank import Rules, evidence
 from termweave.search.features import like
 

@@ -14,7 +14,7 @@ from termweave.evaluation.book.reader import HELD_OUT, TRAIN, BookDataset, half_
 from termweave.evaluation.book.store import INDEX, BookQuery, JudgementBook
 from termweave.evaluation.index_comparison import PublicationGate
 from termweave.indexer import BuildOptions, build, rebuild_options
-from termweave.indexer.preparation.passages import Window
+from termweave.indexer.options import Window
 from termweave.records import Query
 from tests.ui.conftest import DOCUMENTS
 

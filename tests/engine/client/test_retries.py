@@ -12,7 +12,7 @@ from termweave.engine import EngineResponseError, connect
 from termweave.engine.client import retries
 from termweave.engine.client.retries import seconds_to_wait
 from termweave.errors import EngineUnreachable
-from termweave.indexer.enrichment import conditional_writes
+from termweave.indexer.enrichment import index_passes
 from termweave.settings import load
 
 BUSY = (429, {"error": {"type": "busy", "reason": "too many requests"}})
@@ -171,7 +171,7 @@ def test_an_answer_in_which_a_shard_is_missing_is_no_return_of_the_server(script
     away = {"status": 503, "error": {"type": "away", "reason": "primary shard is not active"}}
     scripted.answers["*"] = (200, {"items": [{"update": away}]})
     with pytest.raises(EngineResponseError, match="primary shard is not active"):
-        conditional_writes.send(engine, "index", [({"_id": "a", "_seq_no": 1, "_primary_term": 1}, {"update": {"doc": {}}})])
+        index_passes.send(engine, "index", [({"_id": "a", "_seq_no": 1, "_primary_term": 1}, {"update": {"doc": {}}})])
     assert said, "an outage of a second is said"
     assert not [each for each in said if "again" in each], said
     engine.close()

@@ -14,7 +14,7 @@ from termweave.corpora import IndexReading, open_source
 from termweave.dialect import dialect_of
 from termweave.engine.client import retries
 from termweave.errors import EngineError, UsageError
-from termweave.indexer.enrichment import conditional_writes, enrichment
+from termweave.indexer.enrichment import enrichment, index_passes
 from termweave.rerank.candidate_features import FeatureReader
 from termweave.rerank.rerankers import Reranker, RerankResult
 from termweave.search import Index
@@ -30,7 +30,7 @@ def test_enriched_searched_changed_and_removed(shop, enrich, opensearch_engine, 
     index = shop()
     before = sources(opensearch_engine, index)
     # while it is enriched the application changes two documents, adds one and deletes one
-    send, calls = conditional_writes.send, []
+    send, calls = index_passes.send, []
 
     def meanwhile(engine, index, writes):
         if not calls:
@@ -43,7 +43,7 @@ def test_enriched_searched_changed_and_removed(shop, enrich, opensearch_engine, 
         return send(engine, index, writes)
 
     with monkeypatch.context() as patch:
-        patch.setattr(conditional_writes, "send", meanwhile)
+        patch.setattr(index_passes, "send", meanwhile)
         done = enrich(index)
     assert (done["documents"], done["signals"]) == (30, ["lexical", "weights", "dense"])
     assert done["conflicts"] >= 2
@@ -479,8 +479,8 @@ def test_a_source_that_does_not_give_every_field_back_is_refused(shop, enrich, o
 
 def test_a_killed_enrichment_goes_on_where_it_was(shop, enrich, opensearch_engine, monkeypatch):
     index = shop()
-    monkeypatch.setattr(conditional_writes, "_PAGE", 5)
-    send, sent = conditional_writes.send, []
+    monkeypatch.setattr(index_passes, "_PAGE", 5)
+    send, sent = index_passes.send, []
 
     def dies(engine, index, writes):
         if sum(sent) >= 15:
@@ -489,7 +489,7 @@ def test_a_killed_enrichment_goes_on_where_it_was(shop, enrich, opensearch_engin
         return send(engine, index, writes)
 
     with monkeypatch.context() as killed:
-        killed.setattr(conditional_writes, "send", dies)
+        killed.setattr(index_passes, "send", dies)
         enrich(index, status=130)
     stored = sources(opensearch_engine, index)
     done = sum("termweave" in each for each in stored.values())
@@ -549,14 +549,14 @@ def test_an_alias_that_hides_documents_is_refused(shop, enrich, opensearch_engin
 def test_a_removal_among_constant_changes_keeps_the_lineage_and_goes_on(shop, enrich, opensearch_engine, monkeypatch):
     index = shop()
     enrich(index, "--signals", "weights")
-    send = conditional_writes.send
+    send = index_passes.send
 
     def meanwhile(engine, index, writes):
         opensearch_engine.request("POST", f"/{index}/_update/p3", body={"script": "ctx._source.stock += 1"})
         return send(engine, index, writes)
 
     with monkeypatch.context() as busy:
-        busy.setattr(conditional_writes, "send", meanwhile)
+        busy.setattr(index_passes, "send", meanwhile)
         assert "After 6 passes 1 document of" in enrich(index, "--remove", status=4)
     stored = sources(opensearch_engine, index)
     assert [key for key, each in stored.items() if "termweave" in each] == ["p3"]
@@ -569,7 +569,7 @@ def test_writes_that_a_full_disk_turns_away_are_sent_again_or_end_with_its_reaso
     index = shop()
     enrich(index, "--signals", "weights")
     source = open_source(f"opensearch:{index}", index=IndexReading(settings=lambda _: load(url=opensearch_engine.url)))
-    send, waited = conditional_writes.send, []
+    send, waited = index_passes.send, []
 
     def block(value):
         body = {"index.blocks.read_only_allow_delete": value}
@@ -580,7 +580,7 @@ def test_writes_that_a_full_disk_turns_away_are_sent_again_or_end_with_its_reaso
             block(True)
         return send(engine, index, writes)
 
-    monkeypatch.setattr(conditional_writes, "send", full)
+    monkeypatch.setattr(index_passes, "send", full)
     with pytest.raises(EngineError, match=r"429 .*: free some space; .* Run the command again"):
         enrichment.remove(opensearch_engine.patient(0.5), source)
     block(None)

@@ -16,7 +16,7 @@ import pytest
 
 from termweave.cli.output import Output
 from termweave.engine import Engine
-from termweave.indexer.enrichment import conditional_writes, enrichment_run, index_passes
+from termweave.indexer.enrichment import enrichment_run, index_passes
 from termweave.indexer.enrichment.index_passes import Watch
 from termweave.search import Index
 from tests.indexer.builds import sources
@@ -99,7 +99,7 @@ def test_a_watch_enriches_what_the_application_writes_and_goes_on_after_a_kill(s
 def test_a_watch_keeps_the_newest_text_and_reads_only_what_was_written(shop, opensearch_engine, enrich, monkeypatch):
     index = shop()
     enrich(index)
-    send, read = conditional_writes.send, []
+    send, read = index_passes.send, []
 
     def meanwhile(engine, index, writes):
         if writes:
@@ -115,9 +115,9 @@ def test_a_watch_keeps_the_newest_text_and_reads_only_what_was_written(shop, ope
         lambda: None,
         lambda: None,
     )
-    pages, counts = conditional_writes.pages, []
-    monkeypatch.setattr(conditional_writes, "send", meanwhile)
-    monkeypatch.setattr(conditional_writes, "pages", lambda *asked: (counts.append(len(page)) or page for page in pages(*asked)))
+    pages, counts = index_passes.pages, []
+    monkeypatch.setattr(index_passes, "send", meanwhile)
+    monkeypatch.setattr(index_passes, "pages", lambda *asked: (counts.append(len(page)) or page for page in pages(*asked)))
     done = enrich(index, "--watch", "1")
     stored = sources(opensearch_engine, index)
     assert (stored["p1"]["name"], stored["p2"]["name"]) == ("a second text", "another text")
@@ -128,7 +128,7 @@ def test_a_watch_keeps_the_newest_text_and_reads_only_what_was_written(shop, ope
 
 
 def test_a_watch_starts_beside_a_steady_writer(shop, opensearch_engine, enrich, monkeypatch):
-    index, send, number = shop(), conditional_writes.send, count()
+    index, send, number = shop(), index_passes.send, count()
 
     def meanwhile(engine, index, writes):
         if writes and (text := next(number)) < 20:  # after the documents were read
@@ -136,7 +136,7 @@ def test_a_watch_starts_beside_a_steady_writer(shop, opensearch_engine, enrich, 
         return send(engine, index, writes)
 
     steps_of(monkeypatch, *[lambda: None] * 30)
-    monkeypatch.setattr(conditional_writes, "send", meanwhile)
+    monkeypatch.setattr(index_passes, "send", meanwhile)
     done = enrich(index, "--signals", "weights", "--watch", "1")
     assert done["conflicts"] > 6
     assert done["documents"] == 30

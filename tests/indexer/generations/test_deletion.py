@@ -12,7 +12,7 @@ from termweave.errors import UsageError
 from termweave.indexer import build, up_to_date, update
 from termweave.indexer.generations import deletion
 from termweave.indexer.generations.deletion import find, remove_documents
-from termweave.indexer.preparation.passages import Window
+from termweave.indexer.options import Window
 from termweave.search import Index
 from termweave.support import paths
 from tests.indexer.builds import LEXICAL, check

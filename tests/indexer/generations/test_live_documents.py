@@ -9,7 +9,7 @@ from termweave.catalog import generations
 from termweave.corpora import open_documents
 from termweave.errors import InputError
 from termweave.indexer import BuildOptions, build
-from termweave.indexer.preparation.passages import Window
+from termweave.indexer.options import Window
 from termweave.indexer.stored_documents import LiveDocuments
 
 SENTENCES = [f"Sentence number {number} speaks of subject{number % 7}." for number in range(40)]

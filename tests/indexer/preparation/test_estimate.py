@@ -12,9 +12,9 @@ from termweave import corpora, encoders
 from termweave.catalog import generations, statistics_store
 from termweave.cli import run
 from termweave.indexer import BuildOptions, build
+from termweave.indexer.options import Window
 from termweave.indexer.preparation import corpus_remarks
 from termweave.indexer.preparation.estimate import estimate_build
-from termweave.indexer.preparation.passages import Window
 from termweave.statistics import StatisticsCounter
 from termweave.support import paths
 

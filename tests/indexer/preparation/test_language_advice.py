@@ -18,8 +18,8 @@ from termweave.encoders.manifest import write_manifest
 from termweave.encoders.model_lookup import resolve
 from termweave.indexer import BuildOptions, build, update, verify_against_source
 from termweave.indexer.build_plan import plan
+from termweave.indexer.options import Window
 from termweave.indexer.preparation.corpus_remarks import length_warnings
-from termweave.indexer.preparation.passages import Window
 from termweave.records import Capabilities
 from termweave.search import Index
 from tests.corpora.languages import CORPORA, QUERIES

@@ -17,8 +17,9 @@ from termweave.errors import InputError, RefusedDocuments, UsageError
 from termweave.evaluation import evaluate
 from termweave.indexer import BuildOptions, build, verify, verify_against_source
 from termweave.indexer.ledger import storage
+from termweave.indexer.options import Window
 from termweave.indexer.pipeline import dead_letters
-from termweave.indexer.preparation.passages import WORD, Window, sentences, spans, split
+from termweave.indexer.preparation.passages import WORD, sentences, spans, split
 from termweave.records import Document
 from termweave.rerank.ranker import CrossEncoderReranker
 from termweave.search import Index

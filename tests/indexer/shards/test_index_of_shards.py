@@ -12,7 +12,7 @@ from termweave.cli import run
 from termweave.contracts.signal import Pruning
 from termweave.indexer import BuildOptions, build, update, verify_against_source
 from termweave.indexer.job import Job
-from termweave.indexer.preparation.passages import Window
+from termweave.indexer.options import Window
 from termweave.search import Index
 from tests.indexer.builds import check
 

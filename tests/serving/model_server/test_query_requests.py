@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import termweave as tw
-from termweave.indexer.preparation.passages import Window
+from termweave.indexer.options import Window
 from termweave.search import Index
 from termweave.serving.model_server import model_application
 from termweave.ui.serve_options import ServeOptions
