@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from termweave.engine.embedded import folders
+from termweave.engine.embedded import folders, maven
 from termweave.errors import TermweaveError
-from termweave.support import maven
 from termweave.support.file_locks import one_at_a_time
 
 if TYPE_CHECKING:
