@@ -132,10 +132,7 @@ class RankingOptions(RewritingOptions, FilterOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExplainOptions(
-    WordEffectOptions,
-    RankingOptions,
-):
+class ExplainOptions(WordEffectOptions, RankingOptions):
     """How one document is explained. `Index.explain` takes these."""
 
 
@@ -186,8 +183,7 @@ class SearchOptions(
         super().__post_init__()
         if self.last > MAX_DEPTH:
             raise UsageError(
-                f"Hit {self.last:,} cannot be reached.",
-                f"A server gives at most {MAX_DEPTH:,} candidates: lower -k or --from.",
+                f"Hit {self.last:,} cannot be reached.", f"A server gives at most {MAX_DEPTH:,} candidates: lower -k or --from."
             )
 
     @property
@@ -207,10 +203,7 @@ SENT = frozenset(each.name for each in fields(SearchOptions)).difference(
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions(
-    LogOptions,
-    RankingOptions,
-):
+class RunOptions(LogOptions, RankingOptions):
     """How a run is made. `Index.run` takes these.
 
     Attributes:

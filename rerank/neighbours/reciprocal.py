@@ -120,10 +120,7 @@ def reciprocal_batch(
 
 
 def neighbourhood(
-    query: NDArray[np.float32],
-    vectors: NDArray[np.float32],
-    rules: Rules = _DEFAULT,
-    relevant: NDArray[np.float32] | None = None,
+    query: NDArray[np.float32], vectors: NDArray[np.float32], rules: Rules = _DEFAULT, relevant: NDArray[np.float32] | None = None
 ) -> Neighbourhood:
     """The two parts of `reciprocal` before they are mixed, and the neighbours that J comes from.
 

@@ -177,8 +177,7 @@ def _aggregation(facet: Facet, column: Column) -> dict[str, Any]:
         return {"terms": {"field": column.field, "size": facet.size, "shard_size": _OF_SHARD, **written}}
     if column.kind not in {"long", "double", "date"}:
         raise UsageError(
-            f"The field {facet.name!r} holds {column.words}, which have no ranges.",
-            f"Count its values: --facet {facet.name}.",
+            f"The field {facet.name!r} holds {column.words}, which have no ranges.", f"Count its values: --facet {facet.name}."
         )
     dates = column.kind == "date"
     bounds = [(date_interval(each) or [None])[0] if dates else column.converted(each, "double") for each in facet.bounds]

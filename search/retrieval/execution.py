@@ -190,14 +190,7 @@ def prepare(
         where = [*what.where, *(query.rewritten.where if query.rewritten else ()), *generation.name.filters]
         fitting, left_out = clause_limit.fit(engine, generation, query, signals, where, capabilities)
         requests = signal_requests(
-            fitting,
-            signals,
-            capabilities,
-            depth=what.depth,
-            where=where,
-            needs=what.needs,
-            reach=reach,
-            layout=generation.layout,
+            fitting, signals, capabilities, depth=what.depth, where=where, needs=what.needs, reach=reach, layout=generation.layout
         )
         if fitting is not query:
             requests = clause_limit.restored(requests, query, left_out, signals)

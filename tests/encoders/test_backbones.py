@@ -17,10 +17,10 @@ from termweave.cli import run as run_command
 from termweave.encoders import backbones, model_lookup
 from termweave.encoders.manifest import SENTENCE_GRAPH
 from termweave.encoders.onnx import bert_graph
+from termweave.engine.embedded.maven import MavenArtifact
 from termweave.errors import ModelError, TermweaveError
 from termweave.indexer import build_plan
 from termweave.support import paths
-from termweave.engine.embedded.maven import MavenArtifact
 
 torch = pytest.importorskip("torch", reason="the extra 'train' is not installed")
 SCHEMAS = Path(__file__).parents[2] / "docs/schemas"
