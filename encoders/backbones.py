@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from termweave.encoders.manifest import SENTENCE_GRAPH
 from termweave.encoders.onnx.bert_graph import names_parameters, write_folder
-from termweave.engine.embedded.maven import MavenArtifact, Shelf, disk_error
+from termweave.engine.embedded.artifacts import MavenArtifact, Shelf, disk_error
 from termweave.errors import ModelError
 from termweave.support import paths
 from termweave.support.file_locks import one_at_a_time

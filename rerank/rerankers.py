@@ -89,6 +89,22 @@ class RerankRequest:
     metadata: Sequence[Mapping[str, Sequence[Any]]] | None = None
     index_terms: IndexTerms | None = None
 
+    def dense(self, reader: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """The vectors of the query and of the candidates.
+
+        Args:
+            reader: Who reads them, for the message.
+
+        Raises:
+            UsageError: The query has none.
+        """
+        if self.query.vector is None or self.vectors is None:
+            raise UsageError(
+                f"{reader} needs the query's vector, and this index has no dense model.",
+                "Use --rerank none, or index with a dense model.",
+            )
+        return self.query.vector, self.vectors
+
 
 @dataclass(frozen=True, slots=True)
 class RerankResult:

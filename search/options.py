@@ -26,9 +26,9 @@ from termweave.search.features.sort import SortOptions
 from termweave.search.features.totals import TotalsOptions
 from termweave.search.features.word_effects import WordEffectOptions
 from termweave.search.filters.filter_option import FilterOptions
-from termweave.search.option_lists import field_names
 from termweave.search.retrieval.plan import MAX_DEPTH
 from termweave.search.rewriting.rewriting_option import RewritingOptions
+from termweave.support.arguments import field_names
 
 if TYPE_CHECKING:
     from termweave.rerank.rerankers import Reranker, Reranking

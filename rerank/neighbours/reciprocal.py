@@ -183,9 +183,8 @@ def compare(
     elements = np.concatenate([query[None, :], vectors])
     with np.errstate(over="ignore", invalid="ignore"):
         similarity = _products(elements)
-        finite = math.isfinite(
-            similarity.trace()
-        )  # the sum of squared lengths is not finite if a number is NaN, infinite or too large
+        # The sum of squared lengths is not finite if a number is NaN, infinite or too large.
+        finite = math.isfinite(similarity.trace())
     if not finite:
         raise UsageError(
             "rNN got a vector with NaN, infinity, or numbers too large for float32.",

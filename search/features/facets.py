@@ -16,8 +16,8 @@ from termweave.catalog.typed_fields import INSTANT, date_interval, quoted
 from termweave.declared_settings import Setting
 from termweave.errors import UsageError
 from termweave.search.feature import Feature
-from termweave.search.option_lists import field_names
 from termweave.search.retrieval.plan import MAX_DEPTH
+from termweave.support.arguments import field_names
 from termweave.support.messages import clipped
 
 if TYPE_CHECKING:

@@ -10,14 +10,13 @@ from termweave.declared_settings import Setting
 from termweave.dialect import dialect_of
 from termweave.errors import UsageError
 from termweave.search.feature import Feature
-from termweave.search.option_lists import listed
+from termweave.support.arguments import entries
 from termweave.support.messages import clipped, counted, few
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from termweave.catalog.layout import DocumentLayout
-    from termweave.engine import Engine
     from termweave.search.feature import Report
     from termweave.search.filters.grammar import Comparison, Exists, FilterExpression
     from termweave.search.opening import OpenGeneration
@@ -37,7 +36,7 @@ def _filters(where: Any) -> list[Mapping[str, Any] | FilterExpression]:
 
     from termweave.search.filters.grammar import FilterExpression, parse  # noqa: PLC0415
 
-    given = [where] if isinstance(where, str | Mapping | FilterExpression) else listed("where", "filters", where)
+    given = [where] if isinstance(where, str | Mapping | FilterExpression) else entries("where", "filters", where)
     filters: list[Mapping[str, Any] | FilterExpression] = []
     for each in given:
         if isinstance(each, FilterExpression):
@@ -118,10 +117,8 @@ class Filters(Feature[FilterOptions]):
 
     def remarks(self, report: Report) -> Iterator[str]:
         """Say which filter leaves nothing, and why."""
-        generation, empty = self.search.generation, not report.found and not report.last.ranked
-        shown = [hit.id for hit in report.shown]
-        index, where = report.last.candidates.index, self.options.where
-        return on_filters(generation.engine, index, generation.layout, where, empty=empty, shown=shown)
+        empty, shown = not report.found and not report.last.ranked, [hit.id for hit in report.shown]
+        return on_filters(self.search.generation, self.options.where, empty=empty, shown=shown)
 
 
 def translated(where: Any, generation: OpenGeneration) -> list[Any]:
@@ -132,31 +129,27 @@ def translated(where: Any, generation: OpenGeneration) -> list[Any]:
     """
     from termweave.search.filters import grammar  # noqa: PLC0415 - not needed by `--help`
 
-    engine, layout = generation.engine, generation.layout
-    for name in _unknown_to_filters(engine, generation.index, layout, where, grammar.Comparison).values():
-        raise UsageError(*_nowhere(name, layout))
-    return grammar.clauses(where, layout, dialect_of(engine.capabilities))
+    for name in _unknown_to_filters(generation, where, grammar.Comparison).values():
+        raise UsageError(*_nowhere(name, generation.layout))
+    return grammar.clauses(where, generation.layout, dialect_of(generation.engine.capabilities))
 
 
-def on_filters(
-    engine: Engine, index: str, layout: DocumentLayout, where: Any, *, empty: bool, shown: Sequence[str] = ()
-) -> Iterator[str]:
+def on_filters(generation: OpenGeneration, where: Any, *, empty: bool, shown: Sequence[str] = ()) -> Iterator[str]:
     """Remarks on filters. If the search found nothing, they say which filter leaves nothing, and why.
 
     Args:
-        engine: The server.
-        index: The concrete index.
-        layout: Its fields.
+        generation: The generation that answered.
         where: The filters.
         empty: Whether the search found nothing.
         shown: Ids of the hits; (): there is no page of hits.
     """
     from termweave.search.filters import documents, grammar  # noqa: PLC0415 - not needed by `--help`
 
+    engine, index, layout = generation.engine, generation.index, generation.layout
     clauses = grammar.clauses(where, layout, dialect_of(engine.capabilities))
     expressions = [each for each in where if isinstance(each, grammar.FilterExpression)]
     plain = len(expressions) == len(where)  # a clause of the query DSL names metadata.FIELD, and so do remarks on it
-    unknown = _unknown_to_filters(engine, index, layout, expressions, grammar.Exists)
+    unknown = _unknown_to_filters(generation, expressions, grammar.Exists)
     yield from (" ".join(filter(None, _nowhere(name, layout))) for name in unknown.values())
     missing = list(unknown)
     if empty and where:
@@ -199,17 +192,16 @@ def on_filters(
         )
 
 
-def _unknown_to_filters(
-    engine: Engine, index: str, layout: DocumentLayout, where: Sequence[Any], kind: type[Comparison | Exists]
-) -> dict[str, str]:
+def _unknown_to_filters(generation: OpenGeneration, where: Sequence[Any], kind: type[Comparison | Exists]) -> dict[str, str]:
     """The fields that parts of filter expressions name and no document has: stored name -> name as written. Typed fields need no request."""
     from termweave.search.filters import documents, grammar  # noqa: PLC0415 - not needed by `--help`
 
+    layout = generation.layout
     named = [pair for each in where if isinstance(each, grammar.FilterExpression) for pair in each.fields(kind).items()]
     if layout.application is not None:
         return {name: name for name, _ in named if not layout.may_hold(name)}
     doubtful = {stored: name for name, stored in named if name != "id" and not layout.column(name)}
-    return {stored: doubtful[stored] for stored in documents.absent(engine, index, list(doubtful))}
+    return {stored: doubtful[stored] for stored in documents.absent(generation.engine, generation.index, list(doubtful))}
 
 
 def _nowhere(name: str, layout: DocumentLayout) -> tuple[str, str]:

@@ -17,28 +17,14 @@ from termweave.search.retrieval.plan import Retrieval
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from termweave.engine import Engine
     from termweave.records import Encoding
     from termweave.search.opening import OpenGeneration
 
 #: Queries of words, by their names.
 _OF_WORDS = frozenset({"match", "multi_match", "combined_fields", "query_string", "simple_query_string"})
 #: Queries without words whose keys are fields, one of which may be called "match".
-_OF_FIELDS = frozenset(
-    [
-        "term",
-        "terms",
-        "terms_set",
-        "range",
-        "prefix",
-        "wildcard",
-        "regexp",
-        "fuzzy",
-        "match_phrase",
-        "match_phrase_prefix",
-        "match_bool_prefix",
-    ]
-)
+_OF_FIELDS = frozenset({"term", "terms", "terms_set", "range", "prefix", "wildcard", "regexp", "fuzzy"})
+_OF_FIELDS |= {"match_phrase", "match_phrase_prefix", "match_bool_prefix"}
 #: Queries whose words may have a syntax -> what shows it. A mark that the server takes as text, as in "red!" or "c++", is not syntax.
 _SYNTAX = {
     "query_string": re.compile(r'["*?~:()\[\]{}^\\/]|&&|\|\||![^\s!]|(?:^|\s)[+\-]\S|\b(?:AND|OR|NOT)\b'),
@@ -150,24 +136,18 @@ def _clauses(body: Mapping[str, Any], part: str) -> list[Mapping[str, Any]]:
 
 
 def rewritten(
-    engine: Engine,
-    generation: OpenGeneration,
-    query: Encoding,
-    signals: Sequence[str],
-    where: Sequence[Mapping[str, Any]],
-    depth: int,
+    generation: OpenGeneration, query: Encoding, signals: Sequence[str], where: Sequence[Mapping[str, Any]], depth: int
 ) -> dict[str, Any]:
     """The query of learned search, with the same clauses as `termweave search` sends.
 
     Args:
-        engine: The server.
         generation: The generation that encoded the query.
         query: The encoded words.
         signals: Names of the signals, in the order of the weights that the search pipeline has.
         where: Clauses that every hit must pass.
         depth: How many documents each signal returns.
     """
-    (prepared,) = execution.prepare(engine, generation, [query], Retrieval(signals, depth, where=where), None, joined=True)
+    (prepared,) = execution.prepare(generation, [query], Retrieval(signals, depth, where=where), None, joined=True)
     nothing: dict[str, Any] = {"match_none": {}}
     # One query for each weight of the pipeline: one that cannot match finds nothing.
     queries = [clause.query if (clause := prepared.clauses.get(name)) else nothing for name in signals]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.contracts.signal import Clause
 from termweave.errors import UsageError
-from termweave.search.retrieval.requests import unsorted
+from termweave.search.retrieval.candidates import unsorted
 from termweave.signals.fusion import DEFAULT, FusedList
 from termweave.signals.modes import Mode
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from termweave.contracts.signal import Signal
     from termweave.records import Capabilities
-    from termweave.search.retrieval.requests import SignalRequests
+    from termweave.search.retrieval.candidates import SignalRequests
 
 #: Fusion methods that stand for the server's. "adaptive", the client's default, needs figures that the server does not have.
 _METHODS = (DEFAULT, "min-max")

@@ -179,9 +179,7 @@ async def _rewritten(request: Request, name: str, asked: QueryRequest) -> tuple[
     (encoded,) = await _awaited(
         request, state.queue.submit((generation.encoder, generation.index, name, outputs), encode, [asked.taken.words])
     )
-    query = await run_in_threadpool(
-        client_query.rewritten, state.engine, generation, encoded, asked.signals, asked.taken.where, asked.depth
-    )
+    query = await run_in_threadpool(client_query.rewritten, generation, encoded, asked.signals, asked.taken.where, asked.depth)
     return {"query": query}, 1
 
 
