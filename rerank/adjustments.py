@@ -268,10 +268,8 @@ def decay(option: str = "") -> FieldRule:
             f"decay@{option}", field, _share("decay", share), _above_zero("decay", written[1]) * _UNITS[written[2]], decays=True
         )
     if not origin:
-        raise UsageError(
-            f"The half-life {span!r} of decay has no unit.",
-            "Write 12h, 30d, 4w or 2y; for numbers decay@FIELD:SHARE:DISTANCE:BEST.",
-        )
+        hint = "Write 12h, 30d, 4w or 2y; for numbers decay@FIELD:SHARE:DISTANCE:BEST."
+        raise UsageError(f"The half-life {span!r} of decay has no unit.", hint)
     best = _float("decay", origin)
     return FieldRule(f"decay@{option}", field, _share("decay", share), _above_zero("decay", span), best, decays=True)
 

@@ -203,10 +203,8 @@ class FeatureReader:
             return {feature: self._of_metadata(entry, request)}
         signal = feature.rpartition(".")[0]
         if signal not in request.lists:
-            raise UsageError(
-                f"The ranker was trained with the signal {signal!r}, and this search does not use it.",
-                "Search in the mode that the ranker was trained with, or train again.",
-            )
+            hint = "Search in the mode that the ranker was trained with, or train again."
+            raise UsageError(f"The ranker was trained with the signal {signal!r}, and this search does not use it.", hint)
         return {f"{signal}.{part}": values for part, values in _of_signal(request.lists[signal], request.ids).items()}
 
     @staticmethod

@@ -120,10 +120,8 @@ def open_feature_ranker(model: str, expected: str) -> FeatureRanker:
     folder = ModelFolder.read(ranker_folder(model, expected))
     manifest = folder.manifest
     if manifest.kind != KIND:
-        raise ModelError(
-            f"{folder.path} is not a feature ranker but a model of the kind {manifest.kind!r}.",
-            "Name a folder of 'termweave train ltr', or use --rerank ranker@FOLDER for a cross-encoder.",
-        )
+        hint = "Name a folder of 'termweave train ltr', or use --rerank ranker@FOLDER for a cross-encoder."
+        raise ModelError(f"{folder.path} is not a feature ranker but a model of the kind {manifest.kind!r}.", hint)
     try:
         trees = tree_files.read(tree_files.content_of(folder.path / TREES))
         names, types = tuple(manifest.settings["features"]), dict(manifest.settings["types"])
@@ -158,9 +156,7 @@ def create(option: str = "") -> FeatureReranker:
     from termweave.encoders import model_lookup  # noqa: PLC0415 - `--help` looks no model up
 
     if not option:
-        raise UsageError(
-            "The reranker 'ltr' needs a model, and no profile in use names one.",
-            "Train one: 'termweave train ltr --help'; then --rerank ltr@FOLDER.",
-        )
+        hint = "Train one: 'termweave train ltr --help'; then --rerank ltr@FOLDER."
+        raise UsageError("The reranker 'ltr' needs a model, and no profile in use names one.", hint)
     model_lookup.resolve(option)
     return FeatureReranker(option)

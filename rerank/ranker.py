@@ -89,10 +89,8 @@ class CrossEncoderReranker(Reranker):
         if not 0 <= self.weight <= 1:
             raise UsageError(f"The weight of a ranker is a number from 0 to 1, not {self.weight}.")
         if self.budget is not None and not (isinstance(self.budget, int | float) and self.budget >= 0):
-            raise UsageError(
-                f"The budget of a ranker is a number of milliseconds, not {self.budget!r}.",
-                "Write budget=80, or None for no limit.",
-            )
+            hint = "Write budget=80, or None for no limit."
+            raise UsageError(f"The budget of a ranker is a number of milliseconds, not {self.budget!r}.", hint)
 
     @property
     def name(self) -> str:
@@ -254,10 +252,8 @@ def create(option: str = "") -> CrossEncoderReranker:
     from termweave.encoders import hub, model_lookup  # noqa: PLC0415 - `--help` looks no model up
 
     if not option:
-        raise UsageError(
-            "termweave ships no ranker, and no profile in use names one.",
-            "Name a cross-encoder: --rerank ranker@FOLDER, or --rerank ranker@hf:OWNER/NAME.",
-        )
+        hint = "Name a cross-encoder: --rerank ranker@FOLDER, or --rerank ranker@hf:OWNER/NAME."
+        raise UsageError("termweave ships no ranker, and no profile in use names one.", hint)
     if not hub.named(option):
         model_lookup.resolve(option)
     elif not hub.well_formed(option):

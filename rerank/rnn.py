@@ -69,10 +69,8 @@ class ReciprocalNeighbours(Reranker):
             UsageError: There is no such similarity.
         """
         if option not in {"fused", "dense"}:
-            raise UsageError(
-                f"There is no reranker 'rnn@{option}'.",
-                "Known: rnn or rnn@fused (the fused score), rnn@dense (the inner product).",
-            )
+            hint = "Known: rnn or rnn@fused (the fused score), rnn@dense (the inner product)."
+            raise UsageError(f"There is no reranker 'rnn@{option}'.", hint)
         return replace(self, similarity="dense" if option == "dense" else "fused")
 
     def rerank(self, request: RerankRequest) -> RerankResult:

@@ -186,10 +186,8 @@ def compare(
         # The sum of squared lengths is not finite if a number is NaN, infinite or too large.
         finite = math.isfinite(similarity.trace())
     if not finite:
-        raise UsageError(
-            "rNN got a vector with NaN, infinity, or numbers too large for float32.",
-            "Find the text whose encoding is not finite; the model may be damaged.",
-        )
+        hint = "Find the text whose encoding is not finite; the model may be damaged."
+        raise UsageError("rNN got a vector with NaN, infinity, or numbers too large for float32.", hint)
     if len(vectors) == 0:
         return similarity, Sets(np.zeros((len(probes), 1), np.float32), None)
     sets = fast_sets(similarity, rules, probes, with_shares=with_shares) if rules.normalize is None else None

@@ -78,10 +78,8 @@ def parse(text: str) -> Facet:
     bounds = tuple(each.strip() for each in rest.split("/") if each.strip()) if "/" in rest else ()
     size = int(rest) if rest and not bounds else VALUES
     if not name or not 1 <= size <= _MOST_VALUES:
-        raise UsageError(
-            f"{text!r} does not say what to count.",
-            f"Write kind, kind:20 for up to {_MOST_VALUES:,} values, or price:10/50 for ranges.",
-        )
+        hint = f"Write kind, kind:20 for up to {_MOST_VALUES:,} values, or price:10/50 for ranges."
+        raise UsageError(f"{text!r} does not say what to count.", hint)
     return Facet(name, size, bounds)
 
 

@@ -126,10 +126,8 @@ def read(generation: OpenGeneration, ids: Sequence[str]) -> Encoding:
     hits = generation.engine.search(generation.index, body)["hits"]["hits"]
     stored_ids = {normal(str(layout.id_of(hit))) for hit in hits}
     if missing := [each for each in ids if normal(each) not in stored_ids]:
-        raise UsageError(
-            f"The index has no document {missing[0]!r} to search with.",
-            "Give an id of the source, as 'termweave search' shows it.",
-        )
+        hint = "Give an id of the source, as 'termweave search' shows it."
+        raise UsageError(f"The index has no document {missing[0]!r} to search with.", hint)
     contents = [stored_content(layout.with_text(hit["_source"])) for hit in hits]
     halves = [hit["fields"][vector_field][0] for hit in hits if vector_field in hit.get("fields", ())]
     vectors = np.stack([from_half(half) for half in halves]) if halves else None

@@ -103,10 +103,8 @@ class BestPassages(Feature[PassageOptions]):
         """
         opened, (count, beside) = self.search.generation, parse(self.options.passages or 1)
         if not opened.lineage.passages:
-            raise UsageError(
-                f"The documents of the index {opened.lineage.name!r} are not cut into passages.",
-                "Leave --passages out, or build the index with --passage-size 160.",
-            )
+            hint = "Leave --passages out, or build the index with --passage-size 160."
+            raise UsageError(f"The documents of the index {opened.lineage.name!r} are not cut into passages.", hint)
         scored = _scored(opened, ranking.candidates, self.search.mode, hits)
         chosen = {hit.id: _best(scored[hit.id], count, beside) for hit in hits}
         stored = _stored(

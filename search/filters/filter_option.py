@@ -74,10 +74,8 @@ def _clause(clause: Any) -> Mapping[str, Any]:
     ((key, value),) = clause.items()
     if not isinstance(value, Mapping):
         shown = f"{key}={value}" if isinstance(value, str | int | float) else f"{key}=VALUE"
-        raise UsageError(
-            f"The filter {clause!r} is not a clause of the query DSL: there {key!r} has an object.",
-            f'As an expression it is "{shown}".',
-        )
+        hint = f'As an expression it is "{shown}".'
+        raise UsageError(f"The filter {clause!r} is not a clause of the query DSL: there {key!r} has an object.", hint)
     return clause
 
 

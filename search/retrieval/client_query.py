@@ -74,10 +74,8 @@ def read(query: Mapping[str, Any]) -> ClientQuery | None:
     if name == "bool" and isinstance(body, dict):
         return _read_bool(body)
     if _has_words(query):
-        raise UsageError(
-            f"The words of a query cannot be taken out of {name!r}.",
-            "Send a match, or a bool with one match in must and with filters.",
-        )
+        hint = "Send a match, or a bool with one match in must and with filters."
+        raise UsageError(f"The words of a query cannot be taken out of {name!r}.", hint)
     return None
 
 
@@ -89,10 +87,8 @@ def _read_bool(body: Mapping[str, Any]) -> ClientQuery | None:
         return None
     others = [clause for clause, found in scoring if found is None]
     if len(worded) > 1 or (others and _clauses(body, "should")):
-        raise UsageError(
-            f"The bool has {len(scoring)} clauses that score.",
-            "Learned search needs one: put the words into one match, and the rest into filter.",
-        )
+        hint = "Learned search needs one: put the words into one match, and the rest into filter."
+        raise UsageError(f"The bool has {len(scoring)} clauses that score.", hint)
     optional = str(body.get("minimum_should_match")) not in {"1", "100%"}
     if _clauses(body, "should") and _clauses(body, "filter") and optional:
         return None

@@ -110,10 +110,8 @@ def check_needs(name: str, layout: DocumentLayout, needs: Collection[Need]) -> N
         UsageError: The index has no vectors, no such metadata entry or field, or no terms.
     """
     if "vectors" in needs and not any(signal.needs == "dense" for signal in layout.signals):
-        raise UsageError(
-            "The reranker needs the documents' vectors, and this index has none.",
-            "Use --rerank none, or index with a dense model.",
-        )
+        hint = "Use --rerank none, or index with a dense model."
+        raise UsageError("The reranker needs the documents' vectors, and this index has none.", hint)
     for need in sorted(needs):
         if need.startswith(WORDS):
             _check_words(name, layout, need.removeprefix(WORDS))
@@ -131,10 +129,8 @@ def check_needs(name: str, layout: DocumentLayout, needs: Collection[Need]) -> N
 def _check_words(name: str, layout: DocumentLayout, field: str) -> None:
     """Refuse to look for the terms of a query in a field that does not exist, or in an index that has no terms."""
     if not any(signal.needs == "weights" for signal in layout.signals):
-        raise UsageError(
-            f"The rule match needs the terms of the signal weights, which the index {name!r} does not have.",
-            "Index with weights, or leave match out.",
-        )
+        hint = "Index with weights, or leave match out."
+        raise UsageError(f"The rule match needs the terms of the signal weights, which the index {name!r} does not have.", hint)
     if not layout.paths(field):
         known = list(dict.fromkeys((*layout.text_fields, *sorted(filter(layout.paths, layout.columns)))))
         raise UsageError(
@@ -164,10 +160,8 @@ def prepare(
     capabilities = generation.engine.capabilities
     if what.server_fusion is not None:
         if any(need.startswith(SIGNAL) for need in what.needs):
-            raise UsageError(
-                "The reranker reads the list of each signal, and with --server-fusion there is one list.",
-                "Remove --server-fusion.",
-            )
+            hint = "Remove --server-fusion."
+            raise UsageError("The reranker reads the list of each signal, and with --server-fusion there is one list.", hint)
         hybrid_query.check(capabilities, what.server_fusion)
     if joined or what.server_fusion is not None:
         capabilities = hybrid_query.share_clauses(capabilities, signals)
