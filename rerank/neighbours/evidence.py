@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from termweave.errors import UsageError
+from termweave.rerank.neighbours.equations import Rules
 from termweave.rerank.neighbours.reciprocal import compare, mix
-from termweave.rerank.neighbours.rules import Rules
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -33,9 +33,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from termweave.errors import UsageError
-from termweave.rerank.neighbours.exact_sets import exact_sets, normalised
+from termweave.rerank.neighbours.equations import Rules, Sets, exact_sets, normalised
 from termweave.rerank.neighbours.fast_sets import fast_sets
-from termweave.rerank.neighbours.rules import Rules, Sets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from termweave.rerank.neighbours.rules import Rules
+from termweave.rerank.neighbours.equations import Rules
 from termweave.support import paths
 from termweave.training.data import teacher_scores
 from termweave.training.dense.candidate_lists import NOTHING, RankedLists, mined
