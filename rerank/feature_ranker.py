@@ -133,9 +133,8 @@ def open_feature_ranker(model: str, expected: str) -> FeatureRanker:
         mode = _checked(Mode(KIND, **manifest.settings["mode"]))
         until = float(manifest.settings["clicks_until"]) if rates else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ModelError(
-            f"The feature ranker in {folder.path} cannot be read: {first_line(error)}.", "Train it again."
-        ) from error
+        hint = "Train it again."
+        raise ModelError(f"The feature ranker in {folder.path} cannot be read: {first_line(error)}.", hint) from error
     return FeatureRanker(ModelInfo(manifest.name, manifest.hash, None, None, 0, folder.path), trees, reader, mode, until)
 
 

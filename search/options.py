@@ -64,9 +64,8 @@ def _milliseconds(value: Any) -> Any:
         match = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)\s*(ms|s)", value.strip(), re.ASCII)
         value = float(match[1]) * (1000 if match[2] == "s" else 1) if match else value
     if value is not None and not (isinstance(value, int | float) and value >= 0):
-        raise UsageError(
-            f"{value!r} is not a time.", "Write 80ms or 0.5s (in Python: a number of milliseconds, rerank_budget=80)."
-        )
+        hint = "Write 80ms or 0.5s (in Python: a number of milliseconds, rerank_budget=80)."
+        raise UsageError(f"{value!r} is not a time.", hint)
     return value
 
 
@@ -182,9 +181,8 @@ class SearchOptions(
         """Raise `UsageError` for a value that cannot be used, or for values that exclude each other."""
         super().__post_init__()
         if self.last > MAX_DEPTH:
-            raise UsageError(
-                f"Hit {self.last:,} cannot be reached.", f"A server gives at most {MAX_DEPTH:,} candidates: lower -k or --from."
-            )
+            hint = f"A server gives at most {MAX_DEPTH:,} candidates: lower -k or --from."
+            raise UsageError(f"Hit {self.last:,} cannot be reached.", hint)
 
     @property
     def last(self) -> int:

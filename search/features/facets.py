@@ -174,9 +174,8 @@ def _aggregation(facet: Facet, column: Column) -> dict[str, Any]:
         written = {"format": INSTANT} if column.kind == "date" else {}
         return {"terms": {"field": column.field, "size": facet.size, "shard_size": _OF_SHARD, **written}}
     if column.kind not in {"long", "double", "date"}:
-        raise UsageError(
-            f"The field {facet.name!r} holds {column.words}, which have no ranges.", f"Count its values: --facet {facet.name}."
-        )
+        hint = f"Count its values: --facet {facet.name}."
+        raise UsageError(f"The field {facet.name!r} holds {column.words}, which have no ranges.", hint)
     dates = column.kind == "date"
     bounds = [(date_interval(each) or [None])[0] if dates else column.converted(each, "double") for each in facet.bounds]
     if None in bounds or any(low >= high for low, high in pairwise(bounds)):  # type: ignore[operator]  # None ends before

@@ -62,9 +62,8 @@ def parse(value: str | int) -> tuple[int, int]:
     match = _FORM.fullmatch(str(value).strip())
     count, beside = (int(match[1]), int(match[2] or 0)) if match else (0, 0)
     if not 1 <= count <= _MOST or beside > _MOST:
-        raise UsageError(
-            f"{value!r} does not say how many passages.", f"Write 3 (at most {_MOST}), or 3+1 for one neighbour on each side."
-        )
+        hint = f"Write 3 (at most {_MOST}), or 3+1 for one neighbour on each side."
+        raise UsageError(f"{value!r} does not say how many passages.", hint)
     return count, beside
 
 

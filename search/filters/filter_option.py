@@ -48,9 +48,8 @@ def _filters(where: Any) -> list[Mapping[str, Any] | FilterExpression]:
     try:
         orjson.dumps([each for each in filters if isinstance(each, Mapping)], option=orjson.OPT_SERIALIZE_NUMPY)
     except TypeError as error:
-        raise UsageError(
-            f"where has a value that JSON cannot represent: {error}.", "Use texts, numbers, lists and dicts."
-        ) from None
+        hint = "Use texts, numbers, lists and dicts."
+        raise UsageError(f"where has a value that JSON cannot represent: {error}.", hint) from None
     return filters
 
 
@@ -62,15 +61,13 @@ def _clause(clause: Any) -> Mapping[str, Any]:
         try:
             clause = orjson.loads(clause)
         except orjson.JSONDecodeError as error:
-            raise UsageError(
-                f"The filter {clause!r} is not JSON: {error}.", 'Write {"range": {"typed.year": {"gte": 2020}}}, or year>=2020.'
-            ) from None
+            hint = 'Write {"range": {"typed.year": {"gte": 2020}}}, or year>=2020.'
+            raise UsageError(f"The filter {clause!r} is not JSON: {error}.", hint) from None
     if not isinstance(clause, Mapping):
         raise UsageError(f"A filter is a text or a clause of the query DSL, not {type(clause).__name__}.", 'Write "year>=2020".')
     if len(clause) != 1:
-        raise UsageError(
-            f"The filter {clause!r} is not one clause of the query DSL.", 'Write {"range": {"typed.year": {"gte": 2020}}}.'
-        )
+        hint = 'Write {"range": {"typed.year": {"gte": 2020}}}.'
+        raise UsageError(f"The filter {clause!r} is not one clause of the query DSL.", hint)
     ((key, value),) = clause.items()
     if not isinstance(value, Mapping):
         shown = f"{key}={value}" if isinstance(value, str | int | float) else f"{key}=VALUE"

@@ -64,9 +64,8 @@ def read(query: Mapping[str, Any]) -> ClientQuery | None:
         ClientQuery(words='parse json', where=({'term': {'year': 2020}},))
     """
     if len(query) != 1:
-        raise UsageError(
-            f"A query has one name, and this one has {len(query)}.", 'For example {"match": {"text": "parse json"}}.'
-        )
+        hint = 'For example {"match": {"text": "parse json"}}.'
+        raise UsageError(f"A query has one name, and this one has {len(query)}.", hint)
     name, body = next(iter(query.items()))
     if name in _OF_WORDS:
         words = _words(name, body)
@@ -125,9 +124,8 @@ def _clauses(body: Mapping[str, Any], part: str) -> list[Mapping[str, Any]]:
     given = body.get(part)
     clauses = [] if given is None else given if isinstance(given, list) else [given]
     if not all(isinstance(clause, dict) for clause in clauses):
-        raise UsageError(
-            f"A clause in the {part!r} of a bool is not an object.", 'For example {"match": {"text": "parse json"}}.'
-        )
+        hint = 'For example {"match": {"text": "parse json"}}.'
+        raise UsageError(f"A clause in the {part!r} of a bool is not an object.", hint)
     return clauses
 
 

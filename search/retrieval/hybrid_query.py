@@ -51,9 +51,8 @@ def check(capabilities: Capabilities, mode: Mode) -> None:
         hint = "Remove --server-fusion: the client's own fusion needs no plugin."
         raise UsageError(f"The server (OpenSearch {capabilities.version}) cannot fuse: it has no neural-search plugin.", hint)
     if mode.fusion not in _METHODS:
-        raise UsageError(
-            f"The server fuses by min-max only, not by {mode.fusion}.", "Remove --server-fusion, or use --mode hybrid@min-max."
-        )
+        hint = "Remove --server-fusion, or use --mode hybrid@min-max."
+        raise UsageError(f"The server fuses by min-max only, not by {mode.fusion}.", hint)
     if not 1 < len(mode.weights) <= _MOST:
         hint = "Remove --server-fusion."
         raise UsageError(f"The mode {mode.name!r} has {len(mode.weights)} signals, and the server fuses 2 to {_MOST}.", hint)
