@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from termweave.catalog.layout import stored_content
 from termweave.declared_settings import Setting
@@ -27,7 +27,7 @@ from termweave.support.arguments import document_ids
 from termweave.support.normal_form import in_all_forms, normal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable
 
     import numpy as np
     from numpy.typing import NDArray
@@ -131,26 +131,22 @@ def read(generation: OpenGeneration, ids: Sequence[str]) -> Encoding:
     contents = [stored_content(layout.with_text(hit["_source"])) for hit in hits]
     halves = [hit["fields"][vector_field][0] for hit in hits if vector_field in hit.get("fields", ())]
     vectors = np.stack([from_half(half) for half in halves]) if halves else None
-    weights = None if weighted is None else _weights(weighted, [layout.of_signals(hit["_source"]) for hit in hits])
+    impacts = [weighted.impacts_of(layout.of_signals(hit["_source"])) for hit in hits] if weighted else []
+    # A document without a term counts 0.
+    means = [(each.terms, [impact / len(hits) for impact in each.weights.tolist()]) for each in impacts]
     mean = None if vectors is None else _unit(vectors.mean(axis=0))
-    return Encoding(" ".join(contents), weights, mean, liked=LikedDocuments(tuple(ids), vectors))
+    return Encoding(" ".join(contents), _heaviest(means) if weighted else None, mean, liked=LikedDocuments(tuple(ids), vectors))
 
 
-def _weights(signal: WeightedTerms, sources: Sequence[Mapping[str, Any]]) -> TermWeights:
-    """The mean impact of each term over the documents, heaviest first. A document without the term counts 0."""
-    summed: dict[str, float] = {}
-    for source in sources:
-        impacts = signal.impacts_of(source)
-        for term, impact in zip(impacts.terms, impacts.weights.tolist(), strict=True):
-            summed[term] = summed.get(term, 0.0) + impact / len(sources)
-    return _heaviest(summed)
-
-
-def _heaviest(weights: Mapping[str, float]) -> TermWeights:
-    """The `TERMS` heaviest terms."""
+def _heaviest(lists: Iterable[tuple[Sequence[str], Sequence[float]]]) -> TermWeights:
+    """The `TERMS` heaviest terms of lists of terms and weights, which are added up."""
     import numpy as np  # noqa: PLC0415
 
-    kept = sorted(weights.items(), key=lambda pair: (-pair[1], pair[0]))[:TERMS]
+    summed: dict[str, float] = {}
+    for terms, weights in lists:
+        for term, weight in zip(terms, weights, strict=True):
+            summed[term] = summed.get(term, 0.0) + weight
+    kept = sorted(summed.items(), key=lambda pair: (-pair[1], pair[0]))[:TERMS]
     return TermWeights(tuple(term for term, _ in kept), np.array([value for _, value in kept], np.float32))
 
 
@@ -161,11 +157,7 @@ def _both(query: Encoding, liked: Encoding) -> Encoding:
         vector = _unit(_unit(query.vector) + liked.vector)
     weights = query.weights or liked.weights
     if query.weights and liked.weights:
-        summed: dict[str, float] = {}
-        for half in (query.weights, liked.weights):
-            for term, value in zip(half.terms, _unit(half.weights).tolist(), strict=True):
-                summed[term] = summed.get(term, 0.0) + value
-        weights = _heaviest(summed)
+        weights = _heaviest((half.terms, _unit(half.weights).tolist()) for half in (query.weights, liked.weights))
     return Encoding(f"{query.text} {liked.text}", weights, vector, liked=liked.liked)
 
 

@@ -140,15 +140,15 @@ def on_filters(generation: OpenGeneration, where: Any, *, empty: bool, shown: Se
     """
     from termweave.search.filters import documents, grammar  # noqa: PLC0415 - not needed by `--help`
 
-    engine, index, layout = generation.engine, generation.index, generation.layout
-    clauses = grammar.clauses(where, layout, dialect_of(engine.capabilities))
+    layout = generation.layout
+    clauses = grammar.clauses(where, layout, dialect_of(generation.engine.capabilities))
     expressions = [each for each in where if isinstance(each, grammar.FilterExpression)]
     plain = len(expressions) == len(where)  # a clause of the query DSL names metadata.FIELD, and so do remarks on it
     unknown = _unknown_to_filters(generation, expressions, grammar.Exists)
     yield from (" ".join(filter(None, _nowhere(name, layout))) for name in unknown.values())
     missing = list(unknown)
     if empty and where:
-        nowhere, unmatched = documents.unmet(engine, index, clauses)
+        nowhere, unmatched = documents.unmet(generation, clauses)
         if new := [name for name in nowhere if name not in missing]:
             yield f"The filter matches nothing: no document has {listed_fields(new)}."
         for value in unmatched:
@@ -157,9 +157,9 @@ def on_filters(generation: OpenGeneration, where: Any, *, empty: bool, shown: Se
             field = _short(value.field) if plain else value.field
             yield f"No document has {value.value!r} in {field!r}{examples}. Filters match only the exact value."
         missing += nowhere
-        if not missing and not unmatched and (counts := documents.passing(engine, index, layout, clauses)):
+        if not missing and not unmatched and (counts := documents.passing(generation, clauses)):
             yield _left([_label(each) for each in where], *counts)
-    for name in documents.times_as_numbers(engine, index, clauses):
+    for name in documents.times_as_numbers(generation, clauses):
         yield (
             f"The filter compares {_short(name)!r} with a year, and its whole numbers are times, perhaps: 'termweave index' with "
             f"--types {_short(name)}=epoch-seconds, or epoch-milliseconds, makes dates of them."
@@ -167,7 +167,7 @@ def on_filters(generation: OpenGeneration, where: Any, *, empty: bool, shown: Se
     prefix = "metadata." if layout.application is None else ""
     if not empty and (objects := [prefix + each for each in sorted(grammar.objects(expressions))]):
         those = [layout.with_ids(shown)] if shown else []
-        for each in documents.lists_of_objects(engine, index, [*clauses, *those], objects):
+        for each in documents.lists_of_objects(generation, [*clauses, *those], objects):
             yield (
                 f"{each.removeprefix(prefix)!r} is a list of objects: the filter also passes documents in which one object of it has "
                 "the one value and another object the other (docs/filters.md)."
@@ -196,7 +196,7 @@ def _unknown_to_filters(generation: OpenGeneration, where: Sequence[Any], kind: 
     if layout.application is not None:
         return {name: name for name, _ in named if not layout.may_hold(name)}
     doubtful = {stored: name for name, stored in named if name != "id" and not layout.column(name)}
-    return {stored: doubtful[stored] for stored in documents.absent(generation.engine, generation.index, list(doubtful))}
+    return {stored: doubtful[stored] for stored in documents.absent(generation, list(doubtful))}
 
 
 def _nowhere(name: str, layout: DocumentLayout) -> tuple[str, str]:
