@@ -28,8 +28,7 @@ from termweave.catalog.layout import DocumentLayout, engine_id
 from termweave.contracts.signal import Fitting, Pruning
 from termweave.evaluation import per_query
 from termweave.records import Document, Encoding, Run, TermWeights
-from termweave.search.retrieval.candidates import gather
-from termweave.search.retrieval.requests import signal_requests
+from termweave.search.retrieval.candidates import gather, signal_requests
 from termweave.signals.learned import LearnedWeights
 from termweave.signals.lexical import Lexical
 from termweave.signals.weights import Weights

@@ -49,8 +49,7 @@ from termweave.indexer.ledger import build_lock
 from termweave.records import Document, Encoding, TermWeights
 from termweave.rerank import Rules, reciprocal
 from termweave.search import Index
-from termweave.search.retrieval.candidates import gather
-from termweave.search.retrieval.requests import signal_requests
+from termweave.search.retrieval.candidates import gather, signal_requests
 from termweave.statistics import StatisticsCounter
 
 if TYPE_CHECKING:

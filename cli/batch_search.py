@@ -72,7 +72,7 @@ def answer_all(
     if lag := notices.enrichment_lag(index.opened):
         lag.check(len(queries) - empty)
         out.warn(str(lag))
-    out.warn(*on_filters(index.engine, index.generation, index.layout, options.where, empty=bool(empty)))
+    out.warn(*on_filters(index.opened, options.where, empty=bool(empty)))
     out.say(*(f"{remark} Under another id it would." for remark in self_matches.remarks(report.own)))
     if rewritten:
         out.say(runs.encoding_remark(rewritten))

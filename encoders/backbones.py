@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 
 from termweave.encoders.manifest import SENTENCE_GRAPH
 from termweave.encoders.onnx.bert_graph import names_parameters, write_folder
+from termweave.engine.embedded.artifacts import MavenArtifact, Shelf, disk_error
 from termweave.errors import ModelError
 from termweave.support import paths
 from termweave.support.file_locks import one_at_a_time
-from termweave.support.maven import MavenArtifact, Shelf, disk_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from termweave.support import lazy_names
 
 if TYPE_CHECKING:
+    from termweave.rerank.neighbours.equations import Rules
     from termweave.rerank.neighbours.evidence import evidence, labels
     from termweave.rerank.neighbours.reciprocal import Neighbourhood, neighbourhood, reciprocal, reciprocal_batch
-    from termweave.rerank.neighbours.rules import Rules
     from termweave.rerank.rnn import ReciprocalNeighbours
 
 __all__ = [
@@ -27,7 +27,7 @@ _HOME = {
     **dict.fromkeys(("evidence", "labels"), "neighbours.evidence"),
     **dict.fromkeys(("Neighbourhood", "neighbourhood", "reciprocal", "reciprocal_batch"), "neighbours.reciprocal"),
     "ReciprocalNeighbours": "rnn",
-    "Rules": "neighbours.rules",
+    "Rules": "neighbours.equations",
 }
 
 __getattr__, __dir__ = lazy_names(__name__, _HOME)

@@ -257,23 +257,20 @@ def decay(option: str = "") -> FieldRule:
     if not span:
         raise UsageError(f"decay@{option} names no half-life.", f"Write decay@{form}.")
     written = _SPAN.fullmatch(span)
-    if written and written[2] == "km":
+    length, unit = (written[1], written[2]) if written else (span, "")
+    best: float | tuple[float, float] | None = None
+    if unit == "km":
         try:
-            place = _point(origin)
+            best = _point(origin)
         except ValueError:
             raise UsageError(f"{origin!r} in decay is not a place.", "Write latitude,longitude, such as 52.5,13.4.") from None
-        return FieldRule(f"decay@{option}", field, _share("decay", share), _above_zero("decay", written[1]), place, decays=True)
-    if written and not origin:
-        return FieldRule(
-            f"decay@{option}", field, _share("decay", share), _above_zero("decay", written[1]) * _UNITS[written[2]], decays=True
-        )
-    if not origin:
-        raise UsageError(
-            f"The half-life {span!r} of decay has no unit.",
-            "Write 12h, 30d, 4w or 2y; for numbers decay@FIELD:SHARE:DISTANCE:BEST.",
-        )
-    best = _float("decay", origin)
-    return FieldRule(f"decay@{option}", field, _share("decay", share), _above_zero("decay", span), best, decays=True)
+    elif origin:
+        best, length = _float("decay", origin), span
+    elif not written:
+        hint = "Write 12h, 30d, 4w or 2y; for numbers decay@FIELD:SHARE:DISTANCE:BEST."
+        raise UsageError(f"The half-life {span!r} of decay has no unit.", hint)
+    distance = _above_zero("decay", length) * (_UNITS[unit] if unit and best is None else 1.0)
+    return FieldRule(f"decay@{option}", field, _share("decay", share), distance, best, decays=True)
 
 
 def match(option: str = "") -> FieldMatch:

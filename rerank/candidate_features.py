@@ -34,7 +34,6 @@ from math import nan
 from typing import TYPE_CHECKING
 
 from termweave.errors import UsageError
-from termweave.rerank.anchor import neighbourhood_features
 from termweave.rerank.rerankers import METADATA, SIGNAL
 
 if TYPE_CHECKING:
@@ -60,6 +59,8 @@ OF_BEHAVIOUR = ("clicks", "conversions")
 UNSEEN = 1.0
 #: The best candidates that `neighbours` looks at.
 _NEIGHBOURS = 3
+#: k and k_exp of rNN's neighbourhoods, those of the reranker `rnn`.
+_SETS = 10, 3
 #: Metadata entries of one search: a server gives 100 columns (`index.max_docvalue_fields_search`), the vector among them.
 _MOST_ENTRIES = 95
 #: Types of metadata that are numbers.
@@ -202,29 +203,23 @@ class FeatureReader:
             return {feature: self._of_metadata(entry, request)}
         signal = feature.rpartition(".")[0]
         if signal not in request.lists:
-            raise UsageError(
-                f"The ranker was trained with the signal {signal!r}, and this search does not use it.",
-                "Search in the mode that the ranker was trained with, or train again.",
-            )
+            hint = "Search in the mode that the ranker was trained with, or train again."
+            raise UsageError(f"The ranker was trained with the signal {signal!r}, and this search does not use it.", hint)
         return {f"{signal}.{part}": values for part, values in _of_signal(request.lists[signal], request.ids).items()}
 
     @staticmethod
     def _of_vectors(feature: str, request: RerankRequest) -> dict[str, Column]:
         import numpy as np  # noqa: PLC0415
 
-        if request.query.vector is None or request.vectors is None:
-            raise UsageError(
-                "The ranker was trained with vectors, and this index has no dense model.",
-                "Index with a dense model, or train again.",
-            )
+        query, vectors = request.dense("A ranker that was trained with vectors")
         if feature == "neighbours":
-            best = request.vectors @ request.vectors[: _NEIGHBOURS + 1].T
+            best = vectors @ vectors[: _NEIGHBOURS + 1].T
             counted = np.ones_like(best)
             counted[:, _NEIGHBOURS:] = 0.0
             for row in range(min(_NEIGHBOURS, len(best))):  # the fourth takes the place of the document itself
                 counted[row, row], counted[row, _NEIGHBOURS:] = 0.0, 1.0
             return {feature: (best * counted).sum(axis=1) / np.maximum(1.0, counted.sum(axis=1))}
-        cosine, jaccard = neighbourhood_features(request.query.vector, request.vectors)
+        cosine, jaccard = neighbourhood_features(query, vectors)
         return {"cosine": cosine.astype(np.float64), "jaccard": jaccard.astype(np.float64)}
 
     def _of_metadata(self, entry: tuple[str, str, str], request: RerankRequest) -> list[float]:
@@ -242,6 +237,21 @@ class FeatureReader:
                 f"The ranker was trained with {name!r} as a {kind}, and a document has something else there.",
                 "Train again on the index as it is now.",
             ) from error
+
+
+def neighbourhood_features(
+    query: NDArray[np.float32], vectors: NDArray[np.float32]
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Cosine and rNN's J of each candidate: float32 ``(n,)`` twice.
+
+    Args:
+        query: Unit vector ``(d,)``.
+        vectors: Unit vectors of the candidates ``(n, d)``, those that are reranked together.
+    """
+    from termweave.rerank import Rules, neighbourhood  # noqa: PLC0415 - loads numpy
+
+    context = neighbourhood(query, vectors, Rules(*_SETS, 0.0, clamp=True))
+    return context.similarity, context.jaccard
 
 
 def _text(value: object) -> str:

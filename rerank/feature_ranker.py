@@ -120,10 +120,8 @@ def open_feature_ranker(model: str, expected: str) -> FeatureRanker:
     folder = ModelFolder.read(ranker_folder(model, expected))
     manifest = folder.manifest
     if manifest.kind != KIND:
-        raise ModelError(
-            f"{folder.path} is not a feature ranker but a model of the kind {manifest.kind!r}.",
-            "Name a folder of 'termweave train ltr', or use --rerank ranker@FOLDER for a cross-encoder.",
-        )
+        hint = "Name a folder of 'termweave train ltr', or use --rerank ranker@FOLDER for a cross-encoder."
+        raise ModelError(f"{folder.path} is not a feature ranker but a model of the kind {manifest.kind!r}.", hint)
     try:
         trees = tree_files.read(tree_files.content_of(folder.path / TREES))
         names, types = tuple(manifest.settings["features"]), dict(manifest.settings["types"])
@@ -135,9 +133,8 @@ def open_feature_ranker(model: str, expected: str) -> FeatureRanker:
         mode = _checked(Mode(KIND, **manifest.settings["mode"]))
         until = float(manifest.settings["clicks_until"]) if rates else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ModelError(
-            f"The feature ranker in {folder.path} cannot be read: {first_line(error)}.", "Train it again."
-        ) from error
+        hint = "Train it again."
+        raise ModelError(f"The feature ranker in {folder.path} cannot be read: {first_line(error)}.", hint) from error
     return FeatureRanker(ModelInfo(manifest.name, manifest.hash, None, None, 0, folder.path), trees, reader, mode, until)
 
 
@@ -158,9 +155,7 @@ def create(option: str = "") -> FeatureReranker:
     from termweave.encoders import model_lookup  # noqa: PLC0415 - `--help` looks no model up
 
     if not option:
-        raise UsageError(
-            "The reranker 'ltr' needs a model, and no profile in use names one.",
-            "Train one: 'termweave train ltr --help'; then --rerank ltr@FOLDER.",
-        )
+        hint = "Train one: 'termweave train ltr --help'; then --rerank ltr@FOLDER."
+        raise UsageError("The reranker 'ltr' needs a model, and no profile in use names one.", hint)
     model_lookup.resolve(option)
     return FeatureReranker(option)

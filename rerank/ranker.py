@@ -1,4 +1,12 @@
-"""The reranker `ranker`: a cross-encoder reads the query with each candidate (`termweave.encoders.Ranker` runs it)."""
+"""The reranker `ranker`: a cross-encoder reads the query with each candidate (`termweave.encoders.Ranker` runs it).
+
+A ranker may have an anchor: what search knows of a candidate before the ranker reads it, added to the logit with learned weights.
+
+    logit = residual(query, document) + sum over features of weight * feature
+
+The features are the score so far, the cosine of the document's vector with the query's, and rNN's J among the candidates. A model folder
+names its features and weights in ``termweave.json`` (`encoders.kinds.ranker.anchor_of`); `termweave train sir` writes them.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +18,11 @@ from threading import Lock
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from termweave.encoders.manifest import MANIFEST
 from termweave.encoders.recorded_models import ranker_folder
-from termweave.errors import UsageError
-from termweave.rerank import anchor, occlusion
+from termweave.errors import TermweaveError, UsageError
+from termweave.rerank import occlusion
+from termweave.rerank.candidate_features import neighbourhood_features
 from termweave.rerank.rerankers import Reranker, RerankResult
 
 if TYPE_CHECKING:
@@ -22,8 +32,8 @@ if TYPE_CHECKING:
     from termweave.rerank.rerankers import Need, RerankRequest
 
 _OPENING = Lock()
-
-
+#: Features of an anchor that are computed of vectors.
+_OF_VECTORS = frozenset({"cosine", "jaccard"})
 #: Most windows of a document that is too long for the model.
 WINDOWS = 4
 
@@ -46,7 +56,7 @@ class CrossEncoderReranker(Reranker):
     """Rerank by a cross-encoder, mixed with the score so far: ``(1 - weight) * s + weight * r``.
 
     r is the model's logit, scaled so that the lowest and the highest logit of a query become the lowest and the highest score s of
-    the same documents. A document without text gets the lowest r. An anchored model adds the first stage's features to the logit (`anchor`).
+    the same documents. A document without text gets the lowest r. An anchored model adds the first stage's features to the logit.
     The text of a document in passages is that of its best passage. A text that is too long for the model is read in up to four windows,
     and its logit is that of the best one.
 
@@ -79,10 +89,8 @@ class CrossEncoderReranker(Reranker):
         if not 0 <= self.weight <= 1:
             raise UsageError(f"The weight of a ranker is a number from 0 to 1, not {self.weight}.")
         if self.budget is not None and not (isinstance(self.budget, int | float) and self.budget >= 0):
-            raise UsageError(
-                f"The budget of a ranker is a number of milliseconds, not {self.budget!r}.",
-                "Write budget=80, or None for no limit.",
-            )
+            hint = "Write budget=80, or None for no limit."
+            raise UsageError(f"The budget of a ranker is a number of milliseconds, not {self.budget!r}.", hint)
 
     @property
     def name(self) -> str:
@@ -92,7 +100,7 @@ class CrossEncoderReranker(Reranker):
     @property
     def needs(self) -> frozenset[Need]:
         """The documents' texts, and their vectors if the model's anchor reads them."""
-        return frozenset({"texts", "vectors"} if anchor.needs_vectors(self.model, self.hash) else {"texts"})
+        return frozenset({"texts", "vectors"} if needs_vectors(self.model, self.hash) else {"texts"})
 
     def with_budget(self, milliseconds: float) -> CrossEncoderReranker:
         """The same ranker with a time limit for each query; infinity: without one."""
@@ -155,7 +163,7 @@ class CrossEncoderReranker(Reranker):
     def _anchored(self, logits: Mapping[int, float], request: RerankRequest) -> dict[int, float]:
         """The logits, row -> logit, with what the model's anchor adds to them."""
         weights = (self.scorer or _opened(self.model, self.hash)).anchor if logits else {}
-        added = anchor.shares(weights, request)
+        added = anchor_shares(weights, request)
         return {row: logit + added[row] for row, logit in logits.items()}
 
     @staticmethod
@@ -167,6 +175,48 @@ class CrossEncoderReranker(Reranker):
         bottom, extent = min(scores), (max(scores) - min(scores)) or 1.0  # equal scores: the logits alone decide
         spread = (highest - lowest) or 1.0
         return [bottom + extent * (logits.get(row, lowest) - lowest) / spread for row in range(len(scores))]
+
+
+def needs_vectors(model: str, expected: str = "") -> bool:
+    """Whether a ranker's anchor reads vectors; False for a model that cannot be opened, because opening it says what is wrong.
+
+    A model on the hub is fetched, as opening it would fetch it.
+
+    Args:
+        model: A name or folder.
+        expected: The model's hash, if the profile of an index names it: then only models that this host has are read.
+    """
+    try:
+        return _reads_vectors(model, expected)
+    except TermweaveError:
+        return False
+
+
+@cache
+def _reads_vectors(model: str, expected: str) -> bool:
+    from termweave.encoders.kinds import read_folder  # noqa: PLC0415
+    from termweave.encoders.kinds.ranker import anchor_of  # noqa: PLC0415 - numpy
+
+    folder = ranker_folder(model, expected)
+    weights = anchor_of(read_folder(folder, check=False).manifest) if (folder / MANIFEST).is_file() else {}
+    return not _OF_VECTORS.isdisjoint(weights)
+
+
+def anchor_shares(weights: Mapping[str, float], request: RerankRequest) -> list[float]:
+    """What the anchor adds to the logit of each candidate.
+
+    Args:
+        weights: Feature -> weight.
+        request: The query and its candidates.
+
+    Raises:
+        UsageError: The anchor reads vectors, and the query has none.
+    """
+    columns: dict[str, Sequence[float]] = {"score": request.scores}
+    if not _OF_VECTORS.isdisjoint(weights):
+        cosines, jaccard = neighbourhood_features(*request.dense("A ranker that was trained with vectors"))
+        columns |= {"cosine": cosines.tolist(), "jaccard": jaccard.tolist()}
+    return [sum(weight * columns[name][row] for name, weight in weights.items()) for row in range(len(request.ids))]
 
 
 def _opened(model: str, expected: str = "") -> Ranker:
@@ -202,10 +252,8 @@ def create(option: str = "") -> CrossEncoderReranker:
     from termweave.encoders import hub, model_lookup  # noqa: PLC0415 - `--help` looks no model up
 
     if not option:
-        raise UsageError(
-            "termweave ships no ranker, and no profile in use names one.",
-            "Name a cross-encoder: --rerank ranker@FOLDER, or --rerank ranker@hf:OWNER/NAME.",
-        )
+        hint = "Name a cross-encoder: --rerank ranker@FOLDER, or --rerank ranker@hf:OWNER/NAME."
+        raise UsageError("termweave ships no ranker, and no profile in use names one.", hint)
     if not hub.named(option):
         model_lookup.resolve(option)
     elif not hub.well_formed(option):

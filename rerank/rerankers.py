@@ -89,6 +89,20 @@ class RerankRequest:
     metadata: Sequence[Mapping[str, Sequence[Any]]] | None = None
     index_terms: IndexTerms | None = None
 
+    def dense(self, reader: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """The vectors of the query and of the candidates.
+
+        Args:
+            reader: Who reads them, for the message.
+
+        Raises:
+            UsageError: The query has none.
+        """
+        if self.query.vector is None or self.vectors is None:
+            hint = "Use --rerank none, or index with a dense model."
+            raise UsageError(f"{reader} needs the query's vector, and this index has no dense model.", hint)
+        return self.query.vector, self.vectors
+
 
 @dataclass(frozen=True, slots=True)
 class RerankResult:
@@ -225,10 +239,8 @@ class Reranking:
             UsageError: It is not the first page, and a time budget could cut each page at another document.
         """
         if start and any(stage.budget is not None for stage in self.stages):
-            raise UsageError(
-                "With a time budget there is one page: the next one could repeat or leave out documents.",
-                "Ask for more hits at once (-k), or leave the budget out (--rerank-budget none).",
-            )
+            hint = "Ask for more hits at once (-k), or leave the budget out (--rerank-budget none)."
+            raise UsageError("With a time budget there is one page: the next one could repeat or leave out documents.", hint)
         return Reranking(tuple(stage.for_one_query() for stage in self.stages))
 
     def within(self, milliseconds: float) -> Reranking:
@@ -241,10 +253,8 @@ class Reranking:
         if not limited and milliseconds == inf:
             return self
         if not limited:
-            raise UsageError(
-                f"The reranker {self.name!r} has no time budget.",
-                "--rerank-budget goes with --rerank ranker@FOLDER, alone or in a chain.",
-            )
+            hint = "--rerank-budget goes with --rerank ranker@FOLDER, alone or in a chain."
+            raise UsageError(f"The reranker {self.name!r} has no time budget.", hint)
         share = milliseconds / limited
         return Reranking(tuple(stage.with_budget(share) or stage for stage in self.stages))
 
@@ -295,10 +305,8 @@ def split_chain(asked: str) -> list[str]:
 
 def _check_length(stages: int) -> None:
     if stages > MOST_STAGES:
-        raise UsageError(
-            f"A chain has at most {MOST_STAGES} rerankers, not {stages:,}.",
-            "Each of them scores all candidates again: leave some out.",
-        )
+        hint = "Each of them scores all candidates again: leave some out."
+        raise UsageError(f"A chain has at most {MOST_STAGES} rerankers, not {stages:,}.", hint)
 
 
 def _stage(text: str, profile: Reranking | None) -> Reranker:
@@ -308,10 +316,8 @@ def _stage(text: str, profile: Reranking | None) -> Reranker:
     if name not in known and _is_model(text):
         name, option = "ranker", text
     if name not in known:
-        raise UsageError(
-            f"There is no reranker {text!r}.",
-            f"Known: none, {', '.join(known)}, or the folder of a cross-encoder; join several with {CHAIN} (rnn{CHAIN}NAME).",
-        )
+        hint = f"Known: none, {', '.join(known)}, or the folder of a cross-encoder; join several with {CHAIN} (rnn{CHAIN}NAME)."
+        raise UsageError(f"There is no reranker {text!r}.", hint)
     for stage in profile.stages if profile else ():
         if stage.name.partition("@")[0] == name and name not in RULES:
             return stage.with_option(option) if option else stage
@@ -325,10 +331,8 @@ def rule(text: str) -> Reranker:
         UsageError: The text names another reranker.
     """
     if text.partition("@")[0] not in RULES:
-        raise UsageError(
-            f"A profile does not keep the reranker {text!r} here.",
-            f"It keeps rnn if it comes first, then rules ({', '.join(RULES)}); 'termweave tune' adopts a model.",
-        )
+        hint = f"It keeps rnn if it comes first, then rules ({', '.join(RULES)}); 'termweave tune' adopts a model."
+        raise UsageError(f"A profile does not keep the reranker {text!r} here.", hint)
     return _stage(text, None)
 
 

@@ -69,10 +69,8 @@ class ReciprocalNeighbours(Reranker):
             UsageError: There is no such similarity.
         """
         if option not in {"fused", "dense"}:
-            raise UsageError(
-                f"There is no reranker 'rnn@{option}'.",
-                "Known: rnn or rnn@fused (the fused score), rnn@dense (the inner product).",
-            )
+            hint = "Known: rnn or rnn@fused (the fused score), rnn@dense (the inner product)."
+            raise UsageError(f"There is no reranker 'rnn@{option}'.", hint)
         return replace(self, similarity="dense" if option == "dense" else "fused")
 
     def rerank(self, request: RerankRequest) -> RerankResult:
@@ -83,12 +81,7 @@ class ReciprocalNeighbours(Reranker):
         """
         from termweave.rerank import neighbourhood  # noqa: PLC0415 - loads numpy
 
-        if request.query.vector is None or request.vectors is None:
-            raise UsageError(
-                "The reranker 'rnn' needs the query's vector, and this index has no dense model.",
-                "Use --rerank none, or index with a dense model.",
-            )
-        context = neighbourhood(request.query.vector, request.vectors, self.rules, request.liked)
+        context = neighbourhood(*request.dense("The reranker 'rnn'"), self.rules, request.liked)
         jaccard, inner = context.jaccard.tolist(), context.similarity.tolist()
         by_dense = self.similarity == "dense"
         shares = [(1 - self.weight) * value for value in jaccard]

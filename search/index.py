@@ -17,7 +17,6 @@ from termweave.records import Encoding
 from termweave.search import batch, single_query
 from termweave.search.filters.filter_option import translated
 from termweave.search.opening import open_generation
-from termweave.search.option_lists import texts
 from termweave.search.options import DEPTH, SENT, ExplainOptions, RankingOptions, RunOptions, SearchOptions, check_query
 from termweave.search.results import hits
 from termweave.search.retrieval import execution
@@ -186,7 +185,7 @@ class Index:
         Raises:
             UsageError: The index does not hold the document.
         """
-        texts("document", "ids", "The id of a document", [document])
+        arguments.document_ids("document")([document])
         check_query(query)
         return self._consistently(lambda generation, target: single_query.explain(generation, target, query, document, options))
 
@@ -253,7 +252,7 @@ class Index:
 
         def once(generation: OpenGeneration, target: str) -> list[Candidates]:
             what = Retrieval(signals, depth, window, translated(kept, generation), needs)
-            return execution.retrieve(generation.engine, target, generation, self.encode(given, generation, rewrite), what)
+            return execution.retrieve(generation, target, self.encode(given, generation, rewrite), what)
 
         return self._consistently(once)
 
@@ -310,7 +309,7 @@ class Index:
         search, encoded = single_query.of_query(single_query.prepare(generation, self.name, options), check_query(query))
         depth = next((depth for depth in depths(options.candidates) if depth >= options.last), MAX_DEPTH)
         reach = execution.first_reach(generation, depth)
-        (sent,) = execution.prepare(engine, generation, [encoded], replace(search.plan, depth=depth), reach)
+        (sent,) = execution.prepare(generation, [encoded], replace(search.plan, depth=depth), reach)
         lines = shown.lines([line for body in sent.bodies.values() for line in (ALL_SHARDS, engine.without_pipeline(body))])
         # Both ask the alias: an application that keeps these requests needs them after this generation is gone.
         operation, fetch = hits.reading(["<the ids of the best after fusion>"], generation.layout)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from termweave.catalog import application_fields, lineage, statistics_store
+from termweave.catalog.layout import among
 from termweave.encoders.recorded_models import encoder_of
 
 if TYPE_CHECKING:
@@ -51,6 +52,19 @@ class OpenGeneration:
     def signals(self, names: Collection[str]) -> list[Signal]:
         """The signals with these names, in the order of the layout."""
         return [signal for signal in self.layout.signals if signal.name in names]
+
+    def columns_of(self, documents: Sequence[str], *columns: str, **order: Any) -> list[dict[str, Any]]:
+        """The server's hits for documents, each with its id and these columns; a document in passages counts once.
+
+        Args:
+            documents: Ids, at most 10,000.
+            columns: Names of fields.
+            order: The entry `sort` of the search, if there is one.
+        """
+        body = {"size": len(documents), "query": among(documents, self.layout), **order, "_source": False}
+        body |= {"docvalue_fields": [self.layout.id_field, *columns], "track_total_hits": False}
+        hits: list[dict[str, Any]] = self.engine.search(self.index, body)["hits"]["hits"]
+        return hits
 
 
 def open_generation(engine: Engine, name: str, models: Mapping[str, str | Path | None]) -> OpenGeneration:

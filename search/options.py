@@ -26,9 +26,9 @@ from termweave.search.features.sort import SortOptions
 from termweave.search.features.totals import TotalsOptions
 from termweave.search.features.word_effects import WordEffectOptions
 from termweave.search.filters.filter_option import FilterOptions
-from termweave.search.option_lists import field_names
 from termweave.search.retrieval.plan import MAX_DEPTH
 from termweave.search.rewriting.rewriting_option import RewritingOptions
+from termweave.support.arguments import field_names
 
 if TYPE_CHECKING:
     from termweave.rerank.rerankers import Reranker, Reranking
@@ -64,9 +64,8 @@ def _milliseconds(value: Any) -> Any:
         match = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)\s*(ms|s)", value.strip(), re.ASCII)
         value = float(match[1]) * (1000 if match[2] == "s" else 1) if match else value
     if value is not None and not (isinstance(value, int | float) and value >= 0):
-        raise UsageError(
-            f"{value!r} is not a time.", "Write 80ms or 0.5s (in Python: a number of milliseconds, rerank_budget=80)."
-        )
+        hint = "Write 80ms or 0.5s (in Python: a number of milliseconds, rerank_budget=80)."
+        raise UsageError(f"{value!r} is not a time.", hint)
     return value
 
 
@@ -132,10 +131,7 @@ class RankingOptions(RewritingOptions, FilterOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExplainOptions(
-    WordEffectOptions,
-    RankingOptions,
-):
+class ExplainOptions(WordEffectOptions, RankingOptions):
     """How one document is explained. `Index.explain` takes these."""
 
 
@@ -185,10 +181,8 @@ class SearchOptions(
         """Raise `UsageError` for a value that cannot be used, or for values that exclude each other."""
         super().__post_init__()
         if self.last > MAX_DEPTH:
-            raise UsageError(
-                f"Hit {self.last:,} cannot be reached.",
-                f"A server gives at most {MAX_DEPTH:,} candidates: lower -k or --from.",
-            )
+            hint = f"A server gives at most {MAX_DEPTH:,} candidates: lower -k or --from."
+            raise UsageError(f"Hit {self.last:,} cannot be reached.", hint)
 
     @property
     def last(self) -> int:
@@ -207,10 +201,7 @@ SENT = frozenset(each.name for each in fields(SearchOptions)).difference(
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions(
-    LogOptions,
-    RankingOptions,
-):
+class RunOptions(LogOptions, RankingOptions):
     """How a run is made. `Index.run` takes these.
 
     Attributes:

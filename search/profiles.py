@@ -92,10 +92,8 @@ def find(lineage: Lineage, mode: str | None) -> Profile | None:
             return profile
     except (AttributeError, KeyError, TypeError, UsageError):
         pass
-    raise EngineError(
-        f"The profile {name!r} of {lineage.name!r} is damaged, or was written by a newer version.",
-        f"Remove it with 'termweave profiles {lineage.name} --drop {name}', and make a new one with 'termweave tune'.",
-    )
+    hint = f"Remove it with 'termweave profiles {lineage.name} --drop {name}', and make a new one with 'termweave tune'."
+    raise EngineError(f"The profile {name!r} of {lineage.name!r} is damaged, or was written by a newer version.", hint)
 
 
 def rewriting(lineage: Lineage, mode: str | None) -> Rewriting | None:

@@ -102,7 +102,7 @@ def of_query(search: Search, text: str) -> tuple[Search, Encoding]:
 
 def retrieve(search: Search, encoded: Sequence[Encoding], plan: Retrieval) -> list[Candidates]:
     """The candidates of each query, as a plan says: that of the search, or a deeper one."""
-    return execution.retrieve(search.generation.engine, search.target, search.generation, encoded, plan)
+    return execution.retrieve(search.generation, search.target, encoded, plan)
 
 
 def rank(

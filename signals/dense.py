@@ -134,10 +134,8 @@ class Dense(Signal):
     def fit(cls, fitting: Fitting) -> Self:
         """Take the encoder's dimension and spread, and measure in the sample how large a vector's numbers are."""
         if fitting.dimension is None:
-            raise ModelError(
-                "The signal 'dense' needs a model that gives vectors, and there is none.",
-                "Name a model with --dense, or leave the signal out with --signals.",
-            )
+            hint = "Name a model with --dense, or leave the signal out with --signals."
+            raise ModelError("The signal 'dense' needs a model that gives vectors, and there is none.", hint)
         if fitting.dimension > (most := dialect_of(fitting.capabilities).most_dimensions):
             raise ModelError(
                 f"The model gives vectors of {fitting.dimension:,} numbers, and the server takes {most:,} at most.",
@@ -181,10 +179,8 @@ class Dense(Signal):
                 f"The model gave {output} for document {document.id!r}, and the index has vectors of {self.dimension} numbers."
             )
         if not math.isfinite(vector.dot(vector)):  # the sum is NaN or infinite if one number is
-            raise ModelError(
-                f"The model gave NaN for document {document.id!r}.",
-                "The model folder is damaged or was exported from a diverged training.",
-            )
+            hint = "The model folder is damaged or was exported from a diverged training."
+            raise ModelError(f"The model gave NaN for document {document.id!r}.", hint)
         return {"vector": self.stored_vector(vector), VECTOR_FIELD: to_half(vector)}
 
     def canonical(self, stored: Mapping[str, Any]) -> bytes:

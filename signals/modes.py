@@ -62,17 +62,15 @@ def parse(text: str, available: Sequence[str], profiles: Collection[str] = ()) -
         for part in signals.split(","):
             name, colon, weight = part.strip().partition(":")
             if name not in available:
-                raise UsageError(
-                    f"The index has no signal{' or profile' if profiles else ''} {name!r}.", _list_of_modes(available, profiles)
-                )
+                hint = _list_of_modes(available, profiles)
+                raise UsageError(f"The index has no signal{' or profile' if profiles else ''} {name!r}.", hint)
             if name in parts:
                 raise UsageError(f"The mode {text!r} names {name!r} twice.", "Give each signal one weight.")
             parts[name] = _weight(weight, text) if colon else 1.0
     total = sum(parts.values())
     if not 0 < total < math.inf:
-        raise UsageError(
-            f"The weights of the mode {text!r} sum to {total:g}.", "Give at least one signal a weight above 0, such as 0.6."
-        )
+        hint = "Give at least one signal a weight above 0, such as 0.6."
+        raise UsageError(f"The weights of the mode {text!r} sum to {total:g}.", hint)
     return Mode(text, {name: weight / total for name, weight in parts.items() if weight > 0}, method.name)
 
 
@@ -99,7 +97,6 @@ def _weight(text: str, mode: str) -> float:
     except ValueError:
         weight = math.nan
     if not math.isfinite(weight) or weight < 0:
-        raise UsageError(
-            f"{text!r} in the mode {mode!r} is not a weight.", "Write NAME:NUMBER, for example weights:0.6,dense:0.4."
-        )
+        hint = "Write NAME:NUMBER, for example weights:0.6,dense:0.4."
+        raise UsageError(f"{text!r} in the mode {mode!r} is not a weight.", hint)
     return weight

@@ -214,9 +214,8 @@ class Weights(WeightedTerms):
     def levels_of(self, stored: Mapping[str, Any]) -> dict[str, float]:
         """Term -> its integer."""
         features = stored.get("weights") or {}
-        parts = (
-            features if isinstance(features, list) else [features]
-        )  # the server accepts lists of objects, and numbers in quotes
+        # The server accepts lists of objects, and numbers in quotes.
+        parts = features if isinstance(features, list) else [features]
         return {unescape(name, SEPARATOR): float(level) for part in parts for name, level in part.items()}
 
     def clause(

@@ -158,17 +158,12 @@ def _places(flags: Mapping[str, Any]) -> list[SettingsPlace]:
     users_file = paths.config() / FILE_NAME
     files = [
         SettingsPlace(str(file), _read(file), is_file=True, is_working_folder=file.resolve() != users_file.resolve())
-        for file in _files()
+        for file in dict.fromkeys((Path.cwd() / FILE_NAME, users_file))  # the most important one first
+        if os.path.lexists(file)
     ]
     last = {"url": os.environ["OPENSEARCH_URL"]} if os.environ.get("OPENSEARCH_URL") else {}
     given = [SettingsPlace("flag", flags), SettingsPlace("environment", environment)]
     return [*given, *files, SettingsPlace("$OPENSEARCH_URL", last)]
-
-
-def _files() -> list[Path]:
-    """The settings files that exist, the most important one first."""
-    candidates = dict.fromkeys((Path.cwd() / FILE_NAME, paths.config() / FILE_NAME))
-    return [file for file in candidates if os.path.lexists(file)]
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -90,9 +90,8 @@ class _Search:
         part, size = self.body, self.body.get("size", _USUAL)
         if self.done:
             return None
-        if (window := limits.get("window", size)) < size and "hybrid" not in part.get(
-            "query", {}
-        ):  # the server fuses all hits at once
+        # The server fuses all hits at once.
+        if (window := limits.get("window", size)) < size and "hybrid" not in part.get("query", {}):
             if "sort" not in part and part.get("stored_fields") == "_none_":  # without an order they are told apart by `_id`
                 part = {key: value for key, value in part.items() if key != "stored_fields"} | {"_source": False}
             part = {**_after(part, self.hits), "size": min(size - len(self.hits), window)}

@@ -134,10 +134,8 @@ def stands_for(engine: Engine, name: str) -> tuple[list[str], dict[str, Mapping[
         indices = list(engine.of_indices(f"/{quote(name)}/_mapping", "mappings"))
     ways = [entry["aliases"].get(name, {}) for entry in entries.values()]
     if any(each.get(key) != ways[0].get(key) for each in ways for key in ("filter", "search_routing")):
-        raise UsageError(
-            f"The alias {name!r} has another filter or routing for each of {few(sorted(entries))}.",
-            "Search each index by its own name, or give the alias the same filter for all of them.",
-        )
+        hint = "Search each index by its own name, or give the alias the same filter for all of them."
+        raise UsageError(f"The alias {name!r} has another filter or routing for each of {few(sorted(entries))}.", hint)
     return sorted(indices), {alias: each for entry in entries.values() for alias, each in entry["aliases"].items()}
 
 

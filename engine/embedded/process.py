@@ -12,6 +12,8 @@ import shutil
 import signal
 import subprocess
 import time
+from pathlib import Path
+from string import Template
 from typing import TYPE_CHECKING
 
 from termweave.engine.client.capabilities import WITHOUT_NATIVE_VECTORS
@@ -21,7 +23,6 @@ from termweave.errors import TermweaveError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from termweave.engine.embedded.java import Java
 
@@ -57,25 +58,6 @@ ML_SETTINGS = (
     "plugins.ml_commons.trusted_connector_endpoints_regex: ['^https?://(127\\.0\\.0\\.1|localhost)(:[0-9]+)?/.*$']",
     "plugins.ml_commons.native_memory_threshold: 100",
 )
-
-_LOGGING = """\
-status = error
-appender.file.type = RollingFile
-appender.file.name = file
-appender.file.fileName = {logs}/{name}.log
-appender.file.filePattern = {logs}/{name}-%i.log
-appender.file.layout.type = PatternLayout
-appender.file.layout.pattern = [%d{{ISO8601}}][%-5p][%c{{1}}] %m%n%throwable{{40}}
-appender.file.policies.type = Policies
-appender.file.policies.size.type = SizeBasedTriggeringPolicy
-appender.file.policies.size.size = 10MB
-appender.file.strategy.type = DefaultRolloverStrategy
-appender.file.strategy.max = 2
-rootLogger.level = info
-rootLogger.appenderRef.file.ref = file
-logger.deprecation.name = org.opensearch.deprecation
-logger.deprecation.level = error
-"""
 
 PORT_TAKEN = "its port is taken by another program"
 
@@ -153,7 +135,8 @@ def prepare(layout: Layout, distribution: Path, port: int, transport: int, furth
     values = {"port": port, "transport": transport, "further": "\n".join(further)}
     settings = SETTINGS.format(name=layout.name, data=layout.data, logs=layout.logs, **values)
     (layout.conf / "opensearch.yml").write_text(settings, encoding="utf-8")
-    (layout.conf / "log4j2.properties").write_text(_LOGGING.format(logs=layout.logs, name=layout.name), encoding="utf-8")
+    logging = Template(Path(__file__).with_name("log4j2.properties").read_text(encoding="utf-8"))
+    (layout.conf / "log4j2.properties").write_text(logging.substitute(logs=layout.logs, name=layout.name), encoding="utf-8")
     # An error in the log of an earlier run must not be taken for the reason why this one ends.
     layout.log.unlink(missing_ok=True)
     folders.make_private(layout.conf, layout.data, layout.logs, layout.tmp)

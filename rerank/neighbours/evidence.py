@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from termweave.errors import UsageError
+from termweave.rerank.neighbours.equations import Rules
 from termweave.rerank.neighbours.reciprocal import compare, mix
-from termweave.rerank.neighbours.rules import Rules
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,10 +97,8 @@ def labels(
     """
     places = _positions(relevant, len(scores))
     if normalize not in {"max-min", "std", None} or (keep is not None and keep < 1) or not 0 < boost < np.inf:
-        raise UsageError(
-            f"Labels cannot be made with normalize={normalize!r}, keep={keep}, boost={boost}.",
-            "normalize must be 'max-min', 'std' or None, keep at least 1 or None, and boost above 0.",
-        )
+        hint = "normalize must be 'max-min', 'std' or None, keep at least 1 or None, and boost above 0."
+        raise UsageError(f"Labels cannot be made with normalize={normalize!r}, keep={keep}, boost={boost}.", hint)
     values = np.asarray(scores, np.float64)
     if normalize is not None:
         spread = np.ptp(values) if normalize == "max-min" else values.std()
@@ -127,8 +125,6 @@ def _positions(relevant: Sequence[int], count: int) -> NDArray[np.intp]:
         raise UsageError("Soft evidence needs at least one relevant candidate.", "Give their positions among the candidates.")
     outside = places[(places < 0) | (places >= count)]
     if len(outside):
-        raise UsageError(
-            f"There is no candidate {outside[0]} among {count}.",
-            "Give the relevant candidates as positions among the candidates, counted from 0.",
-        )
+        hint = "Give the relevant candidates as positions among the candidates, counted from 0."
+        raise UsageError(f"There is no candidate {outside[0]} among {count}.", hint)
     return places

@@ -1,4 +1,4 @@
-"""Neighbour sets of rNN, computed from sorted values: the same numbers as `exact_sets`, several times as fast.
+"""Neighbour sets of rNN, computed from sorted values: the same numbers as `equations`, several times as fast.
 
 Works for lists without ties and with similarities above 0. Why the shortcuts are correct:
 
@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from termweave.rerank.neighbours.exact_sets import expanded
-from termweave.rerank.neighbours.rules import Rules, Sets
+from termweave.rerank.neighbours.equations import Rules, Sets, expanded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence

@@ -33,9 +33,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from termweave.errors import UsageError
-from termweave.rerank.neighbours.exact_sets import exact_sets, normalised
+from termweave.rerank.neighbours.equations import Rules, Sets, exact_sets, normalised
 from termweave.rerank.neighbours.fast_sets import fast_sets
-from termweave.rerank.neighbours.rules import Rules, Sets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -120,10 +119,7 @@ def reciprocal_batch(
 
 
 def neighbourhood(
-    query: NDArray[np.float32],
-    vectors: NDArray[np.float32],
-    rules: Rules = _DEFAULT,
-    relevant: NDArray[np.float32] | None = None,
+    query: NDArray[np.float32], vectors: NDArray[np.float32], rules: Rules = _DEFAULT, relevant: NDArray[np.float32] | None = None
 ) -> Neighbourhood:
     """The two parts of `reciprocal` before they are mixed, and the neighbours that J comes from.
 
@@ -186,14 +182,11 @@ def compare(
     elements = np.concatenate([query[None, :], vectors])
     with np.errstate(over="ignore", invalid="ignore"):
         similarity = _products(elements)
-        finite = math.isfinite(
-            similarity.trace()
-        )  # the sum of squared lengths is not finite if a number is NaN, infinite or too large
+        # The sum of squared lengths is not finite if a number is NaN, infinite or too large.
+        finite = math.isfinite(similarity.trace())
     if not finite:
-        raise UsageError(
-            "rNN got a vector with NaN, infinity, or numbers too large for float32.",
-            "Find the text whose encoding is not finite; the model may be damaged.",
-        )
+        hint = "Find the text whose encoding is not finite; the model may be damaged."
+        raise UsageError("rNN got a vector with NaN, infinity, or numbers too large for float32.", hint)
     if len(vectors) == 0:
         return similarity, Sets(np.zeros((len(probes), 1), np.float32), None)
     sets = fast_sets(similarity, rules, probes, with_shares=with_shares) if rules.normalize is None else None

@@ -200,9 +200,8 @@ def _xgboost(model: Mapping[str, Any]) -> DecisionTrees:
     if int(facts.get("num_class", 0)) > 1 or int(facts.get("num_target", 1)) > 1:
         raise _Refusal(_CLASSES)
     booster = learner["gradient_booster"]["model"]
-    best = learner.get("attributes", {}).get(
-        "best_iteration"
-    )  # XGBoost's own rankers predict without what early stopping added to it
+    # XGBoost's own rankers predict without what early stopping added to it.
+    best = learner.get("attributes", {}).get("best_iteration")
     trees = booster["trees"]
     if best is not None:
         trees = trees[: max(0, (int(best) + 1) * int(booster["gbtree_model_param"]["num_parallel_tree"]))]

@@ -7,11 +7,11 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from termweave.catalog.layout import among
 from termweave.declared_settings import Setting
 from termweave.errors import UsageError
 from termweave.search.feature import Feature
 from termweave.search.retrieval.plan import MAX_DEPTH
+from termweave.support.arguments import parsed_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -49,12 +49,6 @@ def parse(text: str) -> Collapsing:
     return Collapsing(name, int(kept))
 
 
-def _checked(value: Any) -> Any:
-    if isinstance(value, str):
-        parse(value)
-    return value
-
-
 @dataclass(frozen=True, kw_only=True)
 class CollapseOptions:
     """Whether documents of one value follow each other.
@@ -73,7 +67,7 @@ class CollapseOptions:
             control="Collapse by",
             example="no field",
             suggests="fields",
-            convert=_checked,
+            convert=parsed_text(parse),
         ),
     ] = None
 
@@ -119,12 +113,5 @@ def _values(generation: OpenGeneration, documents: Sequence[str], name: str) -> 
     field = layout.usable(name).field
     if field == layout.id_field or not documents:
         return {document: document for document in documents}
-    body = {
-        "size": len(documents),
-        "query": among(documents, layout),
-        "_source": False,
-        "docvalue_fields": [layout.id_field, field],
-        "track_total_hits": False,
-    }
-    hits = generation.engine.search(generation.index, body)["hits"]["hits"]
+    hits = generation.columns_of(documents, field)
     return {str(layout.id_of(hit)): hit["fields"][field][0] for hit in hits if field in hit.get("fields", ())}

@@ -16,8 +16,8 @@ from termweave.catalog.typed_fields import INSTANT, date_interval, quoted
 from termweave.declared_settings import Setting
 from termweave.errors import UsageError
 from termweave.search.feature import Feature
-from termweave.search.option_lists import field_names
 from termweave.search.retrieval.plan import MAX_DEPTH
+from termweave.support.arguments import field_names
 from termweave.support.messages import clipped
 
 if TYPE_CHECKING:
@@ -78,10 +78,8 @@ def parse(text: str) -> Facet:
     bounds = tuple(each.strip() for each in rest.split("/") if each.strip()) if "/" in rest else ()
     size = int(rest) if rest and not bounds else VALUES
     if not name or not 1 <= size <= _MOST_VALUES:
-        raise UsageError(
-            f"{text!r} does not say what to count.",
-            f"Write kind, kind:20 for up to {_MOST_VALUES:,} values, or price:10/50 for ranges.",
-        )
+        hint = f"Write kind, kind:20 for up to {_MOST_VALUES:,} values, or price:10/50 for ranges."
+        raise UsageError(f"{text!r} does not say what to count.", hint)
     return Facet(name, size, bounds)
 
 
@@ -176,10 +174,8 @@ def _aggregation(facet: Facet, column: Column) -> dict[str, Any]:
         written = {"format": INSTANT} if column.kind == "date" else {}
         return {"terms": {"field": column.field, "size": facet.size, "shard_size": _OF_SHARD, **written}}
     if column.kind not in {"long", "double", "date"}:
-        raise UsageError(
-            f"The field {facet.name!r} holds {column.words}, which have no ranges.",
-            f"Count its values: --facet {facet.name}.",
-        )
+        hint = f"Count its values: --facet {facet.name}."
+        raise UsageError(f"The field {facet.name!r} holds {column.words}, which have no ranges.", hint)
     dates = column.kind == "date"
     bounds = [(date_interval(each) or [None])[0] if dates else column.converted(each, "double") for each in facet.bounds]
     if None in bounds or any(low >= high for low, high in pairwise(bounds)):  # type: ignore[operator]  # None ends before

@@ -20,9 +20,8 @@ from termweave.search.feature import Feature
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from termweave.contracts.signal import Clause, Signal
-    from termweave.engine import Engine
-    from termweave.records import Encoding, Hit
+    from termweave.contracts.signal import Clause
+    from termweave.records import Hit
     from termweave.search.feature import Ranking
     from termweave.search.opening import OpenGeneration
 
@@ -64,42 +63,30 @@ class MarkedWords(Feature[HighlightOptions]):
     Options, local = HighlightOptions, False
 
     def show(self, hits: list[Hit], ranking: Ranking) -> list[Hit]:
-        """Add highlights."""
-        generation = self.search.generation
-        return with_highlights(generation, generation.signals(ranking.plan.signals), ranking.candidates.query, hits)
+        """Add highlights: at most one passage per field, and none for a field without a word of the query."""
+        from termweave.search.retrieval import clause_limit  # noqa: PLC0415 - not needed by `--help`
 
-
-def with_highlights(opened: OpenGeneration, signals: Sequence[Signal], query: Encoding, hits: Sequence[Hit]) -> list[Hit]:
-    """Add highlights to hits: at most one passage per field, and none for a field without a word of the query.
-
-    Args:
-        opened: The generation that answered.
-        signals: The signals of the mode; dense has no words to highlight.
-        query: The encoded query.
-        hits: The hits, with the fields `title` and `text` if these are to be highlighted.
-    """
-    from termweave.search.retrieval import clause_limit  # noqa: PLC0415 - not needed by `--help`
-
-    engine, capabilities = opened.engine, opened.engine.capabilities
-    query, _ = clause_limit.fit(engine, opened, query, signals, (), capabilities)
-    terms: set[str] = set()
-    marked: dict[str, Spans] = {}
-    for signal in signals:
-        clause = signal.query_clause(query, size=1, where=(), capabilities=capabilities)
-        if clause is not None and clause.terms:
-            terms |= clause.terms.keys()
-        elif clause is not None and signal.text_fields and hits:
-            marked |= _marked(engine, opened, clause, hits)
-    highlighted = []
-    for hit in hits:
-        highlights = []
-        for name in FIELDS:
-            text = hit.fields.get(name)
-            if isinstance(text, str) and text:
-                spans = _matches(text, marked) + (opened.encoder.spans(text[:_MOST], terms) if terms else [])
-                highlights += [passage(name, text, spans)] if spans else []
-        highlighted.append(replace(hit, highlights=tuple(highlights)))
-    return highlighted
+        opened = self.search.generation
+        signals, capabilities = opened.signals(ranking.plan.signals), opened.engine.capabilities
+        query, _ = clause_limit.fit(opened, ranking.candidates.query, signals, (), capabilities)
+        terms: set[str] = set()
+        marked: dict[str, Spans] = {}
+        for signal in signals:
+            clause = signal.query_clause(query, size=1, where=(), capabilities=capabilities)
+            if clause is not None and clause.terms:
+                terms |= clause.terms.keys()
+            elif clause is not None and signal.text_fields and hits:
+                marked |= _marked(opened, clause, hits)
+        highlighted = []
+        for hit in hits:
+            highlights = []
+            for name in FIELDS:
+                text = hit.fields.get(name)
+                if isinstance(text, str) and text:
+                    spans = _matches(text, marked) + (opened.encoder.spans(text[:_MOST], terms) if terms else [])
+                    highlights += [passage(name, text, spans)] if spans else []
+            highlighted.append(replace(hit, highlights=tuple(highlights)))
+        return highlighted
 
 
 def passage(name: str, text: str, spans: Iterable[tuple[int, int]]) -> Highlight:
@@ -140,7 +127,7 @@ def _merged(spans: Iterable[tuple[int, int]]) -> Spans:
     return merged
 
 
-def _marked(engine: Engine, opened: OpenGeneration, clause: Clause, hits: Sequence[Hit]) -> dict[str, Spans]:
+def _marked(opened: OpenGeneration, clause: Clause, hits: Sequence[Hit]) -> dict[str, Spans]:
     """Text of a field -> the spans in which the server found words of the query."""
     body: dict[str, Any] = {
         # A document may have several passages. The text of a hit tells which of them it shows.
@@ -154,12 +141,12 @@ def _marked(engine: Engine, opened: OpenGeneration, clause: Clause, hits: Sequen
             "post_tags": [CLOSE],
             "number_of_fragments": 0,
             "require_field_match": False,  # the query searches `content`; `title` and `text` are highlighted
-            dialect_of(engine.capabilities).highlight_limit: _MOST,
+            dialect_of(opened.engine.capabilities).highlight_limit: _MOST,
             "fields": {name: {} for name in opened.layout.text_fields},
         },
     }
     by_text: dict[str, Spans] = {}
-    for hit in engine.search(opened.index, body)["hits"]["hits"]:
+    for hit in opened.engine.search(opened.index, body)["hits"]["hits"]:
         for marked in chain.from_iterable(hit.get("highlight", {}).values()):
             text, spans = _unmarked(marked)
             by_text[text] = spans

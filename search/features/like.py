@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from termweave.catalog.layout import stored_content
 from termweave.declared_settings import Setting
@@ -21,20 +21,19 @@ from termweave.dialect import dialect_of
 from termweave.errors import UsageError
 from termweave.records import Encoding, LikedDocuments, TermWeights
 from termweave.search.feature import Feature
-from termweave.search.option_lists import texts
 from termweave.signals.dense import VECTOR_FIELD, from_half
 from termweave.signals.weights import WeightedTerms
+from termweave.support.arguments import document_ids
 from termweave.support.normal_form import in_all_forms, normal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable
 
     import numpy as np
     from numpy.typing import NDArray
 
-    from termweave.catalog.layout import DocumentLayout
-    from termweave.engine import Engine
     from termweave.search.feature import Encode
+    from termweave.search.opening import OpenGeneration
     from termweave.search.retrieval.plan import Retrieval
 
 #: Number of terms in the query, the heaviest of the documents' terms. The lighter ones occur in all texts of the corpus.
@@ -59,7 +58,7 @@ class LikeOptions:
             heading="Options",
             repeatable=True,
             control="",
-            convert=lambda ids: texts("like", "ids", "The id of a document", ids),
+            convert=document_ids("like"),
         ),
     ] = ()
 
@@ -83,7 +82,7 @@ class Like(Feature[LikeOptions]):
     def encode(self, texts: Sequence[str], inner: Encode) -> list[Encoding]:
         """Combine the query of words, if there is one, with the documents. Its words may only exclude."""
         generation = self.search.generation
-        liked = read(generation.engine, generation.index, self._ids, generation.layout)
+        liked = read(generation, self._ids)
         return [self._combined(text, liked, inner) for text in texts]
 
     @staticmethod
@@ -98,18 +97,19 @@ class Like(Feature[LikeOptions]):
         return replace(both, rewritten=replace(words.rewritten, parts=(), refusal=refusal))
 
 
-def read(engine: Engine, index: str, ids: Sequence[str], layout: DocumentLayout) -> Encoding:
+def read(generation: OpenGeneration, ids: Sequence[str]) -> Encoding:
     """Make a query of stored documents.
 
     Args:
-        engine: The server.
-        index: The concrete index.
+        generation: The generation that is searched.
         ids: Ids of the documents, at least one and at most 1,000.
-        layout: The signals and fields of the index.
 
     Raises:
         UsageError: The index does not hold one of the documents.
     """
+    import numpy as np  # noqa: PLC0415 - not needed by `--help`
+
+    layout, dialect = generation.layout, dialect_of(generation.engine.capabilities)
     weighted = next((signal for signal in layout.signals if isinstance(signal, WeightedTerms) and not signal.text_fields), None)
     # The first passages of all documents come before any second passage. A field `passage` of an application is its own.
     first = {"passage": {"order": "asc", "missing": "_first", "unmapped_type": "integer"}}
@@ -120,50 +120,33 @@ def read(engine: Engine, index: str, ids: Sequence[str], layout: DocumentLayout)
         "size": _MOST,
         "query": layout.with_ids(in_all_forms(ids)),
         "sort": [*passages, {layout.id_field: "asc"}],
-        "_source": dialect_of(engine.capabilities).source([*layout.text_fields, *read]),
-        "docvalue_fields": [
-            layout.id_field,
-            *([vector_field] if any(signal.needs == "dense" for signal in layout.signals) else []),
-        ],
+        "_source": dialect.source([*layout.text_fields, *read]),
+        "docvalue_fields": [layout.id_field, *[vector_field] * any(signal.needs == "dense" for signal in layout.signals)],
     }
-    hits = engine.search(index, body)["hits"]["hits"]
+    hits = generation.engine.search(generation.index, body)["hits"]["hits"]
     stored_ids = {normal(str(layout.id_of(hit))) for hit in hits}
     if missing := [each for each in ids if normal(each) not in stored_ids]:
-        raise UsageError(
-            f"The index has no document {missing[0]!r} to search with.",
-            "Give an id of the source, as 'termweave search' shows it.",
-        )
-    sources = [layout.with_text(hit["_source"]) for hit in hits]
-    contents = [stored_content(source) for source in sources]
+        hint = "Give an id of the source, as 'termweave search' shows it."
+        raise UsageError(f"The index has no document {missing[0]!r} to search with.", hint)
+    contents = [stored_content(layout.with_text(hit["_source"])) for hit in hits]
     halves = [hit["fields"][vector_field][0] for hit in hits if vector_field in hit.get("fields", ())]
-    vectors = _stacked(halves)
-    weights = None if weighted is None else _weights(weighted, [layout.of_signals(hit["_source"]) for hit in hits])
+    vectors = np.stack([from_half(half) for half in halves]) if halves else None
+    impacts = [weighted.impacts_of(layout.of_signals(hit["_source"])) for hit in hits] if weighted else []
+    # A document without a term counts 0.
+    means = [(each.terms, [impact / len(hits) for impact in each.weights.tolist()]) for each in impacts]
     mean = None if vectors is None else _unit(vectors.mean(axis=0))
-    return Encoding(" ".join(contents), weights, mean, liked=LikedDocuments(tuple(ids), vectors))
+    return Encoding(" ".join(contents), _heaviest(means) if weighted else None, mean, liked=LikedDocuments(tuple(ids), vectors))
 
 
-def _stacked(halves: Sequence[str]) -> NDArray[np.float32] | None:
-    """The vectors, decoded, float32 ``(n, d)``; None if there are none."""
+def _heaviest(lists: Iterable[tuple[Sequence[str], Sequence[float]]]) -> TermWeights:
+    """The `TERMS` heaviest terms of lists of terms and weights, which are added up."""
     import numpy as np  # noqa: PLC0415
 
-    return np.stack([from_half(half) for half in halves]) if halves else None
-
-
-def _weights(signal: WeightedTerms, sources: Sequence[Mapping[str, Any]]) -> TermWeights:
-    """The mean impact of each term over the documents, heaviest first. A document without the term counts 0."""
     summed: dict[str, float] = {}
-    for source in sources:
-        impacts = signal.impacts_of(source)
-        for term, impact in zip(impacts.terms, impacts.weights.tolist(), strict=True):
-            summed[term] = summed.get(term, 0.0) + impact / len(sources)
-    return _heaviest(summed)
-
-
-def _heaviest(weights: Mapping[str, float]) -> TermWeights:
-    """The `TERMS` heaviest terms."""
-    import numpy as np  # noqa: PLC0415
-
-    kept = sorted(weights.items(), key=lambda pair: (-pair[1], pair[0]))[:TERMS]
+    for terms, weights in lists:
+        for term, weight in zip(terms, weights, strict=True):
+            summed[term] = summed.get(term, 0.0) + weight
+    kept = sorted(summed.items(), key=lambda pair: (-pair[1], pair[0]))[:TERMS]
     return TermWeights(tuple(term for term, _ in kept), np.array([value for _, value in kept], np.float32))
 
 
@@ -174,11 +157,7 @@ def _both(query: Encoding, liked: Encoding) -> Encoding:
         vector = _unit(_unit(query.vector) + liked.vector)
     weights = query.weights or liked.weights
     if query.weights and liked.weights:
-        summed: dict[str, float] = {}
-        for half in (query.weights, liked.weights):
-            for term, value in zip(half.terms, _unit(half.weights).tolist(), strict=True):
-                summed[term] = summed.get(term, 0.0) + value
-        weights = _heaviest(summed)
+        weights = _heaviest((half.terms, _unit(half.weights).tolist()) for half in (query.weights, liked.weights))
     return Encoding(f"{query.text} {liked.text}", weights, vector, liked=liked.liked)
 
 

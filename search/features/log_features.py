@@ -59,10 +59,8 @@ class FeatureLogging(Feature[LogOptions]):
     def plan(self, plan: Retrieval) -> Retrieval:
         """Fetch what the features are made of."""
         if plan.server_fusion is not None:
-            raise UsageError(
-                "With --server-fusion the server returns one list, and features are of each signal.",
-                "Remove --server-fusion or --log-features.",
-            )
+            hint = "Remove --server-fusion or --log-features."
+            raise UsageError("With --server-fusion the server returns one list, and features are of each signal.", hint)
         return replace(plan, needs={*plan.needs, *self._recorder.needs})
 
     def rank(self, ranking: Ranking) -> Ranking:

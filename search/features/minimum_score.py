@@ -19,7 +19,7 @@ from termweave.search.feature import Feature
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Iterator
 
     from termweave.search.feature import Ranking, Report
     from termweave.search.ranking.order import Place
@@ -41,17 +41,6 @@ class MinimumScore:
 
     final: float = -math.inf
     signals: Mapping[str, float] = field(default_factory=dict)
-
-    def check(self, asked: Collection[str]) -> None:
-        """Refuse signals that a search does not ask.
-
-        Raises:
-            UsageError: There is one.
-        """
-        if unknown := [name for name in self.signals if name not in asked]:
-            raise UsageError(
-                f"The minimum score names {unknown[0]!r}, and the search asks {', '.join(asked)}.", "Name one of these signals."
-            )
 
     def keeps(self, place: Place) -> bool:
         """Whether a document has the scores."""
@@ -124,7 +113,9 @@ class ScoreFloor(Feature[MinimumScoreOptions]):
 
     def plan(self, plan: Retrieval) -> Retrieval:
         """Refuse signals that the search does not ask."""
-        self._minimum.check(plan.lists)
+        for unknown in (name for name in self._minimum.signals if name not in plan.lists):
+            asked = ", ".join(plan.lists)
+            raise UsageError(f"The minimum score names {unknown!r}, and the search asks {asked}.", "Name one of these signals.")
         return replace(plan, floor=True)
 
     def rank(self, ranking: Ranking) -> Ranking:

@@ -18,12 +18,12 @@ from termweave.errors import UsageError
 from termweave.records import FoundPassage, Passage
 from termweave.search.feature import Feature
 from termweave.signals.fusion import fuse
+from termweave.support.arguments import parsed_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from termweave.contracts.signal import Signal
-    from termweave.engine import Engine
     from termweave.records import Hit
     from termweave.search.feature import Ranking
     from termweave.search.opening import OpenGeneration
@@ -44,6 +44,10 @@ class _Scored:
     end: int
     worth: float
 
+    def around(self, beside: int) -> range:
+        """The numbers of it and of so many neighbours on each side."""
+        return range(max(1, self.number - beside), self.number + beside + 1)
+
 
 def parse(value: str | int) -> tuple[int, int]:
     """Read what `--passages` names: how many, and how many neighbours on each side.
@@ -58,16 +62,9 @@ def parse(value: str | int) -> tuple[int, int]:
     match = _FORM.fullmatch(str(value).strip())
     count, beside = (int(match[1]), int(match[2] or 0)) if match else (0, 0)
     if not 1 <= count <= _MOST or beside > _MOST:
-        raise UsageError(
-            f"{value!r} does not say how many passages.", f"Write 3 (at most {_MOST}), or 3+1 for one neighbour on each side."
-        )
+        hint = f"Write 3 (at most {_MOST}), or 3+1 for one neighbour on each side."
+        raise UsageError(f"{value!r} does not say how many passages.", hint)
     return count, beside
-
-
-def _checked(value: Any) -> Any:
-    if value is not None:
-        parse(value)
-    return value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +84,7 @@ class PassageOptions:
             "NUMBER",
             control="Best passages",
             example="3, or 3+1 with neighbours",
-            convert=_checked,
+            convert=parsed_text(parse),
         ),
     ] = None
 
@@ -98,42 +95,24 @@ class BestPassages(Feature[PassageOptions]):
     Options = PassageOptions
 
     def show(self, hits: list[Hit], ranking: Ranking) -> list[Hit]:
-        """Add passages."""
-        return with_passages(self.search.generation, ranking.candidates, self.search.mode, hits, self.options.passages or 1)
+        """Add passages; none to a document that is not cut. Rerankers do not change what a passage is worth.
 
-
-def with_passages(opened: OpenGeneration, candidates: Candidates, mode: Mode, hits: Sequence[Hit], asked: str | int) -> list[Hit]:
-    """Add the best passages to hits; none to a document that is not cut.
-
-    Args:
-        opened: The generation that answered.
-        candidates: The candidates that were ranked.
-        mode: The signals and their weights. Rerankers do not change what a passage is worth.
-        hits: The hits.
-        asked: As `parse`.
-
-    Raises:
-        UsageError: The documents of the index are not cut into passages.
-    """
-    engine, (count, beside) = opened.engine, parse(asked)
-    if not opened.lineage.passages:
-        raise UsageError(
-            f"The documents of the index {opened.lineage.name!r} are not cut into passages.",
-            "Leave --passages out, or build the index with --passage-size 160.",
+        Raises:
+            UsageError: The documents of the index are not cut into passages.
+        """
+        opened, (count, beside) = self.search.generation, parse(self.options.passages or 1)
+        if not opened.lineage.passages:
+            hint = "Leave --passages out, or build the index with --passage-size 160."
+            raise UsageError(f"The documents of the index {opened.lineage.name!r} are not cut into passages.", hint)
+        scored = _scored(opened, ranking.candidates, self.search.mode, hits)
+        chosen = {hit.id: _best(scored[hit.id], count, beside) for hit in hits}
+        stored = _stored(
+            opened, {document: [number for each in best for number in each.around(beside)] for document, best in chosen.items()}
         )
-    scored = _scored(engine, opened, candidates, mode, hits)
-    chosen = {hit.id: _best(scored[hit.id], count, beside) for hit in hits}
-    wanted = {
-        hit.id: sorted(
-            {number for best in chosen[hit.id] for number in range(max(1, best.number - beside), best.number + beside + 1)}
-        )
-        for hit in hits
-    }
-    stored = _stored(engine, opened, wanted)
-    return [
-        replace(hit, passages=tuple(_joined_with_neighbours(best, beside, stored.get(hit.id, {})) for best in chosen[hit.id]))
-        for hit in hits
-    ]
+        return [
+            replace(hit, passages=tuple(_joined_with_neighbours(best, beside, stored.get(hit.id, {})) for best in chosen[hit.id]))
+            for hit in hits
+        ]
 
 
 def _best(passages: Sequence[_Scored], count: int, beside: int) -> list[_Scored]:
@@ -148,10 +127,9 @@ def _best(passages: Sequence[_Scored], count: int, beside: int) -> list[_Scored]
     return best
 
 
-def _scored(
-    engine: Engine, opened: OpenGeneration, candidates: Candidates, mode: Mode, hits: Sequence[Hit]
-) -> dict[str, list[_Scored]]:
+def _scored(opened: OpenGeneration, candidates: Candidates, mode: Mode, hits: Sequence[Hit]) -> dict[str, list[_Scored]]:
     """Document -> its passages that a signal finds, with what they are worth. One request for all hits and signals."""
+    engine, columns = opened.engine, ["passage", "passage_start", "passage_end"]
     searches: list[tuple[str, dict[str, Any]]] = []
     asked: list[tuple[Signal, Hit]] = []
     for signal in opened.signals(list(candidates.lists)):
@@ -160,7 +138,6 @@ def _scored(
         for hit in hits:
             where = [{"term": {"id": hit.id}}]
             query = signal.restricted(clause, candidates.query, where, size=_SCORED, capabilities=engine.capabilities)
-            columns = ["passage", "passage_start", "passage_end"]
             body = {"query": query, "size": _SCORED, "_source": False, "docvalue_fields": columns, "track_total_hits": False}
             searches.append((signal.name, body))
             asked.append((signal, hit))
@@ -197,15 +174,13 @@ def _scaled(score: float, candidates: Candidates, name: str, counts: Mapping[str
     return counts[name] * (max(0.0, (score - ranked.low) / extent) if extent > 0 else 1.0)
 
 
-def _stored(
-    engine: Engine, opened: OpenGeneration, wanted: Mapping[str, Sequence[int]]
-) -> dict[str, dict[int, tuple[int, int, str]]]:
+def _stored(opened: OpenGeneration, wanted: Mapping[str, Sequence[int]]) -> dict[str, dict[int, tuple[int, int, str]]]:
     """Document -> number of a passage -> its start, end and text."""
-    keys = [engine_id(Passage.key(document, number)) for document, numbers in wanted.items() for number in numbers]
+    keys = [engine_id(Passage.key(document, number)) for document, numbers in wanted.items() for number in sorted({*numbers})]
     if not keys:
         return {}
     params = {"_source_includes": "id,text,passage,passage_start,passage_end", "realtime": False}
-    entries = engine.request("POST", f"/{opened.index}/_mget", params=params, body={"ids": keys})["docs"]
+    entries = opened.engine.request("POST", f"/{opened.index}/_mget", params=params, body={"ids": keys})["docs"]
     stored: dict[str, dict[int, tuple[int, int, str]]] = defaultdict(dict)
     for source in (entry["_source"] for entry in entries if entry.get("found")):
         if {"id", "passage", "passage_start", "passage_end"} <= source.keys():
@@ -215,8 +190,7 @@ def _stored(
 
 def _joined_with_neighbours(best: _Scored, beside: int, stored: Mapping[int, tuple[int, int, str]]) -> FoundPassage:
     """A passage with the text of its neighbours, at the offsets that it has in the document; white space between passages is blanks."""
-    parts = [stored[number] for number in range(best.number - beside, best.number + beside + 1) if number in stored]
-    parts.sort()
+    parts = sorted(stored[number] for number in best.around(beside) if number in stored)
     text = ""
     start = parts[0][0] if parts else best.start
     for begin, _, part in parts:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from termweave.declared_settings import Setting
 from termweave.search.feature import Feature
-from termweave.search.option_lists import texts
+from termweave.support.arguments import document_ids
 
 if TYPE_CHECKING:
     from termweave.search.retrieval.plan import Retrieval
@@ -33,7 +33,7 @@ class PinOptions:
             "ID",
             repeatable=True,
             control="",
-            convert=lambda ids: texts("pin", "ids", "The id of a document", ids),
+            convert=document_ids("pin"),
         ),
     ] = ()
 

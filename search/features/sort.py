@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from termweave.catalog.layout import among
 from termweave.catalog.typed_fields import as_text, convert, entries
 from termweave.declared_settings import Setting
 from termweave.errors import UsageError
 from termweave.search.feature import Feature
 from termweave.search.retrieval.plan import MAX_DEPTH
+from termweave.support.arguments import parsed_text
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
@@ -36,12 +36,6 @@ def parse(text: str) -> tuple[str, str]:
     return name.removeprefix("metadata."), direction
 
 
-def _checked(value: Any) -> Any:
-    if isinstance(value, str):
-        parse(value)
-    return value
-
-
 @dataclass(frozen=True, kw_only=True)
 class SortOptions:
     """An order other than that of the scores.
@@ -61,7 +55,7 @@ class SortOptions:
             control="Sort by",
             example="score",
             suggests="fields",
-            convert=_checked,
+            convert=parsed_text(parse),
         ),
     ] = None
 
@@ -113,21 +107,14 @@ def ordered(generation: OpenGeneration, places: Sequence[Place], order: str) -> 
     """
     name, direction = parse(order)
     layout = generation.layout
-    field, kind = (column := layout.usable(name)).field, column.kind
+    field = (column := layout.usable(name)).field
     kept = list(places[:MAX_DEPTH])
     if not kept:
         return []
-    body = {
-        "size": len(kept),
-        "query": among([place.id for place in kept], layout),
-        "sort": [{field: {"order": direction, "missing": "_last", "unmapped_type": kind}}],
-        "_source": False,
-        "docvalue_fields": [layout.id_field],
-        "track_total_hits": False,
-    }
     if field == layout.id_field:
         return sorted(kept, key=lambda place: place.id, reverse=direction == "desc")
-    hits = generation.engine.search(generation.index, body)["hits"]["hits"]
+    order_of_values = {"order": direction, "missing": "_last", "unmapped_type": column.kind}
+    hits = generation.columns_of([place.id for place in kept], sort=[{field: order_of_values}])
     steps: dict[str, int] = {}
     step, last = 0, None
     for hit in hits:

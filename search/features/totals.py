@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from termweave.search.feature import Ranking
-    from termweave.search.opening import OpenGeneration
     from termweave.search.retrieval.plan import Retrieval
 
 
@@ -82,33 +81,29 @@ class CountedTotals(Feature[TotalsOptions]):
         return isinstance(options, TotalsOptions)
 
     def count(self, rounds: Sequence[Ranking]) -> Totals | None:
-        """The numbers of the first round, so that every page shows the same."""
-        return totals(self.search.generation, rounds[0]) if rounds[0].plan.counts else None
+        """The numbers of the first round, so that every page shows the same; with one request."""
+        from termweave.search.retrieval import clause_limit  # noqa: PLC0415 - not needed by `--help`
 
-
-def totals(generation: OpenGeneration, first: Ranking) -> Totals:
-    """Count documents, with one request.
-
-    Args:
-        generation: The generation that answered.
-        first: The first round of the search.
-    """
-    from termweave.search.retrieval import clause_limit  # noqa: PLC0415 - not needed by `--help`
-
-    engine, candidates = generation.engine, first.candidates
-    lexical = next((signal for signal in generation.layout.signals if signal.source_fields), None)
-    clause = None
-    if lexical is not None and candidates.query.text.strip() and candidates.query.liked is None:
-        query, _ = clause_limit.fit(engine, generation, candidates.query, [lexical], (), engine.capabilities)
-        clause = lexical.query_clause(query, size=1, where=(), capabilities=engine.capabilities)
-    # A word may stand in any passage of a document, so that documents are counted by their ids.
-    documents = {"cardinality": {"field": "id", "precision_threshold": 40_000}} if generation.lineage.passages else None
-    aggregations: dict[str, Any] = {"passing": {"filter": first_passages(generation.layout)}}
-    if clause is not None:
-        aggregations["matching"] = {"filter": clause.query, **({"aggs": {"documents": documents}} if documents else {})}
-    body = {"size": 0, "query": {"bool": {"filter": list(first.plan.where)}}, "aggs": aggregations}
-    counts = engine.search(generation.index, body)["aggregations"]
-    matching = counts.get("matching")
-    if matching is not None:
-        matching = matching["documents"]["value"] if documents else matching["doc_count"]
-    return Totals(len(first.places), not first.complete, len(candidates.documents), counts["passing"]["doc_count"], matching)
+        first, generation = rounds[0], self.search.generation
+        if not first.plan.counts:
+            return None
+        candidates, capabilities = first.candidates, generation.engine.capabilities
+        lexical = next((signal for signal in generation.layout.signals if signal.source_fields), None)
+        clause = None
+        if lexical is not None and candidates.query.text.strip() and candidates.query.liked is None:
+            query, _ = clause_limit.fit(generation, candidates.query, [lexical], (), capabilities)
+            clause = lexical.query_clause(query, size=1, where=(), capabilities=capabilities)
+        # A word may stand in any passage of a document, so that documents are counted by their ids.
+        one = (
+            {"aggs": {"documents": {"cardinality": {"field": "id", "precision_threshold": 40_000}}}}
+            if generation.lineage.passages
+            else {}
+        )
+        aggregations: dict[str, Any] = {"passing": {"filter": first_passages(generation.layout)}}
+        if clause is not None:
+            aggregations["matching"] = {"filter": clause.query, **one}
+        body = {"size": 0, "query": {"bool": {"filter": list(first.plan.where)}}, "aggs": aggregations}
+        counts = generation.engine.search(generation.index, body)["aggregations"]
+        if (matching := counts.get("matching")) is not None:
+            matching = matching["documents"]["value"] if one else matching["doc_count"]
+        return Totals(len(first.places), not first.complete, len(candidates.documents), counts["passing"]["doc_count"], matching)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 from termweave.declared_settings import Setting
@@ -11,6 +11,7 @@ from termweave.search.feature import Feature
 if TYPE_CHECKING:
     from termweave.records import Hit
     from termweave.search.feature import Ranking
+    from termweave.search.ranking.order import Place
     from termweave.search.retrieval.plan import Retrieval
 
 
@@ -44,6 +45,15 @@ class WordEffects(Feature[WordEffectOptions]):
 
     def show(self, hits: list[Hit], ranking: Ranking) -> list[Hit]:
         """Add the words."""
-        from termweave.search.results.explanation import with_word_effects  # noqa: PLC0415 - not needed by `--help`
+        return [_with_effects(hit, place) for hit, place in zip(hits, ranking.shown, strict=True)]
 
-        return with_word_effects(hits, ranking.shown)
+
+def _with_effects(hit: Hit, place: Place) -> Hit:
+    """Add the words that each reranker's score depends on most to an explained hit: ``"effects": [{"word", "effect"}]``."""
+    explained = hit.explanation or {"parts": []}
+    first = len(explained["parts"]) - len(place.reranked)  # the rerankers' parts are the last ones
+    parts = list(explained["parts"][:first])
+    for stage, part in zip(place.reranked, explained["parts"][first:], strict=True):
+        effects = stage.word_effects()
+        parts.append({**part, "effects": effects} if effects else part)
+    return replace(hit, explanation={**explained, "parts": parts})

@@ -118,29 +118,12 @@ def matching(name: str, pattern: str, layout: DocumentLayout) -> Clause:
     """
     column = layout.usable(name, "filter") if layout.application or name in layout.mapped else layout.column(name)
     if column is None or column.kind != "keyword" or column.type in _NO_PATTERNS:
-        holds = (
-            "is not a field of short texts"
-            if column is None or column.kind not in typed_fields.TYPES
-            else f"holds {column.words}"
-        )
-        raise UsageError(
-            f"The field {name!r} {holds}, and {pattern!r} is a pattern.", f'For the character itself: {name}="{pattern}".'
-        )
+        typed = column is not None and column.kind in typed_fields.TYPES
+        holds = f"holds {column.words}" if column and typed else "is not a field of short texts"
+        hint = f'For the character itself: {name}="{pattern}".'
+        raise UsageError(f"The field {name!r} {holds}, and {pattern!r} is a pattern.", hint)
     escaped = re.sub(r"([?\\])", r"\\\1", pattern)
     return column.inside(any_of([{"wildcard": {column.field: {"value": each}}} for each in forms(escaped)]))
-
-
-def _relative(name: str, operator: str, value: str, column: Column) -> Clause | None:
-    """The clause for a date relative to now; None for another value.
-
-    Raises:
-        UsageError: The operator asks for one instant.
-    """
-    if column.kind != "date" or not _RELATIVE.fullmatch(value):
-        return None
-    if operator == "=":
-        raise UsageError(f"{name}={value} asks for one instant.", f"Write {name}>={value}.")
-    return {"range": {column.field: {_BOUNDS[operator]: value}}}
 
 
 def equal(name: str, value: str, layout: DocumentLayout) -> Clause:
@@ -180,8 +163,8 @@ def _bounded(name: str, operator: str, value: str, column: Column) -> Clause:
     Raises:
         UsageError: The value does not have the type of the field, or the type has no order.
     """
-    if (relative := _relative(name, operator, value, column)) is not None:
-        return relative
+    if column.kind == "date":
+        return _dated(name, operator, value, column)
     if column.kind == "boolean":
         raise UsageError(f"The field {name!r} is true or false, which has no order.", f"Write {name}=true or {name}=false.")
     if not column.ordered:
@@ -192,16 +175,6 @@ def _bounded(name: str, operator: str, value: str, column: Column) -> Clause:
         # A key of a `flattened` field takes no range with one bound.
         edge = {} if column.type != "flattened" else {"lte": "\U0010ffff"} if operator in {">", ">="} else {"gte": ""}
         return {"range": {column.field: {_BOUNDS[operator]: value, **edge}}}
-    if column.kind == "date":
-        interval = typed_fields.date_interval(value)
-        if interval is None:
-            raise _unlike(name, operator, value, column)
-        # A year, month or day is an interval: "<= 2024" includes its last day, "> 2024" begins after it.
-        first, end = map(column.clamped, interval)
-        bounds = {"=": {"gte": first, "lt": end}, ">": {"gte": end}, "<=": {"lt": end}}
-        # A mapping may have a format of its own, in which the bounds are not written.
-        written = {"format": typed_fields.INSTANT} if column.mapping else {}
-        return {"range": {column.field: (bounds.get(operator) or {_BOUNDS[operator]: first}) | written}}
     number = column.converted(value, "double")
     if number is None:
         raise _unlike(name, operator, value, column)
@@ -211,6 +184,23 @@ def _bounded(name: str, operator: str, value: str, column: Column) -> Clause:
     if not column.takes(number):  # all values are on one side of it
         operator = operator[0] + "=" * ((near < number) == (operator[0] == "<"))
     return {"range": {column.field: {_BOUNDS[operator]: near}}}
+
+
+def _dated(name: str, operator: str, value: str, column: Column) -> Clause:
+    """A field of dates is below, above or at a value. Errors as `_bounded`."""
+    if _RELATIVE.fullmatch(value):
+        if operator == "=":
+            raise UsageError(f"{name}={value} asks for one instant.", f"Write {name}>={value}.")
+        return {"range": {column.field: {_BOUNDS[operator]: value}}}
+    interval = typed_fields.date_interval(value)
+    if interval is None:
+        raise _unlike(name, operator, value, column)
+    # A year, month or day is an interval: "<= 2024" includes its last day, "> 2024" begins after it.
+    first, end = map(column.clamped, interval)
+    bounds = {"=": {"gte": first, "lt": end}, ">": {"gte": end}, "<=": {"lt": end}}
+    # A mapping may have a format of its own, in which the bounds are not written.
+    written = {"format": typed_fields.INSTANT} if column.mapping else {}
+    return {"range": {column.field: (bounds.get(operator) or {_BOUNDS[operator]: first}) | written}}
 
 
 def _unlike(name: str, operator: str, value: str, column: Column) -> UsageError:

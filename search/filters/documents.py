@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from termweave.catalog.layout import DocumentLayout
     from termweave.engine import Engine
     from termweave.errors import EngineError
+    from termweave.search.opening import OpenGeneration
 
 _BOUNDS = ("gt", "gte", "lt", "lte", "from", "to")
 #: A number, or a date with the day first. As text these sort wrongly; years and ISO 8601 dates sort correctly, among others of their kind.
@@ -81,16 +82,16 @@ def advise(error: EngineError, where: Sequence[Mapping[str, Any]]) -> None:
         )
 
 
-def absent(engine: Engine, index: str, names: Sequence[str]) -> list[str]:
+def absent(generation: OpenGeneration, names: Sequence[str]) -> list[str]:
     """The stored fields among these that no document has, found with one request; none if the server does not say."""
     if not names:
         return []
     aggregations = {str(at): {"filter": {"exists": {"field": name}}} for at, name in enumerate(names)}
-    counts = _aggregated(engine, index, aggregations)
+    counts = _aggregated(generation, aggregations)
     return [name for at, name in enumerate(names) if counts and not counts[str(at)]["doc_count"]]
 
 
-def unmet(engine: Engine, index: str, where: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[Unmet]]:
+def unmet(generation: OpenGeneration, where: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[Unmet]]:
     """Find the fields and values of filters that no document has, with one request.
 
     It reads the fields of clauses on one field (term, terms, range ...), and the values of "term" clauses (and of "terms" with the forms of one value).
@@ -107,7 +108,7 @@ def unmet(engine: Engine, index: str, where: Sequence[Mapping[str, Any]]) -> tup
         **{f"field {at}": {"filter": {"exists": {"field": name}}, "aggs": {"sample": sample}} for at, name in enumerate(names)},
         **{f"term {at}": {"filter": any_of([{"term": {name: each}} for each in same])} for at, (name, same) in enumerate(terms)},
     }
-    counts = _aggregated(engine, index, aggregations)
+    counts = _aggregated(generation, aggregations)
     if not counts:
         return [], []
     documents = {name: counts[f"field {at}"] for at, name in enumerate(names)}
@@ -122,26 +123,24 @@ def unmet(engine: Engine, index: str, where: Sequence[Mapping[str, Any]]) -> tup
     return [as_metadata(name) for name in missing], unmatched
 
 
-def passing(
-    engine: Engine, index: str, layout: DocumentLayout, where: Sequence[Mapping[str, Any]]
-) -> tuple[list[int], int] | None:
+def passing(generation: OpenGeneration, where: Sequence[Mapping[str, Any]]) -> tuple[list[int], int] | None:
     """How many documents pass each filter, and how many pass all of them; None if the server does not say."""
     # A passage counts for its document: a filter on a document's id or metadata passes all its passages or none.
     documents = {"cardinality": {"field": "id", "precision_threshold": 40_000}}
-    one = {"aggs": {"documents": documents}} if layout.application is None else {}
+    one = {"aggs": {"documents": documents}} if generation.layout.application is None else {}
     clauses = {**{str(at): clause for at, clause in enumerate(where)}, "all": {"bool": {"filter": list(where)}}}
-    counted = _aggregated(engine, index, {name: {"filter": clause, **one} for name, clause in clauses.items()})
+    counted = _aggregated(generation, {name: {"filter": clause, **one} for name, clause in clauses.items()})
     if not counted:
         return None
     counts = {name: each["documents"]["value"] if one else each["doc_count"] for name, each in counted.items()}
     return [counts[str(at)] for at in range(len(where))], counts["all"]
 
 
-def lists_of_objects(engine: Engine, index: str, where: Sequence[Mapping[str, Any]], paths: Sequence[str]) -> list[str]:
+def lists_of_objects(generation: OpenGeneration, where: Sequence[Mapping[str, Any]], paths: Sequence[str]) -> list[str]:
     """Those of these objects of which a document that passes has several, in a list; up to a hundred documents are read."""
     body = {"size": 100, "query": {"bool": {"filter": list(where)}}, "_source": list(paths), "track_total_hits": False}
     with suppress(EngineResponseError):
-        sources = [hit["_source"] for hit in engine.search(index, body)["hits"]["hits"]]
+        sources = [hit["_source"] for hit in generation.engine.search(generation.index, body)["hits"]["hits"]]
         return [path for path in paths if any(_several(source, path.split(".")) for source in sources)]
     return []
 
@@ -154,11 +153,11 @@ def _several(value: Any, path: Sequence[str]) -> bool:
     return isinstance(value, dict) and bool(path) and _several(value.get(path[0]), path[1:])
 
 
-def _aggregated(engine: Engine, index: str, aggregations: Mapping[str, Any]) -> dict[str, Any]:
+def _aggregated(generation: OpenGeneration, aggregations: Mapping[str, Any]) -> dict[str, Any]:
     """The results of aggregations over all documents; {} if the server refuses: the answer of a search stays without a remark then."""
     body = {"size": 0, "aggs": aggregations}
     with suppress(EngineResponseError):
-        counts: dict[str, Any] = engine.search(index, body)["aggregations"]
+        counts: dict[str, Any] = generation.engine.search(generation.index, body)["aggregations"]
         return counts
     return {}
 
@@ -175,10 +174,10 @@ def compared_as_texts(where: Any, *, years: bool = False) -> list[str]:
     return list(dict.fromkeys(name for name, bound in texts if any(form.fullmatch(bound) for form in forms)))
 
 
-def times_as_numbers(engine: Engine, index: str, where: Any) -> list[str]:
+def times_as_numbers(generation: OpenGeneration, where: Any) -> list[str]:
     """The fields of whole numbers that a filter compares with a year, and that hold times since 1970; found with one request."""
     names = list(dict.fromkeys(name for name, bound in _ranges(where) if name.startswith(typed_fields.FIELD) and bound in _YEARS))
-    lowest = _aggregated(engine, index, {name: {"min": {"field": name}} for name in names}) if names else {}
+    lowest = _aggregated(generation, {name: {"min": {"field": name}} for name in names}) if names else {}
     return [as_metadata(name) for name in names if lowest and (lowest[name]["value"] or 0) >= _SECONDS]
 
 

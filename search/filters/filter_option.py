@@ -10,14 +10,13 @@ from termweave.declared_settings import Setting
 from termweave.dialect import dialect_of
 from termweave.errors import UsageError
 from termweave.search.feature import Feature
-from termweave.search.option_lists import listed
+from termweave.support.arguments import entries
 from termweave.support.messages import clipped, counted, few
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from termweave.catalog.layout import DocumentLayout
-    from termweave.engine import Engine
     from termweave.search.feature import Report
     from termweave.search.filters.grammar import Comparison, Exists, FilterExpression
     from termweave.search.opening import OpenGeneration
@@ -37,7 +36,7 @@ def _filters(where: Any) -> list[Mapping[str, Any] | FilterExpression]:
 
     from termweave.search.filters.grammar import FilterExpression, parse  # noqa: PLC0415
 
-    given = [where] if isinstance(where, str | Mapping | FilterExpression) else listed("where", "filters", where)
+    given = [where] if isinstance(where, str | Mapping | FilterExpression) else entries("where", "filters", where)
     filters: list[Mapping[str, Any] | FilterExpression] = []
     for each in given:
         if isinstance(each, FilterExpression):
@@ -49,9 +48,8 @@ def _filters(where: Any) -> list[Mapping[str, Any] | FilterExpression]:
     try:
         orjson.dumps([each for each in filters if isinstance(each, Mapping)], option=orjson.OPT_SERIALIZE_NUMPY)
     except TypeError as error:
-        raise UsageError(
-            f"where has a value that JSON cannot represent: {error}.", "Use texts, numbers, lists and dicts."
-        ) from None
+        hint = "Use texts, numbers, lists and dicts."
+        raise UsageError(f"where has a value that JSON cannot represent: {error}.", hint) from None
     return filters
 
 
@@ -63,22 +61,18 @@ def _clause(clause: Any) -> Mapping[str, Any]:
         try:
             clause = orjson.loads(clause)
         except orjson.JSONDecodeError as error:
-            raise UsageError(
-                f"The filter {clause!r} is not JSON: {error}.", 'Write {"range": {"typed.year": {"gte": 2020}}}, or year>=2020.'
-            ) from None
+            hint = 'Write {"range": {"typed.year": {"gte": 2020}}}, or year>=2020.'
+            raise UsageError(f"The filter {clause!r} is not JSON: {error}.", hint) from None
     if not isinstance(clause, Mapping):
         raise UsageError(f"A filter is a text or a clause of the query DSL, not {type(clause).__name__}.", 'Write "year>=2020".')
     if len(clause) != 1:
-        raise UsageError(
-            f"The filter {clause!r} is not one clause of the query DSL.", 'Write {"range": {"typed.year": {"gte": 2020}}}.'
-        )
+        hint = 'Write {"range": {"typed.year": {"gte": 2020}}}.'
+        raise UsageError(f"The filter {clause!r} is not one clause of the query DSL.", hint)
     ((key, value),) = clause.items()
     if not isinstance(value, Mapping):
         shown = f"{key}={value}" if isinstance(value, str | int | float) else f"{key}=VALUE"
-        raise UsageError(
-            f"The filter {clause!r} is not a clause of the query DSL: there {key!r} has an object.",
-            f'As an expression it is "{shown}".',
-        )
+        hint = f'As an expression it is "{shown}".'
+        raise UsageError(f"The filter {clause!r} is not a clause of the query DSL: there {key!r} has an object.", hint)
     return clause
 
 
@@ -118,10 +112,8 @@ class Filters(Feature[FilterOptions]):
 
     def remarks(self, report: Report) -> Iterator[str]:
         """Say which filter leaves nothing, and why."""
-        generation, empty = self.search.generation, not report.found and not report.last.ranked
-        shown = [hit.id for hit in report.shown]
-        index, where = report.last.candidates.index, self.options.where
-        return on_filters(generation.engine, index, generation.layout, where, empty=empty, shown=shown)
+        empty, shown = not report.found and not report.last.ranked, [hit.id for hit in report.shown]
+        return on_filters(self.search.generation, self.options.where, empty=empty, shown=shown)
 
 
 def translated(where: Any, generation: OpenGeneration) -> list[Any]:
@@ -132,35 +124,31 @@ def translated(where: Any, generation: OpenGeneration) -> list[Any]:
     """
     from termweave.search.filters import grammar  # noqa: PLC0415 - not needed by `--help`
 
-    engine, layout = generation.engine, generation.layout
-    for name in _unknown_to_filters(engine, generation.index, layout, where, grammar.Comparison).values():
-        raise UsageError(*_nowhere(name, layout))
-    return grammar.clauses(where, layout, dialect_of(engine.capabilities))
+    for name in _unknown_to_filters(generation, where, grammar.Comparison).values():
+        raise UsageError(*_nowhere(name, generation.layout))
+    return grammar.clauses(where, generation.layout, dialect_of(generation.engine.capabilities))
 
 
-def on_filters(
-    engine: Engine, index: str, layout: DocumentLayout, where: Any, *, empty: bool, shown: Sequence[str] = ()
-) -> Iterator[str]:
+def on_filters(generation: OpenGeneration, where: Any, *, empty: bool, shown: Sequence[str] = ()) -> Iterator[str]:
     """Remarks on filters. If the search found nothing, they say which filter leaves nothing, and why.
 
     Args:
-        engine: The server.
-        index: The concrete index.
-        layout: Its fields.
+        generation: The generation that answered.
         where: The filters.
         empty: Whether the search found nothing.
         shown: Ids of the hits; (): there is no page of hits.
     """
     from termweave.search.filters import documents, grammar  # noqa: PLC0415 - not needed by `--help`
 
-    clauses = grammar.clauses(where, layout, dialect_of(engine.capabilities))
+    layout = generation.layout
+    clauses = grammar.clauses(where, layout, dialect_of(generation.engine.capabilities))
     expressions = [each for each in where if isinstance(each, grammar.FilterExpression)]
     plain = len(expressions) == len(where)  # a clause of the query DSL names metadata.FIELD, and so do remarks on it
-    unknown = _unknown_to_filters(engine, index, layout, expressions, grammar.Exists)
+    unknown = _unknown_to_filters(generation, expressions, grammar.Exists)
     yield from (" ".join(filter(None, _nowhere(name, layout))) for name in unknown.values())
     missing = list(unknown)
     if empty and where:
-        nowhere, unmatched = documents.unmet(engine, index, clauses)
+        nowhere, unmatched = documents.unmet(generation, clauses)
         if new := [name for name in nowhere if name not in missing]:
             yield f"The filter matches nothing: no document has {listed_fields(new)}."
         for value in unmatched:
@@ -169,9 +157,9 @@ def on_filters(
             field = _short(value.field) if plain else value.field
             yield f"No document has {value.value!r} in {field!r}{examples}. Filters match only the exact value."
         missing += nowhere
-        if not missing and not unmatched and (counts := documents.passing(engine, index, layout, clauses)):
+        if not missing and not unmatched and (counts := documents.passing(generation, clauses)):
             yield _left([_label(each) for each in where], *counts)
-    for name in documents.times_as_numbers(engine, index, clauses):
+    for name in documents.times_as_numbers(generation, clauses):
         yield (
             f"The filter compares {_short(name)!r} with a year, and its whole numbers are times, perhaps: 'termweave index' with "
             f"--types {_short(name)}=epoch-seconds, or epoch-milliseconds, makes dates of them."
@@ -179,7 +167,7 @@ def on_filters(
     prefix = "metadata." if layout.application is None else ""
     if not empty and (objects := [prefix + each for each in sorted(grammar.objects(expressions))]):
         those = [layout.with_ids(shown)] if shown else []
-        for each in documents.lists_of_objects(engine, index, [*clauses, *those], objects):
+        for each in documents.lists_of_objects(generation, [*clauses, *those], objects):
             yield (
                 f"{each.removeprefix(prefix)!r} is a list of objects: the filter also passes documents in which one object of it has "
                 "the one value and another object the other (docs/filters.md)."
@@ -199,17 +187,16 @@ def on_filters(
         )
 
 
-def _unknown_to_filters(
-    engine: Engine, index: str, layout: DocumentLayout, where: Sequence[Any], kind: type[Comparison | Exists]
-) -> dict[str, str]:
+def _unknown_to_filters(generation: OpenGeneration, where: Sequence[Any], kind: type[Comparison | Exists]) -> dict[str, str]:
     """The fields that parts of filter expressions name and no document has: stored name -> name as written. Typed fields need no request."""
     from termweave.search.filters import documents, grammar  # noqa: PLC0415 - not needed by `--help`
 
+    layout = generation.layout
     named = [pair for each in where if isinstance(each, grammar.FilterExpression) for pair in each.fields(kind).items()]
     if layout.application is not None:
         return {name: name for name, _ in named if not layout.may_hold(name)}
     doubtful = {stored: name for name, stored in named if name != "id" and not layout.column(name)}
-    return {stored: doubtful[stored] for stored in documents.absent(engine, index, list(doubtful))}
+    return {stored: doubtful[stored] for stored in documents.absent(generation, list(doubtful))}
 
 
 def _nowhere(name: str, layout: DocumentLayout) -> tuple[str, str]:

@@ -263,9 +263,8 @@ class _Reader:
         if not name or re.search(r"\s(AND|OR)\s", name):
             raise self.error(f"{text.strip()!r} is not the name of a field" if name else "the name of a field is missing")
         if name.startswith("not "):
-            raise UsageError(
-                f"The filter {self._text!r} has 'not' in small letters.", "Write NOT, or put the name in double quotes."
-            )
+            hint = "Write NOT, or put the name in double quotes."
+            raise UsageError(f"The filter {self._text!r} has 'not' in small letters.", hint)
         return name
 
     def _value(self) -> tuple[str, bool]:

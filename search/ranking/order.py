@@ -233,10 +233,8 @@ def _run(
         keep, shares = result.keep, result.shares
         sound = len(shares) == len(ids) and math.isfinite(sum(shares) + keep) and keep >= 0
     if not sound:
-        raise UsageError(
-            f"The reranker {reranker.name!r} did not give a finite number for each of {len(ids)} candidates.",
-            "Use --rerank none or rnn.",
-        )
+        hint = "Use --rerank none or rnn."
+        raise UsageError(f"The reranker {reranker.name!r} did not give a finite number for each of {len(ids)} candidates.", hint)
     totals = [keep * score + share for score, share in zip(scores, shares, strict=True)]
     best = sorted(range(len(head)), key=lambda row: -totals[row])  # documents with equal scores keep their order
     keep_below = result.keep_below if result.keep_below is not None else (keep or 1.0)

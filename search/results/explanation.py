@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.dialect import dialect_of
 from termweave.records import SignalScore
-from termweave.search.retrieval.requests import grouped
+from termweave.search.retrieval.candidates import grouped
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from termweave.catalog.layout import DocumentLayout
     from termweave.contracts.signal import Clause, Signal
-    from termweave.engine import Engine
     from termweave.records import Encoding, Hit
+    from termweave.search.opening import OpenGeneration
     from termweave.search.ranking.order import Place
     from termweave.search.retrieval.candidates import Candidates
 
@@ -27,20 +26,12 @@ _PASSAGES, _REACH = 100, 10_000
 
 
 def explain(
-    engine: Engine,
-    index: str,
-    layout: DocumentLayout,
-    candidates: Candidates,
-    places: Sequence[Place],
-    *,
-    words: Mapping[str, str],
+    opened: OpenGeneration, candidates: Candidates, places: Sequence[Place], *, words: Mapping[str, str]
 ) -> dict[str, dict[str, Any]]:
     """Explain the scores of documents.
 
     Args:
-        engine: The server.
-        index: The concrete index.
-        layout: The layout of the index.
+        opened: The generation that was searched.
         candidates: The candidates that were ranked.
         places: The documents to explain.
         words: Term -> the word of the query that it comes from.
@@ -54,19 +45,19 @@ def explain(
         documents.
     """
     explained: dict[str, dict[str, Any]] = {place.id: {"score": place.score, "parts": []} for place in places}
-    for signal in layout.signals:
+    for signal in opened.layout.signals:
         clause, ranked = candidates.clauses.get(signal.name), candidates.lists.get(signal.name)
         if clause is None or ranked is None:
             continue
         wanted = [place.id for place in places if signal.engine_explains or place.signals.get(signal.name) is None]
-        answers = _request(engine, index, layout, signal, clause, candidates.query, wanted) if wanted else {}
+        answers = _request(opened, signal, clause, candidates.query, wanted) if wanted else {}
         for place in places:
             listed, answer = place.signals.get(signal.name), answers.get(place.id)
             if listed is None and answer is None:
                 continue
             score = signal.score(answer["_score"], clause) if answer else 0.0
             answer = answer or {}
-            stored = layout.of_signals(answer.get("_source", {}))
+            stored = opened.layout.of_signals(answer.get("_source", {}))
             shares = signal.explain(candidates.query, clause, stored, answer.get("_explanation"))
             part = {
                 "name": signal.name,
@@ -84,26 +75,6 @@ def explain(
     return explained
 
 
-def with_word_effects(hits: Sequence[Hit], places: Sequence[Place]) -> list[Hit]:
-    """Add the words that each reranker's score depends on most to explained hits: ``"effects": [{"word", "effect"}]``.
-
-    Args:
-        hits: Hits with explanations.
-        places: Their places in the ranking.
-    """
-    return [_with_effects(hit, place) for hit, place in zip(hits, places, strict=True)]
-
-
-def _with_effects(hit: Hit, place: Place) -> Hit:
-    explained = hit.explanation or {"parts": []}
-    first = len(explained["parts"]) - len(place.reranked)  # the rerankers' parts are the last ones
-    parts = list(explained["parts"][:first])
-    for stage, part in zip(place.reranked, explained["parts"][first:], strict=True):
-        effects = stage.word_effects()
-        parts.append({**part, "effects": effects} if effects else part)
-    return replace(hit, explanation={**explained, "parts": parts})
-
-
 def _signal_part(scored: SignalScore, clause: Clause) -> dict[str, Any]:
     """The part of one signal: its score of the document, and the limits of its clause."""
     part: dict[str, Any] = {"score": scored.score, "rank": scored.rank, "share": scored.share}
@@ -117,20 +88,19 @@ def _signal_part(scored: SignalScore, clause: Clause) -> dict[str, Any]:
 
 
 def _request(
-    engine: Engine, index: str, layout: DocumentLayout, signal: Signal, clause: Clause, query: Encoding, ids: Sequence[str]
+    opened: OpenGeneration, signal: Signal, clause: Clause, query: Encoding, ids: Sequence[str]
 ) -> dict[str, dict[str, Any]]:
     """Document id -> the server's hit for its best passage, with score and explanation, if the clause matches the document."""
-    only = layout.with_ids(ids)
+    engine, layout = opened.engine, opened.layout
     size = min(_REACH, _PASSAGES * len(ids))  # k of a k-NN clause must be large enough for every passage
     body = {
         "size": len(ids),
-        "query": signal.restricted(clause, query, [only], size=size, capabilities=engine.capabilities),
+        "query": signal.restricted(clause, query, [layout.with_ids(ids)], size=size, capabilities=engine.capabilities),
         "explain": signal.engine_explains,
         "_source": dialect_of(engine.capabilities).source([f"{signal.prefix}{name}" for name in signal.explains_from]),
         **(grouped(["id"]) if layout.application is None else {}),
     }
-    answer = engine.search(index, body)
-    return {str(layout.id_of(hit)): hit for hit in answer["hits"]["hits"]}
+    return {str(layout.id_of(hit)): hit for hit in engine.search(opened.index, body)["hits"]["hits"]}
 
 
 def with_own_score(hit: Hit) -> Hit:

@@ -132,10 +132,8 @@ def check_name(path: object) -> Path:
     if not isinstance(path, str | Path):
         raise UsageError(f"log_features is a path, not {type(path).__name__}.", f'Write "NAME{_TABLE}".')
     if Path(path).suffix.lower() not in (_TABLE, *_LETOR):
-        raise UsageError(
-            f"The ending of {str(path)!r} does not name a format of features.",
-            f"Write NAME{_TABLE} for a table, or NAME{_LETOR[0]} or NAME{_LETOR[1]} for the format of SVMrank and LETOR.",
-        )
+        hint = f"Write NAME{_TABLE} for a table, or NAME{_LETOR[0]} or NAME{_LETOR[1]} for the format of SVMrank and LETOR."
+        raise UsageError(f"The ending of {str(path)!r} does not name a format of features.", hint)
     return Path(path)
 
 

@@ -276,10 +276,10 @@ def explained(
     Returns:
         Id of a document -> its explanation.
     """
-    query, engine = candidates.query, opened.engine
+    query = candidates.query
     alternatives = chain.from_iterable(query.rewritten.parts if query.rewritten else ())
     words = {term: word for each in (*alternatives, query) for term, word in _words(opened, each.text).items()}
-    explanations = explanation.explain(engine, candidates.index, opened.layout, candidates, places, words=words)
+    explanations = explanation.explain(opened, candidates, places, words=words)
     for document, entry in explanations.items():
         source = stored[document]
         entry["text"] = _joined(stored_text(source, "title"), stored_text(source, "text"))

@@ -86,9 +86,7 @@ def _unknown(opened: OpenGeneration, shown: Sequence[Hit], fields: Sequence[str]
     names |= {f"metadata.{name}" for name in layout.types}
     unknown = [field for field in fields if not any(_covers(field, name) for name in names)]
     exact = [field for field in unknown if "*" not in field and field.partition(".")[0] not in layout.names - {"metadata"}]
-    absent = (
-        [name for name in exact if not layout.may_hold(name)] if own else documents.absent(opened.engine, opened.index, exact)
-    )
+    absent = [name for name in exact if not layout.may_hold(name)] if own else documents.absent(opened, exact)
     for name in absent:
         known = [*layout.mapped] if own else [*layout.text_fields, *layout.able()]
         hint = layout.nearest(name, known) or f"There are: {few(known, 10)}."

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from html import escape
+from pathlib import Path
+from string import Template
 from typing import TYPE_CHECKING, Any
 
 from termweave.rerank.occlusion import places
@@ -69,34 +71,6 @@ def shade(share: float) -> str:
     return f"rgba({red},{green},{blue},{_MOST_OPAQUE * share:.3f})"
 
 
-_PAGE = """<!doctype html>
-<html lang="und">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>
-:root {{ color-scheme: light dark; }}
-body {{ font: 16px/1.6 system-ui, sans-serif; max-width: 52rem; margin: 2rem auto; padding: 0 1rem; overflow-wrap: anywhere; }}
-h1 {{ font-size: 1.2rem; }}
-h2 {{ font-size: 1rem; margin: 2rem 0 .2rem; }}
-p.note {{ margin: 0; opacity: .7; }}
-p.text {{ white-space: pre-wrap; }}
-mark {{ color: inherit; border-radius: .2em; padding: 0 .1em; print-color-adjust: exact; -webkit-print-color-adjust: exact; }}
-table {{ border-collapse: collapse; font-size: .9rem; }}
-td {{ padding: .1rem .8rem .1rem 0; vertical-align: top; white-space: nowrap; }}
-td:first-child {{ text-align: right; font-variant-numeric: tabular-nums; }}
-td:last-child {{ white-space: normal; }}
-</style>
-</head>
-<body>
-<h1 dir="auto">{title}</h1>
-{body}
-</body>
-</html>
-"""
-
-
 def html(title: str, pictures: Sequence[Picture]) -> str:
     """Write the pictures as one HTML page.
 
@@ -105,7 +79,8 @@ def html(title: str, pictures: Sequence[Picture]) -> str:
         pictures: The pictures, in the order in which the page shows them.
     """
     body = "\n".join([f'<p class="note">{SHADES if pictures else NOTHING}</p>', *map(_section, pictures)])
-    return allowed(_PAGE.format(title=escape(title), body=body))
+    page = Template(Path(__file__).with_suffix(".html").read_text(encoding="utf-8"))
+    return allowed(page.substitute(title=escape(title), body=body))
 
 
 def allowed(page: str) -> str:

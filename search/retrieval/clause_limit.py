@@ -23,14 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from termweave.contracts.signal import Signal
-    from termweave.engine import Engine
     from termweave.records import Capabilities, Encoding
     from termweave.search.opening import OpenGeneration
-    from termweave.search.retrieval.requests import SignalRequests
+    from termweave.search.retrieval.candidates import SignalRequests
 
 
 def fit(
-    engine: Engine,
     generation: OpenGeneration,
     query: Encoding,
     signals: Sequence[Signal],
@@ -40,7 +38,6 @@ def fit(
     """Shorten a query that has more terms than the server allows clauses.
 
     Args:
-        engine: The server.
         generation: The generation that is searched.
         query: The encoded query.
         signals: The signals that are searched.
@@ -65,13 +62,8 @@ def fit(
         query = replace(query, weights=weights.part(sorted(order[:budget])))
     words = next((signal for signal in signals if signal.text_fields), None)
     if words is not None and pieces(query.text) > budget // len(words.text_fields):
-        field = next(iter(words.text_fields))
-        query = replace(
-            query,
-            text=_ordered(
-                engine, generation.name.indices[-1], query.text, field, words.text_field[1] if words.text_field else ""
-            ),
-        )
+        field, analyzer = next(iter(words.text_fields)), words.text_field[1] if words.text_field else ""
+        query = replace(query, text=_ordered(generation, query.text, field, analyzer))
     return query, left_out
 
 
@@ -90,20 +82,13 @@ def _weighted(signal: Signal) -> bool:
     return signal.needs == "weights" and not signal.text_fields
 
 
-def _ordered(engine: Engine, index: str, text: str, field: str, analyzer: str) -> str:
+def _ordered(generation: OpenGeneration, text: str, field: str, analyzer: str) -> str:
     """The words of a text, each once, those that contribute most to BM25 first; the text itself if the server gives no counts."""
-    body = {
-        "doc": {field: text},
-        "fields": [field],
-        "per_field_analyzer": {field: analyzer} if analyzer else {},
-        "term_statistics": True,
-        "field_statistics": True,
-        "positions": False,
-        "payloads": False,
-    }
+    body: dict[str, Any] = {"doc": {field: text}, "fields": [field], "per_field_analyzer": {field: analyzer} if analyzer else {}}
+    body |= {"term_statistics": True, "field_statistics": True, "positions": False, "payloads": False}
     answer: dict[str, Any] = {}
     with suppress(EngineError):  # the user's role may not allow it
-        answer = engine.request("POST", f"/{index}/_termvectors", body=body)
+        answer = generation.engine.request("POST", f"/{generation.name.indices[-1]}/_termvectors", body=body)
     vectors = answer.get("term_vectors", {}).get(field)
     if not vectors:
         return text

@@ -17,28 +17,14 @@ from termweave.search.retrieval.plan import Retrieval
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from termweave.engine import Engine
     from termweave.records import Encoding
     from termweave.search.opening import OpenGeneration
 
 #: Queries of words, by their names.
 _OF_WORDS = frozenset({"match", "multi_match", "combined_fields", "query_string", "simple_query_string"})
 #: Queries without words whose keys are fields, one of which may be called "match".
-_OF_FIELDS = frozenset(
-    [
-        "term",
-        "terms",
-        "terms_set",
-        "range",
-        "prefix",
-        "wildcard",
-        "regexp",
-        "fuzzy",
-        "match_phrase",
-        "match_phrase_prefix",
-        "match_bool_prefix",
-    ]
-)
+_OF_FIELDS = frozenset({"term", "terms", "terms_set", "range", "prefix", "wildcard", "regexp", "fuzzy"})
+_OF_FIELDS |= {"match_phrase", "match_phrase_prefix", "match_bool_prefix"}
 #: Queries whose words may have a syntax -> what shows it. A mark that the server takes as text, as in "red!" or "c++", is not syntax.
 _SYNTAX = {
     "query_string": re.compile(r'["*?~:()\[\]{}^\\/]|&&|\|\||![^\s!]|(?:^|\s)[+\-]\S|\b(?:AND|OR|NOT)\b'),
@@ -78,9 +64,8 @@ def read(query: Mapping[str, Any]) -> ClientQuery | None:
         ClientQuery(words='parse json', where=({'term': {'year': 2020}},))
     """
     if len(query) != 1:
-        raise UsageError(
-            f"A query has one name, and this one has {len(query)}.", 'For example {"match": {"text": "parse json"}}.'
-        )
+        hint = 'For example {"match": {"text": "parse json"}}.'
+        raise UsageError(f"A query has one name, and this one has {len(query)}.", hint)
     name, body = next(iter(query.items()))
     if name in _OF_WORDS:
         words = _words(name, body)
@@ -88,10 +73,8 @@ def read(query: Mapping[str, Any]) -> ClientQuery | None:
     if name == "bool" and isinstance(body, dict):
         return _read_bool(body)
     if _has_words(query):
-        raise UsageError(
-            f"The words of a query cannot be taken out of {name!r}.",
-            "Send a match, or a bool with one match in must and with filters.",
-        )
+        hint = "Send a match, or a bool with one match in must and with filters."
+        raise UsageError(f"The words of a query cannot be taken out of {name!r}.", hint)
     return None
 
 
@@ -103,10 +86,8 @@ def _read_bool(body: Mapping[str, Any]) -> ClientQuery | None:
         return None
     others = [clause for clause, found in scoring if found is None]
     if len(worded) > 1 or (others and _clauses(body, "should")):
-        raise UsageError(
-            f"The bool has {len(scoring)} clauses that score.",
-            "Learned search needs one: put the words into one match, and the rest into filter.",
-        )
+        hint = "Learned search needs one: put the words into one match, and the rest into filter."
+        raise UsageError(f"The bool has {len(scoring)} clauses that score.", hint)
     optional = str(body.get("minimum_should_match")) not in {"1", "100%"}
     if _clauses(body, "should") and _clauses(body, "filter") and optional:
         return None
@@ -143,31 +124,24 @@ def _clauses(body: Mapping[str, Any], part: str) -> list[Mapping[str, Any]]:
     given = body.get(part)
     clauses = [] if given is None else given if isinstance(given, list) else [given]
     if not all(isinstance(clause, dict) for clause in clauses):
-        raise UsageError(
-            f"A clause in the {part!r} of a bool is not an object.", 'For example {"match": {"text": "parse json"}}.'
-        )
+        hint = 'For example {"match": {"text": "parse json"}}.'
+        raise UsageError(f"A clause in the {part!r} of a bool is not an object.", hint)
     return clauses
 
 
 def rewritten(
-    engine: Engine,
-    generation: OpenGeneration,
-    query: Encoding,
-    signals: Sequence[str],
-    where: Sequence[Mapping[str, Any]],
-    depth: int,
+    generation: OpenGeneration, query: Encoding, signals: Sequence[str], where: Sequence[Mapping[str, Any]], depth: int
 ) -> dict[str, Any]:
     """The query of learned search, with the same clauses as `termweave search` sends.
 
     Args:
-        engine: The server.
         generation: The generation that encoded the query.
         query: The encoded words.
         signals: Names of the signals, in the order of the weights that the search pipeline has.
         where: Clauses that every hit must pass.
         depth: How many documents each signal returns.
     """
-    (prepared,) = execution.prepare(engine, generation, [query], Retrieval(signals, depth, where=where), None, joined=True)
+    (prepared,) = execution.prepare(generation, [query], Retrieval(signals, depth, where=where), None, joined=True)
     nothing: dict[str, Any] = {"match_none": {}}
     # One query for each weight of the pipeline: one that cannot match finds nothing.
     queries = [clause.query if (clause := prepared.clauses.get(name)) else nothing for name in signals]

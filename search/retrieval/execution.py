@@ -10,9 +10,8 @@ from termweave.errors import EngineError, UsageError
 from termweave.rerank.rerankers import METADATA, SIGNAL, WORDS, IndexTerms
 from termweave.search.filters import documents
 from termweave.search.retrieval import clause_limit, hybrid_query
-from termweave.search.retrieval.candidates import gather
+from termweave.search.retrieval.candidates import gather, signal_requests
 from termweave.search.retrieval.plan import MAX_DEPTH, further
-from termweave.search.retrieval.requests import signal_requests
 from termweave.signals.fusion import FusedList
 from termweave.support.messages import few
 from termweave.support.normal_form import in_all_forms
@@ -21,39 +20,34 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from termweave.catalog.layout import DocumentLayout
-    from termweave.engine import Engine
     from termweave.records import Encoding
     from termweave.rerank.rerankers import Need
     from termweave.search.opening import OpenGeneration
-    from termweave.search.retrieval.candidates import Candidates
+    from termweave.search.retrieval.candidates import Candidates, SignalRequests
     from termweave.search.retrieval.plan import Retrieval
-    from termweave.search.retrieval.requests import SignalRequests
 
 
 class AliasMoved(EngineError):
     """The alias pointed at another generation than the one that the query was encoded for."""
 
 
-def retrieve(
-    engine: Engine, target: str, generation: OpenGeneration, queries: Sequence[Encoding], what: Retrieval
-) -> list[Candidates]:
+def retrieve(generation: OpenGeneration, target: str, queries: Sequence[Encoding], what: Retrieval) -> list[Candidates]:
     """The candidates of each query, in one `_msearch` (several where passages need a deeper search).
 
     Args:
-        engine: The server.
-        target: The name to search: the alias, or the concrete index.
         generation: The generation that the queries were encoded for.
+        target: The name to search: the alias, or the concrete index.
         queries: Encoded queries.
         what: What to retrieve.
 
     Raises:
         AliasMoved: Another generation answered.
     """
-    signals = generation.signals(what.searched)
+    engine, signals = generation.engine, generation.signals(what.searched)
     answering = signals if what.server_fusion is None else [FusedList()]
     reach = first_reach(generation, what.depth)
     while True:
-        prepared = prepare(engine, generation, queries, what, reach)
+        prepared = prepare(generation, queries, what, reach)
         try:
             gathered, seen = gather(engine, target, prepared, answering, what.window or what.depth, generation.layout)
         except EngineError as error:
@@ -70,18 +64,18 @@ def retrieve(
             if again and gather(engine, generation.index, again, answering)[1]:
                 raise AliasMoved(f"The alias {target!r} has moved from {generation.index!r}.", "Run the command again.")
         if reach is None or reach >= MAX_DEPTH or not any(each.short for each in gathered):
-            gathered = [_pinned(engine, generation, query, what, each) for query, each in zip(queries, gathered, strict=True)]
+            gathered = [_pinned(generation, query, what, each) for query, each in zip(queries, gathered, strict=True)]
             statistics = generation.statistics
             index_terms = IndexTerms(generation.encoder.analyse, statistics.idf) if statistics else None
             return [_divided(replace(each, index=generation.index, index_terms=index_terms), what) for each in gathered]
         reach = further(reach)  # the nearest passages belong to too few documents: search deeper
 
 
-def _pinned(engine: Engine, generation: OpenGeneration, query: Encoding, what: Retrieval, candidates: Candidates) -> Candidates:
+def _pinned(generation: OpenGeneration, query: Encoding, what: Retrieval, candidates: Candidates) -> Candidates:
     """Add the documents that come first: those that the index holds and that pass the filters."""
     of_query, where = (query.rewritten.pinned, query.rewritten.where) if query.rewritten else ((), ())
     ids = in_all_forms([*what.pin, *of_query])
-    pinned = documents.documents_passing(engine, generation.index, generation.layout, ids, [*what.where, *where])
+    pinned = documents.documents_passing(generation.engine, generation.index, generation.layout, ids, [*what.where, *where])
     return replace(candidates, pinned=pinned) if pinned else candidates
 
 
@@ -116,10 +110,8 @@ def check_needs(name: str, layout: DocumentLayout, needs: Collection[Need]) -> N
         UsageError: The index has no vectors, no such metadata entry or field, or no terms.
     """
     if "vectors" in needs and not any(signal.needs == "dense" for signal in layout.signals):
-        raise UsageError(
-            "The reranker needs the documents' vectors, and this index has none.",
-            "Use --rerank none, or index with a dense model.",
-        )
+        hint = "Use --rerank none, or index with a dense model."
+        raise UsageError("The reranker needs the documents' vectors, and this index has none.", hint)
     for need in sorted(needs):
         if need.startswith(WORDS):
             _check_words(name, layout, need.removeprefix(WORDS))
@@ -137,10 +129,8 @@ def check_needs(name: str, layout: DocumentLayout, needs: Collection[Need]) -> N
 def _check_words(name: str, layout: DocumentLayout, field: str) -> None:
     """Refuse to look for the terms of a query in a field that does not exist, or in an index that has no terms."""
     if not any(signal.needs == "weights" for signal in layout.signals):
-        raise UsageError(
-            f"The rule match needs the terms of the signal weights, which the index {name!r} does not have.",
-            "Index with weights, or leave match out.",
-        )
+        hint = "Index with weights, or leave match out."
+        raise UsageError(f"The rule match needs the terms of the signal weights, which the index {name!r} does not have.", hint)
     if not layout.paths(field):
         known = list(dict.fromkeys((*layout.text_fields, *sorted(filter(layout.paths, layout.columns)))))
         raise UsageError(
@@ -151,18 +141,11 @@ def _check_words(name: str, layout: DocumentLayout, field: str) -> None:
 
 
 def prepare(
-    engine: Engine,
-    generation: OpenGeneration,
-    queries: Sequence[Encoding],
-    what: Retrieval,
-    reach: int | None,
-    *,
-    joined: bool = False,
+    generation: OpenGeneration, queries: Sequence[Encoding], what: Retrieval, reach: int | None, *, joined: bool = False
 ) -> list[SignalRequests]:
     """Build the searches of each query.
 
     Args:
-        engine: The server.
         generation: The generation that the queries were encoded for.
         queries: Encoded queries.
         what: What to retrieve.
@@ -174,13 +157,11 @@ def prepare(
     """
     signals = generation.signals(what.searched)
     check_needs(generation.lineage.name, generation.layout, what.needs)
-    capabilities = engine.capabilities
+    capabilities = generation.engine.capabilities
     if what.server_fusion is not None:
         if any(need.startswith(SIGNAL) for need in what.needs):
-            raise UsageError(
-                "The reranker reads the list of each signal, and with --server-fusion there is one list.",
-                "Remove --server-fusion.",
-            )
+            hint = "Remove --server-fusion."
+            raise UsageError("The reranker reads the list of each signal, and with --server-fusion there is one list.", hint)
         hybrid_query.check(capabilities, what.server_fusion)
     if joined or what.server_fusion is not None:
         capabilities = hybrid_query.share_clauses(capabilities, signals)
@@ -188,16 +169,9 @@ def prepare(
     for query in queries:
         # k-NN must look for the nearest of the documents that the name shows: a filter after it would leave fewer.
         where = [*what.where, *(query.rewritten.where if query.rewritten else ()), *generation.name.filters]
-        fitting, left_out = clause_limit.fit(engine, generation, query, signals, where, capabilities)
+        fitting, left_out = clause_limit.fit(generation, query, signals, where, capabilities)
         requests = signal_requests(
-            fitting,
-            signals,
-            capabilities,
-            depth=what.depth,
-            where=where,
-            needs=what.needs,
-            reach=reach,
-            layout=generation.layout,
+            fitting, signals, capabilities, depth=what.depth, where=where, needs=what.needs, reach=reach, layout=generation.layout
         )
         if fitting is not query:
             requests = clause_limit.restored(requests, query, left_out, signals)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.contracts.signal import Clause
 from termweave.errors import UsageError
-from termweave.search.retrieval.requests import unsorted
+from termweave.search.retrieval.candidates import unsorted
 from termweave.signals.fusion import DEFAULT, FusedList
 from termweave.signals.modes import Mode
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from termweave.contracts.signal import Signal
     from termweave.records import Capabilities
-    from termweave.search.retrieval.requests import SignalRequests
+    from termweave.search.retrieval.candidates import SignalRequests
 
 #: Fusion methods that stand for the server's. "adaptive", the client's default, needs figures that the server does not have.
 _METHODS = (DEFAULT, "min-max")
@@ -45,24 +45,17 @@ def check(capabilities: Capabilities, mode: Mode) -> None:
         UsageError: The server has no neural-search plugin, or the mode has one signal, too many, or another fusion.
     """
     if capabilities.distribution == "elasticsearch":
-        raise UsageError(
-            "Elasticsearch has no query 'hybrid', by which OpenSearch fuses.",
-            "Remove --server-fusion: the client's own fusion gives the same ranking on every server.",
-        )
+        hint = "Remove --server-fusion: the client's own fusion gives the same ranking on every server."
+        raise UsageError("Elasticsearch has no query 'hybrid', by which OpenSearch fuses.", hint)
     if not capabilities.neural_sparse:
-        raise UsageError(
-            f"The server (OpenSearch {capabilities.version}) cannot fuse: it has no neural-search plugin.",
-            "Remove --server-fusion: the client's own fusion needs no plugin.",
-        )
+        hint = "Remove --server-fusion: the client's own fusion needs no plugin."
+        raise UsageError(f"The server (OpenSearch {capabilities.version}) cannot fuse: it has no neural-search plugin.", hint)
     if mode.fusion not in _METHODS:
-        raise UsageError(
-            f"The server fuses by min-max only, not by {mode.fusion}.", "Remove --server-fusion, or use --mode hybrid@min-max."
-        )
+        hint = "Remove --server-fusion, or use --mode hybrid@min-max."
+        raise UsageError(f"The server fuses by min-max only, not by {mode.fusion}.", hint)
     if not 1 < len(mode.weights) <= _MOST:
-        raise UsageError(
-            f"The mode {mode.name!r} has {len(mode.weights)} signals, and the server fuses 2 to {_MOST}.",
-            "Remove --server-fusion.",
-        )
+        hint = "Remove --server-fusion."
+        raise UsageError(f"The mode {mode.name!r} has {len(mode.weights)} signals, and the server fuses 2 to {_MOST}.", hint)
 
 
 def share_clauses(capabilities: Capabilities, signals: Sequence[Signal]) -> Capabilities:

@@ -124,9 +124,8 @@ def phrase_clause(text: str, fields: Sequence[str], nothing_matches: str = "none
         fields: The fields, of which one must hold it.
         nothing_matches: What a phrase of nothing but stop words matches: "none" or "all".
     """
-    phrases = [
-        {"query": each, "zero_terms_query": nothing_matches} for each in forms(text)
-    ]  # an application's text may be decomposed
+    # An application's text may be decomposed.
+    phrases = [{"query": each, "zero_terms_query": nothing_matches} for each in forms(text)]
     if len(fields) == 1:
         return any_of([{"match_phrase": {fields[0]: each}} for each in phrases])
     return any_of([{"multi_match": {**each, "type": "phrase", "fields": list(fields)}} for each in phrases])

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from termweave.catalog.layout import DocumentLayout
     from termweave.encoders import TextEncoder
-    from termweave.engine import Engine
     from termweave.search.feature import Encode
     from termweave.search.opening import OpenGeneration
     from termweave.search.rewriting.configuration import Rewriting
@@ -67,7 +66,6 @@ def encode(
     inner = inner or generation.encode
     if rewriting is None or rewriting == NOTHING:
         return inner(texts)
-    engine = generation.engine
     made, fields = generation.lineage, word_fields(generation.layout)
     if not fields:
         check_fields(made.name, generation.layout, rewriting, profile=profiles.with_rewriting(made, rewriting))
@@ -75,10 +73,10 @@ def encode(
     queries = [_Text(typed, each, {}) for typed, each in zip(texts, read, strict=True)]
     if rewriting.spelling:
         words = {word for each in queries for _, _, word in _words(each.read)}
-        corrections = spelling.corrections(engine, generation, words, fields)
+        corrections = spelling.corrections(generation, words, fields)
         queries = [_correct(each, corrections) for each in queries]
     encoded = inner([each.read.text for each in queries])
-    filters = _filters(engine, generation, [each.read for each in queries], fields)
+    filters = _filters(generation, [each.read for each in queries], fields)
     return [
         _finished(each, query, kept_to, generation, rewriting, fields)
         for each, query, kept_to in zip(queries, encoded, filters, strict=True)
@@ -135,7 +133,7 @@ def _correct(query: _Text, found: Mapping[str, str]) -> _Text:
 
 
 def _filters(
-    engine: Engine, generation: OpenGeneration, queries: Sequence[Operators], fields: Sequence[str]
+    generation: OpenGeneration, queries: Sequence[Operators], fields: Sequence[str]
 ) -> list[tuple[tuple[dict[str, Any], ...], tuple[str, ...]]]:
     """What every hit of each query must pass, and its operators that look at single passages.
 
@@ -144,7 +142,7 @@ def _filters(
     narrow = [each.clauses(fields) for each in queries]
     if not generation.lineage.passages:
         return [(each.where(clauses), ()) for each, clauses in zip(queries, narrow, strict=True)]
-    clauses_of_documents = iter(of_documents(engine, generation.index, list(chain.from_iterable(narrow))))
+    clauses_of_documents = iter(of_documents(generation.engine, generation.index, list(chain.from_iterable(narrow))))
     filters = []
     for each, clauses in zip(queries, narrow, strict=True):
         whole = list(islice(clauses_of_documents, len(clauses)))

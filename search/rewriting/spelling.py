@@ -17,7 +17,6 @@ from termweave.engine.client.server_errors import EngineResponseError
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from termweave.engine import Engine
     from termweave.search.opening import OpenGeneration
 
 #: Words of this many letters and more are corrected, by one edit; from the second number on by two.
@@ -30,11 +29,10 @@ WORD = re.compile(rf"(?<!\w)[^\W\d_]{{{SHORTEST},{_LONGEST}}}(?:'[^\W\d_]{{1,{_L
 _TERMS, _DOCUMENTS = 5, 5
 
 
-def corrections(engine: Engine, generation: OpenGeneration, words: Collection[str], fields: Sequence[str]) -> dict[str, str]:
+def corrections(generation: OpenGeneration, words: Collection[str], fields: Sequence[str]) -> dict[str, str]:
     """The words that no document holds, each with the word to search for instead; a word without a similar one is left out.
 
     Args:
-        engine: The server.
         generation: The generation that is searched.
         words: Words as typed.
         fields: Text fields in which words are looked up.
@@ -42,10 +40,10 @@ def corrections(engine: Engine, generation: OpenGeneration, words: Collection[st
     listed = sorted(words)
     if not listed:
         return {}
-    similar = _similar_terms(engine, generation, listed, fields)
+    similar = _similar_terms(generation, listed, fields)
     if not similar:
         return {}
-    surfaces = _surfaces(engine, generation, similar, fields)
+    surfaces = _surfaces(generation, similar, fields)
     corrected = {}
     for word, terms in similar.items():
         most = 2 if len(word) >= TWO_EDITS else 1
@@ -62,7 +60,7 @@ def corrections(engine: Engine, generation: OpenGeneration, words: Collection[st
 
 
 def _similar_terms(
-    engine: Engine, generation: OpenGeneration, words: Sequence[str], fields: Sequence[str]
+    generation: OpenGeneration, words: Sequence[str], fields: Sequence[str]
 ) -> dict[str, dict[tuple[str, str], int]]:
     """Word -> (field, similar term) -> its number of documents, for words that no document holds."""
     counted: dict[str, Any] = {}
@@ -78,19 +76,16 @@ def _similar_terms(
                 "min_word_length": SHORTEST - 1,
                 "prefix_length": 0,
             }
-            suggest[f"{at} {field}"] = {
-                "text": word,
-                "term": asked | {"max_inspections": 20, "string_distance": "damerau_levenshtein"},
-            }
-    body = {"size": 0, "aggs": counted, "suggest": suggest}
+            asked |= {"max_inspections": 20, "string_distance": "damerau_levenshtein"}
+            suggest[f"{at} {field}"] = {"text": word, "term": asked}
+    body, engine = {"size": 0, "aggs": counted, "suggest": suggest}, generation.engine
     try:
         answer = engine.search(generation.index, body)
     except EngineResponseError as error:
         if not generation.name.several or "no mapping found" not in error.reason:
             raise
-        answer = engine.search(
-            generation.name.indices[0], body
-        )  # a new index lacks a field until the application writes its first document
+        # A new index lacks a field until the application writes its first document.
+        answer = engine.search(generation.name.indices[0], body)
     similar: dict[str, dict[tuple[str, str], int]] = {}
     for at, word in enumerate(words):
         if answer["aggregations"][str(at)]["doc_count"]:
@@ -103,7 +98,7 @@ def _similar_terms(
 
 
 def _surfaces(
-    engine: Engine, generation: OpenGeneration, similar: Mapping[str, Mapping[tuple[str, str], int]], fields: Sequence[str]
+    generation: OpenGeneration, similar: Mapping[str, Mapping[tuple[str, str], int]], fields: Sequence[str]
 ) -> dict[tuple[str, str], list[str]]:
     """(field, term) -> the words that it comes from, in small letters, most frequent first."""
     terms = list(dict.fromkeys(term for each in similar.values() for term in each))
@@ -111,11 +106,9 @@ def _surfaces(
     mark = {"type": "unified", "pre_tags": [OPEN], "post_tags": [CLOSE], "number_of_fragments": 3, "fragment_size": 60}
     lines: list[dict[str, Any]] = []
     for field, term in terms:
-        query = {"term": {field: term}}
-        highlight = {**mark, "require_field_match": False, "fields": shown}
-        asked = {"query": query, "size": _DOCUMENTS, "_source": False, "highlight": highlight}
-        lines += [ALL_SHARDS, asked]
-    answers = engine.request("POST", f"/{generation.index}/_msearch", body=lines)["responses"]
+        asked = {"query": {"term": {field: term}}, "size": _DOCUMENTS, "_source": False}
+        lines += [ALL_SHARDS, {**asked, "highlight": {**mark, "require_field_match": False, "fields": shown}}]
+    answers = generation.engine.request("POST", f"/{generation.index}/_msearch", body=lines)["responses"]
     surfaces: dict[tuple[str, str], list[str]] = {}
     for key, answer in zip(terms, answers, strict=True):
         marked = [

@@ -229,8 +229,8 @@ async def _rewritten(request: Request, name: str, asked: QueryRequest) -> tuple[
     encode = partial(encoder.encode, kind="query", statistics=generation.statistics)
     lane = (generation.encoder, generation.index, name, outputs)
     (encoded,) = await _awaited(request, state.queue.submit(lane, encode, [asked.taken.words]))
-    rewritten = partial(client_query.rewritten, state.engine, generation, encoded, asked.signals)
-    return {"query": await run_in_threadpool(rewritten, asked.taken.where, asked.depth)}, 1
+    query = await run_in_threadpool(client_query.rewritten, generation, encoded, asked.signals, asked.taken.where, asked.depth)
+    return {"query": query}, 1
 
 
 async def _awaited(request: Request, answer: Future[list[Any]]) -> Sequence[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
 from typing import Any
@@ -71,13 +71,56 @@ def listed(texts: object) -> list[Any]:
     return list(texts)
 
 
-def field_names(given: object) -> tuple[str, ...]:
-    """The argument `text_fields` as a tuple.
+def texts(name: str, what: str, entry: str, given: object) -> list[str]:
+    """Return a list of texts.
+
+    Args:
+        name: Name of the argument.
+        what: What its entries are, for messages: "ids".
+        entry: What one of them is: "The id of a document".
+        given: The value.
 
     Raises:
-        UsageError: It is one text, whose letters would be taken for names.
+        UsageError: It is not a list, or an entry is not a text.
     """
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        shown = f"the text {given!r}" if isinstance(given, str) else type(given).__name__
-        raise UsageError(f"text_fields must be a list of names, not {shown}.", f"Write text_fields=[{str(given)!r}].")
-    return tuple(given)
+    texts = entries(name, what, given)
+    if wrong := [each for each in texts if not isinstance(each, str)]:
+        raise UsageError(f"{entry} is text, not {type(wrong[0]).__name__}.", f"Write {str(wrong[0])!r}.")
+    return texts
+
+
+def parsed_text(parse: Callable[[str], object]) -> Callable[[Any], Any]:
+    """Return the check of an option that `parse` reads later, too: a text that it refuses is refused at once. The value stays as it is."""
+
+    def checked(value: Any) -> Any:
+        if isinstance(value, str) or type(value) is int:
+            parse(str(value))
+        return value
+
+    return checked
+
+
+def document_ids(name: str) -> Callable[[object], list[str]]:
+    """Return the check of a list of ids of documents."""
+    return lambda given: texts(name, "ids", "The id of a document", given)
+
+
+def field_names(name: str) -> Callable[[object], list[str]]:
+    """Return the check of a list of names of fields, which may be separated by commas, too: in Python and the API as on the command line."""
+
+    def names(given: object) -> list[str]:
+        listed = texts(name, "names", "The name of a field", given)
+        return [part.strip() for each in listed for part in each.split(",") if part.strip()]
+
+    return names
+
+
+def entries(name: str, what: str, given: object) -> list[Any]:
+    """Return a list of anything. Arguments and errors as `texts`."""
+    if given is None:
+        raise UsageError(f"{name} is a list, not None.", f"Leave {name} out if you do not need it.")
+    if isinstance(given, str):
+        raise UsageError(f"{name} is a list of {what}, not the text {given!r}.", f"Write {name}=[{given!r}].")
+    if not isinstance(given, Iterable):
+        raise UsageError(f"{name} is a list of {what}, not {type(given).__name__}.", f"Write {name}=[...].")
+    return list(given)

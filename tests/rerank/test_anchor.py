@@ -10,7 +10,8 @@ from termweave.encoders.kinds.ranker import anchor_of
 from termweave.encoders.manifest import Manifest
 from termweave.errors import ModelError, UsageError
 from termweave.records import Encoding
-from termweave.rerank import anchor
+from termweave.rerank.candidate_features import neighbourhood_features
+from termweave.rerank.ranker import anchor_shares, needs_vectors
 from termweave.rerank.rerankers import RerankRequest
 
 QUERY = np.array([1.0, 0.0], dtype=np.float32)
@@ -26,8 +27,8 @@ def manifest(weights, kind="first-stage"):
 
 
 def test_the_share_is_the_weighted_sum_of_the_features():
-    jaccard = anchor.neighbourhood_features(QUERY, VECTORS)[1]
-    found = anchor.shares({"score": 10.0, "cosine": 2.0, "jaccard": 3.0}, request())
+    jaccard = neighbourhood_features(QUERY, VECTORS)[1]
+    found = anchor_shares({"score": 10.0, "cosine": 2.0, "jaccard": 3.0}, request())
     expected = [
         10 * score + 2 * cosine + 3 * j for score, cosine, j in zip((0.9, 0.5, 0.1), (1.0, 0.6, 0.0), jaccard, strict=True)
     ]
@@ -35,10 +36,10 @@ def test_the_share_is_the_weighted_sum_of_the_features():
 
 
 def test_the_score_alone_needs_no_vectors():
-    assert anchor.shares({"score": 2.0}, request(None, None)) == pytest.approx([1.8, 1.0, 0.2])
-    assert anchor.shares({}, request(None, None)) == [0.0, 0.0, 0.0]
+    assert anchor_shares({"score": 2.0}, request(None, None)) == pytest.approx([1.8, 1.0, 0.2])
+    assert anchor_shares({}, request(None, None)) == [0.0, 0.0, 0.0]
     with pytest.raises(UsageError, match="no dense model"):
-        anchor.shares({"score": 2.0, "cosine": 1.0}, request(None, None))
+        anchor_shares({"score": 2.0, "cosine": 1.0}, request(None, None))
 
 
 @pytest.mark.parametrize("weights", [{"colour": 1.0}, {"score": "x"}, {"score": float("nan")}, ["score"]])
@@ -52,18 +53,18 @@ def test_a_ranker_says_whether_it_needs_vectors(tmp_path, monkeypatch):
         folder = tmp_path / name
         folder.mkdir()
         (folder / "termweave.json").write_bytes(manifest(weights).to_bytes())
-        assert anchor.needs_vectors(str(folder)) is needs
+        assert needs_vectors(str(folder)) is needs
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "termweave.json").write_text(json.dumps({"schema": 1}))
-    assert not anchor.needs_vectors(str(tmp_path / "broken"))
-    assert not anchor.needs_vectors("nowhere")
+    assert not needs_vectors(str(tmp_path / "broken"))
+    assert not needs_vectors("nowhere")
     monkeypatch.setattr(hub, "fetch", lambda name: tmp_path / name.rpartition("/")[2])
-    assert anchor.needs_vectors("hf:owner/both")
-    assert not anchor.needs_vectors("hf:owner/words")
+    assert needs_vectors("hf:owner/both")
+    assert not needs_vectors("hf:owner/words")
 
 
 def test_a_model_that_arrives_later_is_found_without_a_restart(tmp_path):
-    assert not anchor.needs_vectors(str(tmp_path / "later"))
+    assert not needs_vectors(str(tmp_path / "later"))
     (tmp_path / "later").mkdir()
     (tmp_path / "later" / "termweave.json").write_bytes(manifest({"score": 1.0, "cosine": 0.5}).to_bytes())
-    assert anchor.needs_vectors(str(tmp_path / "later"))
+    assert needs_vectors(str(tmp_path / "later"))

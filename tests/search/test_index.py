@@ -172,12 +172,12 @@ def test_a_page_of_several_searches_is_of_one_generation(own_index, tmp_path, mo
     path.write_bytes(b"".join(orjson.dumps({"_id": f"after-{n}", "text": f"json functions {n}"}) + b"\n" for n in range(40)))
     original, calls = execution.retrieve, []
 
-    def moved(engine, target, generation, queries, what):
+    def moved(generation, target, queries, what):
         calls.append(what.depth)
         if len(calls) == 2:
             build(own_index.engine, corpora.open_source(path), own_index.name, BuildOptions())
             monkeypatch.setattr(own_index, "_now", own_index._open())
-        return original(engine, target, generation, queries, what)
+        return original(generation, target, queries, what)
 
     monkeypatch.setattr(execution, "retrieve", moved)
     found = own_index.search("json functions", k=30, candidates=10, mode="lexical")

@@ -15,8 +15,7 @@ from termweave.catalog.layout import DocumentLayout
 from termweave.contracts.signal import clause_budget
 from termweave.dialect import dialect_of
 from termweave.records import Document, Encoding, TermWeights
-from termweave.search.retrieval.candidates import gather
-from termweave.search.retrieval.requests import signal_requests
+from termweave.search.retrieval.candidates import gather, signal_requests
 from termweave.signals.lexical import Lexical
 from termweave.signals.weights import Weights
 

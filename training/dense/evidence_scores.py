@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from termweave.rerank.neighbours.equations import Rules
 from termweave.rerank.neighbours.evidence import evidence
-from termweave.rerank.neighbours.rules import Rules
 from termweave.support import atomic_files, private_files
 from termweave.support.python_processes import process_pool
 from termweave.training.ranker.first_stage import NOTHING

@@ -19,7 +19,7 @@ import numpy as np
 from termweave import settings as machine_settings
 from termweave.engine import connect
 from termweave.errors import InputError
-from termweave.rerank.neighbours.rules import Rules
+from termweave.rerank.neighbours.equations import Rules
 from termweave.search import Index
 from termweave.support import paths, private_files
 from termweave.training import backbone_model

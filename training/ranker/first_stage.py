@@ -14,7 +14,7 @@ from termweave.encoders import load
 from termweave.engine import connect
 from termweave.errors import InputError, UsageError
 from termweave.records import Capabilities
-from termweave.rerank.anchor import neighbourhood_features
+from termweave.rerank.candidate_features import neighbourhood_features
 from termweave.rerank.ranker import CrossEncoderReranker
 from termweave.search import Index
 from termweave.signals import modes

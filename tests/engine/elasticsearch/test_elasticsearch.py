@@ -16,8 +16,7 @@ from termweave.contracts.signal import Fitting
 from termweave.dialect import dialect_of
 from termweave.engine import EngineResponseError, connect
 from termweave.records import Document, Encoding
-from termweave.search.retrieval.candidates import gather
-from termweave.search.retrieval.requests import signal_requests
+from termweave.search.retrieval.candidates import gather, signal_requests
 from termweave.settings import load
 from termweave.signals.dense import Dense, from_half
 from tests.signals import test_weights as of_weights

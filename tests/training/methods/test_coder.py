@@ -8,8 +8,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="training needs the extra [train]")
 
+from termweave.rerank.neighbours.equations import Rules  # noqa: E402
 from termweave.rerank.neighbours.evidence import evidence  # noqa: E402
-from termweave.rerank.neighbours.rules import Rules  # noqa: E402
 from termweave.training.dense.list_targets import program_labels  # noqa: E402
 from termweave.training.methods import coder  # noqa: E402
 
