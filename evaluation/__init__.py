@@ -9,15 +9,27 @@ from typing import TYPE_CHECKING
 
 from termweave.support import lazy_names
 
-__all__ = ["Experiment", "Row", "TuningReport", "evaluate", "per_query", "randomisation_test", "tune"]
+__all__ = [
+    "MEASURES",
+    "Experiment",
+    "Row",
+    "System",
+    "TuningReport",
+    "evaluate",
+    "holm",
+    "per_query",
+    "randomisation_test",
+    "tune",
+]
 
-_HOME = dict.fromkeys(("per_query", "randomisation_test"), "measures")
-_HOME |= dict.fromkeys(("Experiment", "Row", "evaluate"), "experiment")
+_HOME = dict.fromkeys(("MEASURES", "holm", "per_query", "randomisation_test"), "measures")
+_HOME |= dict.fromkeys(("Experiment", "Row", "evaluate"), "experiment") | {"System": "systems"}
 _HOME |= dict.fromkeys(("TuningReport", "tune"), "tuning.tune")
 
 if TYPE_CHECKING:
     from termweave.evaluation.experiment import Experiment, Row, evaluate
-    from termweave.evaluation.measures import per_query, randomisation_test
+    from termweave.evaluation.measures import MEASURES, holm, per_query, randomisation_test
+    from termweave.evaluation.systems import System
     from termweave.evaluation.tuning.tune import TuningReport, tune
 
 __getattr__, __dir__ = lazy_names(__name__, _HOME)

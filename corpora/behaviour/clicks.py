@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import orjson
 
-from termweave.corpora.behaviour.ubi import query_id
+from termweave.corpora.behaviour.ubi_records import query_id
 from termweave.corpora.file_source import JudgementSource
 from termweave.corpora.formats import lines as files
 from termweave.corpora.formats.fields import BadLine, checked_id
@@ -36,7 +36,7 @@ _ALL, _SHOWN = "all", 60
 
 
 class ClickLog(Judged, JudgementSource):
-    """A file of clicks: a `Dataset` without documents. Its queries have the ids that `ubi.query_id` gives them in every log."""
+    """A file of clicks: a `Dataset` without documents. Its queries have the ids that `ubi_records.query_id` gives them in every log."""
 
     LABEL: ClassVar[str] = "a click log (data sets only)"
     KIND: ClassVar[str] = "clicks/1"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
-from hashlib import blake2b
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -154,11 +153,6 @@ def read(queries: Iterable[Mapping[str, Any]], events: Iterable[Mapping[str, Any
         if (event := event_record(entry)) is not None:
             lost += not _note(event, searches)
     return replace(_summed(searches.values(), lost, internal), first=first, last=last)
-
-
-def query_id(text: str) -> str:
-    """The id of a query in judgements and runs: a hash of its text, the same in every log."""
-    return blake2b(text.encode(), digest_size=6).hexdigest()
 
 
 def _note(event: EventRecord, searches: dict[_Key, _Search]) -> bool:

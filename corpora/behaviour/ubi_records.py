@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from hashlib import blake2b
 from typing import Any
 
 import orjson
@@ -78,6 +79,11 @@ class EventRecord:
     clicked: bool
     ordinal: int | None
     converted: bool = False
+
+
+def query_id(text: str) -> str:
+    """The id of a query in judgements and runs: a hash of its text, the same in every log."""
+    return blake2b(text.encode(), digest_size=6).hexdigest()
 
 
 def search_record(record: Mapping[str, Any]) -> SearchRecord | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from termweave.corpora.behaviour import ubi
-from termweave.corpora.behaviour.ubi_records import CLICKS
+from termweave.corpora.behaviour.ubi_records import CLICKS, query_id
 from termweave.corpora.file_source import JudgementSource
 from termweave.corpora.formats import lines
 from termweave.corpora.formats.addresses import parse_index
@@ -85,7 +85,7 @@ class UbiLog(Judged, JudgementSource):
     @cached_property
     def _judged(self) -> Judgements:
         """The queries with a click, in the order of the log, and grades of 0 to 3 for every document that was shown."""
-        queries = {Query(ubi.query_id(text), text): of for text, of in self.behaviour.qrels(self.model).items()}
+        queries = {Query(query_id(text), text): of for text, of in self.behaviour.qrels(self.model).items()}
         remarks = self.behaviour.remarks(self.model, corrected=self.split == _SPLITS[0])
         return Judgements(list(queries), {query.id: of for query, of in queries.items()}, remarks)
 

@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 
 #: Fewest queries in each half; with fewer, every difference is noise.
 FEWEST = 10
-#: Candidates of each signal.
-_DEPTH = 100
 
 
 @dataclass(frozen=True)
@@ -103,6 +101,8 @@ def tune(
     *,
     name: str = "tuned",
     measure: str = "nDCG@10",
+    seed: int = 0,
+    depth: int = 100,
     ranker: CrossEncoderReranker | FeatureReranker | None = None,
     progress: Callable[[str, int, int | None], None] = lambda *_: None,
 ) -> TuningReport:
@@ -116,6 +116,8 @@ def tune(
         dataset: Queries, and judgements of documents in the index.
         name: Name of the new profile.
         measure: "nDCG@10" or "MRR@10".
+        seed: Seed of the split into halves.
+        depth: Number of candidates from each signal.
         ranker: A cross-encoder that may rerank after the rest is chosen: its depth and its weight are fitted. Its budget, if it has
             one, limits the depth, and searches with the profile keep to it. Or a feature ranker: the profile then has the signals and
             the fusion that it was trained behind, and no rNN.
@@ -128,7 +130,7 @@ def tune(
     arguments.check(index=index, dataset=dataset)
     _check(index)
     qrels = dataset.qrels()
-    queries, notes = _shuffled_queries(index, dataset)
+    queries, notes = _shuffled_queries(index, dataset, seed)
     needs: list[Need] = ["vectors"] if "dense" in index.signals else []
     features = ranker if isinstance(ranker, FeatureReranker) else None
     recorded = parameter_search.recorded_logits(ranker) if isinstance(ranker, CrossEncoderReranker) else None
@@ -145,7 +147,7 @@ def tune(
         raise InputError(known[0], f"Tune it on judgements that it has not seen{judgements.other_splits(dataset)}.")
     for each in (reranking_of(former), ranker):
         needs += each.needs if each else ()
-    fetcher = CandidateFetcher(index, index.signals, depth=_DEPTH, needs=needs, rewrite=rewriting_of(former), qrels=qrels)
+    fetcher = CandidateFetcher(index, index.signals, depth=depth, needs=needs, rewrite=rewriting_of(former), qrels=qrels)
     candidates = list(fetcher.candidates(queries, partial(progress, "searching")))
     half = len(queries) // 2
     grades = [qrels[query.id] for query in queries]
@@ -238,7 +240,7 @@ def _check(index: Index) -> None:
         )
 
 
-def _shuffled_queries(index: Index, dataset: Dataset) -> tuple[list[Query], list[str]]:
+def _shuffled_queries(index: Index, dataset: Dataset, seed: int) -> tuple[list[Query], list[str]]:
     """The queries with a relevant document in a random order, and remarks on judgements and on judged documents that the index lacks.
 
     Raises:
@@ -252,7 +254,7 @@ def _shuffled_queries(index: Index, dataset: Dataset) -> tuple[list[Query], list
             f"tuning needs at least {2 * FEWEST}.{judgements.unusable(dataset)}",
             f"Judge more queries{judgements.other_splits(dataset)}.",
         )
-    random.Random(0).shuffle(queries)  # noqa: S311 - a split, not a secret
+    random.Random(seed).shuffle(queries)  # noqa: S311 - a split, not a secret
     return queries, [*dataset.notes, *judgements.absent_from_index(index, dataset.name, qrels)]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from termweave.corpora import open_dataset
 from termweave.corpora.behaviour.clicks import ClickLog
-from termweave.corpora.behaviour.ubi import query_id
+from termweave.corpora.behaviour.ubi_records import query_id
 from termweave.errors import InputError, UsageError
 
 LINES = ["query\tdocument\tcount", "green  tea\td1\t3", "green tea\td2\t1", "coffee\td3\t0", "kettle\td4"]
