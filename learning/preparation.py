@@ -123,8 +123,8 @@ class Learning:
     questions: JudgedQuestions
     split: QuestionSplit
     folder: Path
-    identities: tuple[str, ...]
-    texts: tuple[str, ...]
+    identities: list[str]
+    texts: list[str]
     new: frozenset[str] = frozenset()
     figure: float | None = None
 
@@ -274,9 +274,7 @@ def prepare(server: Engine, task: LearningTask, reports: Reports | None = None) 
     models = {output: model.hash for output, model in encoder.models.items()}
     key = orjson.dumps([asked.hash, state, task.update, split.parts, models], option=orjson.OPT_SORT_KEYS)
     folder = paths.state() / LEARNED / task.name / blake2b(key, digest_size=8).hexdigest()
-    return Learning(
-        server, task, reports, live, source, state, encoder, asked, split, folder, tuple(identities), tuple(texts), new, figure
-    )
+    return Learning(server, task, reports, live, source, state, encoder, asked, split, folder, identities, texts, new, figure)
 
 
 def _refuse_foreign(name: str, encoder: TextEncoder, asked: JudgedQuestions) -> None:

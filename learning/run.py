@@ -138,7 +138,7 @@ def _training_data(learning: Learning, live: Run) -> Path:
     """The training folder, written once."""
     data = learning.folder / DATA
     if not (data / "qrels" / f"{TEST}.tsv").is_file():
-        kept = documents_to_keep(learning.questions, learning.split, live, list(learning.identities))
+        kept = documents_to_keep(learning.questions, learning.split, live, learning.identities)
         write_folder(data, learning.questions, learning.split, learning.source.documents(), kept)
     return data
 

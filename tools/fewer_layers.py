@@ -163,12 +163,9 @@ def texts_of(
     bm25 = BM25.from_anchor(manifest.anchor)
     parts = []
     for folder in sets:
-        collection = Collection(folder)
-        statistics = collection.statistics(analysis)
-        kinds: dict[Kind, list[str]] = {
-            "document": collection.texts,
-            "query": [query.text for query in collection.judged("train")[0]],
-        }
+        data = Collection(folder)
+        statistics = data.statistics(analysis)
+        kinds: dict[Kind, list[str]] = {"document": data.texts, "query": [query.text for query in data.judged("train")[0]]}
         for kind, texts in kinds.items():
             drawn = random.Random(0).sample(texts, min(most, len(texts)))  # noqa: S311
             prompt = str(manifest.settings.get("prompts", {}).get(kind, ""))

@@ -82,11 +82,6 @@ class Pool:
     others: int = 0
     judged: bool = False
 
-    @property
-    def whole(self) -> bool:
-        """Whether the whole collection is searched."""
-        return not (self.hard or self.others or self.judged)
-
 
 #: The test sets of the card. Only a part of the large ones is searched; the card explains the consequences.
 TESTS = (
@@ -212,7 +207,7 @@ def searched(
     collection: Collection, pool: Pool, qrels: Qrels, bm25: Callable[[], tuple[list[TermWeights], list[TermWeights]]]
 ) -> list[int]:
     """Choose the documents to search, as indices into the collection."""
-    if pool.whole:
+    if not (pool.hard or pool.others or pool.judged):
         return list(range(len(collection.texts)))
     # All judged documents of the split are in the pool, also those of queries that were not drawn.
     judgements = collection.judged(pool.split)[1] if pool.others else qrels

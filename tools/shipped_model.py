@@ -110,10 +110,9 @@ def build(data: Path, out: Path, keep: Path, changed: Mapping[str, object], with
     asked = method.settings({**SETTINGS, **changed})
     settings = asked.fitted(made=False)
     every, development = (CHINESE_SOURCES, CHINESE_DEVELOPMENT) if language_of(settings) == "Chinese" else (SOURCES, DEVELOPMENT)
-    if unknown := set(without) - {source.set for source in every}:
-        raise UsageError(
-            f"The recipe has no data set {', '.join(sorted(unknown))}.", f"It has {', '.join(source.set for source in every)}."
-        )
+    names = [source.set for source in every]
+    if unknown := set(without).difference(names):
+        raise UsageError(f"The recipe has no data set {', '.join(sorted(unknown))}.", f"It has {', '.join(names)}.")
     sources = [source for source in every if source.set not in without]
     if missing := [name for source in sources if not (data / (name := source.set.partition(":")[0])).is_dir()]:
         raise InputError(

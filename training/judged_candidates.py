@@ -121,9 +121,8 @@ class JudgedCandidates:
             best = np.argsort(-values, kind="stable")
             ranked[question] = {documents[at]: -float(place) for place, at in enumerate(best)}
         qrels = {question: dict(self.qrels[question]) for question in self.questions}
-        return per_query(
-            Run("features", ranked), qrels, list(self.questions), relevant_from=self.relevant_from, measures=[MEASURE]
-        )[MEASURE]
+        run, names = Run("features", ranked), list(self.questions)
+        return per_query(run, qrels, names, relevant_from=self.relevant_from, measures=[MEASURE])[MEASURE]
 
     def grades(self, question: int) -> NDArray[np.int64]:
         """The grade of each candidate; 0 where it is not judged or not relevant."""

@@ -194,9 +194,7 @@ def _most_searched(texts: Sequence[str], tokenizer: PieceTokenizer, backbone: Pa
     return min(MOST_SEARCHED, int(_MOST_STATES / max(1.0, 4 * width * pieces)))  # two layers in half precision
 
 
-def searched(
-    examples: Examples, analysis: Analysis, statistics: CorpusStatistics, chosen: set[int], most: int = MOST_SEARCHED
-) -> set[int]:
+def searched(examples: Examples, analysis: Analysis, statistics: CorpusStatistics, chosen: set[int], most: int) -> set[int]:
     """Choose the documents in which the development questions are searched: all, as far as `most` allows.
 
     In a part of the corpus a model never meets its own new wrong answers, and its figure is too good. From a larger corpus the relevant

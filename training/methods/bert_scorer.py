@@ -173,9 +173,7 @@ class BertScorer(TermWeightMethod):
         every = torch.cat(errors)
         return {"regression": every.mean() if len(every) else every.sum()}  # 0 where no text of the batch has a term
 
-    def _errors(
-        self, fit: Fit, batch: Batch, texts: NDArray[np.int64], kind: Kind, targets: Sequence[NDArray[np.float64]]
-    ) -> Tensor:
+    def _errors(self, fit: Fit, batch: Batch, texts: NDArray[np.int64], kind: Kind, targets: list[NDArray[np.float64]]) -> Tensor:
         """Squared error of each piece of some texts: ``(P,)``."""
         side = self.side(fit, batch, texts, {}, kind, everything=True)
         features = self.features(fit, side, self.encode(fit, side)[0])

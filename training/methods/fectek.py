@@ -180,9 +180,7 @@ class FectekParameters(NegativesParameters, MixtureParameters, TermWeightParamet
             "added; none; auto: minmax where questions are made of the corpus and the backbone is frozen, else none."
         ),
     ] = "auto"
-    teacher_weight: Annotated[
-        Weight, Setting("Weight of the distillation loss; 0: 9 where questions are made of the corpus, else 1.")
-    ] = 0.0
+    teacher_weight: Annotated[Weight, Setting("Weight of the distillation; 0: 9 for questions made of the corpus, else 1.")] = 0.0
     temperature: Annotated[
         Weight,
         Setting("The teacher's scores are divided by it; 0: 0.05 for dense, 0.1 for minmax, 0.5 for zscore, 1 for a file."),
