@@ -229,11 +229,9 @@ class Spool:
 
     def get(self) -> dict[str, Any] | None:
         """The state that `put` stored; None if there is none."""
-        try:
-            stored: dict[str, Any] = orjson.loads((self._folder / "state.json").read_bytes())
-        except (OSError, orjson.JSONDecodeError):
-            return None
-        return stored
+        with suppress(OSError, orjson.JSONDecodeError):
+            return dict(orjson.loads((self._folder / "state.json").read_bytes()))
+        return None
 
     def put(self, state: dict[str, Any]) -> None:
         """Store what is needed to go on reading; called before the first page."""
