@@ -79,8 +79,7 @@ def check_free(engine: Engine, name: str) -> None:
 
 def live(engine: Engine, name: str) -> str | None:
     """The index that the alias points at now; None if there is no such alias."""
-    indices = behind_alias(engine, name)
-    return indices[0] if indices else None
+    return next(iter(behind_alias(engine, name)), None)
 
 
 def behind_alias(engine: Engine, name: str) -> list[str]:

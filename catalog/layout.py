@@ -303,7 +303,8 @@ class DocumentLayout:
         body: dict[str, Any] = {"id": document.source_id, "title": document.title, "text": document.text}
         if (part := document.passage) is not None:
             body |= {"passage": part.number, "passage_start": part.start, "passage_end": part.end}
-        body |= _metadata_fields(document.metadata)
+        for key, value in document.metadata.items():  # what is too long for filters stands apart
+            body.setdefault("metadata" if filterable(key, value) else "metadata_long", {})[key] = value
         body |= self._declared(document.metadata) | self._typed(document.metadata)
         for signal in self.signals:
             body |= signal.fields(document, encoding, statistics)
@@ -384,14 +385,6 @@ def filterable(key: str, value: Any) -> bool:
     import orjson  # noqa: PLC0415
 
     return len(orjson.dumps({key: value})) <= _FILTERABLE_BYTES
-
-
-def _metadata_fields(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The metadata as two fields: the entries that filters can use, and the entries that are too long for that."""
-    fields: dict[str, Any] = {}
-    for key, value in metadata.items():
-        fields.setdefault("metadata" if filterable(key, value) else "metadata_long", {})[key] = value
-    return fields
 
 
 def first_passages(layout: DocumentLayout) -> dict[str, Any]:

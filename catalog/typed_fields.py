@@ -140,8 +140,7 @@ def date_interval(text: str) -> tuple[str, str] | None:
         except OverflowError:
             return f"{first}T00:00:00+00:00", _YEAR_10000
         return f"{first}T00:00:00+00:00", f"{end}T00:00:00+00:00"
-    instant = _date(text)
-    if instant is None:
+    if (instant := _date(text)) is None:
         return None
     try:
         return instant, (datetime.fromisoformat(instant) + timedelta(milliseconds=1)).isoformat()

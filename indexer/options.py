@@ -168,12 +168,10 @@ class BuildOptions:
 
     model: Annotated[
         str | Path | None,
-        BuildSetting(
+        _model(
             "Model for term weights and vectors, in one pass: small (better), fast, chinese, or another one; stands for --weights MODEL --dense "
             "MODEL.",
-            "MODEL",
             "the shipped one; chinese for Chinese text, where it is installed",
-            _MODELS,
         ),
     ] = None
     weights: Annotated[

@@ -89,7 +89,9 @@ def rebuilt(
     given = {name: getattr(options, name) for name in names}
     values = {name: value for name, value in of_generation(live.lineage).items() if name not in given}
     if live.lineage.options is None and live.lineage.fields and not {"mapping", "keep_mapping"} & given.keys():
-        values["mapping"] = _mapping_of_fields(engine, live)
+        # An earlier version did not store the mapping of the user.
+        properties = engine.request("GET", f"/{live.index}/_mapping")[live.index]["mappings"]["properties"]
+        values["mapping"] = {"properties": {name: properties[name] for name in live.lineage.fields if name in properties}}
     if not index or {"mapping", "passages"} & given.keys():
         values.pop("keep_mapping", None)
     if given.get("keep_mapping"):
@@ -140,12 +142,6 @@ def _without_contradictions(values: dict[str, Any], given: Mapping[str, Any]) ->
     lacking = {output for output in ("weights", "dense") if output not in needed or {**values, **given}.get(output) in NONE}
     useless = {"weights": ("prune",), "dense": ("vectors", "dense_query")}
     return {name: value for name, value in values.items() if not any(name in useless[output] for output in lacking)}
-
-
-def _mapping_of_fields(engine: Engine, live: LiveGeneration) -> dict[str, Any]:
-    """The fields that a mapping of the user added to a generation of an earlier version, which did not store the mapping."""
-    properties = engine.request("GET", f"/{live.index}/_mapping")[live.index]["mappings"]["properties"]
-    return {"properties": {name: properties[name] for name in live.lineage.fields if name in properties}}
 
 
 def in_flags(values: Mapping[str, Any]) -> dict[str, str]:

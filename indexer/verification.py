@@ -73,10 +73,8 @@ class Difference:
     def __str__(self) -> str:
         count = counted(self.counted, "document or passage", "documents and passages")
         lost = f"; {self.lost}, its statistics, is gone" if self.lost else ""
-        return (
-            f"holds {count} and should hold {self.expected:,}: "
-            f"{len(self.missing):,} missing, {len(self.extra):,} extra, {len(self.altered):,} altered{lost}"
-        )
+        found = f"{len(self.missing):,} missing, {len(self.extra):,} extra, {len(self.altered):,} altered"
+        return f"holds {count} and should hold {self.expected:,}: {found}{lost}"
 
     @property
     def same(self) -> bool:
@@ -127,10 +125,8 @@ def verify_written(engine: Engine, index: str, made: Lineage, ledger: Ledger, sa
 
 def changed_by_server(engine: Engine, index: str) -> str:
     """The advice where the server acknowledged documents and stores others."""
-    return (
-        "The server stores them otherwise than it took them: look for an ingest pipeline or a plugin that changes documents. "
-        f"{template_advice(engine, index)}".rstrip()
-    )
+    cause = "The server stores them otherwise than it took them: look for an ingest pipeline or a plugin that changes documents."
+    return f"{cause} {template_advice(engine, index)}".rstrip()
 
 
 def verify_against_source(

@@ -137,9 +137,8 @@ def fields_of(engine: Engine, source: IndexSource, index: str, layout: DocumentL
     Raises:
         UsageError: It has one of them with another type, of an enrichment with other models or of documents that were copied.
     """
-    fields: dict[str, Any] = dict(_OWN)
-    for signal in layout.signals:
-        fields |= signal.properties(dialect_of(engine.capabilities))
+    every = (signal.properties(dialect_of(engine.capabilities)) for signal in layout.signals)
+    fields: dict[str, Any] = _OWN | {name: field for each in every for name, field in each.items()}
     for name, there in _inside(source, index).items():
         if any(there.get(key, "object") != fields.get(name, there).get(key, "object") for key in ("type", "dimension", "dims")):
             raise UsageError(
@@ -280,9 +279,8 @@ def signal_fields(
     layout: DocumentLayout, document: Document, encoding: Encoding, statistics: CorpusStatistics | None
 ) -> dict[str, Any]:
     """The fields of one document, with their digests. `statistics` are those that its weights were made with."""
-    fields: dict[str, Any] = {}
-    for signal in layout.signals:
-        fields |= signal.fields(document, encoding, statistics)
+    every = (signal.fields(document, encoding, statistics) for signal in layout.signals)
+    fields = {name: value for each in every for name, value in each.items()}
     digests = {"source_digest": source_digest(document), "encoding_digest": layout.encoding_digest(fields)}
     written = {"id": document.id, **fields, **digests}
     return {OBJECT: written} if layout.prefix else written

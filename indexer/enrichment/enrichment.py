@@ -194,9 +194,9 @@ def plan_enrichment(
         return EnrichmentPlan(name, documents, to_write, tuple(made.signals), models, notes=tuple(unreadable(source.skipped)))
     planned = plan_first(engine, source, options)
     estimate = estimate_build(source, engine.capabilities, planned.options, progress=progress)
-    closes = "learned" in planned.signals
-    closing = ["The index must be closed for about a second, for the analyzers of learned: add --yes."] if closes else []
-    notes = (*estimate.warnings, *planned.notes, *closing)
+    notes = (*estimate.warnings, *planned.notes)
+    if "learned" in planned.signals:
+        notes += ("The index must be closed for about a second, for the analyzers of learned: add --yes.",)
     return EnrichmentPlan(name, source.total, source.total, planned.signals, estimate.models, estimate.encode_seconds, notes)
 
 

@@ -69,11 +69,8 @@ def create(engine: Engine, index: str, mapping: dict[str, Any], lineage: Lineage
         EngineError: The server refuses mapping or settings.
     """
     check_native_vectors(engine, mapping, settings)
-    body = {
-        "settings": settings | NO_PIPELINES,
-        "mappings": {**mapping, **WHOLE_DOCUMENTS, "_meta": {"termweave": lineage.as_meta()}},
-        "aliases": {writer(index, lease.number): {}},
-    }
+    mappings = {**mapping, **WHOLE_DOCUMENTS, "_meta": {"termweave": lineage.as_meta()}}
+    body = {"settings": settings | NO_PIPELINES, "mappings": mappings, "aliases": {writer(index, lease.number): {}}}
     try:
         # Documents wait for the shards, as long as --patience allows; here the server would wait for half a minute in silence.
         _create(engine, index, body, wait_for_active_shards=0)

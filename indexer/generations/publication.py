@@ -54,20 +54,14 @@ def publish(
     _, aliases = stands_for(engine, name) if now else ([], {})
     actions: list[dict[str, Any]] = [{"add": {"index": index, "alias": name, **aliases.get(name, {})}}]
     if now and now != index:
-        _hide_as_before(engine, now, index)
+        if (pipeline := default_pipeline_name(engine, now)) and default_pipeline_name(engine, index) is None:
+            engine.request("PUT", f"/{index}/_settings", body={SETTING: pipeline})  # it may hide documents
         actions.insert(0, {"remove": {"index": now, "alias": name, "must_exist": True}})
     if lease is None:
         engine.request("POST", "/_aliases", body={"actions": [*actions, no_writer(index)]})
     else:
         close_writer(engine, index, lease, *actions)
     audit.write(engine, act, name, before=now, after=index)
-
-
-def _hide_as_before(engine: Engine, now: str, index: str) -> None:
-    """Give a generation the default search pipeline of the live one, if it has none of its own: it may hide documents."""
-    pipeline = default_pipeline_name(engine, now)
-    if pipeline and default_pipeline_name(engine, index) is None:
-        engine.request("PUT", f"/{index}/_settings", body={SETTING: pipeline})
 
 
 def check_still_live(engine: Engine, name: str, index: str) -> None:

@@ -159,8 +159,7 @@ class Lease:
             answer = self.engine.request("GET", f"/{quote(self.name)}-*.write-*/_stats/indexing", params=parameters)
         except EngineResponseError:
             return {}
-        written: dict[str, Any] = answer.get("indices", {})
-        return written
+        return dict(answer.get("indices", {}))
 
     def _read(self) -> tuple[dict[str, Any], tuple[int, int]] | None:
         """The document of the lease and its version; None if there is none."""

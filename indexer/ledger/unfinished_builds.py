@@ -125,10 +125,8 @@ def unfinished(engine: Engine, name: str) -> dict[str, str]:
     for index, ledger in storage.open_ledgers(engine, name):
         with ledger:
             state, trial = ledger.get("state"), ledger.get("trial")
-            begun = state == "surveying" or (
-                state == "building" and exists(engine, index) and not publication.was_published(engine, index, ledger, live)
-            )
-        if begun and not trial:
+            begun = state == "building" and exists(engine, index) and not publication.was_published(engine, index, ledger, live)
+        if (begun or state == "surveying") and not trial:
             found[index] = state
     return found
 

@@ -90,7 +90,9 @@ def read_corpus(
         InputError: An entry cannot be read, two documents have the same id and different content, or the source is empty.
     """
     counter = StatisticsCounter(encoder.analysis) if encoder is not None and encoder.analysis else None
-    sample = _Reservoir()
+    # A reservoir sample: every document has the same chance to be in it, however many there are. Equal numbers give equal places.
+    sample: list[Document] = []
+    seen, chance = 0, random.Random(0)  # noqa: S311 - a sample, not a secret
     remarks, metadata = CorpusRemarks(), TypeInference(types, commas=source.decimal_commas)
     before = encoder.too_long if encoder is not None else 0
     size, positions = source.size, deque([0], maxlen=1)
@@ -105,19 +107,23 @@ def read_corpus(
                 counter.add(terms)
             remarks.counts["too_long"] = encoder.too_long - before
         for document in kept:
-            sample.add(document)
+            place = seen if seen < _SAMPLE else chance.randrange(seen + 1)
+            if place < _SAMPLE:
+                title, text = document.title[:_SAMPLE_CHARACTERS], document.text[:_SAMPLE_CHARACTERS]
+                sample[place : place + 1] = [replace(document, title=title, text=text)]
+            seen += 1
             if document.passage is None or document.passage.number == 1:
                 metadata.count(document.metadata)
         # The total is known only at the end; until then it is estimated from the share of the bytes that was read.
-        progress(READING, sample.seen, source.total or (sample.seen * size // positions[0] if positions[0] and size else None))
-    if not sample.seen:
+        progress(READING, seen, source.total or (seen * size // positions[0] if positions[0] and size else None))
+    if not seen:
         reason = f" that can be read: {next(iter(source.skipped))}" if source.skipped else ""
         hint = "Pass at least one document; an iterator that was read before gives none."
         if source.ENTRY != ITEM:
             hint = "Correct the file, or name another source: `termweave index --help` lists the formats and the options that name fields."
         raise InputError(f"{source.name} contains no documents{reason}.", hint)
-    notes = remarks.notes(source) + ([] if remarks.counts["texts"] else _titles_alone(source, sample.items))
-    return CorpusPass(counter.result() if counter else None, sample.items, notes, remarks.warnings(source), metadata)
+    notes = remarks.notes(source) + ([] if remarks.counts["texts"] else _titles_alone(source, sample))
+    return CorpusPass(counter.result() if counter else None, sample, notes, remarks.warnings(source), metadata)
 
 
 def blocks(documents: Iterator[Document], count: int | None = None) -> Iterator[list[Document]]:
@@ -178,30 +184,3 @@ def _titles_alone(source: Source, sample: Sequence[Document]) -> list[str]:
         return []
     titles = f"No document of {source.name} has a text: only titles are indexed."
     return [f"{titles} If the longest metadata field, {longest!r}, is the text, add --text-field {longest}."]
-
-
-class _Reservoir:
-    """A reservoir sample: every document has the same chance to be in it, however many there are. Equal numbers give equal places.
-
-    Attributes:
-        items: The beginnings of the sampled documents: 20,000 characters of title and text.
-        seen: Number of all documents.
-    """
-
-    def __init__(self) -> None:
-        self.items: list[Document] = []
-        self.seen = 0
-        self._chance = random.Random(0)  # noqa: S311 - a sample, not a secret
-
-    def add(self, document: Document) -> None:
-        """Count a document, and perhaps keep it."""
-        self.seen += 1
-        if len(self.items) < _SAMPLE:
-            self.items.append(_beginning(document))
-        elif (place := self._chance.randrange(self.seen)) < _SAMPLE:
-            self.items[place] = _beginning(document)
-
-
-def _beginning(document: Document) -> Document:
-    title, text = document.title[:_SAMPLE_CHARACTERS], document.text[:_SAMPLE_CHARACTERS]
-    return replace(document, title=title, text=text)

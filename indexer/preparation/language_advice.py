@@ -144,8 +144,5 @@ def _effect(omitted: Sequence[str], instead: str | None) -> str:
 
 def _by_model(encoder: encoders.TextEncoder, outputs: Collection[str]) -> dict[str, list[str]]:
     """Group outputs by model: name of the model -> those of `outputs` that it gives."""
-    by_model: dict[str, list[str]] = {}
-    for output, model in encoder.models.items():
-        if output in outputs:
-            by_model.setdefault(model.name, []).append(output)
-    return by_model
+    named = {output: model.name for output, model in encoder.models.items() if output in outputs}
+    return {name: [output for output, of in named.items() if of == name] for name in named.values()}

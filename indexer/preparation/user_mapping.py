@@ -17,16 +17,16 @@ import orjson
 
 from termweave.catalog import typed_fields
 from termweave.corpora.index.entries import VECTORS, fields_of
-from termweave.engine import Engine, EngineResponseError
 from termweave.engine.client.connection import quote
 from termweave.engine.client.payloads import NO_PIPELINES
-from termweave.errors import EngineError, UsageError
+from termweave.errors import UsageError
 
 if TYPE_CHECKING:
     from termweave.catalog.layout import DocumentLayout
     from termweave.corpora import Source
     from termweave.corpora.index.source import IndexSource
     from termweave.dialect import ServerDialect
+    from termweave.engine import Engine
     from termweave.indexer.options import BuildOptions
 
 #: Settings that are set by a build option.
@@ -149,9 +149,10 @@ def taken_over(source: Source, options: BuildOptions) -> BuildOptions:
     if len(index.mappings) != 1:
         raise UsageError(f"{index.name} stands for {len(index.mappings)} indices.", "Name one: it has one mapping.")
     ((concrete, mapping),) = index.mappings.items()
-    settings = _kept_settings(index, concrete)
+    answer = index.engine.request("GET", f"/{quote(concrete)}/_settings", params={"flat_settings": True})[concrete]["settings"]
+    settings = {key: value for key, value in answer.items() if key.removeprefix("index.").startswith(_KEPT)}
     shards = int(settings.pop("index.number_of_shards", options.shards))
-    if conflicts := [*_conflicts(mapping, index), *_options(options, shards)]:
+    if conflicts := _conflicts(mapping, index, options, shards):
         hint = "Leave --keep-mapping out, or take a copy of the source without these (the _reindex API renames fields)."
         raise UsageError(f"The mapping of {index.name} cannot be kept: {'; '.join(conflicts)}.", hint)
     return replace(options, mapping=_kept_mapping(mapping), settings={**settings, **options.settings}, shards=shards)
@@ -173,20 +174,8 @@ def merged_mapping(layout: DocumentLayout, options: BuildOptions, spelling: Serv
     return {**ours, **options.mapping, "properties": properties}
 
 
-def _options(options: BuildOptions, shards: int) -> list[str]:
-    """What the options ask for that cannot be had at the same time."""
-    wrong = []
-    if options.passages:
-        wrong.append("--passage-size stores several entries for a document, and queries of the old fields would find each")
-    if options.mapping:
-        wrong.append("--mapping gives another mapping")
-    if options.shards not in {1, shards}:  # 1 is the default: nobody may have asked for it
-        wrong.append(f"--shards {options.shards} is another number than its {shards}")
-    return wrong
-
-
-def _conflicts(mapping: Mapping[str, Any], index: IndexSource) -> list[str]:
-    """Name the parts of a mapping that cannot stand beside termweave's fields."""
+def _conflicts(mapping: Mapping[str, Any], index: IndexSource, options: BuildOptions, shards: int) -> list[str]:
+    """Name the parts of a mapping that cannot stand beside termweave's fields, and the options that cannot be had at the same time."""
     fields = index.reading.fields
     wrong = []
     texts = {"title": (fields.title or "title",), "text": fields.text or ("text",)}
@@ -198,17 +187,19 @@ def _conflicts(mapping: Mapping[str, Any], index: IndexSource) -> list[str]:
             continue
         if name in _RESERVED:
             wrong.append(f"{name!r} ({kind}) has the name of a field that termweave writes")
-    for name, kind in fields_of(mapping).items():
-        if kind in (*VECTORS, "rank_feature", "join", "percolator"):
-            wrong.append(f"{name!r} is of type {kind}")
-    if (mapping.get("_routing") or {}).get("required"):
-        wrong.append("its documents need a routing")
+    foreign = (*VECTORS, "rank_feature", "join", "percolator")
+    wrong += [f"{name!r} is of type {kind}" for name, kind in fields_of(mapping).items() if kind in foreign]
     source = mapping.get("_source") or {}
-    if source.get("excludes") or source.get("includes"):
-        wrong.append("its _source does not hold all fields")
-    if fields.id and fields.id != "_id":
-        wrong.append("--id-field gives the documents other ids")
-    return wrong
+    reasons = {
+        "its documents need a routing": (mapping.get("_routing") or {}).get("required"),
+        "its _source does not hold all fields": source.get("excludes") or source.get("includes"),
+        "--id-field gives the documents other ids": fields.id and fields.id != "_id",
+        "--passage-size stores several entries for a document, and queries of the old fields would find each": options.passages,
+        "--mapping gives another mapping": options.mapping,
+        # 1 is the default: nobody may have asked for it
+        f"--shards {options.shards} is another number than its {shards}": options.shards not in {1, shards},
+    }
+    return wrong + [reason for reason, applies in reasons.items() if applies]
 
 
 def sizes_of_hits(engine: Engine, index: str, layout: DocumentLayout, options: BuildOptions) -> list[str]:
@@ -242,12 +233,3 @@ def _kept_mapping(mapping: Mapping[str, Any]) -> dict[str, Any]:
         for name, field in (mapping.get("properties") or {}).items()
     }
     return kept
-
-
-def _kept_settings(index: IndexSource, concrete: str) -> dict[str, Any]:
-    """The settings that decide about hits and scores."""
-    try:
-        answer = index.engine.request("GET", f"/{quote(concrete)}/_settings", params={"flat_settings": True})
-    except EngineResponseError as error:
-        raise EngineError(f"The settings of {index.name} cannot be read: {error.reason}.", error.hint) from error
-    return {key: value for key, value in answer[concrete]["settings"].items() if key.removeprefix("index.").startswith(_KEPT)}
