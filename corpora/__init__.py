@@ -84,7 +84,10 @@ def open_source(
         UsageError: The source does not exist, its format is unknown, or it has no such field.
         InputError: The file is damaged. Errors in single documents are raised by `Source.documents`.
     """
-    spec, fields = _spec(spec, "source"), Fields(id_field, title_field, tuple(texts("text_fields", "names", "The name of a field", text_fields)))
+    spec, fields = (
+        _spec(spec, "source"),
+        Fields(id_field, title_field, tuple(texts("text_fields", "names", "The name of a field", text_fields))),
+    )
     if twice := {name for name in fields.named() if fields.named().count(name) > 1}:
         raise UsageError(f"The field {min(twice)!r} is named twice.", "Use each field for one of id, title and text.")
     for flag, use, given in (("--include", "names files", include), ("--follow-links", "is for links", follow_links)):
@@ -313,7 +316,14 @@ def open_documents(
         for number, row in enumerate(rows, start=1):
             file.write(_line(row, number, name))
     path = Path(file.name)
-    source = _Items(path, Reading(name, skip_bad, Fields(id_field, title_field, tuple(texts("text_fields", "names", "The name of a field", text_fields)))))
+    source = _Items(
+        path,
+        Reading(
+            name,
+            skip_bad,
+            Fields(id_field, title_field, tuple(texts("text_fields", "names", "The name of a field", text_fields))),
+        ),
+    )
     weakref.finalize(source, discard, path)
     return source
 

@@ -56,9 +56,7 @@ def test_an_option_that_does_not_exist_is_refused_with_the_nearest():
         tw.index(NOTES, "x", update=True, delete_missing=True)
     with pytest.raises(UsageError, match="update is True, False or an UpdateMode, not str"):
         tw.index(NOTES, "x", update="yes")
-    with pytest.raises(
-        UsageError, match=r"text_fields is a list of names, not the text 'notes'\. Write text_fields=\['notes'\]"
-    ):
+    with pytest.raises(UsageError, match=r"text_fields is a list of names, not the text 'notes'\. Write text_fields=\['notes'\]"):
         tw.index(NOTES, "x", text_fields="notes")
     with pytest.raises(UsageError):
         tw.index(NOTES, "x", workers=0)
