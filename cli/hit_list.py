@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from termweave.cli.declared_options import NEW_FILE, option
 from termweave.cli.shared_options import writable
 from termweave.search.results import explanation
+from termweave.search.results.explanation import window
 from termweave.search.results.pictures import Picture, html
-from termweave.search.results.term_shading import window
 from termweave.support.messages import clipped, printable
 
 if TYPE_CHECKING:

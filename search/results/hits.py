@@ -16,7 +16,7 @@ from termweave.engine.client.server_errors import hint_for
 from termweave.errors import EngineError, UsageError
 from termweave.records import Hit, Passage
 from termweave.search.feature import of_part
-from termweave.search.results import explanation, term_shading
+from termweave.search.results import explanation
 from termweave.search.retrieval import hybrid_query
 from termweave.search.retrieval.candidates import MISSING_HINT, SearchFailed
 from termweave.signals.fusion import FusedList
@@ -283,7 +283,7 @@ def explained(
     for document, entry in explanations.items():
         source = stored[document]
         entry["text"] = _joined(stored_text(source, "title"), stored_text(source, "text"))
-        entry["words"] = term_shading.shade(entry["text"], entry["parts"], opened)
+        entry["words"] = explanation.shade(entry["text"], entry["parts"], opened)
     return explanations
 
 

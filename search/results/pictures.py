@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.rerank.occlusion import places
 from termweave.search.results import explanation
-from termweave.search.results.term_shading import window
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -127,7 +126,7 @@ def passage(
 ) -> Picture:
     """The part of the text whose words add most to the score."""
     text = explained["text"]
-    begin, end = window(text, explained["words"], width)
+    begin, end = explanation.window(text, explained["words"], width)
     before, after = "... " if begin else "", " ..." if end < len(text) else ""
     moved = len(before) - begin
     inside = [

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.contracts.signal import clause_budget
 from termweave.errors import EngineError
-from termweave.search.results.term_shading import characters
+from termweave.search.results.explanation import characters
 from termweave.signals.lexical import pieces
 from termweave.statistics import CorpusStatistics
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from termweave.catalog.layout import DocumentLayout
 from termweave.cli import hit_list
 from termweave.records import Hit
-from termweave.search.results import term_shading
+from termweave.search.results import explanation
 from termweave.search.results.pictures import Picture, html
 from termweave.search.results.pictures import shade as shade_of
 
@@ -30,7 +30,7 @@ def encoder():
 
 def shade(text, parts, encoder):
     """No engine: nothing here is of the lexical signal (that is in test_explanations)."""
-    return term_shading.shade(text, parts, SimpleNamespace(encoder=encoder, layout=DocumentLayout(())))
+    return explanation.shade(text, parts, SimpleNamespace(encoder=encoder, layout=DocumentLayout(())))
 
 
 def test_sub_words_come_back_as_the_words_of_the_original_text(encoder):
@@ -65,7 +65,7 @@ def test_a_word_counts_what_it_gives_in_all_signals_and_something_where_nothing_
 def test_the_window_lies_inside_the_text_and_holds_the_heaviest_word(text, data, width):
     starts = data.draw(st.lists(st.integers(0, max(0, len(text) - 2)), max_size=5, unique=True)) if len(text) > 2 else []
     words = [{"start": start, "end": start + 1, "share": 1.0 / (1 + start)} for start in sorted(starts)]
-    begin, end = term_shading.window(text, words, width)
+    begin, end = explanation.window(text, words, width)
     assert 0 <= begin <= end <= len(text)
     assert end - begin <= width
     if len(words) == 1:
@@ -86,7 +86,7 @@ def test_runs_are_the_whole_text_and_each_word_once(text, data):
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 6)), max_size=12, unique=True))
 def test_words_that_overlap_come_apart_and_none_is_lost(spans):
     words = [{"start": start, "end": start + size, "term": "", "share": 1.0} for start, size in sorted(spans)]
-    apart = list(term_shading.without_overlaps(words))
+    apart = list(explanation.without_overlaps(words))
     assert all(before["end"] <= after["start"] for before, after in pairwise(apart))
     covered = {place for each in words for place in range(each["start"], each["end"])}
     assert {place for each in apart for place in range(each["start"], each["end"])} == covered

@@ -147,7 +147,7 @@ def test_a_long_query_of_two_word_signals_keeps_to_the_clause_limit_of_their_one
     generation, signals = index._now, ["lexical", "weights"]
     (query,) = index.encode([" ".join(words)])
     body = {
-        "query": rewritten(opensearch_engine, generation, query, signals, (), 10),
+        "query": rewritten(generation, query, signals, (), 10),
         "search_pipeline": {"phase_results_processors": [hybrid_query.normalisation([0.5, 0.5])]},
     }
     answer = opensearch_engine.request("POST", f"/{index.generation}/_search", body=body)
