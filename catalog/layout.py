@@ -269,9 +269,13 @@ class DocumentLayout:
         strict = self.application is not None and self.application.strict
         return not strict or anything or name in self.mapped or f"metadata.{name}" in self.mapped
 
-    def nearest(self, name: str, among: Collection[str] = ()) -> str:
+    def is_nested(self, name: str) -> bool:
+        """Whether a name is that of a nested object, of which filters look at each one in a list."""
+        return name in self.mapped and self.mapped[name].type == "nested"
+
+    def nearest(self, name: str, among: Collection[str] | None = None) -> str:
         """The question whether the name of a field that there is not means another one, by default any; "" if none is near."""
-        known = {each.lower(): each for each in among or (*self.columns, *self.extra)}
+        known = {each.lower(): each for each in ((*self.columns, *self.extra) if among is None else among)}
         near = get_close_matches(name.removeprefix("metadata.").lower(), known, n=1)
         return f"Did you mean {known[near[0]]!r}?" if near else ""
 

@@ -81,6 +81,18 @@ def none_of(clause: Clause) -> Clause:
     return {"bool": {"must_not": [clause]}}
 
 
+def of_same_objects(clauses: Sequence[Clause]) -> list[Clause]:
+    """Clauses that must all pass. Those of a nested object are joined: one object of a list must pass them."""
+    inside: dict[str, list[Clause]] = {}
+    for clause in clauses:
+        if nested := clause.get("nested"):
+            inside.setdefault(nested["path"], []).append(nested["query"])
+    joined = [
+        {"nested": {"path": path, "query": of[0] if len(of) == 1 else {"bool": {"filter": of}}}} for path, of in inside.items()
+    ]
+    return [*(clause for clause in clauses if "nested" not in clause), *joined]
+
+
 def any_of(clauses: Sequence[Clause]) -> Clause:
     """A document passes where one of the clauses does. The values of a field are one list, which the server counts as one clause."""
     values: dict[str, list[Any]] = {}

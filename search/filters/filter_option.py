@@ -165,7 +165,7 @@ def on_filters(generation: OpenGeneration, where: Any, *, empty: bool, shown: Se
             f"--types {_short(name)}=epoch-seconds, or epoch-milliseconds, makes dates of them."
         )
     prefix = "metadata." if layout.application is None else ""
-    if not empty and (objects := [prefix + each for each in sorted(grammar.objects(expressions))]):
+    if not empty and (objects := [prefix + each for each in sorted(grammar.objects(expressions)) if not layout.is_nested(each)]):
         those = [layout.with_ids(shown)] if shown else []
         for each in documents.lists_of_objects(generation, [*clauses, *those], objects):
             yield (

@@ -102,7 +102,11 @@ class Junction:
     def clause(self, layout: DocumentLayout) -> Clause:
         """The clause of the query DSL."""
         clauses = [part.clause(layout) for part in self.parts]
-        return {"bool": {"filter": clauses}} if self.word == "AND" else filter_clauses.any_of(clauses)
+        return (
+            {"bool": {"filter": filter_clauses.of_same_objects(clauses)}}
+            if self.word == "AND"
+            else filter_clauses.any_of(clauses)
+        )
 
 
 Node = Comparison | Exists | Not | Junction
@@ -299,5 +303,6 @@ def _unquoted(text: str) -> str:
 
 def clauses(where: Any, layout: DocumentLayout, dialect: ServerDialect = OPENSEARCH) -> list[Clause]:
     """The clauses of filters: expressions are translated for an index with this layout, clauses of the query DSL stay as they are."""
-    translated = [each.clause(layout) if isinstance(each, FilterExpression) else each for each in where]
-    return dialect.filters(translated, layout.types)
+    expressions = [each.clause(layout) for each in where if isinstance(each, FilterExpression)]
+    of_server = [each for each in where if not isinstance(each, FilterExpression)]
+    return dialect.filters([*filter_clauses.of_same_objects(expressions), *of_server], layout.types)

@@ -69,7 +69,7 @@ def test_that_the_values_are_of_different_objects_is_said(kind, opensearch_engin
         assert not [each for each in index.answer("shirt", where=other, mode="weights").remarks if remark in each], other
 
 
-def test_a_clause_keeps_the_values_of_nested_objects_together(opensearch_engine, shop, enrich):
+def test_the_values_of_nested_objects_stay_together(opensearch_engine, shop, enrich):
     variants = {"type": "nested", "properties": {"color": {"type": "keyword"}, "size": {"type": "keyword"}}}
     name = shop({"variants": variants})
     for number, objects_ in enumerate(
@@ -79,9 +79,12 @@ def test_a_clause_keeps_the_values_of_nested_objects_together(opensearch_engine,
         opensearch_engine.request("PUT", f"/{name}/_doc/n{number}", params={"refresh": True}, body=body)
     enrich(name, "--signals", "weights")
     index = tw.connect(opensearch_engine.url).index(name)
-    with pytest.raises(tw.errors.UsageError) as refused:
-        index.search("timer", where=BOTH)
-    assert '{"nested": {"path": "variants"' in refused.value.hint
+    parts = BOTH.split(" AND ")
+    for where in (BOTH, parts):
+        answer = index.answer("timer", where=where)
+        assert ([hit.id for hit in answer.hits], answer.remarks[1:]) == (["n1"], ())
+    assert {hit.id for hit in index.search("timer", where=parts[0])} == {"n0", "n1"}
+    assert [hit.id for hit in index.search("timer", where=f"{parts[0]} AND NOT variants.size=M")] == ["n1"]
     both = [{"term": {"variants.color": "red"}}, {"term": {"variants.size": "L"}}]
     clause = {"nested": {"path": "variants", "query": {"bool": {"filter": both}}}}
     assert [hit.id for hit in index.search("timer", where=clause)] == ["n1"]

@@ -93,7 +93,7 @@ def test_a_rank_feature_of_an_application_is_its_own_number(shop, enrich, opense
     (hit,) = found.search("timer", where="id=p3", fields=["popularity", "topics.tea"])
     assert hit.fields == {"popularity": 7.5, "topics": {"tea": 3}}
     assert {hit.id for hit in found.search("timer", where="exists(popularity)")} == {"p3"}
-    with pytest.raises(UsageError, match="is a rank_feature, which filters cannot compare"):
+    with pytest.raises(UsageError, match="is a rank_feature, so that it cannot be compared by filters"):
         found.search("timer", where="popularity>3")
     with pytest.raises(UsageError, match="Did you mean 'popularity'"):
         found.search("timer", rerank="boost@popularty:0.2")
