@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from termweave.indexer.shards.store import ShardStore
 
 
+#: Most bytes of the texts and encodings that are read at once. A block of a corpus has a few megabytes.
+_MOST = 1 << 30
+
+
 def text_columns() -> Any:
     """The columns of a text."""
     import pyarrow as pa  # noqa: PLC0415
@@ -103,6 +107,8 @@ def tables(store: ShardStore, name: str, schema: Any) -> Iterator[Any]:
         if not file.schema_arrow.equals(schema):
             raise damaged(store, name, "it has other columns than a shard of this folder")
         for group in range(file.num_row_groups):
+            if file.metadata.row_group(group).total_byte_size > _MOST:
+                raise damaged(store, name, "a block of it is larger than any that termweave writes")
             yield file.read_row_group(group, use_threads=False)
 
 
