@@ -87,7 +87,8 @@ def size(server: engine.Engine) -> int:
     """The size of the index, merged, in bytes."""
     server.request("POST", f"/{NAME}/_forcemerge", params={"max_num_segments": 1, "flush": True})
     server.request("POST", f"/{NAME}/_refresh")
-    return int(server.request("GET", f"/{NAME}/_stats/store")["_all"]["primaries"]["store"]["size_in_bytes"])
+    segments = server.request("GET", f"/_cat/segments/{NAME}", params={"bytes": "b", "h": "size", "format": "json"})
+    return sum(int(each["size"]) for each in segments)
 
 
 def _lines(document: Document) -> tuple[bytes, bytes]:
