@@ -264,6 +264,7 @@ class DocumentLayout:
 
     def may_hold(self, name: str) -> bool:
         """Whether a document of an application may hold a field: the mapping has it, or does not say what documents hold in its place."""
+        name = self.spelled(name)
         above = [self.mapped.get(name[:at]) for at, character in enumerate(name) if character == "."]
         anything = any(each is not None and (each.kind != "object" or unlisted(each.mapping)) for each in above)
         strict = self.application is not None and self.application.strict

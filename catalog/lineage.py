@@ -308,7 +308,9 @@ def check_alike(every: Mapping[str, Lineage]) -> None:
         if parts := every[last].differences(made):
             raise UsageError(
                 f"{last!r} and {other!r} are enriched with different {few(parts)}, so they cannot be searched together.",
-                f"Search each by its own name; or run 'termweave enrich {other} --remove' and then 'termweave enrich' with the name of "
+                f"Search each by its own name; or use one profile in both: 'termweave profiles {other} --use PROFILE'."
+                if parts == ["profiles"]
+                else f"Search each by its own name; or run 'termweave enrich {other} --remove' and then 'termweave enrich' with the name of "
                 "both, which enriches them alike.",
             )
 
@@ -333,7 +335,8 @@ def all_live(engine: Engine) -> dict[str, Lineage]:
     for index, stored in mappings.items():
         with suppress(UsageError, EngineError):  # unreadable: of a newer version, or damaged
             made = Lineage.from_meta(stored["mappings"]["_meta"], index)
-            if made.name == index or made.name in aliases.get(index, {}).get("aliases", {}):
+            of_stream = index.startswith(f".ds-{made.name}-")
+            if made.name == index or of_stream or made.name in aliases.get(index, {}).get("aliases", {}):
                 lineages[made.name] = made
     return lineages
 

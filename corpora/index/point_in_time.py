@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 #: How long the server keeps a point in time after its last use, and how often this process uses one that waits for its turn.
 _KEEP_ALIVE, _HEARTBEAT = "15m", 240.0
+#: More shards than an index can have by default are believed, but not any number: each is opened.
+_MOST_SHARDS = 100_000
 _ALL: Mapping[str, Any] = {"match_all": {}}
 _IN_ORDER: Mapping[str, Any] = {"sort": [{"_seq_no": "asc"}], "track_total_hits": False}
 
@@ -180,6 +182,9 @@ def shards_of(engine: Engine, name: str, indices: Collection[str]) -> list[Shard
     """
     if list(indices) == [name]:
         answer = engine.request("POST", f"/{quote(name)}/_search", body={"size": 0, "track_total_hits": False})
+        if not 0 < answer["_shards"]["total"] <= _MOST_SHARDS:  # an index that seems empty would have everything deleted
+            hint = "Look at what stands between, a proxy for example."
+            raise EngineError(f"{engine.url} says that {name} has {answer['_shards']['total']:,} shards.", hint)
         uuid = uuid_of(engine, name)
         return [ShardView(name, number, uuid) for number in range(answer["_shards"]["total"])]
     answer = engine.request("GET", f"/{quote(name)}/_search_shards")

@@ -121,7 +121,11 @@ def exported(export: str, read: Callable[[], Numbered]) -> Numbered:
 
 def _results(read: Callable[[], Numbered]) -> Numbered:
     """The documents that an index has after the requests of a file. Those that a request changes or deletes are kept in memory."""
-    touched = {identity for _, action, identity, _ in _requests(read()) if action in {"update", "delete"}}
+    seen, touched = set[str](), set[str | None]()
+    for _, action, identity, _ in _requests(read()):
+        if identity is not None:
+            touched |= {identity} if action in {"update", "delete"} or identity in seen else set()
+            seen.add(identity)
     changed: dict[str | None, tuple[int, dict[str, Any]]] = {}
     for number, action, identity, body in _requests(read()):
         if isinstance(body, BadLine):
@@ -130,6 +134,8 @@ def _results(read: Callable[[], Numbered]) -> Numbered:
             yield number, body if identity is None else {**body, "_id": identity}
         elif action == "delete":
             changed.pop(identity, None)
+        elif action == "create" and identity in changed:
+            continue  # a server refuses it
         else:
             line, before = changed.get(identity, (number, None))
             new = body.get("upsert", body["doc"] if body.get("doc_as_upsert") else None) if action == "update" else body

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -90,8 +91,7 @@ def lexical(source: IndexSource, weights: Mapping[str, float], prefix: str = f"{
     Raises:
         UsageError: A field that the user named cannot be searched by words.
     """
-    kinds = {name: kind for mapping in source.mappings.values() for name, kind in entries.fields_of(mapping).items()}
-    texts = sorted(name for name, kind in kinds.items() if kind in _TEXTS and not name.startswith(f"{OBJECT}."))
+    texts = sorted({name for mapping in source.mappings.values() for name in _texts(mapping.get("properties") or {})})
     if wrong := [name for name in weights if name not in texts]:
         known = f"The index has {few(texts, 12)}." if texts else "The index has none."
         message = f"{wrong[0]!r} is not a text field of the index {source.address.index!r}, so that lexical cannot search it."
@@ -99,6 +99,23 @@ def lexical(source: IndexSource, weights: Mapping[str, float], prefix: str = f"{
     read = read_by(source.reading.fields)
     searched = weights or {name: 1.0 for name in (read.title, *read.text) if name in texts}
     return Lexical(of_application=searched, prefix=prefix) if searched else None
+
+
+def _texts(properties: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """The fields and subfields that a `match` finds words in; those of nested objects are not among them."""
+    for name, field in properties.items():
+        path, inner = f"{prefix}{name}", (field.get("fields") or {}).items()
+        for at, each in ((path, field), *((f"{path}.{name}", of) for name, of in inner)):
+            if each.get("type") in _TEXTS and str(each.get("index", True)).lower() != "false":
+                yield at
+        if field.get("type", "object") == "object" and path != OBJECT:
+            yield from _texts(field.get("properties") or {}, f"{path}.")
+
+
+def with_object(made: Lineage) -> Lineage:
+    """The lineage of an index that gets its fields anew, in the object, wherever an earlier version wrote those of another one."""
+    inside = {name: {**values, "prefix": f"{OBJECT}."} for name, values in made.signals.items()}
+    return replace(made, signals=inside, source={**made.source, "enriched": OBJECT})
 
 
 def check_index(engine: Engine, source: IndexSource, index: str, signals: Sequence[str]) -> None:

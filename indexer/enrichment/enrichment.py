@@ -183,9 +183,11 @@ def plan_enrichment(
         made, to_write, documents = first[1], 0, 0
         for index in indices:
             one = source.of_index(index)
+            layout = made.layout
             if enriched_mapping.lineage_of(one, index) is None:
                 enriched_mapping.check_index(engine, one, index, tuple(made.signals))
-            stale, digest = partial(index_passes.stale, one, made.layout), enriched_mapping.digest(made.layout)
+                layout = enriched_mapping.with_object(made).layout
+            stale, digest = partial(index_passes.stale, one, layout), enriched_mapping.digest(layout)
             counts = IndexPasses(engine, one, index, stale, digest).run(progress, write=False)
             documents, to_write = documents + counts.documents, to_write + counts.documents - counts.kept
             source.skipped.count += one.skipped.count

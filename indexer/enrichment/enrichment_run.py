@@ -160,7 +160,8 @@ class EnrichmentRun:
             if before is not None:
                 kept = f"{first.kept:,} of {counted(first.documents, 'document')}"
                 self.notes.append(f"{kept} had the fields already, with the same content: they were not written again.")
-            made = replace(made, complete=True, documents=passes.total.documents)
+            now = lineage.read(self.engine, index)  # a profile may have been adopted meanwhile
+            made = replace(made, complete=True, documents=passes.total.documents, profiles=now.profiles, profile=now.profile)
             lineage.write(self.engine, index, made)
             self.recipe = replace(recipe, lineage=made)
             uuid = uuids_of(self.engine, index).get(index, "")
@@ -175,8 +176,18 @@ class EnrichmentRun:
         created = generations.creation_time(self.engine, index)
         made = before or replace(recipe.lineage, created=created, complete=False, documents=0, name=self.source.address.index)
         if before is None:
-            inside = {name: {**values, "prefix": f"{enriched_mapping.OBJECT}."} for name, values in made.signals.items()}
-            made = replace(made, signals=inside, source={**made.source, "enriched": enriched_mapping.OBJECT})
+            made = enriched_mapping.with_object(made)
+            beside = [each for each in map(partial(enriched_mapping.lineage_of, self.source), self.source.mappings) if each]
+            if any(not each.layout.prefix for each in beside):
+                raise UsageError(
+                    f"{index!r} cannot be searched together with indices that an earlier version enriched, whose fields lie elsewhere.",
+                    f"Run 'termweave enrich {made.name} --remove', and enrich all of them anew.",
+                )
+            for each in reversed(self.passes):  # what was adopted since
+                with suppress(TermweaveError):
+                    now = lineage.read(self.engine, each.index)
+                    made = replace(made, profiles=now.profiles, profile=now.profile)
+                    break
             enriched_mapping.check_index(self.engine, one, index, tuple(made.signals))
             fields = enriched_mapping.fields_of(self.engine, one, index, made.layout)
             enriched_mapping.add_settings(self.engine, index, made.layout, close=self.close)

@@ -12,7 +12,7 @@ from termweave.errors import UsageError
 from termweave.support.normal_form import forms
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from termweave.catalog.layout import DocumentLayout
 
@@ -83,21 +83,42 @@ def none_of(clause: Clause) -> Clause:
 
 def of_same_objects(clauses: Sequence[Clause]) -> list[Clause]:
     """Clauses that must all pass. Those of a nested object are joined: one object of a list must pass them."""
-    inside: dict[str, list[Clause]] = {}
-    for clause in clauses:
-        if nested := clause.get("nested"):
-            inside.setdefault(nested["path"], []).append(nested["query"])
+    parts = list(_parts(clauses))
+    if not any("nested" in part for part in parts):
+        return list(clauses)
+    inside = _by_object(parts)
     joined = [
         {"nested": {"path": path, "query": of[0] if len(of) == 1 else {"bool": {"filter": of}}}} for path, of in inside.items()
     ]
-    return [*(clause for clause in clauses if "nested" not in clause), *joined]
+    return [*(part for part in parts if "nested" not in part), *joined]
+
+
+def _parts(clauses: Sequence[Clause]) -> Iterator[Clause]:
+    """The clauses, and in place of one that joins others by AND these others."""
+    for clause in clauses:
+        if clause.keys() == {"bool"} and clause["bool"].keys() == {"filter"}:
+            yield from _parts(clause["bool"]["filter"])
+        else:
+            yield clause
+
+
+def _by_object(clauses: Sequence[Clause]) -> dict[str, list[Clause]]:
+    """Nested object -> what the clauses ask of it."""
+    inside: dict[str, list[Clause]] = {}
+    for nested in (clause["nested"] for clause in clauses if "nested" in clause):
+        inside.setdefault(nested["path"], []).append(nested["query"])
+    return inside
 
 
 def any_of(clauses: Sequence[Clause]) -> Clause:
     """A document passes where one of the clauses does. The values of a field are one list, which the server counts as one clause."""
     values: dict[str, list[Any]] = {}
-    others = []
+    others: list[Clause] = [
+        {"nested": {"path": path, "query": any_of(of)}} for path, of in _by_object(clauses).items()
+    ]  # one object passes one of the clauses
     for clause in clauses:
+        if "nested" in clause:
+            continue
         if same := clause.get("term") or clause.get("terms"):
             ((field, value),) = same.items()
             values.setdefault(field, []).extend(value if isinstance(value, list) else [value])

@@ -123,17 +123,19 @@ def unmet(generation: OpenGeneration, where: Sequence[Mapping[str, Any]]) -> tup
     return [as_metadata(name) for name in missing], unmatched
 
 
-def passing(generation: OpenGeneration, where: Sequence[Mapping[str, Any]]) -> tuple[list[int], int] | None:
-    """How many documents pass each filter, and how many pass all of them; None if the server does not say."""
+def passing(
+    generation: OpenGeneration, alone: Sequence[Mapping[str, Any]], together: Sequence[Mapping[str, Any]]
+) -> tuple[list[int], int] | None:
+    """How many documents pass each filter alone, and how many pass all of them together; None if the server does not say."""
     # A passage counts for its document: a filter on a document's id or metadata passes all its passages or none.
     documents = {"cardinality": {"field": "id", "precision_threshold": 40_000}}
     one = {"aggs": {"documents": documents}} if generation.layout.application is None else {}
-    clauses = {**{str(at): clause for at, clause in enumerate(where)}, "all": {"bool": {"filter": list(where)}}}
+    clauses = {**{str(at): clause for at, clause in enumerate(alone)}, "all": {"bool": {"filter": list(together)}}}
     counted = _aggregated(generation, {name: {"filter": clause, **one} for name, clause in clauses.items()})
     if not counted:
         return None
     counts = {name: each["documents"]["value"] if one else each["doc_count"] for name, each in counted.items()}
-    return [counts[str(at)] for at in range(len(where))], counts["all"]
+    return [counts[str(at)] for at in range(len(alone))], counts["all"]
 
 
 def lists_of_objects(generation: OpenGeneration, where: Sequence[Mapping[str, Any]], paths: Sequence[str]) -> list[str]:

@@ -141,7 +141,8 @@ def on_filters(generation: OpenGeneration, where: Any, *, empty: bool, shown: Se
     from termweave.search.filters import documents, grammar  # noqa: PLC0415 - not needed by `--help`
 
     layout = generation.layout
-    clauses = grammar.clauses(where, layout, dialect_of(generation.engine.capabilities))
+    dialect = dialect_of(generation.engine.capabilities)
+    clauses, alone = grammar.clauses(where, layout, dialect), [grammar.clauses([each], layout, dialect)[0] for each in where]
     expressions = [each for each in where if isinstance(each, grammar.FilterExpression)]
     plain = len(expressions) == len(where)  # a clause of the query DSL names metadata.FIELD, and so do remarks on it
     unknown = _unknown_to_filters(generation, expressions, grammar.Exists)
@@ -157,7 +158,7 @@ def on_filters(generation: OpenGeneration, where: Any, *, empty: bool, shown: Se
             field = _short(value.field) if plain else value.field
             yield f"No document has {value.value!r} in {field!r}{examples}. Filters match only the exact value."
         missing += nowhere
-        if not missing and not unmatched and (counts := documents.passing(generation, clauses)):
+        if not missing and not unmatched and (counts := documents.passing(generation, alone, clauses)):
             yield _left([_label(each) for each in where], *counts)
     for name in documents.times_as_numbers(generation, clauses):
         yield (

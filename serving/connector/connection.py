@@ -15,7 +15,7 @@ import orjson
 from termweave.catalog import audit, lineage
 from termweave.catalog.application_fields import fields_read
 from termweave.engine import EngineResponseError
-from termweave.engine.client.resolved_name import default_pipeline
+from termweave.engine.client.resolved_name import shared_pipeline
 from termweave.errors import EngineError, UsageError
 from termweave.search import profiles
 from termweave.search.single_query import choose
@@ -120,7 +120,7 @@ def plan(engine: Engine, name: str, options: ConnectOptions) -> ConnectPlan:
         prefix=made.layout.prefix,
         documents=documents,
         fallback=options.fallback,
-        filters=default_pipeline(engine, index).filters,
+        filters=shared_pipeline(engine, index.split(",")).filters,
         token=options.token,
     )
     kept, outdated = {}, []

@@ -102,6 +102,7 @@ def test_a_bulk_file_gives_the_documents_that_the_index_would_have(tmp_path):
         {"update": {"_id": "4"}}, {"doc": {"text": "no"}, "upsert": {"text": "four"}},
         {"index": {"_id": "5"}}, {"text": "five"},
         {"delete": {"_id": "6"}}, {"index": {"_id": "6"}}, {"text": "six"},
+        {"index": {"_id": "7"}}, {"text": "old"}, {"index": {"_id": "7"}}, {"text": "seven"}, {"create": {"_id": "7"}}, {"text": "refused"},
     ]  # fmt: skip
     documents, _ = read(written(tmp_path, *lines))
     assert {key: text for key, (_, text, _) in documents.items()} == {
@@ -110,6 +111,7 @@ def test_a_bulk_file_gives_the_documents_that_the_index_would_have(tmp_path):
         "4": "four",
         "5": "five",
         "6": "six",
+        "7": "seven",
     }
     assert documents["1"] == ("a", "ONE", {"tags": {"x": 1, "y": 2}})
 

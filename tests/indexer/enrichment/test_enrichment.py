@@ -370,11 +370,16 @@ def test_fields_of_the_application_keep_names_that_termweave_uses_elsewhere(shop
 
 
 def test_lexical_searches_the_text_fields_of_the_application_with_its_weights(shop, enrich, opensearch_engine):
-    index = shop({"brand": {"type": "text", "analyzer": "whitespace"}, "sku": {"type": "keyword"}})
+    label = {"type": "text", "index": False, "fields": {"en": {"type": "text", "analyzer": "english"}}}
+    nested = {"type": "nested", "properties": {"body": {"type": "text"}}}
+    brand = {"type": "text", "analyzer": "whitespace"}
+    index = shop({"brand": brand, "sku": {"type": "keyword"}, "label": label, "reviews": nested})
     for number in range(30):
         doc = {"brand": f"Lamp & Co {number}" if number < 3 else "none"}
         opensearch_engine.request("POST", f"/{index}/_update/p{number}", params={"refresh": True}, body={"doc": doc})
-    assert "'sku' is not a text field" in enrich(index, "--lexical-field", "sku", status=2)
+    for wrong in ("sku", "label", "reviews.body"):
+        assert f"'{wrong}' is not a text field" in (said := enrich(index, "--lexical-field", wrong, status=2))
+        assert "brand, label.en and name" in said or "brand, label.en, name" in said
     done = enrich(index, "--dense", "none")
     assert "The signal lexical searches the application's own name^1." in done["notes"]
 

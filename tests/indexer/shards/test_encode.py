@@ -230,16 +230,16 @@ def test_a_damaged_shard_is_named(write, encode, tmp_path):
         (lambda table: {"title": ["Ein anderer Titel", *table.column("title").to_pylist()[1:]]}, "not what was encoded"),
         (lambda table: {"vector": table.column("vector").to_pylist()[::-1]}, "not what was encoded"),
         (lambda table: {"digest": table.column("digest").to_pylist()[::-1]}, "not what was encoded"),
-        (lambda table: {"vector": [[1000 * x for x in row] for row in table.column("vector").to_pylist()]}, "not what was encoded"),
-        (lambda table: {"weights": [[-x for x in row] for row in table.column("weights").to_pylist()]}, "not what was encoded"),
-        (lambda table: {"weights": [[float("nan") for _ in row] for row in table.column("weights").to_pylist()]}, "not what was encoded"),
-        (lambda table: {"terms": [[row[0]] * len(row) for row in table.column("terms").to_pylist()]}, "not what was encoded"),
+        (lambda table: {"vector": [[1000 * x for x in row] for row in table.column("vector").to_pylist()]}, "length 1"),
+        (lambda table: {"weights": [[-x for x in row] for row in table.column("weights").to_pylist()]}, "a positive number"),
+        (lambda table: {"weights": [[float("nan") for _ in row] for row in table.column("weights").to_pylist()]}, "a positive number"),
+        (lambda table: {"terms": [[row[0]] * len(row) for row in table.column("terms").to_pylist()]}, "without a weight, or with two"),
         (lambda table: {"id": [None, *table.column("id").to_pylist()[1:]]}, "a field is empty"),
         (lambda table: {"metadata": ["{", *table.column("metadata").to_pylist()[1:]]}, "a field is empty"),
     ],
 )  # fmt: skip
 def test_a_text_or_an_encoding_that_was_altered_is_refused(opensearch_engine, name, write, encode, tmp_path, change, reason):
-    """Somebody rewrites a shard: the checksums of its pages are right, the digests are not."""
+    """Somebody rewrites a shard: the checksums of its pages are right, the digests are not, or no model gives such numbers."""
     documents = [{"_id": f"d{number}", "text": f"The kettle number {number} is cleaned with vinegar."} for number in range(10)]
     encode(write(documents), tmp_path / "shards", quick=False)
     rewrite(tmp_path / "shards" / "shard-000000.parquet", change)
