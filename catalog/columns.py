@@ -105,6 +105,8 @@ class Column:
 
     def obstacle(self, use: str) -> str:
         """Why the field cannot be used so (a key of `USES`), as the end of a sentence that begins with its name; "" if it can."""
+        if self.type == "flat_object" and self.kind == "keyword" and use == "sort":
+            return "lies in a flat_object, whose entries OpenSearch neither counts nor sorts"
         counted = use != "filter" and ((self.kind == "text" and self.doc_values) or self.type == "flattened")
         if not (self.kind in TYPES or self.kind in _MORE[use] or counted):
             return _WHY.get(self.kind, f"is a {self.type}")

@@ -384,6 +384,9 @@ def write(engine: Engine, index: str, lineage: Lineage | None) -> None:
 def _what_instead(engine: Engine, name: str) -> str:
     """The hint for an unknown name: unpublished generations, or the names that exist, as far as the user may see them."""
     with suppress(EngineResponseError):
+        if under := [index for index, meta in enriched(engine).items() if meta.get("name") == name]:
+            one = "was" if len(under) == 1 else "were"
+            return f"{few(sorted(under))} {one} enriched under this name: point the alias at one again, or search that by its own name."
         params = {"filter_path": "*.mappings._meta.termweave.name"}
         mappings = engine.of_indices(f"/{quote(name)}-*/_mapping", "mappings", params=params)
         if any(entry["mappings"]["_meta"]["termweave"]["name"] == name for entry in mappings.values()):

@@ -110,7 +110,7 @@ def command(
                 out.emit(data, f"{source}: the fields were removed from {count:,} documents; their mapping stays, empty.")
                 return
             if only_plan:
-                _show_plan(source, enrichment.plan_enrichment(server, opened, options, progress), out)
+                _show_plan(source, enrichment.plan_enrichment(server, opened, options, progress, lexical), out)
                 return
             done = enrichment.enrich(server, opened, options, progress, close=yes, lexical=lexical, every=every, say=out.say)
     finally:

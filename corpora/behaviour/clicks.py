@@ -138,6 +138,6 @@ def _click(line: str) -> tuple[str, str, float]:
     if not isinstance(query, str) or not isinstance(document, str | int):  # null is no question
         raise TypeError
     clicks = 1.0 if count in {None, ""} else float(count)
-    if not math.isfinite(clicks):
+    if not math.isfinite(clicks) or not str(document).strip():
         raise ValueError
     return " ".join(normal(query).split()), checked_id(str(document).strip()), min(clicks, _MOST)

@@ -74,7 +74,7 @@ class IndexSource(EntrySource, Reader):
         theirs = (name for name in sorted(vectors) if name.partition(".")[0] not in self._written)
         self._vectors = [f"{name} ({merged[name]})" for name in theirs]
         self.excluded = sorted(self._written | vectors)
-        known = {name: kind for name, kind in merged.items() if name not in self.excluded}
+        known = {name: kind for name, kind in merged.items() if not {name, name.partition(".")[0]} & {*self.excluded}}
         sources = [hit["_source"] for hit in self.sample if hit["_source"]]
         for source in sources:
             known = dict.fromkeys((name for name in source if name not in self.excluded), "not in the mapping") | known

@@ -118,7 +118,7 @@ def enrich(
     engine = engine.patient(options.patience)
     indices = enriched_mapping.whole_indices(source)
     with EnrichmentRun(engine, source, options, lexical, close, every is not None, progress, say) as run:
-        if first := _first(source, options):
+        if first := _first(source, options, lexical):
             index, made = first
             run.recipe = run.resume(made, index)
             run.notes.append(
@@ -148,7 +148,7 @@ def enrich(
     return Enriched(named, documents, run.written, conflicts, signals, notes)
 
 
-def _first(source: IndexSource, options: BuildOptions) -> tuple[str, Lineage] | None:
+def _first(source: IndexSource, options: BuildOptions, lexical: Mapping[str, float]) -> tuple[str, Lineage] | None:
     """The index whose models, fields and statistics an enrichment goes on with, and its lineage; None: it begins anew.
 
     It is the last of the name's indices that is enriched, else the one that the name stood for before.
@@ -157,7 +157,9 @@ def _first(source: IndexSource, options: BuildOptions) -> tuple[str, Lineage] | 
         UsageError: Indices of the name are enriched otherwise than the user asks for now, or otherwise than each other.
     """
     made = {index: each for index in sorted(source.mappings) if (each := enriched_mapping.lineage_of(source, index))}
-    lineage.check_alike(made)
+    words = enriched_mapping.lexical(source, lexical) if lexical else None
+    alike = {"lexical": words.parameters()} if words else {}  # all get these
+    lineage.check_alike({index: replace(each, signals={**each.signals, **alike}) for index, each in made.items()})
     for index, each in reversed(made.items()):
         _check_unchanged(source, each, options)
         return index, each
@@ -170,7 +172,11 @@ def _first(source: IndexSource, options: BuildOptions) -> tuple[str, Lineage] | 
 
 
 def plan_enrichment(
-    engine: Engine, source: IndexSource, options: BuildOptions, progress: BuildProgress = lambda *_: None
+    engine: Engine,
+    source: IndexSource,
+    options: BuildOptions,
+    progress: BuildProgress = lambda *_: None,
+    lexical: Mapping[str, float] = MappingProxyType({}),
 ) -> EnrichmentPlan:
     """Check everything that `enrich` checks, and say what it would do. Nothing is written.
 
@@ -179,7 +185,7 @@ def plan_enrichment(
     """
     indices = enriched_mapping.whole_indices(source)
     name = indices[0] if len(indices) == 1 else source.address.index
-    if (first := _first(source, options)) is not None:
+    if (first := _first(source, options, lexical)) is not None:
         made, to_write, documents = first[1], 0, 0
         for index in indices:
             one = source.of_index(index)
@@ -193,10 +199,13 @@ def plan_enrichment(
             source.skipped.count += one.skipped.count
             source.skipped.kept += one.skipped.kept
         models = {output: model.name for output, model in made.models.items()}
-        return EnrichmentPlan(name, documents, to_write, tuple(made.signals), models, notes=tuple(unreadable(source.skipped)))
+        notes = tuple(unreadable(source.skipped))
+        if lexical:
+            notes += (about(enriched_mapping.lexical(source, lexical)),)
+        return EnrichmentPlan(name, documents, to_write, tuple(made.signals), models, notes=notes)
     planned = plan_first(engine, source, options)
     estimate = estimate_build(source, engine.capabilities, planned.options, progress=progress)
-    notes = (*estimate.warnings, *planned.notes)
+    notes = (*estimate.warnings, *planned.notes, about(enriched_mapping.lexical(source, lexical)))
     if "learned" in planned.signals:
         notes += ("The index must be closed for about a second, for the analyzers of learned: add --yes.",)
     return EnrichmentPlan(name, source.total, source.total, planned.signals, estimate.models, estimate.encode_seconds, notes)

@@ -83,8 +83,9 @@ class Sort(Feature[SortOptions]):
         name, _ = parse(str(self.options.sort))
         if self.search.generation.layout.short_texts(name):
             found = [value for hit in report.shown for key, value in entries(hit.fields.get("metadata") or {}) if key == name]
-            numbers = [each for each in found for form in ("decimal-comma", "decimal-point") if convert(form, each) is not None]
-            if len({len(as_text(each)) for each in numbers}) > 1:
+            forms = ("decimal-comma", "decimal-point")
+            numbers = [each for each in found if any(convert(form, each) is not None for form in forms)]
+            if 2 * len(numbers) > len(found) and (len(numbers) < len(found) or len({len(as_text(each)) for each in numbers}) > 1):
                 yield (
                     f"{name!r} is sorted as text, so that 10 comes before 9: values of other types, or notations, are among its numbers. "
                     f"'termweave index' with --types {name}=number, or decimal-comma, makes numbers of them."

@@ -221,7 +221,9 @@ def _left(labels: Sequence[str], counts: Sequence[int], together: int) -> str:
     if not together:
         alone = "; ".join(f"{label}: {count:,}" for label, count in zip(labels, counts, strict=True))
         return f"No document passes all filters together. Documents that pass each one alone: {alone}."
-    return f"{counted(together, 'document')} pass the filter, and the query finds none of them."
+    return (
+        f"{counted(together, 'document')} {'passes' if together == 1 else 'pass'} the filter, and the query finds none of them."
+    )
 
 
 def _label(given: Any) -> str:

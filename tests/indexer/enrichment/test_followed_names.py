@@ -58,6 +58,7 @@ def put(engine, index, **texts):
 
 
 def first(engine, name, query):
+    engine.request("POST", f"/{name}/_refresh")
     return Index.open(engine, name).search(query, k=1)[0].id
 
 
