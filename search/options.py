@@ -131,7 +131,10 @@ class RankingOptions(RewritingOptions, FilterOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExplainOptions(WordEffectOptions, RankingOptions):
+class ExplainOptions(
+    WordEffectOptions,
+    RankingOptions,
+):
     """How one document is explained. `Index.explain` takes these."""
 
 
@@ -201,7 +204,10 @@ SENT = frozenset(each.name for each in fields(SearchOptions)).difference(
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions(LogOptions, RankingOptions):
+class RunOptions(
+    LogOptions,
+    RankingOptions,
+):
     """How a run is made. `Index.run` takes these.
 
     Attributes:

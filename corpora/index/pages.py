@@ -162,15 +162,18 @@ class PageReader:
                 number, start = self._waiting.get_nowait()
             except queue.Empty:
                 return
-            part = self._slices[number]
-            view = self._point.views[part.shard]
-            pages = self._point.pages(view, start, part.high, self._body, lambda: self._pace.turn(self._size, self._stop))
-            for hits, following in pages:
-                kept = _contents(hits)
-                self._fit(kept)
-                yield Page(number, following, kept)
-                if self._stop.is_set():
-                    return
+            yield from self._read(number, start)
+
+    def _read(self, number: int, start: int) -> Iterator[Page]:
+        part = self._slices[number]
+        view = self._point.views[part.shard]
+        pages = self._point.pages(view, start, part.high, self._body, lambda: self._pace.turn(self._size, self._stop))
+        for hits, following in pages:
+            kept = _contents(hits)
+            self._fit(kept)
+            yield Page(number, following, kept)
+            if self._stop.is_set():
+                return
 
     def _fit(self, hits: list[dict[str, Any]]) -> None:
         """Choose the size of the next page by the size of the documents of this one."""

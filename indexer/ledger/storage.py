@@ -106,7 +106,7 @@ def lease(engine: Engine, name: str) -> Iterator[build_lock.Lease]:
         ):
             yield build_lease
     except file_locks.Held as other:
-        message = f"Another build, enrichment or watch of {name!r} is running on this host ({other.note or 'it has just begun'})."
+        message = f"Another build of {name!r} is running on this host ({other.note or 'it has just begun'})."
         raise TermweaveError(message, "Wait until it has ended, or stop it.") from None
 
 

@@ -283,7 +283,7 @@ def test_what_live_models_were_trained_on_confirms_nothing_in_a_later_run(opense
     assert later.figure is None
     updated = prepare(opensearch_engine, replace(clicked(list(asked)[1::2]), update=True))
     assert (updated.figure, {query.text for query in updated.questions.queries}) == (0.5, set(asked))
-    assert updated.questions.name == f"{log} and log.tsv"
+    assert updated.questions.name == "clicks.tsv:all and log.tsv"
     learned = [text for text, part in part_of.items() if part == "train"]
     with pytest.raises(InputError, match="the live models were trained on them") as refused:
         prepare(opensearch_engine, clicked(learned))
