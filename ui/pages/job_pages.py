@@ -90,7 +90,8 @@ def _page(
     """The page with a job; or, where what was sent cannot be begun, with the form as it was filled in and what is wrong with it."""
     jobs, workspace, name = request.app.state.jobs, workspace_of(request), book.name
     job = replace(job) if job else None  # as it is now: it may end while the page is made
-    context: dict[str, Any] = {"index": name, "kind": kind, "jobs": jobs.of_kind(kind, name), "job": job, "error": error}
+    listed = [job if job is not None and each.id == job.id else each for each in jobs.of_kind(kind, name)]
+    context: dict[str, Any] = {"index": name, "kind": kind, "jobs": listed, "job": job, "error": error}
     if kind == "learn":
         return page(request, "learn.html", {**context, "judged": len(book.qrels()), "obstacles": _obstacles()})
     context |= {
