@@ -54,6 +54,11 @@ _TABLE_ROWS = 1024
 _ACCEPTED = "an iterable of dicts or termweave.Document, a pandas or polars DataFrame, an Arrow table or a datasets.Dataset"
 
 
+def _fields(id_field: str | None, title_field: str | None, text_fields: Sequence[str]) -> Fields:
+    """The fields that a caller names."""
+    return Fields(id_field, title_field, tuple(texts("text_fields", "names", "The name of a field", text_fields)))
+
+
 def open_source(
     spec: str | Path,
     *,
@@ -84,10 +89,7 @@ def open_source(
         UsageError: The source does not exist, its format is unknown, or it has no such field.
         InputError: The file is damaged. Errors in single documents are raised by `Source.documents`.
     """
-    spec, fields = (
-        _spec(spec, "source"),
-        Fields(id_field, title_field, tuple(texts("text_fields", "names", "The name of a field", text_fields))),
-    )
+    spec, fields = _spec(spec, "source"), _fields(id_field, title_field, text_fields)
     if twice := {name for name in fields.named() if fields.named().count(name) > 1}:
         raise UsageError(f"The field {min(twice)!r} is named twice.", "Use each field for one of id, title and text.")
     for flag, use, given in (("--include", "names files", include), ("--follow-links", "is for links", follow_links)):
@@ -316,14 +318,7 @@ def open_documents(
         for number, row in enumerate(rows, start=1):
             file.write(_line(row, number, name))
     path = Path(file.name)
-    source = _Items(
-        path,
-        Reading(
-            name,
-            skip_bad,
-            Fields(id_field, title_field, tuple(texts("text_fields", "names", "The name of a field", text_fields))),
-        ),
-    )
+    source = _Items(path, Reading(name, skip_bad, _fields(id_field, title_field, text_fields)))
     weakref.finalize(source, discard, path)
     return source
 
