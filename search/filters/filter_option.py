@@ -142,7 +142,7 @@ def on_filters(generation: OpenGeneration, where: Any, *, empty: bool, shown: Se
 
     layout = generation.layout
     dialect = dialect_of(generation.engine.capabilities)
-    clauses, alone = grammar.clauses(where, layout, dialect), [grammar.clauses([each], layout, dialect)[0] for each in where]
+    clauses = grammar.clauses(where, layout, dialect)
     expressions = [each for each in where if isinstance(each, grammar.FilterExpression)]
     plain = len(expressions) == len(where)  # a clause of the query DSL names metadata.FIELD, and so do remarks on it
     unknown = _unknown_to_filters(generation, expressions, grammar.Exists)
@@ -158,6 +158,7 @@ def on_filters(generation: OpenGeneration, where: Any, *, empty: bool, shown: Se
             field = _short(value.field) if plain else value.field
             yield f"No document has {value.value!r} in {field!r}{examples}. Filters match only the exact value."
         missing += nowhere
+        alone = [grammar.clauses([each], layout, dialect)[0] for each in where]
         if not missing and not unmatched and (counts := documents.passing(generation, alone, clauses)):
             yield _left([_label(each) for each in where], *counts)
     for name in documents.times_as_numbers(generation, clauses):
