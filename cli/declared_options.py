@@ -85,12 +85,16 @@ class GroupedCommand(click.Command):
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
             if record is not None and isinstance(param, click.Option):  # some versions of click describe arguments, too
-                heading = OUTPUT if "--help" in param.opts else vars(param).get("heading", "Options")
-                sections.setdefault(heading, []).append(record)
+                sections.setdefault(heading_of(param), []).append(record)
         for heading in sorted(sections, key=lambda each: {OUTPUT: 1, CONNECTION: 2}.get(each, 0)):
             if sections[heading]:
                 with formatter.section(heading):
                     formatter.write_dl(sections[heading])
+
+
+def heading_of(param: click.Option) -> str:
+    """The heading that `option_group` gave an option; "Options" for one without."""
+    return OUTPUT if "--help" in param.opts else str(vars(param).get("heading", "Options"))
 
 
 def option(names: str, about: str, metavar: str | None = None, **attributes: Any) -> Callable[..., Any]:
