@@ -95,7 +95,7 @@ def commands() -> str:
     headings = Counter(heading for context in contexts for heading in {heading for heading, *_ in _options(context).values()})
     shared = [each for each, count in counts.items() if each[0] != _NO_HEADING and count > max(4, headings[each[0]] / 2)]
     formatter = contexts[0].make_formatter()
-    for heading in sorted({heading for heading, *_ in shared}, key=lambda each: [OUTPUT, CONNECTION, each].index(each)):
+    for heading in sorted(dict.fromkeys(of for of, *_ in shared), key=lambda each: [OUTPUT, CONNECTION, each].index(each)):
         with formatter.section(heading):
             formatter.write_dl([(names, about) for of, names, about in shared if of == heading])
     listed = f"{_SHARED}\n```\n{formatter.getvalue().strip()}\n```\n"
