@@ -16,15 +16,15 @@ from .conftest import DOCUMENTS, valid
 pytestmark = pytest.mark.engine
 
 
-def test_verify(process, live, folder):
-    assert valid(process("verify", live, "--json").stdout, "verify")["ok"]
-    compared = process("verify", live).stdout
+def test_verify(termweave, live, folder):
+    assert valid(termweave("verify", live, "--json").stdout, "verify")["ok"]
+    compared = termweave("verify", live).stdout
     assert "as in its ledger (compared by digests)." in compared
-    assert "all there, nothing twice" in process("verify", live, str(folder), "--deep").stdout
-    assert f"(content of {len(DOCUMENTS)} read back)." in process("verify", live, "--deep").stdout
-    assert valid(process("verify", "--deep", live, "--json").stdout, "verify")["read"] == len(DOCUMENTS)
-    assert valid(process("verify", live, "--json", "--deep", "5%").stdout, "verify")["read"] == 1
-    assert "is not a percentage" in process("verify", live, "--deep=some", status=2).stderr
+    assert "all there, nothing twice" in termweave("verify", live, str(folder), "--deep").stdout
+    assert f"(content of {len(DOCUMENTS)} read back)." in termweave("verify", live, "--deep").stdout
+    assert valid(termweave("verify", "--deep", live, "--json").stdout, "verify")["read"] == len(DOCUMENTS)
+    assert valid(termweave("verify", live, "--json", "--deep", "5%").stdout, "verify")["read"] == 1
+    assert "is not a percentage" in termweave("verify", live, "--deep=some", status=2).stderr
 
 
 @pytest.mark.parametrize("mode", ["lexical", "weights", "dense", "hybrid", "weights:0.7,dense:0.3"])
