@@ -56,7 +56,8 @@ def termweave(opensearch_engine, own_places):
 
     def call(*arguments, stdin=None, status=0):
         streams = {name: io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for name in ("stdout", "stderr")}
-        given = io.TextIOWrapper(io.BytesIO((stdin or "").encode()), "utf-8")
+        typed = stdin if isinstance(stdin, bytes) else (stdin or "").encode()
+        given = io.TextIOWrapper(io.BytesIO(typed), "utf-8")
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("OPENSEARCH_URL", opensearch_engine.url)
             patch.setattr("termweave.support.paths.state", lambda: own_places / "xdg-state" / "termweave")

@@ -103,12 +103,6 @@ def test_a_question_does_not_wait_for_a_large_request(serving):
     large.join()
 
 
-def test_a_port_in_use_is_a_sentence(serving, capsys):
-    _, url = serving()
-    assert run(["serve", "--model", "shipped", "--port", str(urlsplit(url).port)]) == 2
-    assert "cannot be used" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
