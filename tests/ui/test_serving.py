@@ -195,9 +195,15 @@ def test_a_query_of_ten_thousand_characters_fits_into_the_address(served):
     assert b'class="hit"' in urlopen(f"{served}search?q={query}").read()
 
 
-def test_a_port_in_use_is_a_sentence(served, opensearch_engine, capsys, attacked):
-    assert run(["serve", attacked, "--port", str(urlsplit(served).port), "--url", opensearch_engine.url]) == 2
-    assert "cannot be used" in capsys.readouterr().err
+def test_a_port_in_use_and_an_index_that_does_not_exist_are_sentences(served, opensearch_engine, capsys, attacked):
+    line = ["serve", "--port", str(urlsplit(served).port), "--url", opensearch_engine.url]
+    for options, said in (
+        ([attacked], "cannot be used"),
+        (["--model", "shipped"], "cannot be used"),
+        (["no-such-index"], "no index named"),
+    ):
+        assert run([*line, *options]) == 2
+        assert said in capsys.readouterr().err
 
 
 @pytest.mark.programs
@@ -224,21 +230,6 @@ def test_the_first_index_is_open_before_somebody_searches(opensearch_engine, att
     workspace.warm()
     monkeypatch.setattr("termweave.search.Index.open", None)
     assert workspace.index(attacked).search("parse json", k=1)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        (["no-such-index"], "no index named"),
-        (["--on", "nowhere"], "no file or folder 'nowhere'"),
-        (["--on", "{folder}/corpus.csv"], "without queries and judgements"),
-    ],
-)
-def test_what_does_not_exist_is_a_sentence(opensearch_engine, capsys, tmp_path, arguments, reason):
-    (tmp_path / "corpus.csv").write_text("id,text\n1,tea\n")
-    line = [each.format(folder=tmp_path) for each in arguments]
-    assert run(["serve", *line, "--port", "0", "--url", opensearch_engine.url]) == 2
-    assert reason in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("missing", ["starlette", "uvicorn", "jinja2"])
