@@ -91,7 +91,6 @@ TOO_LARGE = f"not {2**31}."
         ("search docs json --filter {}", 2, "is not one clause of the query DSL"),
         ("evaluate docs /no/such/folder", 2, "/no/such/folder"),
         ("serve --on nowhere", 2, "no file or folder 'nowhere'"),
-        (f"serve --on {Path(__file__)}", 2, "without queries and judgements"),
         ("serve --model no-such-model", 2, "no model named"),
         ("serve docs --model shipped", 2, "INDEX together with --models"),
         ("serve --model shipped --rerank rnn", 2, "are for pages"),

@@ -113,7 +113,13 @@ def book(opensearch_engine, attacked):
 
 
 @pytest.fixture
-def unreachable():
+def hasty(monkeypatch):
+    """No pause before a request is sent again."""
+    monkeypatch.setattr("termweave.engine.client.retries._pause", lambda *_: 0.0)
+
+
+@pytest.fixture
+def unreachable(hasty):
     """A connection to a port that nobody listens on: what the filter refuses never gets there."""
     return engine.connect(settings.load(url="http://127.0.0.1:9"))
 
