@@ -93,7 +93,7 @@ def expected_prompts(name: str) -> Mapping[str, str]:
         >>> expected_prompts("hf:intfloat/multilingual-e5-base")["query"]
         'query: '
     """
-    return next((BACKBONES[known].prompts for pattern, known in _SAME_PROMPTS if pattern.search(name.lower())), {})
+    return next((BACKBONES[backbone].prompts for pattern, backbone in _SAME_PROMPTS if pattern.search(name.lower())), {})
 
 
 def shelf() -> Shelf:

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 from termweave import encoders
 from termweave.encoders import hub
+from termweave.encoders.kinds import kind_of, read_folder
+from termweave.encoders.model_lookup import resolve, resolve_local
 from termweave.errors import ModelError
 from termweave.support import atomic_files, paths
 
@@ -81,17 +83,12 @@ def encoder_of(
 
 def local_folder(model: ModelLineage) -> str | None:
     """The folder of a model that a lineage names, or of a newer one of its name; None if this host has none."""
-    from termweave.encoders.model_lookup import resolve_local  # noqa: PLC0415 - numpy, without which pages start
-
     folder = _remembered(model.hash) or resolve_local(model.name)
     return None if folder is None else str(folder)
 
 
 def _has_query_encoder(folder: str, model: ModelLineage) -> bool:
     """Whether the folder of the dense model holds this encoder of queries."""
-    from termweave.encoders.kinds import kind_of, read_folder  # noqa: PLC0415 - as in `local_folder`
-    from termweave.encoders.model_lookup import resolve  # noqa: PLC0415
-
     if folder == "none":
         return False
     dense = read_folder(resolve(folder), check=False)
@@ -109,9 +106,6 @@ def ranker_folder(name: str, expected: str) -> Path:
         UsageError: The user named a model that does not exist.
         ModelError: This host does not have the profile's model, or has another one of this name.
     """
-    from termweave.encoders.kinds import read_folder  # noqa: PLC0415 - as in `local_folder`
-    from termweave.encoders.model_lookup import resolve, resolve_local  # noqa: PLC0415 - likewise
-
     if not expected:
         return resolve(name)
     if (noted := _remembered(expected)) is not None:
@@ -156,8 +150,6 @@ def remember(models: Iterable[ModelInfo]) -> None:
 
 def _remembered(expected: str) -> str | None:
     """The noted folder of the model with this hash, if the folder still holds that model."""
-    from termweave.encoders.kinds import read_folder  # noqa: PLC0415 - as in `local_folder`
-
     try:
         folder = Path(os.fsdecode(_note(expected).read_bytes()))
         return str(folder) if read_folder(folder, check=False).manifest.hash == expected else None

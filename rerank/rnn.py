@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from termweave.errors import UsageError
+from termweave.rerank.neighbours.equations import Rules
+from termweave.rerank.neighbours.reciprocal import neighbourhood
 from termweave.rerank.rerankers import Reranker, RerankResult
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from termweave.rerank import Rules
     from termweave.rerank.rerankers import Need, RerankRequest
 
 
@@ -58,8 +59,6 @@ class ReciprocalNeighbours(Reranker):
     @property
     def rules(self) -> Rules:
         """The parameters of the neighbour sets."""
-        from termweave.rerank import Rules  # noqa: PLC0415 - loads numpy
-
         return Rules(self.k, self.k_exp, self.tau, clamp=True)
 
     def with_option(self, option: str) -> ReciprocalNeighbours:
@@ -79,8 +78,6 @@ class ReciprocalNeighbours(Reranker):
         Raises:
             UsageError: The query has no vector.
         """
-        from termweave.rerank import neighbourhood  # noqa: PLC0415 - loads numpy
-
         context = neighbourhood(*request.dense("The reranker 'rnn'"), self.rules, request.liked)
         jaccard, inner = context.jaccard.tolist(), context.similarity.tolist()
         by_dense = self.similarity == "dense"

@@ -214,8 +214,6 @@ def analysis_of(identity: str | None, tokenizer: Any, *, model: str) -> Analysis
     """
     analysis = ANALYSES.get(identity or "")
     if analysis is None:
-        raise ModelError(
-            f"The model {model!r} needs the analysis {identity!r}; this termweave has {', '.join(map(repr, ANALYSES))}.",
-            "Train it again, or use the version of termweave that made it.",
-        )
+        hint = "Train it again, or use the version of termweave that made it."
+        raise ModelError(f"The model {model!r} needs the analysis {identity!r}; known: {', '.join(map(repr, ANALYSES))}.", hint)
     return analysis(tokenizer)

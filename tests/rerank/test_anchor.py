@@ -11,7 +11,7 @@ from termweave.encoders.manifest import Manifest
 from termweave.errors import ModelError, UsageError
 from termweave.records import Encoding
 from termweave.rerank.candidate_features import neighbourhood_features
-from termweave.rerank.ranker import anchor_shares, needs_vectors
+from termweave.rerank.ranker import CrossEncoderReranker, anchor_shares
 from termweave.rerank.rerankers import RerankRequest
 
 QUERY = np.array([1.0, 0.0], dtype=np.float32)
@@ -24,6 +24,10 @@ def request(vectors=VECTORS, query=QUERY):
 
 def manifest(weights, kind="first-stage"):
     return Manifest("m", "ranker", ("scores",), "0" * 16, 64, anchor={"kind": kind, "weights": weights})
+
+
+def needs_vectors(model):
+    return "vectors" in CrossEncoderReranker(str(model)).needs
 
 
 def test_the_share_is_the_weighted_sum_of_the_features():
@@ -53,10 +57,10 @@ def test_a_ranker_says_whether_it_needs_vectors(tmp_path, monkeypatch):
         folder = tmp_path / name
         folder.mkdir()
         (folder / "termweave.json").write_bytes(manifest(weights).to_bytes())
-        assert needs_vectors(str(folder)) is needs
+        assert needs_vectors(folder) is needs
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "termweave.json").write_text(json.dumps({"schema": 1}))
-    assert not needs_vectors(str(tmp_path / "broken"))
+    assert not needs_vectors(tmp_path / "broken")
     assert not needs_vectors("nowhere")
     monkeypatch.setattr(hub, "fetch", lambda name: tmp_path / name.rpartition("/")[2])
     assert needs_vectors("hf:owner/both")
@@ -64,7 +68,7 @@ def test_a_ranker_says_whether_it_needs_vectors(tmp_path, monkeypatch):
 
 
 def test_a_model_that_arrives_later_is_found_without_a_restart(tmp_path):
-    assert not needs_vectors(str(tmp_path / "later"))
+    assert not needs_vectors(tmp_path / "later")
     (tmp_path / "later").mkdir()
     (tmp_path / "later" / "termweave.json").write_bytes(manifest({"score": 1.0, "cosine": 0.5}).to_bytes())
-    assert needs_vectors(str(tmp_path / "later"))
+    assert needs_vectors(tmp_path / "later")

@@ -21,7 +21,7 @@ from termweave.encoders.analysis.words import cleaned
 from termweave.encoders.kinds import read_folder
 from termweave.encoders.manifest import write_manifest
 from termweave.encoders.model_lookup import resolve
-from termweave.encoders.term_weighting import BM25, Form, anchored, multiplier
+from termweave.encoders.term_weighting import BM25, Form, anchored
 from termweave.errors import ModelError
 from termweave.statistics import StatisticsCounter
 
@@ -208,7 +208,7 @@ def test_a_word_of_several_ideographs_takes_its_strongest_character():
     weights = anchor.weights(logits, words.word_of_piece(pieces), "document").as_dict()
     base = dict(zip(anchor.terms, anchor.anchor.tolist(), strict=True))
     assert {term: weight / base[term] for term, weight in weights.items()} == pytest.approx(
-        {"南京市": multiplier(np.array([5.0]))[0], "长江大桥": multiplier(np.array([-1.0]))[0]}, rel=1e-5
+        {"南京市": Form().activate(np.array([5.0]))[0], "长江大桥": Form().activate(np.array([-1.0]))[0]}, rel=1e-5
     )
 
 

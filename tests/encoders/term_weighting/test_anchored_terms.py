@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from termweave.encoders.analysis.words import Words
-from termweave.encoders.term_weighting import BM25, Form, anchored, multiplier
+from termweave.encoders.term_weighting import BM25, Form, anchored
 from termweave.errors import ModelError
 from termweave.statistics import CorpusStatistics
 from tests.encoders.exact_scores import dot
@@ -117,8 +117,8 @@ def test_a_weight_that_is_not_a_number_is_no_unseen_word(wrong):
 
 
 def test_the_multiplier_of_nothing_is_one():
-    assert multiplier(np.zeros(1))[0] == pytest.approx(1.0, abs=1e-15)
-    assert multiplier(np.array([-1e3]))[0] == 0.0
+    assert Form().activate(np.zeros(1))[0] == pytest.approx(1.0, abs=1e-15)
+    assert Form().activate(np.array([-1e3]))[0] == 0.0
 
 
 def test_features_are_idf_and_bm25():
