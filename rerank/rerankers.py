@@ -44,6 +44,8 @@ CHAIN = ">"
 _KEPT = 64
 #: Rerankers whose option names fields and numbers, and no place.
 RULES = ("boost", "decay", "match", "diverse")
+_CLASS = "termweave.rerank.rerankers.Reranker"
+_OBJECT = f'Write rerank="rnn", or give ReciprocalNeighbours(k=5) from termweave.rerank, or an object whose class inherits from {_CLASS}.'
 #: What stands for the rerankers of the profile at the beginning of a chain.
 PROFILE = "profile"
 #: Rerankers in a chain: each scores all candidates again.
@@ -278,9 +280,7 @@ def choose(rerank: str | Reranker | Reranking | None, profile: Reranking | None 
     if isinstance(rerank, Reranker):
         return Reranking((rerank,))
     if not isinstance(rerank, str):
-        hint = 'Write rerank="rnn", or give a reranker, such as ReciprocalNeighbours(k=5) from termweave.rerank, or one of your own, '
-        hint += "whose class inherits from termweave.rerank.rerankers.Reranker."
-        raise UsageError(f"rerank is the name of a reranker, or one of these, not {rerank!r}.", hint)
+        raise UsageError(f"rerank is the name of a reranker, or one of these, not {rerank!r}.", _OBJECT)
     if rerank.strip() == "none":
         return None
     names = split_chain(rerank)
@@ -337,8 +337,7 @@ def _create(name: str, option: str) -> Reranker:
     with plugins.answerable("rerankers", name):
         reranker: Reranker = factory(option) if option else factory()
         if not isinstance(reranker, Reranker):
-            hint = f"It has a name, needs (of {', '.join(NEEDS)}), candidates and rerank(request): docs/python.md has an example."
-            raise UsageError(f"The reranker {name!r} does not inherit from termweave.rerank.rerankers.Reranker.", hint)
+            raise UsageError(f"The reranker {name!r} does not inherit from {_CLASS}.", "docs/python.md has an example.")
         _ = reranker.name, reranker.candidates
         for need in reranker.needs:
             if need not in NEEDS and not need.startswith((METADATA, WORDS, SIGNAL)):

@@ -164,7 +164,7 @@ def _lightgbm_tree(lines: Mapping[str, str]) -> DecisionTree:
         [*(count - 1 - child if child < 0 else child for child in side), *[-1] * len(values)] for side in (left, right)
     )
     none = [0] * len(values)
-    return _tree(left, right, [*features, *none], [*thresholds, *none], [*missing, *none], [*expected, *values])
+    return _tree(left, right, [*features, *none], [*thresholds, *none], [*map(int, missing), *none], [*expected, *values])
 
 
 def _order(left: Sequence[int], right: Sequence[int]) -> list[int]:
@@ -183,14 +183,15 @@ def _tree(
     right: Sequence[int],
     features: Sequence[int],
     thresholds: Sequence[float],
-    missing: Sequence[bool],
+    missing: Sequence[int],
     values: Sequence[float],
 ) -> DecisionTree:
     """A tree of these nodes, numbered anew in the order of `_order`."""
     order = _order(left, right)
     place = {node: at for at, node in enumerate(order)}
     return DecisionTree(
-        *(np.array([place[side[node]] if left[node] >= 0 else -1 for node in order], np.int64) for side in (left, right)),
+        np.array([place[left[node]] if left[node] >= 0 else -1 for node in order], np.int64),
+        np.array([place[right[node]] if left[node] >= 0 else -1 for node in order], np.int64),
         np.array(features, np.int64)[order],
         np.array(thresholds, np.float64)[order],
         np.array(missing, np.bool_)[order],

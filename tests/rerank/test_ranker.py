@@ -60,11 +60,6 @@ def test_logits_are_scaled_to_the_scores_so_far_and_mixed_half_and_half():
     assert result.details(1) == {"scored": False}
 
 
-def test_alone_the_logits_decide():
-    places = order(candidates(), DENSE, Reranking((counting(weight=1.0),)))
-    assert [place.id for place in places] == ["e", "c", "d", "a", "b"]
-
-
 def test_shares_sum_to_scores_that_stay_in_the_range_of_the_fusion():
     places = order(candidates(), DENSE, Reranking((counting(candidates=4),)))
     before = {place.id: place.score for place in order(candidates(), DENSE, Reranking((counting(weight=0.0),)))}
@@ -72,16 +67,14 @@ def test_shares_sum_to_scores_that_stay_in_the_range_of_the_fusion():
         total = sum(each.share for each in place.signals.values()) + sum(each.share for each in place.reranked)
         assert total == pytest.approx(place.score)
         assert 0 <= place.score <= 1
+    assert [place.id for place in order(candidates(), DENSE, Reranking((counting(weight=1.0),)))] == ["e", "c", "d", "a", "b"]
     assert places[-1].id == "e"  # beyond the four: it keeps its score
     assert places[-1].score == pytest.approx(before["e"])
 
 
-def test_where_all_scores_are_equal_the_logits_decide():
+def test_where_scores_or_logits_are_all_equal_the_others_decide():
     places = order(candidates(dict.fromkeys(SCORES, 0.5)), DENSE, Reranking((counting(),)))
     assert [place.id for place in places] == ["e", "c", "d", "a", "b"]
-
-
-def test_where_all_logits_are_equal_the_order_stays():
     result = rerank(texts=["one"] * 4)
     totals = [0.5 * score + share for score, share in zip((0.9, 0.8, 0.6, 0.6), result.shares, strict=True)]
     assert totals == sorted(totals, reverse=True)
@@ -122,12 +115,8 @@ def test_names(tmp_path, monkeypatch):
         assert stage == CrossEncoderReranker(str(folder))
     monkeypatch.chdir(tmp_path)
     assert rerankers.choose("./model").stages == (CrossEncoderReranker("./model"),)
-    with pytest.raises(
-        UsageError, match="There is no reranker 'model'"
-    ):  # a folder of the working folder, which may be a download
+    with pytest.raises(UsageError, match="There is no reranker 'model'"):  # a folder of the working folder may be a download
         rerankers.choose("model")
-    with pytest.raises(UsageError, match="no model named 'model'"):
-        rerankers.choose("ranker@model")
     assert rerankers.choose("hf:team/model@v1").stages == (CrossEncoderReranker("hf:team/model@v1"),)
     chain = rerankers.choose(f"rnn>{folder}")
     assert [stage.name for stage in chain.stages] == ["rnn", f"ranker@{folder}"]
@@ -139,6 +128,7 @@ def test_names(tmp_path, monkeypatch):
     ("name", "message"),
     [
         ("ranker", r"ships no ranker, and no profile in use names one. Name a cross-encoder: "),
+        ("ranker@model", "no model named 'model'"),
         ("ranker@nowhere-at-all", r"no model named 'nowhere-at-all'"),
         ("./nowhere", r"no model folder './nowhere'"),
         ("hf:team", r"is not the name of a model on the hub"),
@@ -182,6 +172,7 @@ def test_for_one_query_no_text_is_scored_twice_and_the_budget_is_shared():
         order(candidates(), DENSE, Reranking((limited,)), report=reports.append)
         assert 1 <= reports[0].scored <= 4
     assert CrossEncoderReranker("m", scorer=WordCount()).for_one_query() == CrossEncoderReranker("m")
+    assert scorer.windows == 4  # of a long document
 
 
 def test_with_a_budget_there_is_one_page():
@@ -191,13 +182,6 @@ def test_with_a_budget_there_is_one_page():
         limited.for_page(10)
     assert limited.within(float("inf")).for_page(10).stages == (counting(),)
     assert rerankers.choose("rnn").within(float("inf")) == rerankers.choose("rnn")
-
-
-def test_long_documents_are_read_in_four_windows():
-    scorer = WordCount()
-    rerank_with = CrossEncoderReranker("m", scorer=scorer)
-    order(candidates(), DENSE, Reranking((rerank_with,)))
-    assert scorer.windows == 4
 
 
 def test_equal_scores_keep_the_order_of_the_first_stage():

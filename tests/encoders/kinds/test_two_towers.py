@@ -59,7 +59,7 @@ def test_an_index_finds_both_encoders_in_one_folder(routed):
     again = encoder_of(lineage, "docs", {"dense": str(path)}).models
     assert {output: model.hash for output, model in again.items()} == {output: model.hash for output, model in models.items()}
     elsewhere = {**recorded, "dense_query": ModelLineage("elsewhere", "0" * 16)}
-    with pytest.raises(ModelError, match=r"this host has no model of that name.*--dense-query DIR"):
+    with pytest.raises(ModelError, match=r"this host has no model of that name.*dense_query='DIR'"):
         encoder_of(replace(lineage, models=elsewhere), "docs", {"dense": str(path)})
 
 
