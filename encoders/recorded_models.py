@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from termweave.encoders import ModelInfo, TextEncoder
 
 
+_NOT_HERE = "and this host has no model of that name. An index can open only models that the host already has."
+
+
 def encoder_of(
     lineage: Lineage, name: str, given: Mapping[str, str | Path | None], *, new_query: str | Path | None = None
 ) -> TextEncoder:
@@ -73,11 +76,9 @@ def encoder_of(
         if opened is None:
             raise ModelError(f"The index {name!r} needs its {flag} model {model.name!r}.", f"Name its folder with --{flag}.")
         if opened.hash != model.hash:
-            raise ModelError(
-                f"The index {name!r} was built with the {flag} model {model.name!r} ({model.hash}); "
-                f"the model on this host is {opened.name!r} ({opened.hash}).",
-                f"Name the right model folder with --{flag}, or index again. Another model would give wrong scores.",
-            )
+            here = f"the model on this host is {opened.name!r} ({opened.hash})"
+            hint = f"Name the right model folder with --{flag}, or index again. Another model would give wrong scores."
+            raise ModelError(f"The index {name!r} was built with the {flag} model {model.name!r} ({model.hash}); {here}.", hint)
     return encoder
 
 
@@ -111,18 +112,13 @@ def ranker_folder(name: str, expected: str) -> Path:
     if (noted := _remembered(expected)) is not None:
         return Path(noted)
     folder = resolve_local(name)
+    option = "--rerank ranker@DIR (ltr@DIR for a feature ranker)"
     if folder is None:
-        raise ModelError(
-            f"The profile reranks with {name!r}, and this host has no model of that name. "
-            "An index can open only models that the host already has.",
-            f"If you trust the model, give --rerank ranker@DIR (ltr@DIR for a feature ranker), or put its folder into {paths.models()}; "
-            "--rerank none leaves it out.",
-        )
+        hint = f"If you trust the model, give {option}, or put its folder into {paths.models()}; --rerank none leaves it out."
+        raise ModelError(f"The profile reranks with {name!r}, {_NOT_HERE}", hint)
     if (present := read_folder(folder, check=False).manifest.hash) != expected:
-        raise ModelError(
-            f"The ranker {name!r} on this host has the hash {present}, and the profile was made with {expected}.",
-            "Tune again, or name the right folder: --rerank ranker@DIR (ltr@DIR for a feature ranker).",
-        )
+        problem = f"The ranker {name!r} on this host has the hash {present}, and the profile was made with {expected}."
+        raise ModelError(problem, f"Tune again, or name the right folder: {option}.")
     return folder
 
 
@@ -132,11 +128,8 @@ def _missing(index: str, models: Mapping[str, ModelLineage]) -> ModelError:
     options = " and ".join(
         f"--{output.replace('_', '-')} {model.name if hub.well_formed(model.name) else 'DIR'}" for output, model in models.items()
     )
-    return ModelError(
-        f"The index {index!r} was built with {names}, and this host has no model of that name. "
-        "An index can open only models that the host already has.",
-        f"If you trust the model, give {options}, or put its folder into {paths.models()}.",
-    )
+    hint = f"If you trust the model, give {options}, or put its folder into {paths.models()}."
+    return ModelError(f"The index {index!r} was built with {names}, {_NOT_HERE}", hint)
 
 
 def remember(models: Iterable[ModelInfo]) -> None:

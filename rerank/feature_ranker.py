@@ -15,7 +15,7 @@ from termweave.encoders.recorded_models import ranker_folder
 from termweave.errors import ModelError, UsageError
 from termweave.records import ModelInfo
 from termweave.rerank import candidate_features
-from termweave.rerank.rerankers import Reranker, RerankResult
+from termweave.rerank.rerankers import Reranker, RerankResult, check_range
 from termweave.rerank.trees import tree_files
 from termweave.signals import fusion
 from termweave.signals.modes import Mode
@@ -68,8 +68,7 @@ class FeatureReranker(Reranker):
 
     def __post_init__(self) -> None:
         """Raise `UsageError` for a value outside its range."""
-        if self.candidates < 1:
-            raise UsageError(f"ltr needs at least 1 candidate, not {self.candidates}.", "Use --rerank none to leave it out.")
+        check_range(KIND, self.candidates)
 
     @property
     def name(self) -> str:

@@ -26,7 +26,7 @@ from termweave.encoders.recorded_models import ranker_folder
 from termweave.errors import TermweaveError, UsageError
 from termweave.rerank import occlusion
 from termweave.rerank.candidate_features import neighbourhood_features
-from termweave.rerank.rerankers import Reranker, RerankResult
+from termweave.rerank.rerankers import Reranker, RerankResult, check_range
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -86,10 +86,7 @@ class CrossEncoderReranker(Reranker):
 
     def __post_init__(self) -> None:
         """Raise `UsageError` for a value outside its range."""
-        if self.candidates < 1:
-            raise UsageError(f"A ranker needs at least 1 candidate, not {self.candidates}.", "Use --rerank none to leave it out.")
-        if not 0 <= self.weight <= 1:
-            raise UsageError(f"The weight of a ranker is a number from 0 to 1, not {self.weight}.")
+        check_range("ranker", self.candidates, self.weight)
         if self.budget is not None and not (isinstance(self.budget, int | float) and self.budget >= 0):
             hint = "Write budget=80, or None for no limit."
             raise UsageError(f"The budget of a ranker is a number of milliseconds, not {self.budget!r}.", hint)

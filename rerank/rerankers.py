@@ -261,6 +261,18 @@ class Reranking:
         return Reranking(tuple(stage.with_budget(share) or stage for stage in self.stages))
 
 
+def check_range(name: str, candidates: int, weight: float = 0.0) -> None:
+    """Check the parameters of a reranker.
+
+    Raises:
+        UsageError: There are no candidates, or the weight does not lie in [0, 1].
+    """
+    if candidates < 1:
+        raise UsageError(f"{name} needs at least 1 candidate, not {candidates}.", "Use --rerank none to leave it out.")
+    if not 0 <= weight <= 1:
+        raise UsageError(f"The weight of {name} is a number from 0 to 1, not {weight}.")
+
+
 def choose(rerank: str | Reranker | Reranking | None, profile: Reranking | None = None) -> Reranking | None:
     """The rerankers that the user of a search names.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from termweave.errors import UsageError
 from termweave.rerank.neighbours.equations import Rules
 from termweave.rerank.neighbours.reciprocal import neighbourhood
-from termweave.rerank.rerankers import Reranker, RerankResult
+from termweave.rerank.rerankers import Reranker, RerankResult, check_range
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,10 +41,7 @@ class ReciprocalNeighbours(Reranker):
 
     def __post_init__(self) -> None:
         """Raise `UsageError` for a value outside its range; `Rules` checks k, k_exp and tau."""
-        if self.candidates < 1:
-            raise UsageError(f"rNN needs at least 1 candidate; N is {self.candidates}.", "Use --rerank none to leave it out.")
-        if not 0 <= self.weight <= 1:
-            raise UsageError(f"The weight of rNN is a number from 0 to 1, not {self.weight}.")
+        check_range("rNN", self.candidates, self.weight)
 
     @property
     def name(self) -> str:

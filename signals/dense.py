@@ -137,9 +137,9 @@ class Dense(Signal):
             hint = "Name a model with --dense, or leave the signal out with --signals."
             raise ModelError("The signal 'dense' needs a model that gives vectors, and there is none.", hint)
         if fitting.dimension > (most := dialect_of(fitting.capabilities).most_dimensions):
+            hint = "Choose another model, or leave the signal out with --signals."
             raise ModelError(
-                f"The model gives vectors of {fitting.dimension:,} numbers, and the server takes {most:,} at most.",
-                "Choose another model, or leave the signal out with --signals.",
+                f"The model gives vectors of {fitting.dimension:,} numbers, and the server takes {most:,} at most.", hint
             )
         vectors = [encoding.vector for encoding in fitting.sample if encoding.vector is not None and encoding.text.strip()]
         scale = _byte_scale(vectors, fitting.dimension) if fitting.byte_vectors else 0.0
@@ -174,10 +174,8 @@ class Dense(Signal):
             return {}
         vector = encoding.vector
         if vector is None or vector.shape != (self.dimension,):
-            output = "none" if vector is None else f"{vector.shape[0]} numbers"
-            raise ModelError(
-                f"The model gave {output} for document {document.id!r}, and the index has vectors of {self.dimension} numbers."
-            )
+            output = "no vector" if vector is None else f"{vector.shape[0]} numbers"
+            raise ModelError(f"The model gave {output} for document {document.id!r}; the index has vectors of {self.dimension}.")
         if not math.isfinite(vector.dot(vector)):  # the sum is NaN or infinite if one number is
             hint = "The model folder is damaged or was exported from a diverged training."
             raise ModelError(f"The model gave NaN for document {document.id!r}.", hint)
@@ -234,7 +232,7 @@ class Dense(Signal):
 
 
 def reach(size: int) -> int:
-    """How many neighbours a clause for `size` documents asks for."""
+    """The number of neighbours that a clause for `size` documents asks for."""
     return min(_EFFORT * size, max(size, _MOST))
 
 

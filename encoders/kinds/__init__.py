@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 
     from termweave.encoders.kinds.base import OpenModel
 
-_MODELS: tuple[type[OpenModel], ...] = (AnchoredModel, Bm25Model, DenseModel, SparseModel, RankerModel)
-KINDS: Mapping[str, type[OpenModel]] = {model.kind: model for model in _MODELS}
+KINDS: Mapping[str, type[OpenModel]] = {
+    model.kind: model for model in (AnchoredModel, Bm25Model, DenseModel, SparseModel, RankerModel)
+}
 
 
 def kind_of(manifest: Manifest) -> type[OpenModel]:

@@ -77,7 +77,7 @@ def read(content: str) -> DecisionTrees:
 
 
 class _Refusal(ValueError):
-    """What is wrong with a model, in words for people; other errors name what Python could not do."""
+    """A fault of a model, in words for people; other errors name what Python could not do."""
 
 
 def _checked(names: Sequence[Any], count: int, trees: Iterable[DecisionTree]) -> tuple[DecisionTree, ...]:
@@ -94,7 +94,14 @@ def _checked(names: Sequence[Any], count: int, trees: Iterable[DecisionTree]) ->
     for tree in trees:
         nodes += len(tree.left)
         _check_count(nodes)
-        _check(tree, len(names))
+        inner = tree.left >= 0
+        children = np.concatenate([tree.left[inner], tree.right[inner]])
+        if sorted(children.tolist()) != list(range(1, len(tree.left))) or (children <= np.tile(np.flatnonzero(inner), 2)).any():
+            raise _Refusal(_BROKEN)  # a node is not there, or is reached twice
+        if ((tree.feature[inner] < 0) | (tree.feature[inner] >= len(names))).any():
+            raise _Refusal("a tree compares a feature that has no name")
+        if not (np.abs(tree.value) <= _LARGEST).all() or np.isnan(tree.threshold[inner]).any():
+            raise _Refusal(f"a tree holds something that is not a number, or is above {_LARGEST:g}")
         checked.append(tree)
     return tuple(checked)
 
@@ -102,18 +109,6 @@ def _checked(names: Sequence[Any], count: int, trees: Iterable[DecisionTree]) ->
 def _check_count(nodes: int) -> None:
     if nodes > MOST_NODES:
         raise _Refusal(f"it has more than {MOST_NODES:,} nodes")
-
-
-def _check(tree: DecisionTree, features: int) -> None:
-    """Refuse a tree with a node that is not there, is reached twice or compares a feature that is not there, and values that are not numbers."""
-    inner = tree.left >= 0
-    children = np.concatenate([tree.left[inner], tree.right[inner]])
-    if sorted(children.tolist()) != list(range(1, len(tree.left))) or (children <= np.tile(np.flatnonzero(inner), 2)).any():
-        raise _Refusal(_BROKEN)
-    if ((tree.feature[inner] < 0) | (tree.feature[inner] >= features)).any():
-        raise _Refusal("a tree compares a feature that has no name")
-    if not (np.abs(tree.value) <= _LARGEST).all() or np.isnan(tree.threshold[inner]).any():
-        raise _Refusal(f"a tree holds something that is not a number, or is above {_LARGEST:g}")
 
 
 def _whole(values: Sequence[Any]) -> NDArray[np.int64]:

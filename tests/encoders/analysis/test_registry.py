@@ -1,7 +1,5 @@
 """The analyses: one that never changes, Chinese words, word-pieces; what holds of all of them."""
 
-from __future__ import annotations
-
 import random
 import shutil
 from dataclasses import replace
@@ -22,7 +20,6 @@ from termweave.encoders.kinds import read_folder
 from termweave.encoders.manifest import write_manifest
 from termweave.encoders.model_lookup import resolve
 from termweave.encoders.term_weighting import BM25, Form, anchored
-from termweave.errors import ModelError
 from termweave.statistics import StatisticsCounter
 
 PIECES = PieceTokenizer(resolve("shipped") / "tokenizer.json")
@@ -210,7 +207,5 @@ def test_a_word_of_several_ideographs_takes_its_strongest_character():
     assert {term: weight / base[term] for term, weight in weights.items()} == pytest.approx(strongest, rel=1e-5)
 
 
-def test_an_analysis_that_is_not_there_is_named():
-    with pytest.raises(ModelError, match=r"'words.9'.*bert-pieces.1"):
-        analysis_of("words.9", PIECES.tokenizer, model="m")
+def test_ids_are_those_of_the_classes():
     assert all(name == each.id for name, each in ANALYSES.items())

@@ -60,7 +60,7 @@ def test_what_an_option_changes(made, texts):
         (
             "made",
             {"weights": ...},
-            r"is an encoder: it gives vectors, not term weights\.*`termweave train`",
+            r"is an encoder: it gives vectors, not term weights.*`termweave train`",
         ),
         ("ranked", {"dense": ...}, r"is a cross-encoder: it gives scores of pairs, not vectors"),
         ("ranked", {"dense": "shipped", "dense_query": ...}, r"is a cross-encoder.* for dense_query"),
