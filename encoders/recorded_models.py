@@ -31,14 +31,14 @@ _NOT_HERE = "and this host has no model of that name. An index can open only mod
 
 
 def encoder_of(
-    lineage: Lineage, name: str, given: Mapping[str, str | Path | None], *, new_query: str | Path | None = None
+    lineage: Lineage, name: str, options: Mapping[str, str | Path | None], *, new_query: str | Path | None = None
 ) -> TextEncoder:
     """Open the models that a lineage names.
 
     Args:
         lineage: The lineage.
         name: Name of the index, for messages.
-        given: "weights", "dense" and "dense_query" -> model name or folder that the user gives instead of the stored name, or None.
+        options: "weights", "dense" and "dense_query" -> model name or folder that the user gives instead of the stored name, or None.
             "weights_otherwise" and "dense_otherwise" -> what is tried where this host does not have the stored model; "none" is not.
         new_query: Another encoder of queries than that of the lineage; "none": the one that the dense model has for them.
 
@@ -47,21 +47,21 @@ def encoder_of(
         ModelError: A model is not on this host, or has another hash.
     """
     names = dict.fromkeys(("weights", "dense", "dense_query"), "none")
-    wanted = {output: model for output, model in lineage.models.items() if output != "dense_query"}
+    recorded = {output: model for output, model in lineage.models.items() if output != "dense_query"}
     if new_query is None and "dense_query" in lineage.models:
         # Last: it may lie in the folder of "dense", whatever the order of the JSON.
-        wanted["dense_query"] = lineage.models["dense_query"]
-    folders = {wanted[output].hash: folder for output, folder in given.items() if folder and output in wanted}
+        recorded["dense_query"] = lineage.models["dense_query"]
+    folders = {recorded[output].hash: folder for output, folder in options.items() if folder and output in recorded}
     further = {
         model.hash: folder
-        for output, model in wanted.items()
-        if (folder := given.get(f"{output}_otherwise")) and folder != "none"
+        for output, model in recorded.items()
+        if (folder := options.get(f"{output}_otherwise")) and folder != "none"
     }
     missing: dict[str, ModelLineage] = {}
-    for output, model in wanted.items():  # if one model has both outputs, one option is enough
-        if output == "dense_query" and not given.get(output) and _has_query_encoder(names["dense"], model):
+    for output, model in recorded.items():  # if one model has both outputs, one option is enough
+        if output == "dense_query" and not options.get(output) and _has_query_encoder(names["dense"], model):
             continue
-        folder = given.get(output) or folders.get(model.hash) or local_folder(model) or further.get(model.hash)
+        folder = options.get(output) or folders.get(model.hash) or local_folder(model) or further.get(model.hash)
         if folder is None:
             missing[output] = model
         else:
@@ -71,12 +71,12 @@ def encoder_of(
     query = names["dense_query"] if new_query is None else new_query
     encoder = encoders.load(weights=names["weights"], dense=names["dense"], dense_query=query)
     # A model that the user named comes first, so that the message speaks of the option that was given.
-    for output, model in sorted(wanted.items(), key=lambda item: not given.get(item[0])):
-        opened, flag = encoder.models.get(output), output.replace("_", "-")
-        if opened is None:
+    for output, model in sorted(recorded.items(), key=lambda item: not options.get(item[0])):
+        present, flag = encoder.models.get(output), output.replace("_", "-")
+        if present is None:
             raise ModelError(f"The index {name!r} needs its {flag} model {model.name!r}.", f"Name its folder with --{flag}.")
-        if opened.hash != model.hash:
-            here = f"the model on this host is {opened.name!r} ({opened.hash})"
+        if present.hash != model.hash:
+            here = f"the model on this host is {present.name!r} ({present.hash})"
             hint = f"Name the right model folder with --{flag}, or index again. Another model would give wrong scores."
             raise ModelError(f"The index {name!r} was built with the {flag} model {model.name!r} ({model.hash}); {here}.", hint)
     return encoder

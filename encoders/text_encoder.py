@@ -211,10 +211,11 @@ class TextEncoder:
             raise UsageError("There is no weights model, so there are no terms.", "Name one with --weights.")
         return self._weights.analysis
 
-    def _statistics(self, given: CorpusStatistics | None) -> CorpusStatistics:
-        """The given statistics, or the default table of the weights model, checked for its analysis."""
+    def _statistics(self, statistics: CorpusStatistics | None) -> CorpusStatistics:
+        """These statistics, or else the default table of the weights model, checked for the model's analysis."""
         assert self._weights is not None
-        statistics = self._default if given is None else given
+        if statistics is None:
+            statistics = self._default
         if statistics is None:
             statistics = self._default = self._weights.folder.statistics()
         if statistics is None and not self._weights.needs_statistics:

@@ -124,7 +124,7 @@ def open_feature_ranker(model: str, expected: str) -> FeatureRanker:
     try:
         trees = tree_files.read(tree_files.content_of(folder.path / TREES))
         names, types = tuple(manifest.settings["features"]), dict(manifest.settings["types"])
-        trees = trees.named(names)
+        trees = trees.with_names(names)
         stored = orjson.loads((folder.path / RATES).read_bytes()) if RATES in manifest.files else {}
         rates = {document: (float(clicks), float(conversions)) for document, (clicks, conversions) in stored.items()}
         reader = candidate_features.FeatureReader(names, types, trees.used, rates=rates)

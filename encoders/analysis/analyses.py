@@ -33,7 +33,7 @@ class ChineseWords(Analysis):
 
     id: ClassVar[str] = "bert-words.jieba.lucene33.porter.1"
     language: ClassVar[str | None] = "Chinese"
-    own: ClassVar[bool] = True
+    cuts_words: ClassVar[bool] = True
 
     def __init__(self, tokenizer: Any) -> None:
         """Prepare the analysis; the dictionary is read once per process (.2 s)."""
@@ -138,7 +138,7 @@ class VocabularyTerms(Analysis):
 
     id: ClassVar[str] = "vocabulary.1"
     language: ClassVar[str | None] = None
-    own: ClassVar[bool] = True
+    cuts_words: ClassVar[bool] = True
 
     def __init__(self, tokenizer: Any) -> None:
         super().__init__(tokenizer)

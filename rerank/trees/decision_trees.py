@@ -57,7 +57,7 @@ class DecisionTrees:
     base: float = 0.0
     single: bool = False
 
-    def named(self, names: Sequence[str]) -> DecisionTrees:
+    def with_names(self, names: Sequence[str]) -> DecisionTrees:
         """The same trees with other names of the features.
 
         Raises:

@@ -164,7 +164,7 @@ def test_a_text_of_which_the_beginning_is_cut_has_the_pieces_of_the_whole(text, 
 def test_offsets_say_the_same_as_the_tokenisers_own_words():
     words = WORDS.words(["the unaffable state-of-the-art 你好 한국 good👍 ﬁnding cafe\u0301"])[0]
     (pieces,) = PIECES.encode([words.clean], 99, ends=[words.clean_ends])
-    np.testing.assert_array_equal(replace(words, own=True).word_of_piece(pieces), words.word_of_piece(pieces))
+    np.testing.assert_array_equal(replace(words, cuts_words=True).word_of_piece(pieces), words.word_of_piece(pieces))
 
 
 @EACH
