@@ -18,6 +18,8 @@ from hashlib import blake2b
 from mmap import ACCESS_READ, mmap
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
 from termweave.errors import ModelError
 from termweave.statistics import CorpusStatistics
 from termweave.support import atomic_files
@@ -107,8 +109,6 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         """The JSON text of ``termweave.json``."""
-        import orjson  # noqa: PLC0415 - only when a model is opened
-
         return orjson.dumps({"schema": SCHEMA, **self.__dict__}, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY)
 
     @classmethod
@@ -122,8 +122,6 @@ class Manifest:
         Raises:
             ModelError: The content is not a manifest, or is one of a later schema.
         """
-        import orjson  # noqa: PLC0415
-
         try:
             loaded = orjson.loads(data)
             schema = loaded.pop("schema")

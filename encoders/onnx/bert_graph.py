@@ -105,11 +105,6 @@ def write_weights(folder: Path) -> None:
     staging.replace(folder / WEIGHTS)
 
 
-def names_parameters(graph: bytes, layers: int) -> bool:
-    """Whether a graph names the parameters of a BERT encoder of so many layers. Unlike `parameters` it does not need the extra ``train``."""
-    return all(name.encode() in graph for name in (_WORDS, f"encoder.layer.{layers - 1}.output.LayerNorm.bias"))
-
-
 def parameters(graph: Path) -> dict[str, NDArray[np.float32]]:
     """The parameters of a BERT encoder in an ONNX graph, by the names of transformers' BertModel.
 

