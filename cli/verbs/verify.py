@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from termweave import corpora, engine, indexer
-from termweave.catalog import lineage
+from termweave.catalog.lineage import read_lineage, refuse_enriched, resolve_name
 from termweave.cli.declared_options import GroupedCommand, option
 from termweave.cli.shared_options import check_together, verb
 from termweave.cli.source_options import for_build, source_options
@@ -72,10 +72,10 @@ def command(
     check_together((problem, source is None and any(reading.values())))
 
     server = engine.connect(settings)
-    shown = lineage.resolved(server, name)
+    shown = resolve_name(server, name)
     index = shown.index
-    made = lineage.read(server, index)  # before the ledger is opened, because the index may belong to another program
-    lineage.refuse_enriched(made)
+    made = read_lineage(server, index)  # before the ledger is opened, because the index may belong to another program
+    refuse_enriched(made)
     if shown.partial and name not in {index, made.name}:
         raise UsageError(
             f"{name!r} shows only some of the documents of {made.name!r}, and all are compared.", f"Give the name {made.name!r}."
