@@ -7,7 +7,7 @@ import pytest
 
 import termweave as tw
 from termweave import corpora
-from termweave.catalog import lineage
+from termweave.catalog.lineage import read_lineage
 from termweave.cli import run
 from termweave.encoders.kinds import read_folder
 from termweave.encoders.manifest import write_manifest
@@ -60,7 +60,7 @@ def test_a_model_of_another_hash_is_refused(index, says):  # noqa: F811
 
 
 def test_a_model_that_is_not_found_by_its_name_is_asked_for(index):  # noqa: F811
-    recorded = lineage.read(index.engine, index.generation)
+    recorded = read_lineage(index.engine, index.generation)
     elsewhere = {output: replace(model, name="mine", hash=OTHER_HASH) for output, model in recorded.models.items()}
     with pytest.raises(
         ModelError, match=r"built with 'mine', and this host has no model of that name.*weights='DIR' and dense='DIR'"
@@ -72,7 +72,7 @@ def test_a_model_that_is_not_found_by_its_name_is_asked_for(index):  # noqa: F81
 
 @pytest.mark.parametrize("output", ["weights", "dense"])
 def test_a_wrong_model_is_blamed_on_the_option_that_was_given(index, tmp_path, output):  # noqa: F811
-    recorded = lineage.read(index.engine, index.generation)
+    recorded = read_lineage(index.engine, index.generation)
     with pytest.raises(ModelError, match=f"was built with the {output} model.* with {output}, "):
         encoder_of(recorded, index.name, {output: str(renamed(tmp_path / "other", "other"))})
     with pytest.raises(ModelError, match=rf"needs its {output} model.* Name its folder with {output}\."):
