@@ -1,4 +1,4 @@
-"""docs/architecture.md, ten-functions.md and CONTRIBUTING.md: the files and folders it names exist, every package is on it, its layers are those that import-linter enforces."""
+"""docs/architecture.md, ten-functions.md and CONTRIBUTING.md name files that exist; the first has every package, and the enforced layers."""
 
 from __future__ import annotations
 
