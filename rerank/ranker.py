@@ -113,7 +113,7 @@ class CrossEncoderReranker(Reranker):
         if self.scorer is not None:
             return self.scorer
         with _OPENING:
-            return _open(self.model, self.hash)
+            return open_ranker(self.model, self.hash)
 
     def with_budget(self, milliseconds: float) -> CrossEncoderReranker:
         """The same ranker with a time limit for each query; infinity: without one."""
@@ -219,7 +219,7 @@ def anchor_shares(weights: Mapping[str, float], request: RerankRequest) -> list[
 
 
 @cache
-def _open(model: str, expected: str) -> Ranker:
+def open_ranker(model: str, expected: str) -> Ranker:
     """Open a ranker by folder or name; `expected` is the hash that a profile was tuned with, "" for any."""
     scorer = Ranker.load(ranker_folder(model, expected) if expected else model)
     scorer.score("", [""])  # opens the graph, so that it is opened once and no query's budget pays for it

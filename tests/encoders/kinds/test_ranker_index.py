@@ -17,7 +17,7 @@ from termweave.errors import ModelError, UsageError
 from termweave.learning import preparation
 from termweave.learning.preparation import LearningTask
 from termweave.records import Query
-from termweave.rerank.ranker import CrossEncoderReranker, _open
+from termweave.rerank.ranker import CrossEncoderReranker, open_ranker
 
 pytestmark = pytest.mark.engine
 
@@ -240,7 +240,7 @@ def test_the_ranker_of_the_profile(server, ranked, answer, tmp_path, monkeypatch
         index.adopt(mine)
         monkeypatch.setattr(models, "_remembered", lambda _: None)
         monkeypatch.setattr(models, "resolve_local", lambda _: ranked("roberta")[0])
-        _open.cache_clear()
+        open_ranker.cache_clear()
         with pytest.raises(
             ModelError, match=r"on this host has the hash [0-9a-f]{16}, and the profile was made with [0-9a-f]{16}\."
         ):
