@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from termweave.catalog.lineage import resolve
+from termweave.catalog.lineage import resolve_index
 from termweave.corpora.formats.compression import zstd_module
 from termweave.evaluation.book.store import BookGrade, BookQuery, JudgementBook
 from termweave.evaluation.measures import per_query
@@ -140,7 +140,7 @@ def test_a_judge_sees_metadata_and_is_told_that_a_book_is_empty(client, attacked
 @pytest.mark.parametrize("path", ["qrels.tsv", "queries.jsonl", "grades.jsonl"])
 def test_downloads_know_generations_and_refuse_what_does_not_exist(client, opensearch_engine, attacked, book, path):
     book.import_qrels("ann", [Query("q", "parse json")], {"q": {"json": 2}})
-    generation = resolve(opensearch_engine, attacked)
+    generation = resolve_index(opensearch_engine, attacked)
     assert generation != attacked
     stored = client.get(f"/book/{path}", params={"index": attacked})
     assert client.get(f"/book/{path}", params={"index": generation}).text == stored.text
@@ -309,7 +309,7 @@ def test_an_id_forges_no_row_of_the_exported_grades(client, attacked, book, odd)
 
 def test_pages_of_an_alias_judge_only_what_it_shows(opensearch_engine, attacked):
     """Its book is its own: pools and texts of the whole index would show what the alias hides."""
-    alias, shown, generation = f"{attacked}-some", {"timer", "json"}, resolve(opensearch_engine, attacked)
+    alias, shown, generation = f"{attacked}-some", {"timer", "json"}, resolve_index(opensearch_engine, attacked)
     add = {"index": generation, "alias": alias, "filter": {"terms": {"id": [*shown]}}}
     opensearch_engine.request("POST", "/_aliases", body={"actions": [{"add": add}]})
     try:
