@@ -83,7 +83,7 @@ def parse(text: str) -> Gate:
     if match is None:
         raise UsageError(f"{text!r} is not a requirement.", "Write 'nDCG@10>=0.4' or 'MRR@10 within .01 of RUN' (a TREC file).")
     _, measure, least, margin, run = match.groups()
-    measures.check(measure)
+    measures.parse_measure(measure)
     least, margin = (float(each) if each else None for each in (least, margin))
     if (least or margin or 0) > 1:
         raise UsageError(f"{text!r} is always met or never met, because {measure} lies between 0 and 1.", "Write .4 for 40 %.")
@@ -111,8 +111,8 @@ def check_before(
             _saved(gate.run, query_ids, qrels)
 
 
-def check(gate: Gate, experiment: Experiment, dataset: Dataset) -> Verdict:
-    """Check a requirement against the results of an evaluation.
+def verdict(gate: Gate, experiment: Experiment, dataset: Dataset) -> Verdict:
+    """Compare a requirement with the results of an evaluation.
 
     Raises:
         UsageError: The system is unknown, or the saved run cannot be read.
@@ -144,13 +144,12 @@ def system_of(gate: Gate, names: Sequence[str], default: str | None) -> str:
     Raises:
         UsageError: The system is not in the table.
     """
-    if gate.system is None and default is None:
+    system = gate.system or default
+    if system is None:
         raise UsageError(
             f"{gate.text!r} does not name a system, and the default search is not in the table.",
             f"Name a system: '{names[0]}:{gate.text}'. The table has: {', '.join(names)}.",
         )
-    system = gate.system or default
-    assert system is not None
     if system not in names:
         raise UsageError(f"There is no system {system!r} in the table.", f"The table has: {', '.join(names)}.")
     return system
@@ -200,7 +199,8 @@ def compare(experiment: Experiment, before: Experiment, dataset: Dataset, margin
 
 def _comparable(experiment: Experiment, dataset: Dataset, measure: str) -> list[int]:
     """The places of the queries that can show a difference: those with a document that the measure counts as relevant."""
-    qrels, least = dataset.qrels(), 1 if measures.check(measure)[0] == "ndcg" else dataset.relevant_from
+    kind, _ = measures.parse_measure(measure)
+    qrels, least = dataset.qrels(), 1 if kind == "ndcg" else dataset.relevant_from
     return [place for place, query in enumerate(experiment.queries) if max(qrels.get(query, {}).values(), default=0) >= least]
 
 

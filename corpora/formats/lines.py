@@ -180,9 +180,9 @@ def new_copy(name: str) -> Iterator[IO[bytes]]:
     Raises:
         InputError: There is no room.
     """
-    handle, made = tempfile.mkstemp(dir=private_files.scratch())
+    handle, name_of_copy = tempfile.mkstemp(dir=private_files.scratch())
     os.close(handle)
-    path = Path(made)
+    path = Path(name_of_copy)
     copies[path] = name
     try:
         with path.open("wb") as copy:  # closing it writes the last part

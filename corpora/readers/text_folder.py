@@ -96,9 +96,9 @@ def _files(folder: Path, include: Sequence[str] = ()) -> Iterator[_File]:
             if not name.startswith(".") and path.is_file():
                 id_ = path.relative_to(folder).as_posix()
                 kind = kind_of(name)
-                known = kind in markup.KINDS or (kind in office.MODULES and office.readable())
+                is_known = kind in markup.KINDS or (kind in office.MODULES and office.readable())
                 outside = path.is_symlink() and not path.resolve().is_relative_to(root)
-                yield _File(path, id_, _matches(id_, include) if include else known, outside)
+                yield _File(path, id_, _matches(id_, include) if include else is_known, outside)
 
 
 def _matches(id_: str, include: Sequence[str]) -> bool:

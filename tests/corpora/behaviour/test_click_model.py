@@ -27,7 +27,7 @@ def drawn(*, shuffled, lists=4000, queries=8, seed=0):
         )
         clicked = random.random(5) < EXAMINED * attraction[query][order]
         events += [click(f"s{number}", f"d{query}-{each}", place) for place, each in enumerate(order) if clicked[place]]
-    return ubi.read(searches, events), attraction
+    return ubi.behaviour_of(searches, events), attraction
 
 
 def click(search, document, place=None, action="click"):
@@ -62,7 +62,7 @@ def test_a_biased_ranking_misleads_counts_and_not_the_model():
         events += [
             click(str(number), each) for place, each in enumerate(order) if random.random() < EXAMINED[place] * chances[each]
         ]
-    log = ubi.read(searches, events)
+    log = ubi.behaviour_of(searches, events)
     place = {document: number for number, (_, document) in enumerate(log.pairs)}
     model, raw = log.model(corrected=True), log.model(corrected=False)
     assert model.attractive[place["good"]] > 2 * model.attractive[place["poor"]]
@@ -90,7 +90,7 @@ def test_a_log_as_logs_are():
         click("a", "2"), click("a", "2"), click("a", "2", action="purchase"), click("a", "3"), click("a", "8"), click("a", "1", action="hover"),
         click("b", "2", 5, action="impression"), click("b", "7"), click("b", "7", 1), click("gone", "1"), {"action_name": "click", "query_id": "a"}, {},
     ]  # fmt: skip
-    log = ubi.read(searches, events)
+    log = ubi.behaviour_of(searches, events)
     shown = log.impressions
     rows = {
         (*log.pairs[pair], int(place)): (count, clicks)
@@ -106,5 +106,5 @@ def test_a_log_as_logs_are():
 
 
 def test_an_empty_log_has_a_model():
-    empty = ubi.read([], [])
+    empty = ubi.behaviour_of([], [])
     assert len(click_model.fit(empty.impressions).examined) == len(click_model.raw(empty.impressions).attractive) == 0
