@@ -130,7 +130,7 @@ def verdict(gate: Gate, experiment: Experiment, dataset: Dataset) -> Verdict:
     # A query that is absent from the saved run counts as no difference; otherwise any result of ours would be a gain.
     difference = np.where(absent, 0.0, mine - _values(saved, experiment, dataset, gate.measure))
     difference = difference[_comparable(experiment, dataset, gate.measure)]
-    return _within(gate.text, system, gate.measure, difference, gate.margin, str(gate.run))
+    return _margin_verdict(gate.text, system, gate.measure, difference, gate.margin, str(gate.run))
 
 
 def system_of(gate: Gate, names: Sequence[str], default: str | None) -> str:
@@ -194,7 +194,7 @@ def compare(experiment: Experiment, before: Experiment, dataset: Dataset, margin
     mine, other = experiment.runs[experiment.default], before.runs[before.default]
     difference = _values(mine, experiment, dataset, LEADING) - _values(other, experiment, dataset, LEADING)
     difference = difference[_comparable(experiment, dataset, LEADING)]
-    return _within(f"{LEADING} within {margin:g} of {name}", mine.name, LEADING, difference, margin, name)
+    return _margin_verdict(f"{LEADING} within {margin:g} of {name}", mine.name, LEADING, difference, margin, name)
 
 
 def _comparable(experiment: Experiment, dataset: Dataset, measure: str) -> list[int]:
@@ -204,7 +204,9 @@ def _comparable(experiment: Experiment, dataset: Dataset, measure: str) -> list[
     return [place for place, query in enumerate(experiment.queries) if max(qrels.get(query, {}).values(), default=0) >= least]
 
 
-def _within(text: str, system: str, measure: str, difference: NDArray[np.float64], margin: float, against: str) -> Verdict:
+def _margin_verdict(
+    text: str, system: str, measure: str, difference: NDArray[np.float64], margin: float, against: str
+) -> Verdict:
     if len(difference) < _FEWEST:
         few = f"{queries(len(difference))} {'is' if len(difference) == 1 else 'are'} too few for a comparison"
         return Verdict(text, met=False, reason=f"{system}: {measure}: {few}")

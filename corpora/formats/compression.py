@@ -126,7 +126,7 @@ class _Pieces(io.RawIOBase):
 
 
 @contextmanager
-def opened(
+def decompressed(
     path: Path, progress: Progress | None = None, where: Callable[[], str] = lambda: ""
 ) -> Iterator[io.BufferedReader[Any]]:
     """Open a file and decompress it if its first bytes show that it is compressed; its name does not matter.
@@ -168,7 +168,7 @@ def opened(
 
 
 def is_packed(path: Path) -> bool:
-    """Whether a file is compressed in a format that `opened` decompresses."""
+    """Whether a file is compressed in a format that `decompressed` reads."""
     with path.open("rb") as stream:
         return _packing(stream.read(4)) is not None
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from termweave.catalog.source_fields import ID_KEYS, TEXT_KEYS, TITLE_KEY
 from termweave.corpora.file_source import FileSource
 from termweave.corpora.formats import lines
-from termweave.corpora.formats.compression import opened
+from termweave.corpora.formats.compression import decompressed
 from termweave.corpora.formats.fields import BadLine, Mapper, attempted, described, json_value, too_long
 from termweave.errors import InputError, UsageError
 from termweave.support.extras import needed
@@ -59,7 +59,7 @@ class Parquet(FileSource):
         path = Path(spec)
         if not path.is_file():
             return False
-        with opened(path) as stream:
+        with decompressed(path) as stream:
             return stream.peek(len(_MAGIC))[: len(_MAGIC)] == _MAGIC
 
     @property

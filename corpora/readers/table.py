@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from termweave.catalog.source_fields import ID_KEYS, TEXT_KEYS, TITLE_KEY, Fields
 from termweave.corpora.file_source import FileSource
 from termweave.corpora.formats import lines as files
-from termweave.corpora.formats.compression import opened
+from termweave.corpora.formats.compression import decompressed
 from termweave.corpora.formats.fields import SKIP_HINT, BadLine, Mapper, attempted, described, not_utf8, too_long
 from termweave.errors import InputError, UsageError
 from termweave.support.messages import counted
@@ -116,9 +116,9 @@ def _fit(lines: list[str], dialect: Dialect) -> tuple[tuple[bool, float, int], t
     first = tuple(rows[0] or ()) if rows else ()
     width = len(first)
     agreeing = sum(row is not None and len(row) == width for row in rows) / max(1, len(rows))
-    named = width > 1 and any(cell.strip().lower() in KNOWN for cell in first)
-    is_table = named or (width > 1 and len(rows) > 1 and agreeing > _ENOUGH)
-    return ((named, round(agreeing, 2), width), first) if is_table else None
+    has_names = width > 1 and any(cell.strip().lower() in KNOWN for cell in first)
+    is_table = has_names or (width > 1 and len(rows) > 1 and agreeing > _ENOUGH)
+    return ((has_names, round(agreeing, 2), width), first) if is_table else None
 
 
 def _readable_rows(lines: list[str], dialect: Dialect) -> Iterator[list[str] | None]:
@@ -138,7 +138,7 @@ def find_dialect(path: Path) -> Dialect | None:
     """Detect the dialect of a file; None if it is not a table. The file may contain bytes that are not UTF-8, but no NUL in its first line."""
     start, whole = b"", False
     try:
-        with opened(path) as stream:
+        with decompressed(path) as stream:
             while len(start) < _START and (chunk := stream.read1(_START - len(start))):
                 start += chunk
             whole = len(start) < _START

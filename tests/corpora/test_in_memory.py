@@ -1,7 +1,5 @@
 """Documents that a program holds, in every form that is accepted, become the same source."""
 
-from __future__ import annotations
-
 import datetime as dt
 
 import numpy as np

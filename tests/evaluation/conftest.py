@@ -1,7 +1,5 @@
 """Profiles that a test adopts and leaves to no other."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

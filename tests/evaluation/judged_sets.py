@@ -1,7 +1,5 @@
 """Small judged sets, and an index that needs no server, for the tests of measuring and tuning."""
 
-from __future__ import annotations
-
 import orjson
 
 from termweave.catalog.layout import DocumentLayout
@@ -33,4 +31,5 @@ class Known(Index):
         lineage = Lineage("docs", "", "", {}, "", {name: parameters.get(name, {}) for name in signals})
         layout = DocumentLayout.from_meta(lineage.signals)
         lineage = lineage if profile is None else adopted(lineage, profile)
+        self.name = "docs"
         self._now = OpenGeneration("docs-1", lineage, layout, None, None, ResolvedName("docs", "docs-1"), None)

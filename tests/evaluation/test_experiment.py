@@ -1,7 +1,5 @@
 """A whole evaluation on a real server: one pass, honest baselines, files that agree with the table."""
 
-from __future__ import annotations
-
 import io
 import json
 import re
@@ -116,10 +114,9 @@ def test_passages_are_reranked_as_in_a_search_whatever_else_is_measured(opensear
     words = ["timer", "json", "thread", "file", "socket", "date", "random", "queue"]
     drawn = np.random.default_rng(5)
     texts = [" ".join(drawn.choice(words, 400)) for _ in range(12)]
-    (tmp_path / "long.jsonl").write_bytes(
-        b"\n".join(orjson.dumps({"_id": f"d{i}", "text": text}) for i, text in enumerate(texts))
-    )
-    build(opensearch_engine, corpora.open_source(tmp_path / "long.jsonl"), name, BuildOptions(passages=Window(30, 20)))
+    path = tmp_path / "long.jsonl"
+    path.write_bytes(b"\n".join(orjson.dumps({"_id": f"d{i}", "text": text}) for i, text in enumerate(texts)))
+    build(opensearch_engine, corpora.open_source(path), name, BuildOptions(passages=Window(30, 20)))
     index = tw.connect(opensearch_engine.url).index(name)
     queries = [Query("a", "socket timer json"), Query("b", "random date"), Query("c", "queue thread file")]
     for mode in ("lexical", "weights", "dense", "weights,lexical"):
@@ -128,9 +125,8 @@ def test_passages_are_reranked_as_in_a_search_whatever_else_is_measured(opensear
             both = [systems.System("one", mode, reranking), systems.System("other", "lexical,weights,dense")]
             measured, _ = runs_of(index, queries, both, lambda *_: None, 100)
             searched = index.run({each.id: each.text for each in queries}, mode=mode, rerank=reranking, k=12)
-            assert {q: list(each) for q, each in measured["one"].scores.items()} == {
-                q: list(each) for q, each in searched.scores.items()
-            }, (mode, kind)
+            orders = [{query: list(each) for query, each in run.scores.items()} for run in (measured["one"], searched)]
+            assert orders[0] == orders[1], (mode, kind)
 
 
 def test_the_table_is_the_mean_of_the_queries_and_says_what_counts_nothing(found, folder):
@@ -219,20 +215,15 @@ def test_a_table_of_one_row_compares_nothing(found):
         assert not re.search(r"▲|\+/=/-|\bp\b", text)
 
 
-def test_every_value_is_in_the_file(found, tmp_path):
-    report.write_per_query(found, tmp_path / "values.tsv")
-    header, *lines = (tmp_path / "values.tsv").read_text().splitlines()
-    assert header.split("\t") == ["query", "system", *MEASURES, "judged@10", "text"]
+def test_every_value_is_in_the_file_and_no_formula(found, tmp_path):
+    texts = {**found.texts, found.queries[0]: "=HYPERLINK(0)\t+1"}
+    report.write_per_query(replace(found, texts=texts), tmp_path / "values.tsv")
+    header, *lines = (line.split("\t") for line in (tmp_path / "values.tsv").read_text().splitlines())
+    assert header == ["query", "system", *MEASURES, "judged@10", "text"]
     assert len(lines) == 8 * 5
-    mean = np.mean([float(values[2]) for values in (line.split("\t") for line in lines) if values[1] == "hybrid"])
+    mean = np.mean([float(line[2]) for line in lines if line[1] == "hybrid"])
     assert mean == pytest.approx(next(row.values["nDCG@10"] for row in found.rows if row.system == "hybrid"), abs=1e-5)
-
-
-def test_a_table_holds_no_formula(found, tmp_path):
-    query = found.queries[0]
-    report.write_per_query(replace(found, texts={**found.texts, query: "=HYPERLINK(0)\t+1"}), tmp_path / "values.tsv")
-    texts = {line.split("\t")[-1] for line in (tmp_path / "values.tsv").read_text().splitlines() if line.startswith(f"{query}\t")}
-    assert texts == {"'=HYPERLINK(0) +1"}
+    assert {line[-1] for line in lines if line[0] == found.queries[0]} == {"'=HYPERLINK(0) +1"}
 
 
 def test_the_report_is_one_page_that_loads_nothing(index, found, folder):
@@ -331,17 +322,13 @@ def test_two_indices_are_compared_and_a_sentence_says_which_to_take(index, folde
     assert {(row["system"], row["mode"]) for row in ours["rows"]} == {(other, "run"), ("hybrid", "hybrid")}
     assert ours["notes"][-1].startswith(f"Take {index.name}: the difference is more than chance (nDCG@10 ")
     assert f"0.0000 of {other}, p = 0.0" in ours["notes"][-1]
-    costs = [
-        re.fullmatch(rf"A search of {name} takes [\d.]+ ms \(median\), and the index [\d.]+ .B on disk\.", note)
-        for name, note in zip((index.name, other), ours["notes"][:2], strict=True)
-    ]
-    assert all(costs)
+    for measured, note in zip((index.name, other), ours["notes"][:2], strict=True):
+        assert re.fullmatch(rf"A search of {measured} takes [\d.]+ ms \(median\), and the index [\d.]+ .B on disk\.", note)
     assert evaluated(other, str(folder), "--against", index.name)["notes"][-1].startswith(f"Take {index.name}: ")
     same = evaluated(index.name, str(folder), "--against", index.name)["notes"][-1]
     assert same.startswith(f"{index.name} and {index.name} may differ by chance")
-    for modes in (("--mode", "dense", "--mode", "weights"), ("--mode", "dense")):
-        shown = evaluated(index.name, str(folder), "--against", other, *modes)["notes"][-1]
-        assert "leave --mode and --rerank out" in shown
+    shown = evaluated(index.name, str(folder), "--against", other, "--mode", "dense", "--mode", "weights")["notes"][-1]
+    assert "leave --mode and --rerank out" in shown
     enriched = f"{index.name}-enriched"  # it has no generations, and a size nevertheless
     mapping = {"settings": {"index.knn": True}, "mappings": {"properties": {"body": {"type": "text"}}}}
     index.engine.request("PUT", f"/{enriched}", body=mapping)
@@ -353,12 +340,9 @@ def test_two_indices_are_compared_and_a_sentence_says_which_to_take(index, folde
     assert f"{enriched}: 8 of 9 judged documents are not in the index and cannot be found." in notes
     strange = f"{index.name}-strange"
     tw.index([{"id": "a", "text": "nothing"}], strange, connection=tw.connect(index.engine.url), signals=("lexical",))
-    assert f"Not one judged document of {folder.name} is in the index '{strange}-" in evaluated(
-        index.name, str(folder), "--against", strange, status=1
-    )
-    assert "both name what to compare with" in evaluated(
-        index.name, str(folder), "--against", other, "--baseline", "dense", status=2
-    )
+    against = [index.name, str(folder), "--against"]
+    assert f"Not one judged document of {folder.name} is in the index '{strange}-" in evaluated(*against, strange, status=1)
+    assert "both name what to compare with" in evaluated(*against, other, "--baseline", "dense", status=2)
 
 
 def test_an_index_whose_hits_nobody_judged_is_not_called_worse_without_a_caveat():

@@ -1,7 +1,5 @@
 """Gates without a server."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -84,8 +82,8 @@ def test_what_gates_look_at_has_to_be_in_the_table():
 
 
 def test_an_equal_search_is_within_0():
-    assert gates._within("a gate", "hybrid", "nDCG@10", np.zeros(50), 0.0, "live").met
-    assert not gates._within("a gate", "hybrid", "nDCG@10", np.append(np.zeros(49), -0.1), 0.0, "live").met
+    assert gates._margin_verdict("a gate", "hybrid", "nDCG@10", np.zeros(50), 0.0, "live").met
+    assert not gates._margin_verdict("a gate", "hybrid", "nDCG@10", np.append(np.zeros(49), -0.1), 0.0, "live").met
 
 
 def test_the_interval_covers_the_mean_and_narrows_with_queries():

@@ -1,7 +1,5 @@
 """Measures against trec_eval's definitions by hand, and the tests against slow versions."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import subprocess

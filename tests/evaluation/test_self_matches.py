@@ -1,7 +1,5 @@
 """Queries that are documents: their own hit counts nowhere, and nothing else is left out, whatever way leads to a figure or a run."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

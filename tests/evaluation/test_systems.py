@@ -1,7 +1,5 @@
 """What a table compares, and with what."""
 
-from __future__ import annotations
-
 import pytest
 
 from termweave import corpora

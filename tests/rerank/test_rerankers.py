@@ -211,9 +211,9 @@ def test_a_reranker_is_made_once_so_that_its_model_stays_loaded():
 
 def test_tables_name_it():
     assert systems.System("x", "hybrid", rerankers.choose("axis@dense")).reranker == "axis@dense"
-    assert systems.named("hybrid", rerankers.choose("axis")).name == "hybrid+axis"
-    assert systems.named("hybrid", rerankers.choose("rnn@dense")).name == "hybrid+rNN@dense"
-    assert systems.named("hybrid", rerankers.choose("rnn>longest")).name == "hybrid+rNN>longest"
+    assert systems.plain_system("hybrid", rerankers.choose("axis")).name == "hybrid+axis"
+    assert systems.plain_system("hybrid", rerankers.choose("rnn@dense")).name == "hybrid+rNN@dense"
+    assert systems.plain_system("hybrid", rerankers.choose("rnn>longest")).name == "hybrid+rNN>longest"
 
 
 @pytest.mark.parametrize("asked", ["cross", "rnn>cross", "cross>rnn"])

@@ -1,7 +1,5 @@
 """The click model finds the propensities and attractions with which a log was drawn, and what cannot be told it says."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -18,13 +16,8 @@ def drawn(*, shuffled, lists=4000, queries=8, seed=0):
     for number in range(lists):
         query = number % queries
         order = random.permutation(5) if shuffled else np.arange(5)
-        searches.append(
-            {
-                "query_id": f"s{number}",
-                "user_query": f" query  {query}",
-                "query_response_hit_ids": [f"d{query}-{each}" for each in order],
-            }
-        )
+        shown = [f"d{query}-{each}" for each in order]
+        searches.append({"query_id": f"s{number}", "user_query": f" query  {query}", "query_response_hit_ids": shown})
         clicked = random.random(5) < EXAMINED * attraction[query][order]
         events += [click(f"s{number}", f"d{query}-{each}", place) for place, each in enumerate(order) if clicked[place]]
     return ubi.behaviour_of(searches, events), attraction
@@ -41,10 +34,8 @@ def test_it_finds_what_the_log_was_drawn_with():
     assert model.moved == 40
     assert model.examined == pytest.approx(EXAMINED, abs=0.06)
     found = {pair: model.attractive[number] for number, pair in enumerate(log.pairs)}
-    errors = [
-        abs(found[f"query {query}", f"d{query}-{each}"] - attraction[query][each]) for query in range(8) for each in range(5)
-    ]
-    assert max(errors) < 0.12
+    pairs = [(query, each) for query in range(8) for each in range(5)]
+    assert max(abs(found[f"query {query}", f"d{query}-{each}"] - attraction[query][each]) for query, each in pairs) < 0.12
     raw = log.model(corrected=False)
     assert raw.attractive.max() < 0.6  # half of the clicks never come
     weighted, plain = log.corrected_clicks(model), log.clicks()

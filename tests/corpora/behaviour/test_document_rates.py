@@ -1,7 +1,5 @@
 """Rates of documents: the definition on a small log, what is left out, and the times of a log."""
 
-from __future__ import annotations
-
 from math import inf
 
 import pytest

@@ -1,7 +1,5 @@
 """Records as OpenSearch's plugin, its collector, its sample data and earlier versions of the schema write them."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -22,22 +20,12 @@ SEARCH = {
     "query": '{"from":0,"size":3,"query":{"match":{"title":{"query":"wireless earbuds"}}},"ext":{"ubi":{"query_id":"s1","object_id_field":"asin"}}}',
 }
 #: The event of a collector.
+PLACE = {"object": {"object_id": "B01", "object_id_field": "asin", "description": "Earbud"}, "position": {"ordinal": 8}}
 EVENT = {
-    "application": "Chorus",
-    "action_name": "impression",
-    "query_id": "s1",
-    "session_id": "SESSION-880a",
-    "client_id": "CLIENT-4683",
-    "user_id": "",
-    "timestamp": "2025-03-03T16:47:46.044Z",
-    "message_type": "IMPRESSION",
-    "message": "impression made on doc position 8",
-    "event_attributes": {
-        "object": {"object_id": "B01", "object_id_field": "asin", "description": "Earbud"},
-        "position": {"ordinal": 8},
-    },
-    "user_query": "wireless earbuds",
-}
+    "application": "Chorus", "action_name": "impression", "query_id": "s1", "session_id": "SESSION-880a", "client_id": "CLIENT-4683", "user_id": "",
+    "timestamp": "2025-03-03T16:47:46.044Z", "message_type": "IMPRESSION", "message": "impression made on doc position 8",
+    "event_attributes": PLACE, "user_query": "wireless earbuds",
+}  # fmt: skip
 CLIENT = (0, "CLIENT-4683")
 
 
@@ -88,33 +76,26 @@ def test_lucenes_document_numbers_are_no_ids(extension):
     assert "1 list of shown documents left out" in log.remarks(log.model(corrected=False), corrected=False)[0]
 
 
-@pytest.mark.parametrize(
-    "attributes",
-    [
-        {"object": {"object_id": "9"}, "position": {"ordinal": 2}},
-        {"object": {"object_id": 9}, "position": {"ordinal": {"index": 2}}},  # versions 1.0 to 1.3 of the schema
-        {"object.object_id": "9", "position.ordinal": 2.0},
-        {"object": {"object_id": "9"}, "position": {"ordinal": "2", "x": 1, "y": 2}},
-    ],
-)
-def test_the_forms_of_an_event(attributes):
-    assert event_record(event(attributes=attributes)) == EventRecord(
-        "s1", "wireless earbuds", CLIENT, "9", clicked=True, ordinal=2
-    )
+def placed_at(position, **object_):
+    return {"object": object_ or {"object_id": "9"}, "position": position}
 
 
 @pytest.mark.parametrize(
-    "attributes",
+    ("attributes", "ordinal"),
     [
-        {"object": {"object_id": "9"}, "position": {"x": 100, "y": 200}},
-        {"object": {"object_id": "9"}, "position": None},
-        {"object": {"object_id": "9"}, "position": {"ordinal": -1}},
-        {"object": {"object_id": "9"}, "position": {"ordinal": 1e20}},
-        {"object": {"object_id": "9"}, "position": {"ordinal": "third"}},
+        (placed_at({"ordinal": 2}), 2),
+        (placed_at({"ordinal": {"index": 2}}, object_id=9), 2),  # versions 1.0 to 1.3 of the schema
+        ({"object.object_id": "9", "position.ordinal": 2.0}, 2),
+        (placed_at({"ordinal": "2", "x": 1, "y": 2}), 2),
+        *(
+            (placed_at(position), None)
+            for position in (None, {"x": 100, "y": 200}, *({"ordinal": each} for each in (-1, 1e20, "third")))
+        ),
     ],
 )
-def test_an_event_without_a_place(attributes):
-    assert event_record(event(attributes=attributes)).ordinal is None
+def test_the_forms_of_an_event(attributes, ordinal):
+    expected = EventRecord("s1", "wireless earbuds", CLIENT, "9", clicked=True, ordinal=ordinal)
+    assert event_record(event(attributes=attributes)) == expected
 
 
 @pytest.mark.parametrize(

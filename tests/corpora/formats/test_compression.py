@@ -140,14 +140,15 @@ def test_a_window_that_takes_too_much_memory_is_named(tmp_path):
     ],
     ids=["jsonl", "csv"],
 )
-def test_a_line_of_a_gigabyte_ends_in_a_sentence_and_takes_no_memory(tmp_path, before, opens, closes, kept, line):
+def test_a_line_of_100_megabytes_ends_in_a_sentence_and_takes_no_memory(tmp_path, monkeypatch, before, opens, closes, kept, line):
+    monkeypatch.setattr(files, "MAX_LINE", 6_400_000)
     path = tmp_path / "long"
-    with zstd.open(path, "wb", level=1) as stream:  # 33 kB on the disk
+    with zstd.open(path, "wb", level=1) as stream:
         stream.write(before + opens)
-        for _ in range(1 << 10):
+        for _ in range(100):
             stream.write(b"x" * (1 << 20))
         stream.write(closes)
-    with pytest.raises(InputError, match=rf"line {line}: longer than 64 MB\. Put every document on its own line"):
+    with pytest.raises(InputError, match=rf"line {line}: longer than 6.4 MB\. Put every document on its own line"):
         list(open_source(path).documents())
     tracemalloc.start()
     assert [each.line for each in open_source(path, skip_bad=True).documents()] == kept

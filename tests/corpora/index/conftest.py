@@ -1,7 +1,5 @@
 """An index of another application, to be read: `products`; and a server that answers in another order: `slowly`."""
 
-from __future__ import annotations
-
 import time
 
 import orjson

@@ -7,8 +7,6 @@ The inputs are well-formed files whose bytes are cut, repeated, nested, swapped 
 """
 
 # ruff: noqa: T201 - a command that prints what it found
-from __future__ import annotations
-
 import argparse
 import gzip
 import importlib.util

@@ -141,24 +141,21 @@ def test_judgements_of_unknown_queries_are_left_out_and_counted(tmp_path):
     assert "left out: on 2 queries that" in dataset.notes[0]
 
 
-def test_splits(tmp_path):
-    folder = whole(tmp_path, **{"qrels/train.tsv": "q3\td1\t1\n", "qrels/notes.txt": "nothing"})
+def test_splits_and_what_a_folder_without_them_is(tmp_path):
+    folder = whole(tmp_path / "set", **{"qrels/train.tsv": "q3\td1\t1\n", "qrels/notes.txt": "nothing"})
     assert open_dataset(folder).splits() == ["test", "train"]
     assert [each.id for each in open_dataset(f"{folder}:train").queries()] == ["q3"]
     with pytest.raises(UsageError, match=r"has no split 'dev'\. There are: test, train"):
         open_dataset(f"{folder}:dev")
-
-
-def test_a_corpus_alone_is_a_source_and_no_data_set(tmp_path):
-    folder = make(tmp_path, {"corpus.jsonl": CORPUS})
-    source = open_source(folder)
-    assert len(list(source.documents())) == 3
-    assert source.fingerprint == open_source(tmp_path / "corpus.jsonl").fingerprint
-    with pytest.raises(UsageError, match=r"contains no queries\.jsonl"):
-        open_dataset(folder)
-    make(tmp_path, {"queries.jsonl": QUERIES})
-    with pytest.raises(UsageError, match=r"has no split 'test'\. Put judgements"):
-        open_dataset(folder)
+    alone = make(tmp_path / "alone", {"corpus.jsonl": CORPUS})
+    assert len(list(open_source(alone).documents())) == 3
+    assert open_source(alone).fingerprint == open_source(tmp_path / "alone" / "corpus.jsonl").fingerprint
+    for files, sentence in (
+        ({}, r"contains no queries\.jsonl"),
+        ({"queries.jsonl": QUERIES}, r"has no split 'test'\. Put judgements"),
+    ):
+        with pytest.raises(UsageError, match=sentence):
+            open_dataset(make(tmp_path / "alone", files))
 
 
 @pytest.mark.parametrize(("name", "split", "grade"), [("trec-dl-2019", "test", 2), ("x", "dl20", 2), ("handle", "test", 1)])

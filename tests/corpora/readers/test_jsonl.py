@@ -34,7 +34,7 @@ REQUIRED = {"_id": NO_SURROGATES.filter(bool), "text": NO_SURROGATES, "title": N
 RECORDS = st.lists(st.fixed_dictionaries(REQUIRED, optional=OTHERS))
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50)
 @given(records=RECORDS, packed=st.booleans(), end=st.sampled_from(["\n", "\r\n", "\n\n \n"]), ascii_only=st.booleans())
 def test_what_is_written_is_read(tmp_path, records, packed, end, ascii_only):
     content = end.join(json.dumps(each, ensure_ascii=ascii_only) for each in records).encode()

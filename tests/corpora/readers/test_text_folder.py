@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from termweave.cli import run
 from termweave.corpora import open_dataset, open_source
 from termweave.corpora.formats import compression, lines, markup
 from termweave.corpora.readers import text_folder
@@ -272,3 +273,33 @@ def test_the_shared_pages_are_read_as_browsers_read_them(shared):
         "tr-8859-9.html": "Işık ağaç “tırnak”",
         "utf8-label.html": "naïve café",
     }
+
+
+SOURCES = {
+    "guide.rst": "=====\nGuide\n=====\n\nHow to begin.\n\nNext\n----\n\nMore.\n",
+    "notes.adoc": "= Notes\n\nWhat we noted.\n",
+    "src/pump.py": "def pump():\n    return 'water'\n",
+    "src/pump.c": "int pump(void);\n",
+}
+
+
+def test_restructured_text_asciidoc_and_files_of_any_type_that_patterns_name(tmp_path, capsys):
+    def read(**options):
+        return {each.id: (each.title, each.text) for each in open_source(folder, **options).documents()}
+
+    folder = make(tmp_path / "docs", SOURCES)
+    assert read() == {
+        "guide.rst": ("Guide", "How to begin.\n\nNext\n----\n\nMore."),
+        "notes.adoc": ("Notes", "What we noted."),
+    }
+    assert markup.restructured("Only a text.\nTwo lines.") == ("", "Only a text.\nTwo lines.")
+    assert read(include=["*.py"]) == {"src/pump.py": ("", "def pump():\n    return 'water'")}
+    assert set(read(include=["src/*", "*.rst"])) == {"src/pump.py", "src/pump.c", "guide.rst"}
+    assert len({open_source(folder, include=include).fingerprint for include in ((), ["*.py"], ["*.c"])}) == 3
+    assert "not included and ignored (1 .rst, 1 .adoc, 1 .c)" in open_source(folder, include=["*.py"]).remarks[1]
+    with pytest.raises(UsageError, match=r"No file in .* matches \*\.java"):
+        open_source(folder, include=["*.java"])
+    for source in (folder / "guide.rst", "opensearch:docs", "-"):
+        with pytest.raises(UsageError, match=f"names files in a folder, and {source} is none"):
+            open_source(source, include=["*.rst"])
+    assert run(["index", str(folder), "x", "--include", "*.java", "--url", "http://127.0.0.1:9"]) in {2, 5}

@@ -1,13 +1,11 @@
 """Tuning: trials rank as searches do; a profile is stored, used, and left alone by those who do not want it."""
 
-from __future__ import annotations
-
 import json
 import random
 import re
 import uuid
-from contextlib import contextmanager
 from dataclasses import asdict, replace
+from itertools import product
 from pathlib import Path
 from typing import ClassVar
 
@@ -83,40 +81,30 @@ def test_a_trial_ranks_as_a_search_does(method, measure, cut):
     bench = TrialRanker(found, judged, 2, measure)
     ids = [str(number) for number in range(len(found))]
     qrels = dict(zip(ids, judged, strict=True))
-    for weights in (
-        {"dense": 0.5, "weights": 0.5},
-        {"dense": 0.3, "lexical": 0.2, "weights": 0.5},
-        {"dense": 1.0},
-        {"weights": 0.4, "lexical": 0.6},
-    ):
-        for reranking in (
-            None,
-            ReciprocalNeighbours(),
-            ReciprocalNeighbours(7, 3, 2, 0.5, 0.4),
-            ReciprocalNeighbours(candidates=20, similarity="dense"),
-        ):
-            mode = Mode("tried", weights, method)
-            ranked = [order(each, mode, None if reranking is None else Reranking((reranking,)))[:10] for each in found]
-            # Scores by place: order alone decides.
-            scores = {
-                name: {place.id: 100.0 - rank for rank, place in enumerate(places)}
-                for name, places in zip(ids, ranked, strict=True)
-            }
-            expected = per_query(Run("r", scores), qrels, ids, relevant_from=2, measures=[measure])[measure]
-            np.testing.assert_allclose(bench.values(mode, reranking), expected, atol=1e-9)
+    neighbours = [
+        ReciprocalNeighbours(),
+        ReciprocalNeighbours(7, 3, 2, 0.5, 0.4),
+        ReciprocalNeighbours(candidates=20, similarity="dense"),
+    ]
+    shares = [(0.5, 0.0, 0.5), (0.3, 0.2, 0.5), (1.0, 0.0, 0.0), (0.0, 0.6, 0.4)]
+    for share, reranking in product(shares, (None, *neighbours)):
+        weights = {name: each for name, each in zip(("dense", "lexical", "weights"), share, strict=True) if each}
+        mode = Mode("tried", weights, method)
+        ranked = [order(each, mode, None if reranking is None else Reranking((reranking,)))[:10] for each in found]
+        # Scores by place: order alone decides.
+        scores = {
+            name: {place.id: 100.0 - rank for rank, place in enumerate(places)} for name, places in zip(ids, ranked, strict=True)
+        }
+        expected = per_query(Run("r", scores), qrels, ids, relevant_from=2, measures=[measure])[measure]
+        np.testing.assert_allclose(bench.values(mode, reranking), expected, atol=1e-9)
 
 
-def test_a_measure_that_it_cannot_go_by_is_named():
+def test_measures_and_names_that_cannot_be_are_refused():
     with pytest.raises(UsageError, match="recall@100"):
         TrialRanker([], [], 1, "recall@100")
-
-
-@pytest.mark.parametrize(
-    "name", ["", "hybrid", "dense", "a b", "x@rrf", "a:1", "weights,dense", "BM25", "../x", ".x", "a\\b", "a\nb"]
-)
-def test_names_that_mean_something_else_are_refused(name):
-    with pytest.raises(UsageError, match="cannot be called"):
-        check_name(name, ["lexical", "dense"])
+    for name in ("", "hybrid", "dense", "a b", "x@rrf", "a:1", "weights,dense", "BM25", "../x", ".x", "a\\b", "a\nb"):
+        with pytest.raises(UsageError, match="cannot be called"):
+            check_name(name, ["lexical", "dense"])
 
 
 @pytest.fixture(scope="module")
@@ -126,27 +114,19 @@ def folder(tmp_path_factory):
     demo = corpora.open_dataset("demo")
     qrels, queries = demo.qrels(), demo.queries()[:60]
     judged = {document for query in queries for document in qrels[query.id]}
-    documents = [each for number, each in enumerate(demo.documents()) if each.id in judged or number % 40 == 0]
+    documents = [each for number, each in enumerate(demo.documents()) if each.id in judged or number % 150 == 0]
     write_set(root, {each.id: (each.title, each.text) for each in documents}, {each.id: each.text for each in queries}, qrels)
     rows = [f"{each.id}\t{document}\t{grade}" for each in queries[:12] for document, grade in qrels[each.id].items()]
     (root / "qrels" / "dev.tsv").write_text("\n".join(rows) + "\n")
     return root
 
 
-@contextmanager
-def built(engine, folder, **options):
-    name = f"test-{uuid.uuid4().hex[:10]}"
-    build(engine, corpora.open_source(folder), name, BuildOptions(**options))
-    try:
-        yield tw.connect(engine.url).index(name)
-    finally:
-        engine.request("DELETE", f"/{name}*", params={"expand_wildcards": "all"})
-
-
 @pytest.fixture(scope="module")
 def shared_index(opensearch_engine, folder):
-    with built(opensearch_engine, folder) as index:
-        yield index
+    name = f"test-{uuid.uuid4().hex[:10]}"
+    build(opensearch_engine, corpora.open_source(folder), name, BuildOptions())
+    yield tw.connect(opensearch_engine.url).index(name)
+    opensearch_engine.request("DELETE", f"/{name}*", params={"expand_wildcards": "all"})
 
 
 @pytest.fixture(scope="module")
@@ -277,31 +257,28 @@ def test_rules_and_rewriting_of_the_profile_in_use_are_kept_and_measured(folder,
     assert "without --rerank" not in err
 
 
-def judged_candidates(generator, count, relevant):
-    """Candidates of several queries, and what `relevant` says is relevant among them."""
+HALVES = Mode("h", {"dense": 0.5, "weights": 0.5})
+
+
+def search_of(seed, count, best, reranking, measure):
+    """A search on queries whose relevant documents are the `best` first ones of each ranking by HALVES and a reranking."""
+    generator = np.random.default_rng(seed)
     found = [drawn(generator)[0] for _ in range(count)]
-    return found, [dict.fromkeys(relevant(each), 1) for each in found]
+    stages = [reranking(number) for number in range(count)]
+    ranked = [order(each, HALVES, stage and Reranking((stage,)))[:best] for each, stage in zip(found, stages, strict=True)]
+    judged = [dict.fromkeys((place.id for place in places), 1) for places in ranked]
+    return ParameterSearch(TrialRanker(found, judged, 1, measure), ["lexical", "weights", "dense"], lambda *_: None)
 
 
 def test_without_a_gain_from_neighbours_the_profile_does_not_rerank():
-    def best_of_both(each):
-        return [place.id for place in order(each, Mode("h", {"dense": 0.5, "weights": 0.5}))[:3]]
-
-    bench = TrialRanker(*judged_candidates(np.random.default_rng(3), 40, best_of_both), 1, "nDCG@10")
-    search = ParameterSearch(bench, ["lexical", "weights", "dense"], lambda *_: None)
+    search = search_of(3, 40, 3, lambda _: None, "nDCG@10")
     mode, reranking = search.choice(search.descend())
     assert reranking is None
-    assert mode == Mode("tuned", {"dense": 0.5, "weights": 0.5}, fusion.DEFAULT)
+    assert mode == Mode("tuned", HALVES.weights, fusion.DEFAULT)
 
 
 def test_neighbours_are_found_where_their_default_parameters_lose():
-    fitting = Reranking((ReciprocalNeighbours(k=4, candidates=20),))
-
-    def reranked(each):
-        return [place.id for place in order(each, Mode("h", {"dense": 0.5, "weights": 0.5}), fitting)[:1]]
-
-    bench = TrialRanker(*judged_candidates(np.random.default_rng(7), 60, reranked), 1, "MRR@10")
-    search = ParameterSearch(bench, ["lexical", "weights", "dense"], lambda *_: None)
+    search = search_of(7, 60, 1, lambda _: ReciprocalNeighbours(k=4, candidates=20), "MRR@10")
     plain, usual = search.values(search.default), search.values({**search.default, "rerank": True})
     assert plain.mean() > usual.mean()
     best = search.descend()
@@ -310,15 +287,7 @@ def test_neighbours_are_found_where_their_default_parameters_lose():
 
 
 def test_the_better_of_two_starts_is_taken_even_if_the_difference_may_be_chance():
-    halves = Mode("h", {"dense": 0.5, "weights": 0.5})
-    numbers = iter(range(40))
-
-    def now_the_one_now_the_other(each):
-        reranking = ReciprocalNeighbours() if next(numbers) < 16 else None
-        return [place.id for place in order(each, halves, None if reranking is None else Reranking((reranking,)))[:1]]
-
-    bench = TrialRanker(*judged_candidates(np.random.default_rng(11), 40, now_the_one_now_the_other), 1, "MRR@10")
-    search = ParameterSearch(bench, ["lexical", "weights", "dense"], lambda *_: None)
+    search = search_of(11, 40, 1, lambda number: ReciprocalNeighbours() if number < 16 else None, "MRR@10")
     neighbours = {**search.default, "rerank": True}
     difference = search.values(neighbours) - search.values(search.default)
     assert 0 < difference.mean() < difference.std() / len(difference) ** 0.5
@@ -389,13 +358,13 @@ def knowing(folder, monkeypatch):
 @pytest.mark.engine
 def test_a_ranker_that_gains_is_tuned_measured_and_stored(index, folder, knowing):
     dataset = corpora.open_dataset(folder)
-    report = tuning.tune(index, dataset, ranker=replace(knowing, budget=60_000.0))
+    report = tuning.tune(index, dataset, ranker=replace(knowing, budget=60_000.0), depth=30)
     assert report.profile.ranker["model"] == "knowing"
     assert report.profile.ranker["candidates"] >= 10
     assert report.profile.ranker["budget"] == 60_000.0
     assert report.figures["tuned"] > report.figures["default"]
     assert report.figures["hybrid+ranker@knowing"] > report.figures["default"]
-    without = tuning.tune(index, dataset, ranker=replace(knowing, budget=0.0))
+    without = tuning.tune(index, dataset, ranker=replace(knowing, budget=0.0), depth=10)
     assert without.profile.ranker is None
     assert any("The ranker was left out" in note for note in without.notes)
 
@@ -406,19 +375,16 @@ def test_what_has_nothing_to_fuse_and_no_vectors_cannot_be_tuned(folder):
 
 
 @pytest.mark.engine
-def test_vectors_alone_are_tuned_for_their_neighbours(opensearch_engine, folder):
-    with built(opensearch_engine, folder, signals=("dense",)) as index:
-        dataset = corpora.open_dataset(folder)
-        report = tuning.tune(index, dataset)
-        assert list(report.figures) == ["dense", "default", "dense+rNN", "tuned"]
-        assert report.figures["default"] == report.figures["dense"] != report.figures["dense+rNN"]
-        assert report.profile.weights == {"dense": 1.0}
-        assert report.trials > 20
-        rows = evaluate(index, dataset).rows
-        assert [(row.system, row.mode, row.reranker) for row in rows] == [
-            ("dense", "dense", "none"),
-            ("dense+rNN", "dense", "rnn"),
-        ]
+def test_vectors_alone_are_tuned_for_their_neighbours(index, folder, monkeypatch):
+    monkeypatch.setattr(type(index), "signals", ["dense"])
+    dataset = corpora.open_dataset(folder)
+    report = tuning.tune(index, dataset, depth=40)
+    assert list(report.figures) == ["dense", "default", "dense+rNN", "tuned"]
+    assert report.figures["default"] == report.figures["dense"] != report.figures["dense+rNN"]
+    assert report.profile.weights == {"dense": 1.0}
+    assert report.trials > 20
+    rows = evaluate(index, dataset).rows
+    assert [(row.system, row.mode, row.reranker) for row in rows] == [("dense", "dense", "none"), ("dense+rNN", "dense", "rnn")]
 
 
 @pytest.mark.parametrize(
