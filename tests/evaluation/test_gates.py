@@ -101,61 +101,52 @@ def test_the_interval_covers_the_mean_and_narrows_with_queries():
 
 
 class Judged:
-    """A data set of six queries."""
+    """A data set of six queries, and others without a relevant document."""
 
-    relevant_from = 1
+    def __init__(self, relevant_from=1, others=0):
+        self.relevant_from, self.others = relevant_from, others
 
     def qrels(self):
-        return {f"q{number}": {"a": 1} for number in range(6)}
+        nothing = {f"none{number}": {"a": 0} for number in range(self.others)}
+        return {f"q{number}": {"a": 1} for number in range(6)} | nothing
 
 
 def experiment(scores):
-    run = Run("hybrid", scores)
-    return Experiment("set:test", tuple(scores), "BM25", (), {"hybrid": run}, default="hybrid")
+    return Experiment("set:test", tuple(scores), "BM25", (), {"hybrid": Run("hybrid", scores)}, default="hybrid")
+
+
+def good_and_worse(queries):
+    return [dict.fromkeys(queries, ranked) for ranked in ({"a": 2.0, "b": 1.0}, {"b": 2.0, "a": 1.0})]
 
 
 def test_queries_without_a_relevant_document_do_not_hide_a_loss(tmp_path):
     """Both systems have 0 there: a hundred of them would make the mean of a clear loss small, and its interval narrow."""
-
-    class MostlyNothing(Judged):
-        def qrels(self):
-            return {**super().qrels(), **{f"none{number}": {"a": 0} for number in range(200)}}
-
-    ids = [*(f"q{number}" for number in range(6)), *(f"none{number}" for number in range(200))]
-    good, worse = {query: {"a": 2.0, "b": 1.0} for query in ids}, {query: {"b": 2.0, "a": 1.0} for query in ids}
+    judged = Judged(others=200)
+    good, worse = good_and_worse(judged.qrels())
     runs.write(Run("saved", good), tmp_path / "saved.trec")
     gate = gates.parse(f"nDCG@10 within .05 of {tmp_path / 'saved.trec'}")
-    for verdict in (
-        gates.verdict(gate, experiment(worse), MostlyNothing()),
-        gates.compare(experiment(worse), experiment(good), MostlyNothing(), 0.05, "live"),
-    ):
+    against = gates.compare(experiment(worse), experiment(good), judged, 0.05, "live")
+    for verdict in (gates.verdict(gate, experiment(worse), judged), against):
         assert not verdict.met
         assert "(6 queries)" in verdict.reason
-    assert gates.compare(experiment(good), experiment(good), MostlyNothing(), 0.05, "live").met
+    assert gates.compare(experiment(good), experiment(good), judged, 0.05, "live").met
 
 
 @pytest.mark.parametrize("measure", ["nDCG@10", "ndcg@10"])
 def test_a_query_with_low_grades_alone_counts_for_ndcg_in_whatever_case_it_is_written(tmp_path, measure):
-    class Graded(Judged):
-        relevant_from = 2
-
-    ids = Graded().qrels()
-    runs.write(Run("saved", {query: {"a": 2.0, "b": 1.0} for query in ids}), tmp_path / "saved.trec")
-    verdict = gates.verdict(
-        gates.parse(f"{measure} within .05 of {tmp_path / 'saved.trec'}"),
-        experiment({query: {"b": 2.0, "a": 1.0} for query in ids}),
-        Graded(),
-    )
-    assert "(6 queries)" in verdict.reason
-    [remark] = judgements.without_relevant(ids, Graded.relevant_from)
+    judged = Judged(relevant_from=2)
+    good, worse = good_and_worse(judged.qrels())
+    runs.write(Run("saved", good), tmp_path / "saved.trec")
+    gate = gates.parse(f"{measure} within .05 of {tmp_path / 'saved.trec'}")
+    assert "(6 queries)" in gates.verdict(gate, experiment(worse), judged).reason
+    [remark] = judgements.without_relevant(judged.qrels(), 2)
     assert remark.endswith("(from grade 2): MRR and recall of all systems are 0 there.")
     [remark] = judgements.without_relevant({"q": {"a": 0}}, 1)
     assert remark.endswith("all systems get 0 there.")
 
 
 def test_a_gate_within_a_margin_opens_neither_by_weakness_nor_by_another_run(tmp_path):
-    good = {f"q{number}": {"a": 2.0, "b": 1.0} for number in range(6)}
-    worse = {f"q{number}": {"b": 2.0, "a": 1.0} for number in range(6)}
+    good, worse = good_and_worse(Judged().qrels())
     path = tmp_path / "saved.trec"
     gate = gates.parse(f"MRR@10 within .01 of {path}")
     runs.write(Run("saved", good), path)

@@ -104,15 +104,6 @@ def test_columns_that_cannot_be_meant(tmp_path, columns, options, reason):
         read(write(tmp_path, columns), **options)
 
 
-def test_progress_goes_row_group_by_row_group(tmp_path):
-    path = write(tmp_path, {"id": range(5000), "text": [f"text {number}" for number in range(5000)]}, row_group_size=1000)
-    source, seen = open_source(path), []
-    assert sum(1 for _ in source.documents(seen.append)) == 5000
-    assert len(seen) >= 20
-    assert seen == sorted(seen)
-    assert seen[-1] == source.size == path.stat().st_size
-
-
 def test_an_empty_table_holds_no_documents(tmp_path):
     assert read(write(tmp_path, {"id": pa.array([], pa.string()), "text": pa.array([], pa.string())})) == []
 

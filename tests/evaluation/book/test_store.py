@@ -20,9 +20,8 @@ def book(opensearch_engine, name):
     made = JudgementBook(opensearch_engine, name)
     assert made.add([BookQuery("q1", "first", POOL), BookQuery("q2", "second <b>", POOL[:3])]) == 2
     yield made
-    opensearch_engine.request(
-        "POST", f"/{INDEX}/_delete_by_query", params={"refresh": True}, body={"query": {"term": {"book": name}}}
-    )
+    query = {"query": {"term": {"book": name}}}
+    opensearch_engine.request("POST", f"/{INDEX}/_delete_by_query", params={"refresh": True}, body=query)
 
 
 def test_two_judges_at_once_lose_no_grade(book):
