@@ -137,7 +137,7 @@ class CandidateFetcher:
 
         for part in in_parts(queries, QUERIES):
             searched = search([query.text for query in part])
-            searched, documents = self_matches.without_own(self.index.opened, part, searched, search, self.qrels)
+            searched, documents = self_matches.without_own(self.index.open_generation, part, searched, search, self.qrels)
             self.self_matches.update(documents)
             for candidates in searched:
                 self.shortened.update(name for name, clause in candidates.clauses.items() if clause.dropped)

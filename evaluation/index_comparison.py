@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from termweave.catalog import lineage
+from termweave.catalog.lineage import exists, read_lineage, resolve_index
 from termweave.evaluation import gates, judgements
 from termweave.evaluation.experiment import evaluate, runs_of
 from termweave.evaluation.measures import ALPHA, LEADING
@@ -127,7 +127,7 @@ class PublicationGate:
             return
         ids, qrels = [query.id for query in judgements.judged_queries(self.judged)], self.judged.qrels()
         live = self._live()
-        live_lineage = lineage.read(self.server, live) if live is not None else None
+        live_lineage = read_lineage(self.server, live) if live is not None else None
         if signals is None:
             signals = list(live_lineage.signals) if live_lineage else []
         names = [system.name for system in untuned_systems(signals)]
@@ -137,7 +137,7 @@ class PublicationGate:
             judgements.absent_from_index(Index.open(self.server, live), self.judged.name, qrels)
 
     def _live(self) -> str | None:
-        return lineage.resolve(self.server, self.name) if lineage.exists(self.server, self.name) else None
+        return resolve_index(self.server, self.name) if exists(self.server, self.name) else None
 
     def __call__(self, generation: str) -> str:
         """Measure a complete generation; returns the requirements that it does not meet, or ""."""

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from termweave.catalog import lineage
+from termweave.catalog.lineage import read_lineage, store_lineage
 
 
 @pytest.fixture
@@ -13,6 +13,6 @@ def forget_profiles():
     indices = []
     yield indices.append
     for index in indices:
-        now = lineage.read(index.engine, index.generation)
-        lineage.write(index.engine, index.generation, replace(now, profiles={}, profile=""))
+        lineage = read_lineage(index.engine, index.generation)
+        store_lineage(index.engine, index.generation, replace(lineage, profiles={}, profile=""))
         index._now = index._open()
