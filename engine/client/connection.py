@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from termweave.settings import Settings
 
 T = TypeVar("T")
-__all__ = ["Engine", "blamed_server", "connect", "quote", "target"]
+__all__ = ["Engine", "blamed_server", "connect", "quote"]
 
 #: All engines of this process; see `_close_after_fork`.
 _ENGINES: WeakSet[Engine] = WeakSet()
@@ -337,25 +337,8 @@ def _close_after_fork() -> None:
 os.register_at_fork(after_in_child=_close_after_fork)
 
 
-def target(settings: Settings) -> str:
-    """The address of the server to use, or several with commas: of the settings, else of the running embedded node.
-
-    Raises:
-        EngineUnreachable: There is neither.
-    """
-    if settings.url is not None:
-        return settings.url
-    from termweave.engine.embedded import node  # noqa: PLC0415 - psutil, only where no address is given
-
-    state = node.running()
-    if state is None:
-        hint = "Start one with: termweave node start (or give --url)."
-        raise EngineUnreachable("No OpenSearch was named, and no embedded node is running.", hint)
-    return state.url
-
-
 def connect(settings: Settings, *, pool_maxsize: int = 8) -> Engine:
-    """Connect to the server of the settings. No request is sent yet.
+    """Connect to the server of the settings, else to the running embedded node. No request is sent yet.
 
     Args:
         settings: Addresses, credentials, certificates, timeout, compression.
@@ -365,5 +348,12 @@ def connect(settings: Settings, *, pool_maxsize: int = 8) -> Engine:
         EngineUnreachable: No address is given and no embedded node runs.
         UsageError: The address is not valid, or credentials or certificates cannot be used.
     """
-    addresses = credentials.addresses(settings, target(settings))
-    return Engine(Access(addresses, settings.timeout, pool_maxsize, settings.compress))
+    url = settings.url
+    if url is None:
+        from termweave.engine.embedded import node  # noqa: PLC0415 - psutil, only where no address is given
+
+        if (state := node.running()) is None:
+            hint = "Start one with: termweave node start (or give --url)."
+            raise EngineUnreachable("No OpenSearch was named, and no embedded node is running.", hint)
+        url = state.url
+    return Engine(Access(credentials.addresses(settings, url), settings.timeout, pool_maxsize, settings.compress))

@@ -15,6 +15,15 @@ if TYPE_CHECKING:
 #: Largest difference between two equal scores, relative.
 _EQUAL = 1e-6
 _RESTARTS = "restarts of all nodes, because the copies were not made"
+_PROMISES = ("wrong answers", "documents lost", "documents twice or foreign", "documents altered")
+_LATE = "search errors while two nodes or more lived"
+_ROWS = ("answers", *_PROMISES, "verifications", _LATE, "search errors while fewer than two nodes lived")
+_ROWS += (
+    "command errors while two nodes or more lived",
+    "command errors while fewer than two nodes lived",
+    "nodes stopped",
+    _RESTARTS,
+)
 
 
 class Record:
@@ -80,24 +89,15 @@ class Record:
         others = [each for each in self.expected if each != label]
         assert all(any(not same(again[query], self.expected[each][query]) for query in again) for each in others)
 
-    def error(self, message: str, started: float) -> None:
-        self._failure("search", message, started)
-
-    def failed(self, message: str, started: float) -> None:
-        self._failure("command", message, started)
-
-    def _failure(self, what: str, message: str, started: float) -> None:
+    def failed(self, kind: str, message: str, started: float) -> None:
+        """Note a search or a command that failed, and whether fewer than two nodes lived meanwhile."""
         with self._lock:
-            few = self._fewest(started) < 2
-            where = "fewer than two nodes lived" if few else "two nodes or more lived"
-            self._counts[f"{what} errors while {where}"] += 1
-        if not few or what == "command":
-            self._say(f"{what} failed while {where}: {message}")
-
-    def _fewest(self, started: float) -> int:
-        """The smallest number of living nodes since a time."""
-        before = [count for at, count in self._nodes if at <= started][-1:]
-        return min(before + [count for at, count in self._nodes if at > started], default=3)
+            before = [count for at, count in self._nodes if at <= started][-1:]
+            few = min(before + [count for at, count in self._nodes if at > started], default=3) < 2
+            when = "fewer than two nodes lived" if few else "two nodes or more lived"
+            self._counts[f"{kind} errors while {when}"] += 1
+        if not few or kind == "command":
+            self._say(f"{kind} failed while {when}: {message}")
 
     def verified(self, name: str, difference: Any) -> None:
         with self._lock:
@@ -127,26 +127,14 @@ class Record:
     @property
     def broken(self) -> bool:
         """Whether a promise was broken."""
-        promises = ("wrong answers", "documents lost", "documents twice or foreign", "documents altered")
-        late = "search errors while two nodes or more lived"
-        return any(self._counts[each] for each in (*promises, late)) or not self._counts["answers"]
+        return any(self._counts[each] for each in (*_PROMISES, _LATE)) or not self._counts["answers"]
 
     def report(self) -> str:
         """A table of everything."""
         lived: Counter[int] = Counter()
         for (start, count), (end, _) in zip(self._nodes, self._nodes[1:], strict=False):
             lived[count] += round(end - start)
-        always = (
-            *("answers", "wrong answers", "verifications", "documents lost", "documents twice or foreign", "documents altered"),
-            *("search errors while two nodes or more lived", "search errors while fewer than two nodes lived"),
-            *(
-                "command errors while two nodes or more lived",
-                "command errors while fewer than two nodes lived",
-                "nodes stopped",
-                _RESTARTS,
-            ),
-        )
-        rows = {name: f"{self._counts[name]:,}" for name in always}
+        rows = {name: f"{self._counts[name]:,}" for name in _ROWS}
         rows |= {f"seconds with {count} living nodes": f"{lived[count]:,}" for count in (3, 2, 1, 0)}
         rows |= {name: f"{count:,}" for name, count in sorted(self.acts.items())}
         rows["slowest answer"] = f"{self._slowest:.1f} s"
