@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import base64
-import os
-import socket
 import subprocess
 import sys
-import threading
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 
 import pytest
 
@@ -60,29 +57,6 @@ def test_an_address_that_cannot_be_meant_is_wrong_usage_and_shows_no_password(ad
         connect(load(url=address))
     assert hint in caught.value.hint
     assert "hush" not in str(caught.value)
-
-
-def test_a_server_that_does_not_answer_in_the_time_asked_for_is_given_up():
-    """The server answers as soon as the client has given up, or after half a minute: a client that waited would have its answer."""
-    given_up = threading.Event()
-
-    def answer_late():
-        with silent.accept()[0] as client:
-            given_up.wait(30)
-            with suppress(OSError):
-                client.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}")
-
-    with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))
-        silent.listen()
-        server = threading.Thread(target=answer_late, daemon=True)
-        server.start()
-        engine = connect(load(url=f"http://127.0.0.1:{silent.getsockname()[1]}", timeout=0.2))
-        with pytest.raises(EngineUnreachable, match="did not answer PUT /index in time"):
-            engine.request("PUT", "/index")
-        given_up.set()
-        server.join()
-        engine.close()
 
 
 READ, WRITE, SEARCH = (
@@ -180,40 +154,3 @@ def test_sigv4_without_boto3_says_what_to_install(monkeypatch):
     with pytest.raises(UsageError) as caught:
         connect(load(url="https://search.eu-central-1.es.amazonaws.com", aws_sigv4="eu-central-1"))
     assert "[aws]'" in caught.value.hint
-
-
-@pytest.fixture
-def aws_account(monkeypatch):
-    """AWS credentials that sign, of nobody."""
-    pytest.importorskip("boto3")
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "never-sent")
-
-
-WAYS = pytest.mark.parametrize(
-    "way", [{}, {"user": "me", "password": "p"}, {"aws_sigv4": "eu-central-1"}], ids=["none", "basic", "sigv4"]
-)
-
-
-@WAYS
-def test_a_redirect_is_not_followed(scripted, aws_account, way):
-    """Credentials would go where the answer says."""
-    scripted.answers = {"/": (302, {}), "*": (200, {})}
-    scripted.headers = {"location": f"{scripted.url}/elsewhere"}
-    with connect(load(url=scripted.url, **way)) as engine, pytest.raises(EngineResponseError) as caught:
-        engine.request("GET", "/")
-    assert caught.value.status == 302
-    assert [path for _, path, *_ in scripted.seen] == ["/"]
-
-
-def test_nothing_heavy_is_loaded_before_a_connection_is_made():
-    code = (
-        "import sys, termweave.engine.pytest_plugin, termweave.engine.client.connection, termweave.engine.embedded.node;"
-        "import termweave.cli.verbs.node, termweave.cli.verbs.doctor;"
-        "heavy = {'opensearchpy', 'numpy', 'psutil', 'pydantic', 'orjson', 'rich', 'requests', 'jgo', 'cjdk'};"
-        "print(sorted(heavy & set(sys.modules)))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": ""}
-    )
-    assert done.stdout.strip() == "[]"

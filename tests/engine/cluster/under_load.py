@@ -61,26 +61,22 @@ class Cluster:
 
     def kill_at_random(self, chance: random.Random, ended: threading.Event) -> None:
         while not ended.wait(chance.uniform(5, 20)):
-            victims = chance.sample(self.state.nodes, 2 if chance.random() < 0.25 else 1)
-            self._record.lives(NODES - len(victims), [each.name for each in victims])
-            for victim in victims:
-                os.kill(victim.pid, signal.SIGKILL)
+            self.kill(chance.sample(self.state.nodes, 2 if chance.random() < 0.25 else 1))
             ended.wait(chance.uniform(1, 15))
             due = time.monotonic() + _STALLED
             while not self.started():
                 time.sleep(1)
                 if time.monotonic() > due:
+                    self.kill(self.state.nodes, stalled=True)
+                    time.sleep(5)  # until they are dead, so that `started` sees it
                     due = time.monotonic() + _STALLED
-                    self.restart()
             self._record.lives(NODES, [])
 
-    def restart(self) -> None:
-        """Kill all nodes; `started` starts them again."""
-        self._record.lives(0, [each.name for each in self.state.nodes], stalled=True)
-        for each in self.state.nodes:
+    def kill(self, victims, *, stalled: bool = False) -> None:
+        self._record.lives(NODES - len(victims), [each.name for each in victims], stalled=stalled)
+        for each in victims:
             with suppress(ProcessLookupError):
                 os.kill(each.pid, signal.SIGKILL)
-        time.sleep(5)  # until they are dead, so that `started` sees it
 
     def started(self) -> bool:
         """Start the nodes that do not run; whether all copies are in place then."""
@@ -106,16 +102,11 @@ class ClusterWriter:
 
     def command(self, *arguments: str) -> bool:
         """Run a command until it succeeds, as a user would; whether it did."""
-        until = time.monotonic() + _PATIENCE
+        until, environment = time.monotonic() + _PATIENCE, {**os.environ, "OPENSEARCH_URL": self._url}
         while True:
             started = time.monotonic()
-            done = subprocess.run(
-                [sys.executable, "-m", "termweave", *arguments],
-                env={**os.environ, "OPENSEARCH_URL": self._url},
-                capture_output=True,
-                text=True,
-                check=False,
-            )
+            command = [sys.executable, "-m", "termweave", *arguments]
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
             if done.returncode == 0:
                 return True
             self._record.failed("command", f"{' '.join(arguments[:3])}: {done.stderr.strip()}", started)
@@ -139,9 +130,8 @@ class ClusterWriter:
 
     def update(self) -> None:
         """The update adds documents to a copy of the first corpus."""
-        self.act(
-            "updates", "index", self.path("updated"), NAME, "--update", "--new", "--patience", str(_PATIENCE), makes="updated"
-        )
+        flags = ("--update", "--new", "--patience", str(_PATIENCE))
+        self.act("updates", "index", self.path("updated"), NAME, *flags, makes="updated")
 
     def update_in_place(self, label: str) -> None:
         """Change the other index: new, changed and deleted documents."""
@@ -194,11 +184,11 @@ def write_corpora(folder: Path) -> list[str]:
     """Write the corpora; return the queries, which are titles."""
     entries = [each for each in corpora.open_source("demo").documents() if len(each.text) > 200][:225]
     for label, numbers in CORPORA.items():
-        # What both corpora have differs in one word, so that an answer of the other generation is noticed.
-        documents = [(entries[number], f"{label[0]}word {entries[number].text[:400]}") for number in numbers]
+        # What both corpora have differs in one word, so that an answer of the other generation is noticed. The update keeps the first one's:
+        # documents that change would leave deleted ones behind, which count in BM25 until they are merged.
+        word = "sword" if label == "second" else "fword"
+        documents = [(entries[number], f"{word} {entries[number].text[:400]}") for number in numbers]
         lines = [json.dumps({"_id": each.id, "title": each.title, "text": text}) for each, text in documents]
-        if label == "updated":  # documents that change would leave deleted ones behind, which count in BM25 until they are merged
-            lines = [line.replace("uword ", "fword ", 1) for line in lines]
         (folder / f"{label}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return [f"{entries[number].title} {entries[number].text[:60]}" for number in range(80, 80 + QUERIES)]
 
@@ -211,16 +201,13 @@ def in_peace(writer: ClusterWriter, queries: list[str], record: Record) -> None:
     """Build every generation and note its answers."""
     for label in CORPORA:
         if label == "updated":
-            writer.act(
-                "promotions", "promote", NAME, next(index for index, made in writer.generations.items() if made == "first")
-            )
+            writer.act("promotions", "promote", NAME, next(index for index, of in writer.generations.items() if of == "first"))
             writer.update()
         else:
             writer.build(label)
-        opened = Index.open(writer.engine, NAME)
-        record.expected[label] = {query: answer(opened, query) for query in queries}
-        again = {query: answer(opened, query) for query in queries}
-        record.peaceful(label, again)
+        index = Index.open(writer.engine, NAME)
+        record.expected[label] = {query: answer(index, query) for query in queries}
+        record.peaceful(label, {query: answer(index, query) for query in queries})
     writer.command("index", writer.path("first"), OTHER, *_INDEX)
     record.acts.clear()
 
@@ -236,11 +223,9 @@ def searching(url: str, queries: list[str], record: Record, seed: int):
         while not ended.wait(chance.uniform(0.25, 0.75)):
             query, before, started = chance.choice(queries), record.allowed(), time.monotonic()
             try:
-                given = answer(index, query)
+                record.answer(query, answer(index, query), before, started)
             except TermweaveError as error:
                 record.failed("search", str(error), started)
-            else:
-                record.answer(query, given, before, started)
 
     threads = [threading.Thread(target=client, args=(number,), daemon=True) for number in range(CLIENTS)]
     for thread in threads:
@@ -263,9 +248,8 @@ def load(record: Record, minutes: float, seed: int, folder: Path) -> None:
         each.mkdir(exist_ok=True)
         each.chmod(0o711)  # for root: the server's unprivileged user must come through
     os.environ["XDG_STATE_HOME"] = str(folder / "state")
-    chance = random.Random(seed)
+    chance, ended = random.Random(seed), threading.Event()
     cluster = Cluster(home, record)
-    ended = threading.Event()
     try:
         url = ",".join(each.url for each in cluster.state.nodes)
         writer = ClusterWriter(url, folder, record)

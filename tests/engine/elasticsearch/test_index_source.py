@@ -145,13 +145,14 @@ def test_the_applications_queries_find_the_same_with_the_same_scores(termweave, 
     body = {"settings": settings, "mappings": {"dynamic": False, "properties": mapping}}
     elasticsearch_engine.request("PUT", f"/{plain}", body=body)
     goods = {
-        key: {
-            **{name: document[name] for name in ("description", "price")},
-            "name": f"First red sofa {key}" if document["price"] % 2 else document["name"],
-            "offers": [{"shop": f"s{document['price'] % 3}", "price": document["price"]}, {"shop": "s1", "price": 1}],
+        f"p{number}": {
+            "name": f"First red sofa p{number}" if number % 2 else f"name {number}",
+            "description": f"first {number}",
+            "price": number,
+            "offers": [{"shop": f"s{number % 3}", "price": number}, {"shop": "s1", "price": 1}],
             "unmapped": {"colour": "red"},
         }
-        for key, document in products(60).items()
+        for number in range(60)
     }
     write(elasticsearch_engine, plain, goods)
     build = ("index", f"elasticsearch:{plain}", elastic_name, *FIELDS, *LEXICAL)

@@ -16,10 +16,8 @@ import jsonschema
 import psutil
 import pytest
 
-from termweave.catalog import lineage
 from termweave.engine import connect
-from termweave.engine.embedded import node, process, startup
-from termweave.errors import EngineUnreachable
+from termweave.engine.embedded import node
 from termweave.settings import load
 
 pytestmark = pytest.mark.engine
@@ -178,28 +176,3 @@ def test_three_processes_are_a_cluster_that_survives_a_loss(open_tmp):
         assert node.start(home=home).state == "running"  # a whole cluster, after a stop
     finally:
         node.wipe(home)
-
-
-@pytest.mark.slow
-@pytest.mark.nightly
-def test_a_cluster_that_is_still_reading_its_state_has_lost_no_index(open_tmp, monkeypatch):
-    home = open_tmp / "node"
-    try:
-        with connect(load(url=node.start(home=home).url)) as engine:
-            engine.request("PUT", "/notes")
-        node.stop(home)
-        # As after the loss of most nodes: there is a manager, and it hides all indices.
-        monkeypatch.setattr(process, "SETTINGS", process.SETTINGS + "gateway.recover_after_data_nodes: 2\n")
-        monkeypatch.setattr(startup, "_wait", lambda *given: joined(given[3].port))
-        # The request that makes sure waits until the cluster is ready, here until its time is over.
-        with connect(load(url=node.start(home=home).url, timeout=3)) as engine, pytest.raises(EngineUnreachable, match="in time"):
-            lineage.exists(engine, "notes")
-    finally:
-        node.wipe(home)
-
-
-def joined(port):
-    """Wait until a server has chosen a manager, ready or not."""
-    until = time.monotonic() + 240
-    while startup._health(port).get("number_of_nodes") != 1 and time.monotonic() < until:
-        time.sleep(0.2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import random
 import re
@@ -10,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 
 import psutil
@@ -170,25 +168,6 @@ def test_a_second_start_waits_is_told_who_and_goes_on_when_the_first_is_killed(t
         holder.stdout.close()
 
 
-def test_a_holder_that_has_not_yet_written_its_name_is_named_all_the_same(tmp_path):
-    def name_yourself():
-        time.sleep(0.5)
-        (tmp_path / "lock").write_text("start (process 4711)")
-
-    with (tmp_path / "lock").open("a+") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        said = []
-        threading.Thread(target=name_yourself).start()
-
-        def told(sentence):
-            said.append(sentence)
-            fcntl.flock(held, fcntl.LOCK_UN)
-
-        with states.locked(tmp_path, purpose="stop", patience=60, say=told):
-            pass
-    assert said == ["Waiting for another command: start (process 4711)."]
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root drops its rights")
 def test_roots_private_folders_are_left_for_ones_the_server_can_enter(tmp_path):
     private = tmp_path / "private"
@@ -197,14 +176,6 @@ def test_roots_private_folders_are_left_for_ones_the_server_can_enter(tmp_path):
     elsewhere = folders.run_folder(private / "node")
     assert not elsewhere.is_relative_to(private)
     assert folders.reachable(elsewhere, folders.UNPRIVILEGED)
-
-
-def test_the_tail_of_a_log_is_short_and_forgiving(tmp_path):
-    log = tmp_path / "log"
-    assert process.tail(log, 5) == ""
-    log.write_bytes(b"".join(b"line %d \xff\n" % number for number in range(100_000)))
-    assert process.tail(log, 2).splitlines()[-1].startswith("line 99999")
-    assert len(process.tail(log, 2).splitlines()) == 2
 
 
 def test_the_heap_of_the_last_start_is_kept(home, make_java, only_these_javas):

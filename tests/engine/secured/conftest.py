@@ -1,6 +1,7 @@
 """A server with the security plugin, and commands that run as one of its users."""
 
 import json
+import re
 import shutil
 import tempfile
 from pathlib import Path
@@ -19,6 +20,12 @@ DOCUMENTS = {
     "csv": "Iterate over the lines of a file as lists of strings.",
     "random": "Pick a random element from a sequence that is not empty.",
 }
+
+
+def roles():
+    """The roles of docs/permissions.md for the index `docs`: search, build, lock, look, judge, connect."""
+    page = (Path(__file__).parents[3] / "docs" / "permissions.md").read_text(encoding="utf-8").replace("NAME", "docs")
+    return [json.loads(block) for block in re.findall(r"```json\n(.*?)```", page, re.DOTALL)]
 
 
 @pytest.fixture(scope="package")

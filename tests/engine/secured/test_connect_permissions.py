@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import re
-from pathlib import Path
-
 import pytest
 
 from termweave import engine, settings
 from termweave.errors import EngineError
 from tests.engine.secured import server
+from tests.engine.secured.conftest import roles
 from tests.serving.connector.conftest import answering
 
 pytestmark = [pytest.mark.engine, pytest.mark.nightly]
-_PAGE = (Path(__file__).parents[3] / "docs" / "permissions.md").read_text(encoding="utf-8").replace("NAME", "docs")
-SEARCH, BUILD, LOCK, _, _, CONNECT = (json.loads(block) for block in re.findall(r"```json\n(.*?)```", _PAGE, re.DOTALL))
+SEARCH, BUILD, LOCK, _, _, CONNECT = roles()
 
 
 def through_the_pipeline(secured, *cluster):
