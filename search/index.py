@@ -98,8 +98,8 @@ class Index:
         return self._now.index
 
     @property
-    def opened(self) -> OpenGeneration:
-        """The generation, opened."""
+    def open_generation(self) -> OpenGeneration:
+        """The generation with its lineage, layout, statistics and models."""
         return self._now
 
     @property

@@ -55,7 +55,7 @@ MEASURES = ("nDCG@10", "MRR@10")
 
 @dataclass(frozen=True)
 class GatedExperiment:
-    """What an evaluation on a page gives: the experiment, and the verdict on each gate."""
+    """The result of an evaluation on a page: the experiment, and the verdict on each gate."""
 
     experiment: Experiment
     verdicts: tuple[Verdict, ...]
@@ -76,7 +76,7 @@ def routes() -> list[Route]:
 def _show(request: Request, kind: str) -> Response:
     values = parameters.read(request.query_params, (INDEX, replace(JOB, required=False)))
     book = workspace_of(request).book(values["index"])
-    return _page(request, kind, book, request.app.state.jobs.shown(values["job"], kind, book.name))
+    return _page(request, kind, book, values["job"] and request.app.state.jobs.find(values["job"], kind, book.name))
 
 
 def _page(
@@ -108,7 +108,7 @@ def _page(
 
 
 def _table(job: BackgroundJob) -> dict[str, Any]:
-    """What the page of an evaluation that has ended shows, with the renderers of the report."""
+    """The values of the page of an evaluation that has ended, with the renderers of the report."""
     result: GatedExperiment = job.result
     experiment, name, against = result.experiment, job.about["index"], job.about["against"]
     rows = {row.system: row for row in experiment.rows}
@@ -118,8 +118,8 @@ def _table(job: BackgroundJob) -> dict[str, Any]:
         row = rows[system]
         profile = profiles.find(job.about["lineage"], row.mode)
         stored = reranking_of(profile)
-        own = stored is not None and stored.name == row.reranker
-        return [(f"mode{second}", row.mode), *([] if own else [(f"rerank{second}", row.reranker)])]
+        comes_with_mode = stored is not None and stored.name == row.reranker
+        return [(f"mode{second}", row.mode), *([] if comes_with_mode else [(f"rerank{second}", row.reranker)])]
 
     def both(query: str, system: str) -> str:
         """The address of the two lists of a query."""
@@ -223,8 +223,8 @@ def _dataset(workspace: Workspace, name: str, spec: str) -> Dataset:
 
 def _adopt(request: Request, form: FormData) -> Response:
     """Store the profile of a tuning that was better on the held-out queries; searches use it from now on."""
-    job = request.app.state.jobs.find(text_of(form, "job"))
-    if job.kind != "tune" or job.result is None or not job.result.better:
+    job = request.app.state.jobs.find(text_of(form, "job"), "tune")
+    if job.result is None or not job.result.better:
         raise UsageError("There is no better profile to adopt.", "Judge more queries, or keep the default.")
     workspace, tuned = workspace_of(request), job.about["generation"]
     if (live := lineage.resolve(workspace.engine, job.about["index"])) != tuned:
@@ -238,7 +238,7 @@ def _adopt(request: Request, form: FormData) -> Response:
 
 
 def _obstacles() -> list[str]:
-    """What keeps this server from learning, each as a sentence with what to do."""
+    """Sentences about what this server lacks for learning, each with what to do."""
     return [f"Learning needs {what}. {advice}" for what, advice in missing()]
 
 
@@ -254,7 +254,7 @@ def _learn(request: Request, form: FormData) -> Response:
 
     def work(update: Callable[..., None]) -> dict[str, Any]:
         def say(line: str) -> None:
-            job.said.append(line)
+            job.remarks.append(line)
             update(0, None, line)
 
         return process.run(update, say)
@@ -264,8 +264,8 @@ def _learn(request: Request, form: FormData) -> Response:
 
 
 def _stop(request: Request, form: FormData) -> Response:
-    job = request.app.state.jobs.find(text_of(form, "job"))
-    if job.kind != "learn" or job.stop is None or not job.running:
+    job = request.app.state.jobs.find(text_of(form, "job"), "learn")
+    if not job.running:
         raise UsageError("This run has ended.", "Open the page again.")
     job.stop()
     return see_other("/learn", index=job.about["index"], job=job.id)
