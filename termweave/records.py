@@ -249,7 +249,7 @@ class ModelInfo:
     spread: float = 0.0
 
     @property
-    def opened(self) -> Path:
+    def local_folder(self) -> Path:
         """The folder of a model that was opened on this host."""
         assert self.folder is not None
         return self.folder

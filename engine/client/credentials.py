@@ -107,23 +107,19 @@ def _password(settings: Settings, user: str | None, url: str) -> str | None:
     return None if settings.password_command is None else _from_command(settings.password_command)
 
 
-def from_file(file: Path, secret_name: str) -> str:
+def from_file(file: Path, noun: str) -> str:
     """The password or token in a file, without the line end behind it and the byte-order mark that editors may write before it.
 
     Raises:
-        UsageError: The file cannot be read, or does not hold one line. `secret_name` is what messages call it: "password".
+        UsageError: The file cannot be read, or does not hold one line. `noun` is what messages call it: "password".
     """
     try:
         secret = file.read_text(encoding="utf-8-sig").rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise UsageError(
-            f"The {secret_name} file {file} cannot be read: {reason}.", "Correct the path or its permissions."
-        ) from error
+        raise UsageError(f"The {noun} file {file} cannot be read: {reason}.", "Correct the path or its permissions.") from error
     if not secret or "\n" in secret:
-        raise UsageError(
-            f"The {secret_name} file {file} does not hold one line.", f"Write the {secret_name} into it, and nothing else."
-        )
+        raise UsageError(f"The {noun} file {file} does not hold one line.", f"Write the {noun} into it, and nothing else.")
     return secret
 
 

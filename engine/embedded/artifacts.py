@@ -253,7 +253,7 @@ def unpack(archives: list[Path], target: Path, artifacts: Sequence[Artifact]) ->
     """
     folders.make(target.parent)
     staging = Path(tempfile.mkdtemp(dir=target.parent, prefix="unpack-"))
-    server = staging / f"opensearch-{VERSION}"
+    server = staging / f"{artifacts[0].name}-{artifacts[0].version}"
     try:
         for file, artifact in zip(archives, artifacts, strict=True):
             folder = server / "plugins" / artifact.plugin if artifact.plugin else staging

@@ -82,7 +82,7 @@ def find(say: Callable[[str], None] = lambda _: None, *, fetch: bool = True) -> 
     Raises:
         TermweaveError: There is no suitable Java, and none could be downloaded. The message names the ones that do not fit, and why.
     """
-    installations = survey()
+    installations = [examine(home) for home in _candidates()]
     if usable := [java for java in installations if not java.why_not]:
         return min(usable, key=_rank)
     reasons = "; ".join(f"{java.home}: {java.why_not}" for java in installations[:4])
@@ -92,11 +92,6 @@ def find(say: Callable[[str], None] = lambda _: None, *, fetch: bool = True) -> 
         raise TermweaveError(f"{lacking}.", hint)
     say(f"{lacking}: downloading Temurin {_FETCHED_VERSION} (about 140 MB, once).")
     return _fetch(hint, lacking)
-
-
-def survey() -> list[Java]:
-    """Every Java installation of this machine with the reason why it cannot be used, if any; for `doctor`."""
-    return [examine(home) for home in _candidates()]
 
 
 def examine(home: Path) -> Java:

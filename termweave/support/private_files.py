@@ -48,7 +48,7 @@ def make_file(path: Path) -> None:
     _close(path, _FILE)
 
 
-def opened(path: Path, mode: str = "w", **options: Any) -> IO[Any]:
+def open_private(path: Path, mode: str = "w", **options: Any) -> IO[Any]:
     """Open a file for writing. A new one gets mode 0600; one that exists, and a device, keeps its own.
 
     Raises:

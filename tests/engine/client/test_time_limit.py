@@ -31,7 +31,7 @@ def test_what_a_build_waited_is_counted_and_said():
     assert 0 < patient.waited < 5
     server = engine.connect(settings.load(url="http://127.0.0.1:9")).patient(60)
     assert noticeable_wait(server) == []
-    server.add_wait(61.2)
+    server.retries.waited += 61.2
     assert noticeable_wait(server)[0].startswith("Waited 61 s for the server")
 
 

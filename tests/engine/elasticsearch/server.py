@@ -15,7 +15,6 @@ import subprocess
 import tempfile
 import time
 import urllib.request
-import zipfile
 from itertools import islice
 from pathlib import Path
 
@@ -176,16 +175,8 @@ def _distribution(version):
     if not place.is_dir():
         folders.make(cache)
         folders.require_space(cache, 500_000_000, "Elasticsearch")
-        archive = artifacts.shelf(cache).archive(Artifact(_GROUP, "elasticsearch", version, VERSIONS[version]))
-        staging = Path(tempfile.mkdtemp(dir=cache, prefix="unpack-"))
-        try:
-            with zipfile.ZipFile(archive) as content:
-                content.extractall(staging)
-            for path in (staging, *staging.rglob("*")):
-                path.chmod(0o755 if path.is_dir() or path.parent.name == "bin" else 0o644)
-            (staging / place.name).rename(place)
-        finally:
-            shutil.rmtree(staging, ignore_errors=True)
+        artifact = Artifact(_GROUP, "elasticsearch", version, VERSIONS[version])
+        artifacts.unpack([artifacts.shelf(cache).archive(artifact)], place, [artifact])
     return place
 
 

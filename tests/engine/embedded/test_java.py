@@ -63,7 +63,7 @@ def test_long_term_support_is_preferred_and_java_home_above_all(make_java, only_
 def test_java_on_the_path_is_seen(make_java, monkeypatch):
     home = make_java(version="21.0.4")
     monkeypatch.setenv("PATH", f"{home / 'bin'}{os.pathsep}{os.environ['PATH']}")
-    assert home in [each.home for each in java.survey()]
+    assert home in java._candidates()
 
 
 def test_no_java_and_no_network_is_one_sentence(only_these_javas, monkeypatch, tmp_path):
