@@ -70,7 +70,7 @@ class Cluster:
                     self.kill(self.state.nodes, stalled=True)
                     time.sleep(5)  # until they are dead, so that `started` sees it
                     due = time.monotonic() + _STALLED
-            self._record.lives(NODES, [])
+            self._record.lives(NODES)
 
     def kill(self, victims, *, stalled: bool = False) -> None:
         self._record.lives(NODES - len(victims), [each.name for each in victims], stalled=stalled)
@@ -256,7 +256,7 @@ def load(record: Record, minutes: float, seed: int, folder: Path) -> None:
         queries = write_corpora(folder)
         writer.engine.request("PUT", "/_cluster/settings", body={"persistent": _CLUSTER})
         in_peace(writer, queries, record)
-        record.begin(NODES)
+        record.lives(NODES)
         killer = threading.Thread(target=cluster.kill_at_random, args=(random.Random(seed + 1), ended), daemon=True)
         with searching(url, queries, record, seed):
             killer.start()
@@ -267,7 +267,6 @@ def load(record: Record, minutes: float, seed: int, folder: Path) -> None:
                 raise TermweaveError("The thread that kills nodes ended early.", "Look at the traceback above.")
             ended.set()
             killer.join(1200)
-        record.end()
         for name in (NAME, OTHER):
             writer.check(name, generations.live(writer.engine, name))
     finally:
