@@ -112,7 +112,7 @@ def write_per_query(experiment: Experiment, path: Path) -> None:
     Texts that a spreadsheet would run as formulas begin with an apostrophe.
     """
     names = [*MEASURES, JUDGED]
-    with private_files.opened(path, encoding="utf-8", newline="\n") as file:
+    with private_files.open_private(path, encoding="utf-8", newline="\n") as file:
         file.write("\t".join(["query", "system", *names, "text"]) + "\n")
         for position, query in enumerate(experiment.queries):
             for system, values in experiment.values.items():
