@@ -12,7 +12,7 @@ from termweave.catalog.profiles import Profile
 from termweave.cli import run
 from termweave.errors import EngineError
 from termweave.evaluation.experiment import runs_of
-from termweave.evaluation.systems import named, system_of
+from termweave.evaluation.systems import plain_system, system_of
 from termweave.evaluation.tuning import tune as tuning
 from termweave.indexer import BuildOptions, build
 from termweave.records import Query
@@ -161,7 +161,7 @@ def test_a_profile_is_put_together(index, capsys, tmp_path):
     assert [hit.id for hit in opened.search("crimson house")] == plain
     assert not opened.search("crimson", mode="lexical")
     assert list(opened.run({"q": "crimson hous"}, k=10).scores["q"]) == plain
-    systems = [system_of("shop", None, opened), named("lexical", None)]
+    systems = [system_of("shop", None, opened), plain_system("lexical", None)]
     evaluated = runs_of(opened, [Query("q", "crimson house")], systems, lambda *_: None, 10)
     assert list(evaluated[0]["shop"].scores["q"]) == plain
     assert evaluated[0]["shop"].scores != evaluated[0]["BM25"].scores

@@ -127,20 +127,13 @@ def only_these_javas(monkeypatch):
     return hide
 
 
-@contextmanager
-def _mounted(place, size):
-    place.mkdir(parents=True, exist_ok=True)
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)], capture_output=True, check=False)
-    if done.returncode != 0:
-        pytest.skip("a small disk cannot be mounted here (needs root)")
-    try:
-        yield place
-    finally:
-        subprocess.run(["umount", "-l", str(place)], check=True)
-
-
 @pytest.fixture
 def small_disk(open_tmp):
     """A real file system of 1 MB."""
-    with _mounted(open_tmp / "small-disk", "1m") as place:
-        yield place
+    place = open_tmp / "small-disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("a small disk cannot be mounted here (needs root)")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)

@@ -78,11 +78,3 @@ def test_failures_of_its_client_are_the_same_sentences(elastic):
             engine.request("GET", "/x")
         engine.close()
         assert engine.request("GET", "/") == {"status": "green"}
-    with connect(load(url="http://127.0.0.1:9")) as engine:
-        engine.use_elasticsearch()
-        with pytest.raises(EngineUnreachable, match="No OpenSearch answers"):
-            engine.request("GET", "/")
-    with connect(load(url="http://no-such-host.invalid:9200")) as engine:
-        engine.use_elasticsearch()
-        with pytest.raises(EngineUnreachable, match="is not known"):
-            engine.request("GET", "/")
