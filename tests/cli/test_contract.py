@@ -1,7 +1,5 @@
 """The command line's contract without a server: help, usage, sentences, exit statuses."""
 
-from __future__ import annotations
-
 import errno
 import io
 import json

@@ -1,7 +1,5 @@
 """The main path as a user types it, on a real server; every JSON output against its schema."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -12,8 +10,6 @@ import pytest
 from termweave.cli.verbs import doctor
 
 from .conftest import DOCUMENTS, beir, valid
-
-pytestmark = pytest.mark.engine
 
 
 def test_verify(termweave, live, folder):
