@@ -54,7 +54,7 @@ _LOOKS = 10
 
 @dataclass
 class PassCounts:
-    """What a pass, or all passes, came upon.
+    """The counts of a pass, or of all passes.
 
     Attributes:
         documents: Documents that can be read.
@@ -267,7 +267,7 @@ def stale(
         stored = {name: hit["_source"][name] for name in ours if name in hit["_source"]}
         own = {name: value for name, value in hit["_source"].items() if name not in ours or name == "id"}
         document = _document(source, hit["_id"], own, layout)
-        searched = enriched_mapping.digest(layout) in hit.get("fields", ())  # else it was copied before the mapping had it
+        searched = enriched_mapping.digest_field(layout) in hit.get("fields", ())  # else it was copied before the mapping had it
         if document is not None and searched and enriched_mapping.agrees(layout, document, layout.of_signals(stored)):
             counts.kept += 1
         elif document is not None or stored.keys() - {"id"}:

@@ -11,7 +11,6 @@ import time
 from itertools import count
 from types import SimpleNamespace
 
-import orjson
 import pytest
 
 from termweave.cli.output import Output
@@ -21,10 +20,11 @@ from termweave.indexer.enrichment.index_passes import Watch
 from termweave.search import Index
 from tests.indexer.builds import sources
 
+from .conftest import write
+
 
 def put(engine, index, **texts):
-    lines = [line for key, text in texts.items() for line in ({"index": {"_id": key}}, {"name": text, "stock": 1})]
-    engine.request("POST", f"/{index}/_bulk", body=b"".join(orjson.dumps(line) + b"\n" for line in lines))
+    write(engine, index, {key: {"name": text, "stock": 1} for key, text in texts.items()})
 
 
 def until(holds):
@@ -148,7 +148,7 @@ def test_a_watch_leaves_out_what_it_cannot_read_and_names_it(shop, opensearch_en
     index, said = shop({"about": {"type": "object", "enabled": False}}), []
 
     def odd(key, **fields):
-        opensearch_engine.request("PUT", f"/{index}/_doc/{key}", body={"name": "a drum", **fields})
+        write(opensearch_engine, index, {key: {"name": "a drum", **fields}})
 
     fields = ("--title-field", "about", "--text-field", "name")
     enrich(index, "--signals", "weights", fields=fields)
