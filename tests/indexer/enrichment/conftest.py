@@ -12,6 +12,8 @@ import pytest
 from termweave.cli import run
 from termweave.dialect import dialect_of
 
+#: Options of an enrichment that need not encode vectors.
+WEIGHTS = ("--signals", "weights")
 SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
 TEXTS = (
     "a red sofa for two people",

@@ -23,7 +23,7 @@ from termweave.signals.modes import Mode
 from termweave.ui import searching
 from tests.indexer.builds import sources
 
-from .conftest import bulk, change, write
+from .conftest import WEIGHTS, bulk, change, write
 
 
 @pytest.mark.slow
@@ -103,13 +103,13 @@ def test_the_applications_pipelines_run_on_its_own_writes_alone(shop, enrich, op
     try:
         write(engine, index, {"p1": {"name": "a chair", "stock": 1, "price": 1.10, "ean": 2**53 + 1}})
         before = sources(engine, index)
-        assert enrich(index)["written"] == 30
+        assert enrich(index, *WEIGHTS)["written"] == 30
         engine.request("PUT", f"/{index}/_doc/p2", body={"name": "a trampoline"})
         engine.request("POST", f"/{index}/_update/p3", body={"doc": {"name": "a bicycle"}})
         names = {"p2": {"name": "a trampoline"}, "p3": before["p3"] | {"name": "a bicycle"}}
         before |= {key: {**own, "at": sources(engine, index)[key]["at"]} for key, own in names.items()}
-        assert enrich(index)["written"] == 2
-        assert enrich(index)["written"] == 0
+        assert enrich(index, *WEIGHTS)["written"] == 2
+        assert enrich(index, *WEIGHTS)["written"] == 0
         assert Index.open(engine, index).search("bicycle", mode="weights")[0].id == "p3"
         assert enrich(index, "--remove", fields=())["removed"] == 30
         assert sources(engine, index) == before
@@ -254,7 +254,7 @@ def test_what_does_not_allow_it_is_said_before_anything_is_written(shop, enrich,
     index = shop({"termweave": {"properties": {"weights": {"type": "float"}, "shuttles": {"type": "long"}}}}, knn=False)
     before = opensearch_engine.request("GET", f"/{index}/_mapping")
     assert "its setting index.knn is not true" in enrich(index, status=2)
-    said = enrich(index, "--signals", "weights", status=2)
+    said = enrich(index, *WEIGHTS, status=2)
     assert "has a field 'termweave' of its own" in said
     assert "An enrichment writes weights, dense or learned" in enrich(index, "--signals", "lexical", status=2)
     assert opensearch_engine.request("GET", f"/{index}/_mapping") == before
@@ -267,11 +267,11 @@ def test_fields_of_the_application_keep_names_that_termweave_uses_elsewhere(shop
     values = {f"p{number}": {"id": 100 + number, "vector": [1, 2], "weights": "heavy"} for number in range(30)}
     change(opensearch_engine, index, values)
     before = sources(opensearch_engine, index)
-    assert enrich(index)["documents"] == 30
+    assert enrich(index, *WEIGHTS)["documents"] == 30
     found = Index.open(opensearch_engine, index)
     hit = found.search("a kettle", k=1, fields=["*"], explain=True)[0]
     assert {name: value for name, value in hit.fields.items() if name not in {"title", "text"}} == before[hit.id]
-    assert found.explain("a kettle", "p3", mode="hybrid").id == "p3"
+    assert found.explain("a kettle", "p3").id == "p3"
     assert found.search("", like=["p4"], k=1)[0].id in {f"p{number}" for number in range(9, 30, 5)}
     if kind:
         assert [each.id for each in found.search("a kettle", where="id>=128", sort="id:desc")] == ["p29", "p28"]
@@ -326,21 +326,21 @@ def test_lexical_searches_the_text_fields_of_the_application_with_its_weights(sh
 def test_documents_that_were_copied_from_an_enriched_index_are_enriched_anew(shop, enrich, opensearch_engine, name):
     """POST /_reindex copies what an enrichment wrote, too."""
     index, copy = shop(), f"{name}-copy"
-    enrich(index, "--signals", "weights")
+    enrich(index, *WEIGHTS)
     settings = {"index.knn": True} if dialect_of(opensearch_engine.capabilities).vector_settings() else {}
     mappings = {"dynamic": False, "properties": {"name": {"type": "text"}}}
     opensearch_engine.request("PUT", f"/{copy}", body={"settings": settings, "mappings": mappings})
     only = {"query": {"range": {"stock": {"lt": 10}}}}  # other statistics than those of all
     body = {"source": {"index": index, **only}, "dest": {"index": copy}}
     opensearch_engine.request("POST", "/_reindex", params={"refresh": True}, body=body)
-    assert enrich(copy, "--signals", "weights")["written"] == 10
+    assert enrich(copy, *WEIGHTS)["written"] == 10
     assert Index.open(opensearch_engine, copy).search("kettle", k=1)[0].id in {"p4", "p9"}
     enrich(copy, "--remove")
     assert enrich(copy)["written"] == 10
     dynamic = f"{name}-dynamic"  # where the mapping made its own of the numbers
     opensearch_engine.request("POST", "/_reindex", params={"refresh": True}, body=body | {"dest": {"index": dynamic}})
     before = opensearch_engine.request("GET", f"/{dynamic}")
-    assert "has the field 'termweave." in (said := enrich(dynamic, "--signals", "weights", status=2))
+    assert "has the field 'termweave." in (said := enrich(dynamic, *WEIGHTS, status=2))
     assert '"excludes": ["termweave"]' in said
     assert opensearch_engine.request("GET", f"/{dynamic}") == before
 
@@ -393,11 +393,11 @@ def test_a_killed_enrichment_goes_on_where_it_was(shop, enrich, opensearch_engin
 
     with monkeypatch.context() as killed:
         killed.setattr(index_passes, "send", dies)
-        enrich(index, status=130)
+        enrich(index, *WEIGHTS, status=130)
     stored = sources(opensearch_engine, index)
     done = sum("termweave" in each for each in stored.values())
     assert 15 <= done == sum(sent) < 30
-    said = enrich(index)
+    said = enrich(index, *WEIGHTS)
     assert (said["documents"], said["written"]) == (30, 30 - done)
     assert f"{done} of 30 documents had the fields already, with the same content: they were not written again." in said["notes"]
     before = {key: each for key, each in stored.items() if "termweave" in each}
@@ -436,7 +436,7 @@ def test_the_statistics_never_touch_an_index_of_the_application(shop, enrich, op
     alias = {"add": {"index": f"{name}-visits", "alias": own}}
     opensearch_engine.request("PUT", f"/{name}-visits/_doc/0", body={"visits": 3})
     opensearch_engine.request("POST", "/_aliases", body={"actions": [alias]})
-    assert own in enrich(index, "--signals", "weights", status=2)
+    assert own in enrich(index, *WEIGHTS, status=2)
 
 
 def test_an_alias_that_hides_documents_is_refused(shop, enrich, opensearch_engine, name):
@@ -446,12 +446,12 @@ def test_an_alias_that_hides_documents_is_refused(shop, enrich, opensearch_engin
     for alias in aliases:
         assert f"is an alias that hides a part of {index}" in enrich(alias["alias"], status=2)
     opensearch_engine.request("POST", "/_aliases", body={"actions": [{"add": {"index": index, "alias": f"{name}-all"}}]})
-    assert enrich(f"{name}-all", "--signals", "weights")["written"] == 30
+    assert enrich(f"{name}-all", *WEIGHTS)["written"] == 30
 
 
 def test_a_removal_among_constant_changes_keeps_the_lineage_and_goes_on(shop, enrich, opensearch_engine, monkeypatch):
     index = shop()
-    enrich(index, "--signals", "weights")
+    enrich(index, *WEIGHTS)
     send = index_passes.send
 
     def meanwhile(engine, index, writes):
@@ -470,7 +470,7 @@ def test_a_removal_among_constant_changes_keeps_the_lineage_and_goes_on(shop, en
 
 def test_writes_that_a_full_disk_turns_away_are_sent_again_or_end_with_its_reason(shop, enrich, opensearch_engine, monkeypatch):
     index = shop()
-    enrich(index, "--signals", "weights")
+    enrich(index, *WEIGHTS)
     source = open_source(f"opensearch:{index}", index=IndexReading(settings=lambda _: load(url=opensearch_engine.url)))
     send, waited = index_passes.send, []
 
@@ -503,7 +503,7 @@ def test_writes_that_a_full_disk_turns_away_are_sent_again_or_end_with_its_reaso
 def test_documents_that_cannot_be_read_are_named_and_keep_no_fields(shop, enrich, opensearch_engine):
     index, wood = shop({"about": {"type": "object", "enabled": False}}), {"about": [{"of": "wood"}]}
     change(opensearch_engine, index, {f"p{number}": {"about": f"a chair {number}"} for number in range(30)})
-    fields = ("--text-field", "about", "--signals", "weights", "--skip-bad")
+    fields = ("--text-field", "about", *WEIGHTS, "--skip-bad")
     change(opensearch_engine, index, {"p3": wood})
     left_out = f"could not be read and left out (opensearch:{index}, document 'p3'"
     done = enrich(index, fields=fields)
@@ -525,11 +525,11 @@ def test_documents_that_cannot_be_read_are_named_and_keep_no_fields(shop, enrich
 def test_other_signals_or_fields_than_the_first_are_refused(shop, enrich, opensearch_engine):
     index = shop({"body": {"type": "text"}})
     change(opensearch_engine, index, {"p1": {"body": "a bicycle"}})
-    enrich(index, "--signals", "weights")
+    enrich(index, *WEIGHTS)
     before = sources(opensearch_engine, index)
     for options in (("--yes",), ("--plan",)):
         assert "was enriched with the signals weights." in enrich(index, "--signals", "learned", *options, status=2)
         for fields in (("--text-field", "body"), ("--text-field", "name", "--title-field", "body")):
             assert "was enriched with the fields name." in enrich(index, *options, fields=fields, status=2)
     assert sources(opensearch_engine, index) == before
-    assert enrich(index, "--signals", "weights")["written"] == 0
+    assert enrich(index, *WEIGHTS)["written"] == 0

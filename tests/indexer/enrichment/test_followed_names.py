@@ -16,9 +16,7 @@ from termweave.indexer.enrichment import enrichment_run
 from termweave.search import Index
 from tests.indexer.builds import sources
 
-from .conftest import bulk, write
-
-WEIGHTS = ("--signals", "weights")
+from .conftest import WEIGHTS, bulk, write
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from termweave.errors import EngineError
 from termweave.search import Index
 from tests.indexer.builds import sources
 
-from .conftest import bulk, write
+from .conftest import WEIGHTS, bulk, write
 
 
 def put(engine, index, **settings):
@@ -64,7 +64,7 @@ def test_a_search_says_that_an_enrichment_did_not_end(shop, enrich, opensearch_e
     index = shop()
     put(opensearch_engine, index, **{"blocks.write": True})
     remedy = 'PUT /INDEX/_settings with {"index.blocks.write": null} takes it away. Run the command again'
-    assert remedy in enrich(index, status=1)
+    assert remedy in enrich(index, *WEIGHTS, status=1)
     queries = tmp_path / "queries.tsv"
     queries.write_text("q1\tgreen tea\n")
     judged = tmp_path / "judged"
@@ -84,7 +84,7 @@ def test_a_search_says_that_an_enrichment_did_not_end(shop, enrich, opensearch_e
     lexical = ("search", index, "zebra", "--mode", "lexical")  # which needs no enrichment
     assert "Nothing found." in said(opensearch_engine, capsys, *lexical)
     put(opensearch_engine, index, **{"blocks.write": None})
-    enrich(index)
+    enrich(index, *WEIGHTS)
     assert said(opensearch_engine, capsys, "search", index, "green tea", "-k", "1")
     bulk(opensearch_engine, index, *({"delete": {"_id": f"p{number}"}} for number in range(30)))
     assert "Nothing found." in said(opensearch_engine, capsys, "search", index, "green tea")  # which is so
@@ -135,7 +135,7 @@ def test_a_source_that_does_not_give_every_field_back_is_refused(enrich, opensea
 
 def test_nothing_calls_what_was_written_numbers_of_a_model(shop, enrich, opensearch_engine, capsys):
     index = shop({"embedding": {"type": "rank_features"}})
-    for words in (("--text-field", "name"), (), ("--plan",), ("--remove",), ("--text-field", "name", "--plan")):
+    for words in (("--text-field", "name", *WEIGHTS), (), ("--plan",), ("--remove",), ("--text-field", "name", "--plan")):
         assert run(["enrich", index, *words, "--url", opensearch_engine.url]) == 0
         printed = capsys.readouterr()
         assert "left out" not in printed.err + printed.out, words
@@ -169,7 +169,7 @@ def test_a_removal_is_repeated_without_the_fields_and_says_what_stays(shop, enri
 
 def test_enriched_indices_are_listed_and_among_the_known_names(shop, enrich, opensearch_engine, capsys):
     index = shop()
-    enrich(index, "--signals", "weights")
+    enrich(index, *WEIGHTS)
     listed = json.loads(said(opensearch_engine, capsys, "list", "--json"))["indices"]
     (row,) = [each for each in listed if each["name"] == index]
     shown = {"generation": index, "documents": 30, "generations": 0, "signals": ["lexical", "weights"]}
@@ -185,7 +185,7 @@ def test_enriched_indices_are_listed_and_among_the_known_names(shop, enrich, ope
 def test_no_hint_would_cost_an_application_its_index(shop, enrich, opensearch_engine, capsys, tmp_path, enriched):
     index = shop()
     if enriched:
-        enrich(index, "--signals", "weights")
+        enrich(index, *WEIGHTS)
     alias, source = f"{index}-alias", tmp_path / "corpus.jsonl"
     opensearch_engine.request("PUT", f"/{index}/_alias/{alias}")  # of a name that generations have
     source.write_text('{"_id": "1", "text": "a kettle"}\n')
