@@ -138,7 +138,8 @@ class Column:
     def clamped(self, value: Any) -> Any:
         """The value that the field can hold and that is nearest to this one."""
         if not self.takes(value):
-            return min(max(value, _LIMITS[self.type][0]), _LIMITS[self.type][1])
+            lowest, highest = _LIMITS[self.type]
+            return min(max(value, lowest), highest)
         packed = _PACKED.get(self.type)
         return struct.unpack(packed, struct.pack(packed, value))[0] if packed else value
 
@@ -218,6 +219,6 @@ def _walk(
 
 
 def _kind(mapping: Mapping[str, Any]) -> str:
-    """How the values of a field are read (`Column.kind`)."""
+    """The kind of the values of a field (`Column.kind`), by its type."""
     declared: str = mapping.get("type", "object")
     return "range" if declared in RANGES else _KINDS.get(declared, declared)

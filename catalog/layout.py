@@ -260,9 +260,9 @@ class DocumentLayout:
     def able(self, use: str = "sort") -> list[str]:
         """The names of fields for a use, as `usable`; of several names of a field the first."""
         first: dict[str, str] = {}
-        for name, column in sorted(self.columns.items(), key=lambda pair: (pair[1].path not in {"", pair[0]}, pair[0])):
-            if not column.obstacle(use) and (name != "id" or self.application):
-                first.setdefault(column.field, name)
+        for name in sorted(self.columns, key=lambda name: (self.columns[name].path not in {"", name}, name)):
+            if not self.columns[name].obstacle(use) and (name != "id" or self.application):
+                first.setdefault(self.columns[name].field, name)
         return sorted(first.values())
 
     def may_hold(self, name: str) -> bool:

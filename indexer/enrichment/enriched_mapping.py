@@ -104,7 +104,7 @@ def check_index(engine: Engine, source: IndexSource, index: str, signals: Sequen
     Raises:
         UsageError: They do not; the message names every conflict.
     """
-    settings = _settings(engine, index)
+    settings = settings_of(engine, index)
     knn = bool(dialect_of(engine.capabilities).vector_settings())
     if knn and "dense" in signals and settings.get("index.knn") != "true":
         raise UsageError(f"The index {index!r} cannot hold vectors that are searched: its setting index.knn is not true.", _KNN)
@@ -121,7 +121,7 @@ def check_index(engine: Engine, source: IndexSource, index: str, signals: Sequen
         raise UsageError(message, f"Write vectors only (--signals dense), or enrich a copy under another name. {_BESIDE}")
 
 
-def _settings(engine: Engine, index: str) -> dict[str, Any]:
+def settings_of(engine: Engine, index: str) -> dict[str, Any]:
     """The settings of an index, with dotted names."""
     answer = engine.request("GET", f"/{quote(index)}/_settings", params={"flat_settings": True})
     return dict(answer[index]["settings"])
@@ -202,7 +202,7 @@ def add_settings(engine: Engine, index: str, layout: DocumentLayout, *, close: b
     Raises:
         UsageError: The index lacks some of them, and may not be closed.
     """
-    stored = _settings(engine, index)
+    stored = settings_of(engine, index)
     needed = layout.settings(dialect_of(engine.capabilities)).items()
     lacking = {name: value for name, value in needed if name != "index.knn" and stored.get(name) != as_text(value)}
     if not lacking:
@@ -227,7 +227,7 @@ def remove_settings(engine: Engine, index: str, *, close: bool) -> Iterator[str]
         index: The index.
         close: Whether the index may be closed; only then a server takes such settings.
     """
-    settings = _settings(engine, index)
+    settings = settings_of(engine, index)
     mapping = engine.request("GET", f"/{quote(index)}/_mapping")[index]["mappings"]
     fields = _learned_fields(mapping.get("properties") or {})
     if removable := [name for name in settings if f".{ANALYZER}_search" in name or (f".{ANALYZER}" in name and not fields)]:

@@ -202,7 +202,7 @@ def plan_enrichment(
                 layout = enriched_mapping.with_object(lineage).layout
             stale, digest = partial(index_passes.stale, one, layout), enriched_mapping.digest_field(layout)
             counts = IndexPasses(engine, one, index, stale, digest).run(progress, write=False)
-            documents, to_write = documents + counts.documents, to_write + counts.documents - counts.kept
+            documents, to_write = documents + counts.documents, to_write + counts.documents - counts.unchanged
             source.skipped.count += one.skipped.count
             source.skipped.kept += one.skipped.kept
         models = {output: model.name for output, model in lineage.models.items()}

@@ -157,7 +157,7 @@ class EnrichmentRun:
             seen = index_passes.checkpoints(self.engine, index) if self.watched else {}
             first = passes.repeat(self.progress, "differ", once=self.watched)  # the watch goes on where this pass began
             if before is not None:
-                share = f"{first.kept:,} of {counted(first.documents, 'document')}"
+                share = f"{first.unchanged:,} of {counted(first.documents, 'document')}"
                 self.notes.append(f"{share} had the fields already, with the same content: they were not written again.")
             now = read_lineage(self.engine, index)  # a profile may have been adopted meanwhile
             lineage = replace(

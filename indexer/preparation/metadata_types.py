@@ -171,10 +171,10 @@ class TypeInference:
             taken: Entries that the user's mapping makes fields of their own.
         """
         taken = set(taken)
-        usual = sorted(self._seen.items(), key=lambda item: (not item[1].declared, -item[1].kinds.total(), item[0]))
         chosen: dict[str, str] = {}
         objects = {name[:dot] for name in self._seen for dot in range(len(name)) if name[dot] == "."}
-        for name, values in usual:
+        for name in sorted(self._seen, key=lambda name: (not self._seen[name].declared, -self._seen[name].kinds.total(), name)):
+            values = self._seen[name]
             form = values.form(commas=self._commas)
             # An entry that is a value in one document and an object in another cannot be both in a mapping.
             possible = name not in taken and name not in objects and (form != "keyword" or values.longest <= LONGEST_KEYWORD)

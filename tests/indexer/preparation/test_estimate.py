@@ -80,10 +80,10 @@ def test_a_plan_writes_nothing_and_counts_what_is_built(opensearch_engine, name,
 
 @pytest.mark.engine
 def test_a_part_of_a_large_source_is_extrapolated(opensearch_engine, corpus, monkeypatch):
-    monkeypatch.setattr(estimate, "_READ", 1_500)
-    found = estimate.estimate_build(corpus(numbered(3_000)), opensearch_engine.capabilities, LEXICAL)
+    monkeypatch.setattr(estimate, "_READ", 15_000)
+    found = estimate.estimate_build(corpus(numbered(30_000)), opensearch_engine.capabilities, LEXICAL)
     assert not found.exact
-    assert found.documents == pytest.approx(3_000, rel=0.2)
+    assert found.documents == pytest.approx(30_000, rel=0.2)
 
 
 @pytest.mark.engine

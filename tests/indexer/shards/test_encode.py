@@ -83,7 +83,7 @@ def test_bad_entries_are_refused_or_left_out_as_in_a_build(write, encode, tmp_pa
     assert (said["texts"], said["statistics"]) == (39, one_pass(path, tmp_path, skip_bad=True).statistics.hash)
     assert "left out, because an earlier document with other content has the same id" in said["warnings"][0]
     assert any("1 entry could not be read" in note for note in said["notes"])
-    assert "skip_bad was on and is off" in encode(path, tmp_path / "s", status=2)
+    assert "skip_bad was on and is off" in encode(write(texts(40)), tmp_path / "s", status=2)
 
 
 def test_finished_shards_are_not_encoded_again(write, encode, tmp_path):

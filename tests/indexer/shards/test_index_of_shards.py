@@ -76,7 +76,7 @@ def test_same_documents_and_scores_with_the_shipped_model_and_pruning(write, sam
 def test_same_with_passages_duplicates_long_texts_and_metadata(write, same):
     """More texts than the sample takes, some of which are longer than it keeps."""
     documents = texts(600)
-    for number in range(0, 600, 7):
+    for number in range(0, 600, 60):
         documents[number]["text"] = " ".join(f"wort{number}x{each} {documents[number]['text']}" for each in range(150))
     documents[400] = documents[3]
     documents[10]["text"] = ""
