@@ -45,28 +45,18 @@ def lines_and_numbers(output):
 def test_the_example_prints_what_the_page_shows(page, opensearch_engine, tmp_path):
     name = f"kitchen{uuid.uuid4().hex[:8]}"
     (tmp_path / "bin").mkdir()
-    command = tmp_path / "bin" / "termweave"
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m termweave "$@"\n')
-    command.chmod(0o755)
-    environment = {
-        **os.environ,
-        "OPENSEARCH_URL": opensearch_engine.url,
-        "PATH": f"{command.parent}{os.pathsep}{os.environ['PATH']}",
-        "XDG_STATE_HOME": str(tmp_path / "state"),
-    }
+    script = tmp_path / "bin" / "termweave"
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m termweave "$@"\n')
+    script.chmod(0o755)
+    path = f"{script.parent}{os.pathsep}{os.environ['PATH']}"
+    own = {"OPENSEARCH_URL": opensearch_engine.url, "PATH": path, "XDG_STATE_HOME": str(tmp_path / "state")}
+    environment = {**os.environ, **own}
     try:
         for line, expected in steps(page):
-            ended = subprocess.run(
-                line.replace("kitchen", name),
-                shell=True,
-                cwd=tmp_path,
-                env=environment,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                encoding="utf-8",
-                check=True,
-                timeout=1500 if "learn" in line else 600,
-            )
+            streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "encoding": "utf-8"}
+            patience = 1500 if "learn" in line else 600
+            command = line.replace("kitchen", name)
+            ended = subprocess.run(command, shell=True, cwd=tmp_path, env=environment, check=True, timeout=patience, **streams)
             printed, printed_numbers = lines_and_numbers(ended.stdout.replace(name, "kitchen"))
             shown, shown_numbers = lines_and_numbers(expected)
             assert printed == shown, line
