@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
-from termweave.catalog import audit, lineage
+from termweave.catalog import audit
 from termweave.catalog.application_fields import fields_read
+from termweave.catalog.lineage import check_one, read_lineage, resolve_index
 from termweave.engine import EngineResponseError
 from termweave.engine.client.resolved_name import shared_pipeline
 from termweave.errors import EngineError, UsageError
@@ -93,8 +94,8 @@ def plan(engine: Engine, name: str, options: ConnectOptions) -> ConnectPlan:
     """
     registry = _registry(engine)
     registry.check(engine, options)
-    index = lineage.resolve(engine, name)
-    record = lineage.read(engine, index)
+    index = resolve_index(engine, name)
+    record = read_lineage(engine, index)
     if record.passages:
         advice = "Index without --passage-size, or search with termweave."
         raise UsageError(f"{name!r} holds passages, and the server cannot group them by document.", advice)
@@ -191,7 +192,7 @@ def remove(engine: Engine, name: str) -> list[str]:
     """
     registry = _registry(engine)
     registry.check(engine)
-    lineage.check_one(name)
+    check_one(name)
     removed = []
     registered = _registered(engine, name)
     models = {

@@ -1,7 +1,10 @@
-"""README.md and the tutorials: their console examples print what the pages show."""
+"""README.md, the tutorials, docs/python.md and the notebook: their examples run, and print what the pages show."""
 
 from __future__ import annotations
 
+import ast
+import doctest
+import json
 import os
 import re
 import subprocess
@@ -75,3 +78,41 @@ def test_the_example_prints_what_the_page_shows(page, opensearch_engine, tmp_pat
 )
 def test_the_example_has_these_verbs(page, verbs):
     assert {line.split()[1] for line, _ in steps(page) if line.startswith("termweave ")} == verbs
+
+
+@pytest.fixture
+def beside(opensearch_engine, tmp_path, monkeypatch):
+    """An empty folder, the server at hand, and nothing left of what the page makes."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OPENSEARCH_URL", opensearch_engine.url)
+    yield
+    opensearch_engine.request("DELETE", "/tea-notes-*", params={"expand_wildcards": "all"})
+
+
+@pytest.mark.usefixtures("beside")
+def test_the_examples_of_python_give_what_the_page_says():
+    result = doctest.testfile(str(ROOT / "docs" / "python.md"), module_relative=False)
+    assert result.attempted >= 30
+    assert result.failed == 0
+
+
+@pytest.mark.usefixtures("beside")
+def test_the_notebook_runs_from_top_to_bottom_and_shows_tables():
+    notebook = json.loads((ROOT / "docs" / "notebook.ipynb").read_text(encoding="utf-8"))
+    assert notebook["nbformat"] == 4
+    names, shown = {}, []
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            assert cell["outputs"] == []  # outputs would grow old
+            shown.append(_run("".join(cell["source"]), names))
+    assert sum("<table>" in value._repr_html_() for value in shown if hasattr(value, "_repr_html_")) == 2
+
+
+def _run(source, names):
+    """Run a cell; returns the value of its last line, which a notebook shows."""
+    *statements, last = ast.parse(source).body
+    exec(compile(ast.Module(statements, []), "notebook.ipynb", "exec"), names)
+    if isinstance(last, ast.Expr):
+        return eval(compile(ast.Expression(last.value), "notebook.ipynb", "eval"), names)
+    exec(compile(ast.Module([last], []), "notebook.ipynb", "exec"), names)
+    return None

@@ -11,7 +11,7 @@ import pytest
 
 import termweave as tw
 from termweave import corpora
-from termweave.catalog import lineage
+from termweave.catalog.lineage import resolve_index
 from termweave.indexer import BuildOptions, build
 from termweave.search import Index
 from tests.search.conftest import FORTY, index_of
@@ -29,7 +29,7 @@ def both(opensearch_engine):
         more = [{"id": f"{each['id'][:-1]}5", "text": each["text"].replace("part 4", "part 5")} for each in FORTY[4::5]]
         first = index.generation
         build(opensearch_engine, corpora.open_documents([*FORTY, *more], name="corpus"), index.name, BuildOptions(dense="none"))
-        yield index.name, first, lineage.resolve(opensearch_engine, index.name)
+        yield index.name, first, resolve_index(opensearch_engine, index.name)
 
 
 @pytest.fixture

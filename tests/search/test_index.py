@@ -70,7 +70,7 @@ def test_explaining_a_document_gives_the_same_as_finding_it(index, options):
     ("search", "sentence"),
     [
         (lambda index: index.search("x", mode="magic"), "no signal 'magic'"),
-        (lambda index: index.search("x", mode=""), ""),
+        (lambda index: index.search("x", mode=""), "The mode is empty"),
         (lambda index: index.search(None), "A query is text"),
         (lambda index: index.explain("x", "nothing"), "no document 'nothing'"),
         (lambda index: index.explain("x", 5), "The id of a document is text, not int"),
@@ -282,13 +282,6 @@ def test_the_server_fuses_as_the_client_does_or_says_that_it_cannot(index):
     ):
         with pytest.raises(UsageError, match=said):
             index.search("json", server_fusion=True, **options)
-
-
-def test_requests_are_those_of_the_search_asked_for(index):
-    search, fetch = index.requests("json", k=5, start=300, fields=["title", "metadata"], candidates=7)
-    assert {body["size"] for body in search["body"] if "size" in body} == {700}  # 7, 70, 700: the first step that reaches hit 305
-    fields = "id,metadata,metadata_long,passage,passage_end,passage_start,title"
-    assert fetch["path"].partition("?")[2] == f"_source_includes={fields}&realtime=false"
 
 
 def test_requests_refuse_and_name_what_termweave_does_itself(index, tmp_path):
