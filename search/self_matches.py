@@ -76,22 +76,22 @@ def _without(query: Encoding, document: str, layout: DocumentLayout) -> Encoding
     return replace(query, rewritten=replace(rewritten, where=(*rewritten.where, clause)))
 
 
-def of_other_program(run: Run, own: Collection[str]) -> Run:
-    """A saved run without the own documents of queries that are documents."""
+def of_other_program(run: Run, self_matching: Collection[str]) -> Run:
+    """A saved run without the hits that are their own queries."""
     scores = {
-        query: {document: score for document, score in ranked.items() if document != query} if query in own else ranked
+        query: {document: score for document, score in ranked.items() if document != query} if query in self_matching else ranked
         for query, ranked in run.scores.items()
     }
     return replace(run, scores=scores)
 
 
-def remarks(own: Collection[str]) -> list[str]:
+def remarks(self_matching: Collection[str]) -> list[str]:
     """A sentence about queries that are documents; [] where none is.
 
     Args:
-        own: Their ids.
+        self_matching: Their ids.
     """
-    are = "is a document" if len(own) == 1 else "are documents"
-    if not own:
+    are = "is a document" if len(self_matching) == 1 else "are documents"
+    if not self_matching:
         return []
-    return [f"{counted(len(own), 'query', 'queries')} {are} of the index: the hit with the query's own id does not count."]
+    return [f"{counted(len(self_matching), 'query', 'queries')} {are} of the index: the hit with the query's own id does not count."]

@@ -162,7 +162,7 @@ def _matches(text: str, marked: Mapping[str, Spans]) -> Spans:
     for value in text.split("\0") if marked else ():
         spans += [(start + a, start + b) for a, b in marked.get(value, ())]
         start += len(value) + 1
-    for value, found in marked.items() if not spans else ():  # an application's text may be several fields, joined by line ends
+    for value, parts in marked.items() if not spans else ():  # an application's text may be several fields, joined by line ends
         place = f"\n{text}\n".find(f"\n{value}\n")
-        spans += [(place + a, place + b) for a, b in found if place >= 0]
+        spans += [(place + a, place + b) for a, b in parts if place >= 0]
     return spans
