@@ -91,7 +91,8 @@ def remarks(self_matching: Collection[str]) -> list[str]:
     Args:
         self_matching: Their ids.
     """
-    are = "is a document" if len(self_matching) == 1 else "are documents"
     if not self_matching:
         return []
-    return [f"{counted(len(self_matching), 'query', 'queries')} {are} of the index: the hit with the query's own id does not count."]
+    are = "is a document" if len(self_matching) == 1 else "are documents"
+    queries = counted(len(self_matching), "query", "queries")
+    return [f"{queries} {are} of the index: the hit with the query's own id does not count."]
