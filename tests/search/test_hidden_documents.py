@@ -64,15 +64,18 @@ def tenants(opensearch_engine, name):
 @contextmanager
 def pipelines(engine, name):
     """A function that gives indices of a prefix a default search pipeline."""
+    path, used = f"/_search/pipeline/{name}", []
 
     def call(index, *processors, **others):
-        engine.request("PUT", f"/_search/pipeline/{name}", body={"request_processors": list(processors), **others})
+        used.append(index)
+        engine.request("PUT", path, body={"request_processors": list(processors), **others})
         engine.request("PUT", f"/{index}/_settings", body={resolved_name.SETTING: name})
         return name
 
     yield call
-    engine.request("PUT", f"/{name}*/_settings", body={resolved_name.SETTING: None})
-    engine.request("DELETE", f"/_search/pipeline/{name}*")
+    if used:
+        engine.request("PUT", f"/{name}*/_settings", body={resolved_name.SETTING: None})
+        engine.request("DELETE", path)
 
 
 @pytest.fixture
