@@ -217,7 +217,7 @@ def write(student: JointModel, manifest: Manifest, path: Path, out: Path, descri
     say(f"exported: {export(out)}")
 
 
-def numbers(text: str) -> list[int]:
+def layers(text: str) -> list[int]:
     """Numbers with commas between them; argparse says in one line what is none."""
     return [int(part) for part in text.split(",")]
 
@@ -230,7 +230,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, required=True, help="folder of the data sets, in BEIR's layout")
     parser.add_argument("--sets", nargs="+", default=[source.set for source in SOURCES], help="%(default)s")
     parser.add_argument("--model", default=DEFAULT, help="the teacher [%(default)s]")
-    parser.add_argument("--layers", type=numbers, default="2,3,6", help="layers of the teacher that stay [%(default)s]")
+    parser.add_argument("--layers", type=layers, default="2,3,6", help="layers of the teacher that stay [%(default)s]")
     parser.add_argument("--out", type=Path, required=True, help="new folder of the student")
     parser.add_argument("--texts", type=int, default=20_000, help="most documents and most questions of a set [%(default)s]")
     parser.add_argument("--length", type=int, default=128, help="word-pieces of a text [%(default)s]")
