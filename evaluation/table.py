@@ -147,9 +147,9 @@ def as_json(experiment: Experiment) -> dict[str, Any]:
     """Return the results as JSON data: a row for each system and measure, and figures of each system as a whole."""
     rows, systems, number = [], [], len(experiment.queries)
     for row in experiment.rows:
-        named = {"system": row.system, "mode": row.mode, "reranker": row.reranker}
+        system = {"system": row.system, "mode": row.mode, "reranker": row.reranker}
         rows += [
-            {**named, "measure": name, "value": value, "p": row.p.get(name), "n": number} for name, value in row.values.items()
+            {**system, "measure": name, "value": value, "p": row.p.get(name), "n": number} for name, value in row.values.items()
         ]
         took = asdict(experiment.latency[row.system]) if row.system in experiment.latency else None
         counts = {"wins": row.wins, "ties": row.ties, "losses": row.losses}

@@ -120,7 +120,7 @@ def command(
             with out.progress("Timing") as bar:
                 measured = systems.latency(index, systems.with_baseline(rows, baseline, index)[0], texts, bar)
             experiment = replace(experiment, latency=measured)
-        verdicts = [gates.check(gate, experiment, judged) for gate in parsed]
+        verdicts = [gates.verdict(gate, experiment, judged) for gate in parsed]
     finally:  # after the gates, which may read older runs from the same folder; even if a gate fails, the runs are written
         if folder is not None:
             _write(experiment, folder, out)
