@@ -159,7 +159,7 @@ def described(
 
 def name_of(given: str, folder: Path) -> str:
     """What the card calls a backbone: the name that was given, or the name of the folder that was given."""
-    is_path = paths.written_as_path(given) and not hub.named(given)
+    is_path = paths.written_as_path(given) and not hub.is_hub_name(given)
     return folder.name if is_path else given or "all-MiniLM-L6-v2"
 
 
