@@ -267,7 +267,7 @@ def test_fields_of_the_application_keep_names_that_termweave_uses_elsewhere(shop
     values = {f"p{number}": {"id": 100 + number, "vector": [1, 2], "weights": "heavy"} for number in range(30)}
     change(opensearch_engine, index, values)
     before = sources(opensearch_engine, index)
-    assert enrich(index, *WEIGHTS)["documents"] == 30
+    assert enrich(index)["documents"] == 30
     found = Index.open(opensearch_engine, index)
     hit = found.search("a kettle", k=1, fields=["*"], explain=True)[0]
     assert {name: value for name, value in hit.fields.items() if name not in {"title", "text"}} == before[hit.id]

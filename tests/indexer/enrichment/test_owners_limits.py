@@ -118,7 +118,11 @@ def test_a_limit_that_cannot_be_divided_is_named_with_what_to_do(
             {},
             "is derived from other fields (index.derived_source.enabled)",
         ),
-        ({}, {"_source": {"excludes": ["stock"]}}, "leaves fields out (excludes), which writing a document back would lose"),
+        (
+            {"index.knn": True},
+            {"_source": {"excludes": ["stock"]}},
+            "leaves fields out (excludes), which writing a document back would lose",
+        ),
     ],
 )
 def test_a_source_that_does_not_give_every_field_back_is_refused(enrich, opensearch_engine, name, settings, mapping, said):
