@@ -106,7 +106,7 @@ def test_statistics_that_have_drifted_are_said_before_an_update(
     for each in ("cranfield", "nfcorpus"):
         documents = islice(corpora.open_source(shared / "data" / each).documents(), 700)
         titles[each] = [{"_id": document.id, "text": document.title} for document in documents]
-    options = BuildOptions(dense="none", signals=("weights",))
+    options = BuildOptions(weights="bm25-german", dense="none", signals=("weights",))  # statistics without a graph
     assert corpus_remarks.live_statistics(opensearch_engine, generations.find_live(opensearch_engine, name)) is None
     built = build(opensearch_engine, corpus(titles["cranfield"]), name, options)
     live = corpus_remarks.live_statistics(opensearch_engine, generations.find_live(opensearch_engine, name))
@@ -118,7 +118,7 @@ def test_statistics_that_have_drifted_are_said_before_an_update(
 
     assert said(titles["cranfield"]) == []
     assert said(titles["cranfield"], most=200) == []
-    encoder = encoders.load(dense="none")
+    encoder = encoders.load(weights="bm25-german", dense="none")
     counter = StatisticsCounter(encoder.analysis)
     for terms in encoder.analyse([document["text"] for document in titles["cranfield"][:200]]):
         counter.add(terms)
@@ -131,14 +131,15 @@ def test_statistics_that_have_drifted_are_said_before_an_update(
     assert "its first 400 documents" in first
     assert said(titles["nfcorpus"], options=replace(options, passages=Window(20, 15))) == []  # an update keeps the passages
 
-    arguments = ["index", str(tmp_path / "corpus.jsonl"), name, "--plan", "--dense", "none", "--json"]
-    assert run([*arguments, "--url", opensearch_engine.url]) == 0
+    arguments = ["index", str(tmp_path / "corpus.jsonl"), name, "--plan", "--weights", "bm25-german", "--dense", "none", "--json"]
+    arguments += ["--url", opensearch_engine.url]
+    assert run(arguments) == 0
     captured = capsys.readouterr()
     assert any("drifted" in warning for warning in orjson.loads(captured.out)["warnings"])
     assert "drifted" in captured.err
     opensearch_engine.request("DELETE", f"/{statistics_store.companion(built.index)}")
     (paths.cache() / "statistics" / f"{live[1].hash}.bin").unlink()
-    assert run([*arguments, "--url", opensearch_engine.url]) == 0
+    assert run(arguments) == 0
     assert "The statistics of the live generation are not compared" in capsys.readouterr().err
 
 
