@@ -152,9 +152,9 @@ def measure(encoder: TextEncoder, collection: Collection, pool: Pool, precision:
         precision: Precision of the graph, for the table.
     """
     model = encoder.models["weights"]
-    manifest = read_folder(model.opened, check=False).manifest
+    manifest = read_folder(model.local_folder, check=False).manifest
     bm25 = BM25()  # with its usual parameters, because results are compared with it
-    analysis = analysis_of(manifest.analysis, PieceTokenizer(model.opened / TOKENIZER).tokenizer, model=manifest.name)
+    analysis = analysis_of(manifest.analysis, PieceTokenizer(model.local_folder / TOKENIZER).tokenizer, model=manifest.name)
     statistics = collection.statistics(analysis)
     queries, qrels = drawn(collection, pool)
     texts = [query.text for query in queries]

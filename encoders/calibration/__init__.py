@@ -82,7 +82,7 @@ def _cached(output: str, hashes: list[str]) -> Path:
 
 def write(encoder: TextEncoder) -> None:
     """Measure an exported dense model and note the figure in its folder, so that it travels with the model."""
-    _note(encoder.models["dense"].opened / NOTE, "dense", _measured(encoder), _hashes(encoder, "dense"))
+    _note(encoder.models["dense"].local_folder / NOTE, "dense", _measured(encoder), _hashes(encoder, "dense"))
 
 
 def _hashes(encoder: TextEncoder, output: str) -> list[str]:

@@ -171,7 +171,7 @@ class RecordedLogits:
     seconds: float = 0.0
 
     def score(self, query: str, documents: Sequence[str], *, windows: int = 1) -> NDArray[np.float32]:
-        """As `Ranker.score`."""
+        """Score documents for a query as `Ranker.score` does, each pair once."""
         new = [text for text in dict.fromkeys(documents) if (query, text) not in self.logits]
         if new:
             began = time.perf_counter()

@@ -152,7 +152,7 @@ def created(path: Path, names: Sequence[str]) -> Iterator[FeatureLog]:
     if path.is_dir():
         raise UsageError(f"{path} is a folder, but a file is needed.", "Name a file in it.")
     try:
-        file = private_files.opened(temporary, encoding="utf-8", newline="")
+        file = private_files.open_private(temporary, encoding="utf-8", newline="")
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}.", "Name another place.") from None
     try:

@@ -178,9 +178,9 @@ def test_a_profile_gives_parameters_to_the_stage_of_its_name():
 def test_tables_name_it_and_it_is_made_once():
     assert rerankers.choose("axis@x").stages[0] is rerankers.choose("axis@x").stages[0]
     assert systems.System("x", "hybrid", rerankers.choose("axis@dense")).reranker == "axis@dense"
-    assert systems.named("hybrid", rerankers.choose("axis")).name == "hybrid+axis"
-    assert systems.named("hybrid", rerankers.choose("rnn@dense")).name == "hybrid+rNN@dense"
-    assert systems.named("hybrid", rerankers.choose("rnn>longest")).name == "hybrid+rNN>longest"
+    assert systems.plain_system("hybrid", rerankers.choose("axis")).name == "hybrid+axis"
+    assert systems.plain_system("hybrid", rerankers.choose("rnn@dense")).name == "hybrid+rNN@dense"
+    assert systems.plain_system("hybrid", rerankers.choose("rnn>longest")).name == "hybrid+rNN>longest"
 
 
 @pytest.mark.parametrize("asked", ["cross", "rnn>cross", "cross>rnn"])

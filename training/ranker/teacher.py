@@ -38,7 +38,7 @@ def check(spec: str) -> None:
     if spec.startswith(RANKER) and not hub.is_hub_name(spec.removeprefix(RANKER)):
         ranker = Ranker.load(spec.removeprefix(RANKER))
         if ranker.anchor:
-            first_stage.check(_stage(read_folder(ranker.info.opened)))
+            first_stage.check(_stage(read_folder(ranker.info.local_folder)))
 
 
 def teach(spec: str, setup: RunSetup, wanted: Sequence[Sequence[int]], say: Say) -> Written:
