@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from termweave.declared_settings import Setting
 from termweave.errors import UsageError
-from termweave.training.methods.arrays import np, torch
+from termweave.training.data.arrays import np, torch
 from termweave.training.methods.base import Preset
 from termweave.training.methods.parameters import EVERYTHING, PRESET
 from termweave.training.methods.term_weights import TermWeightMethod, TermWeightParameters

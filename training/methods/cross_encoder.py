@@ -13,7 +13,7 @@ from annotated_types import Ge, Le
 from termweave.declared_settings import Setting
 from termweave.errors import UsageError
 from termweave.support import LazyModule
-from termweave.training.methods.arrays import np, torch
+from termweave.training.data.arrays import np, torch
 from termweave.training.methods.base import CardText, Method
 from termweave.training.methods.parameters import Count, ParameterRecord, TrainingParameters
 

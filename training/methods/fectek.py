@@ -38,7 +38,7 @@ from annotated_types import Ge, Le
 
 from termweave.declared_settings import Setting
 from termweave.errors import UsageError
-from termweave.training.methods.arrays import np, torch
+from termweave.training.data.arrays import np, torch
 from termweave.training.methods.base import Preset
 from termweave.training.methods.parameters import PRESET, TO_THE_END, Factor, MixtureParameters, NegativesParameters, Weight
 from termweave.training.methods.term_weights import TermWeightMethod, TermWeightParameters

@@ -38,7 +38,7 @@ from annotated_types import Ge, Gt, Le
 
 from termweave.declared_settings import Setting
 from termweave.support import LazyModule
-from termweave.training.methods.arrays import np, torch
+from termweave.training.data.arrays import np, torch
 from termweave.training.methods.base import Preset
 from termweave.training.methods.bi_encoder import BiEncoderMethod, BothTowers, DenseParameters
 from termweave.training.methods.parameters import EVERYTHING, PRESET, NegativesParameters, Share

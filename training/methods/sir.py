@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from termweave.declared_settings import Setting, written
 from termweave.errors import UsageError
 from termweave.support.messages import duration, paced
-from termweave.training.methods.arrays import np, torch
+from termweave.training.data.arrays import np, torch
 from termweave.training.methods.base import Preset
 from termweave.training.methods.cross_encoder import CrossEncoderMethod, RankerParameters
 from termweave.training.methods.parameters import PRESET, TO_THE_END, MixtureParameters

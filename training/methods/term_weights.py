@@ -14,7 +14,7 @@ from annotated_types import Ge, Le
 
 from termweave.declared_settings import Setting
 from termweave.support import LazyModule
-from termweave.training.methods.arrays import torch
+from termweave.training.data.arrays import torch
 from termweave.training.methods.base import CardText, Method
 from termweave.training.methods.parameters import Depth, ParameterRecord, TrainingParameters
 
