@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from termweave.catalog import generations, lineage, statistics_store, typed_fields
+from termweave.catalog import generations, statistics_store, typed_fields
+from termweave.catalog.lineage import read_lineage, store_lineage
 from termweave.corpora.index.pages import discard_all
 from termweave.dialect import dialect_of
 from termweave.encoders.recorded_models import remember
@@ -82,7 +83,7 @@ def up_to_date(engine: Engine, source: Source, name: str, options: BuildOptions)
     index = generations.live(engine, name)
     if index is None:
         return None
-    same = lineage.read(engine, index).fingerprint == plan(source, engine.capabilities, options).fingerprint
+    same = read_lineage(engine, index).fingerprint == plan(source, engine.capabilities, options).fingerprint
     return index if same else None
 
 
@@ -192,7 +193,7 @@ class Build(Job):
 
     def rejected(self) -> None:
         """Mark the generation as incomplete: it may have been whole when its gate refused it."""
-        lineage.write(self.engine, self.target.index, self.target.lineage)
+        store_lineage(self.engine, self.target.index, self.target.lineage)
         self.target.ledger.put("state", "rejected")  # the same command tries again; a corrected source begins anew
 
     def remarks(self, changes: Changes) -> list[str]:

@@ -324,5 +324,5 @@ class Job(ABC):
 
 def noticeable_wait(engine: Engine) -> list[str]:
     """Say how long the server was waited for, if that was noticeable."""
-    seconds, advice = engine.seconds_waited, "a slower pace (--workers 1) or more memory may help."
+    seconds, advice = engine.retries.waited, "a slower pace (--workers 1) or more memory may help."
     return [f"Waited {seconds:.0f} s for the server, which was overloaded or away; {advice}"] if seconds >= _NOTICEABLE else []

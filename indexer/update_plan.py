@@ -11,8 +11,9 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from termweave.catalog import generations, lineage
+from termweave.catalog import generations
 from termweave.catalog.application_fields import with_fields
+from termweave.catalog.lineage import CHANGING, read_lineage, resolve_index
 from termweave.corpora.index import changes
 from termweave.errors import UsageError
 from termweave.indexer import rebuild_options
@@ -181,8 +182,8 @@ def changed_since(engine: Engine, name: str, source: OpenedSource, field: str) -
     """
     if (whole := source.index) is None:
         raise UsageError(f"--since reads what changed in an index, and {source.name} is not an index.", "Leave --since out.")
-    index = lineage.resolve(engine, name)
-    made = lineage.read(engine, index)
+    index = resolve_index(engine, name)
+    made = read_lineage(engine, index)
     if field == changes.SEQUENCE:
         marks = whole.marks_of(made.source.get("marks", ""))
         if not marks:
@@ -193,7 +194,7 @@ def changed_since(engine: Engine, name: str, source: OpenedSource, field: str) -
     if (column := layout.column(field)) is None or field not in usable:
         hint = f"Name a field that grows with every change: {few([*usable, changes.SEQUENCE])}."
         raise UsageError(f"{name!r} has no metadata entry {field!r} of times or numbers.", hint)
-    if made.fingerprint == lineage.CHANGING:  # the newest document of `name` may have come before older ones that it still lacks
+    if made.fingerprint == CHANGING:  # the newest document of `name` may have come before older ones that it still lacks
         return source, [f"An earlier update of {name!r} was stopped: all of {source.name} is compared."]
     body = {"size": 0, "aggs": {"newest": {"max": {"field": column.field}}}}
     newest = engine.request("POST", f"/{index}/_search", body=body)["aggregations"]["newest"]

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from termweave.catalog import audit, generations, lineage, statistics_store
-from termweave.catalog.lineage import CHANGING, Lineage, ModelLineage
+from termweave.catalog import audit, generations, statistics_store
+from termweave.catalog.lineage import CHANGING, Lineage, ModelLineage, read_lineage
 from termweave.encoders.recorded_models import encoder_of, remember
 from termweave.errors import UsageError
 from termweave.indexer import update_plan
@@ -123,7 +123,7 @@ class Update(Job):
         with ledger.closed_on_error():
             made = live.lineage
             if self.mode.new:  # an earlier command may have begun the copy, and begun to change it
-                begun = lineage.read(engine, index)
+                begun = read_lineage(engine, index)
                 made = replace(made, created=begun.created, fingerprint=begun.fingerprint, complete=False)
             else:
                 ledger.put("name", made.name)

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from termweave.catalog import lineage, statistics_store
+from termweave.catalog import statistics_store
 from termweave.catalog.layout import BUCKETS, DocumentLayout, engine_id, stored_content
+from termweave.catalog.lineage import read_lineage, refuse_enriched
 from termweave.dialect import dialect_of
 from termweave.engine import Engine, EngineResponseError
 from termweave.errors import EngineError, VerificationFailed
@@ -98,7 +99,7 @@ def verify(engine: Engine, index: str, ledger: Ledger, *, deep: float = 0.0, mad
         made: The lineage of the generation, if the caller has read it already.
     """
     arguments.check(engine=engine)
-    return _verify(engine, index, made or lineage.read(engine, index), ledger, deep, encodings=True)
+    return _verify(engine, index, made or read_lineage(engine, index), ledger, deep, encodings=True)
 
 
 def verify_written(engine: Engine, index: str, made: Lineage, ledger: Ledger, sample: Sequence[str]) -> Difference:
@@ -142,8 +143,8 @@ def verify_against_source(
         made: The lineage of the generation, if the caller has read it already.
     """
     arguments.check(engine=engine, source=source)
-    made = made or lineage.read(engine, index)
-    lineage.refuse_enriched(made)  # its documents have no bucket, and each would count as altered
+    made = made or read_lineage(engine, index)
+    refuse_enriched(made)  # its documents have no bucket, and each would count as altered
     with temporary_ledger() as ledger:
         source = in_passages(source, Window.from_lineage(made.passages))
         read_corpus(source, None, ledger, skip_bad=True, progress=lambda *_: None)

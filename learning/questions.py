@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from termweave import corpora
-from termweave.catalog import lineage
+from termweave.catalog.lineage import exists
 from termweave.corpora import path_and_split
 from termweave.corpora.index import ubi_indices
 from termweave.errors import InputError, UsageError
@@ -127,7 +127,7 @@ def read_any(server: Engine, name: str, spec: str | None, documents: Collection[
             parts.append(_of_dataset(BookDataset(f"book:{name}", book), documents))
         except InputError as error:  # the log may have answers
             unanswered = error
-    if all(lineage.exists(server, index) for index in (ubi_indices.QUERIES, ubi_indices.EVENTS)):
+    if all(exists(server, index) for index in (ubi_indices.QUERIES, ubi_indices.EVENTS)):
         with suppress(InputError):  # a log without clicks on documents of this index
             parts.append(read("ubi:opensearch", documents))
     if not parts:

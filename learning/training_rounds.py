@@ -217,12 +217,12 @@ def write_folder(
     """
     private_files.make_folder(folder)
     private_files.make_folder(folder / "qrels")
-    with private_files.opened(folder / "corpus.jsonl", "wb") as file:
+    with private_files.open_private(folder / "corpus.jsonl", "wb") as file:
         for document in documents:
             if document.id in chosen:
                 line = {"_id": document.id, "title": document.title, "text": document.text, "metadata": dict(document.metadata)}
                 file.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
-    with private_files.opened(folder / "queries.jsonl", "wb") as file:
+    with private_files.open_private(folder / "queries.jsonl", "wb") as file:
         for query in questions.queries:
             file.write(orjson.dumps({"_id": query.id, "text": query.text}, option=orjson.OPT_APPEND_NEWLINE))
     for part, ids in split.parts.items():

@@ -8,7 +8,7 @@ from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from termweave.catalog import lineage
+from termweave.catalog.lineage import book_of, read_lineage, resolve_name, store_lineage
 from termweave.catalog.profiles import adopted
 from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.engine.client.resolved_name import by_ids
@@ -98,8 +98,8 @@ class Index:
         return self._now.index
 
     @property
-    def opened(self) -> OpenGeneration:
-        """The generation, opened."""
+    def open_generation(self) -> OpenGeneration:
+        """The generation with its lineage, layout, statistics and models."""
         return self._now
 
     @property
@@ -110,7 +110,7 @@ class Index:
     @property
     def book(self) -> str:
         """The name of the book of judgements about what this index shows."""
-        return lineage.book_of(self._now.name, self._now.lineage)
+        return book_of(self._now.name, self._now.lineage)
 
     @property
     def layout(self) -> DocumentLayout:
@@ -153,20 +153,20 @@ class Index:
         return self.answered(query, options)
 
     def answered(self, query: str, options: SearchOptions) -> Answer:
-        """As `answer`, with a record of options: of `SearchOptions`, or of a class of another package that inherits it."""
+        """Answer a query with a record of options: of `SearchOptions`, or of a class of another package that inherits it."""
         check_query(query)
         return self._consistently(lambda generation, target: single_query.answer(generation, target, query, options))
 
     @with_options(SearchOptions, "")
     async def asearch(self, query: str, options: SearchOptions) -> Hits:
-        """As `search`, awaited: ``hits = await index.asearch("parse json")``. It runs in a thread of asyncio's default executor."""
+        """Search, awaited: ``hits = await index.asearch("parse json")``. It runs in a thread of asyncio's default executor."""
         answer = await asyncio.to_thread(self.answered, query, options)
         answer.hits.remarks = answer.all_remarks
         return answer.hits
 
     @with_options(SearchOptions, "")
     async def aanswer(self, query: str, options: SearchOptions) -> Answer:
-        """As `answer`, awaited."""
+        """Answer, awaited: as `answer`, in a thread of asyncio's default executor."""
         return await asyncio.to_thread(self.answered, query, options)
 
     @with_options(ExplainOptions)
@@ -208,8 +208,8 @@ class Index:
             use: Whether searches use it from now on; if not, it is a proposal, which a search names as its mode.
         """
         now = self._now
-        lineage.write(self._server, now.index, adopted(lineage.read(self._server, now.index), profile, use=use))
-        self._now = replace(now, lineage=lineage.read(self._server, now.index))
+        store_lineage(self._server, now.index, adopted(read_lineage(self._server, now.index), profile, use=use))
+        self._now = replace(now, lineage=read_lineage(self._server, now.index))
 
     def encode(
         self, queries: Sequence[str | Encoding], generation: OpenGeneration | None = None, rewrite: Rewriting | None = None
@@ -221,10 +221,10 @@ class Index:
             generation: The generation; None: the one that is open now.
             rewrite: How texts are rewritten; None: not at all.
         """
-        given = arguments.listed(queries)
-        words = [query_text(each) if isinstance(each, str) else each for each in given if not isinstance(each, Encoding)]
-        encoded = iter(rewriter.encode(generation or self._now, words, rewrite))
-        return [each if isinstance(each, Encoding) else next(encoded) for each in given]
+        listed = arguments.listed(queries)
+        texts = [query_text(each) if isinstance(each, str) else each for each in listed if not isinstance(each, Encoding)]
+        encoded = iter(rewriter.encode(generation or self._now, texts, rewrite))
+        return [each if isinstance(each, Encoding) else next(encoded) for each in listed]
 
     def candidates(
         self,
@@ -248,11 +248,11 @@ class Index:
             needs: What rerankers need (`termweave.rerank.rerankers.Need`).
             rewrite: As `encode`.
         """
-        given, kept = arguments.listed(queries), RankingOptions(where=where).where
+        listed, filters = arguments.listed(queries), RankingOptions(where=where).where
 
         def once(generation: OpenGeneration, target: str) -> list[Candidates]:
-            what = Retrieval(signals, depth, window, translated(kept, generation), needs)
-            return execution.retrieve(generation, target, self.encode(given, generation, rewrite), what)
+            plan = Retrieval(signals, depth, window, translated(filters, generation), needs)
+            return execution.retrieve(generation, target, self.encode(listed, generation, rewrite), plan)
 
         return self._consistently(once)
 
@@ -286,7 +286,7 @@ class Index:
         """If the name stands for something else than what was searched, open that; return whether it does."""
         if self._now is not searched:  # another thread has opened it
             return True
-        if self._pinned or lineage.resolved(self._server, self.name) == searched.name:
+        if self._pinned or resolve_name(self._server, self.name) == searched.name:
             return False
         self._now = self._open()
         return True
@@ -301,9 +301,10 @@ class Index:
         Raises:
             UsageError: An option asks for what termweave does itself: like, pin, facets, sort, collapse, min_score, explain, ...
         """
-        own = [name for name, value in vars(options).items() if name not in SENT and value != getattr(_DEFAULTS, name)]
-        if own:
-            raise UsageError(f"The requests leave out {few(own)}: termweave does that itself.", "Use `search`, or leave it out.")
+        if local := [name for name, value in vars(options).items() if name not in SENT and value != getattr(_DEFAULTS, name)]:
+            raise UsageError(
+                f"The requests leave out {few(local)}: termweave does that itself.", "Use `search`, or leave it out."
+            )
         generation = self._current()
         engine, shown = generation.engine, generation.name
         search, encoded = single_query.of_query(single_query.prepare(generation, self.name, options), check_query(query))
@@ -322,9 +323,9 @@ class Index:
         left_out = [f"the reranker {search.reranking.name}"] if search.reranking else []
         left_out += [f"the pinned documents {few(pins)}"] if pins else []
         dropped = {name: list(clause.dropped) for name, clause in sent.clauses.items() if clause.dropped}
-        said = {key: value for key, value in {"dropped": dropped, "left_out": left_out}.items() if value}
+        notes = {key: value for key, value in {"dropped": dropped, "left_out": left_out}.items() if value}
         return [
-            {"method": "POST", "path": f"/{self.name}/_msearch", "body": lines, **said},
+            {"method": "POST", "path": f"/{self.name}/_msearch", "body": lines, **notes},
             {"method": "POST", "path": f"/{self.name}/{operation}?{read}", "body": fetch},
         ]
 

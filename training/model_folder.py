@@ -159,7 +159,7 @@ def described(
 
 def name_of(given: str, folder: Path) -> str:
     """Return the card's name for a backbone: the setting, or of a path the name of the folder."""
-    is_path = paths.written_as_path(given) and not hub.named(given)
+    is_path = paths.written_as_path(given) and not hub.is_hub_name(given)
     return folder.name if is_path else given or "all-MiniLM-L6-v2"
 
 

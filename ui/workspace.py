@@ -12,7 +12,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from termweave import search
-from termweave.catalog import lineage
+from termweave.catalog.lineage import book_of, check_one, read_lineage, resolve_index, resolve_name
 from termweave.engine import EngineResponseError
 from termweave.errors import TermweaveError, UsageError
 from termweave.evaluation.book.store import JudgementBook
@@ -123,8 +123,8 @@ class Workspace:
         def look(last: Index | None) -> Index:
             if last is not None:
                 try:
-                    live = lineage.resolve(self.engine, name)
-                    now, then = lineage.read(self.engine, live), last.lineage
+                    live = resolve_index(self.engine, name)
+                    now, then = read_lineage(self.engine, live), last.lineage
                     same = (now.profile, now.profiles, now.models) == (then.profile, then.profiles, then.models)
                     if live == last.generation and same:
                         return last
@@ -134,7 +134,7 @@ class Workspace:
                     return last
             return search.Index.open(self.engine, name, **(self.options.models or {}))
 
-        lineage.check_one(name)
+        check_one(name)
         return self.indices.get(name, look)
 
     def pinned(self, name: str) -> Index:
@@ -181,8 +181,8 @@ class Workspace:
 
     def book(self, name: str | None) -> JudgementBook:
         """The book of the index that a request is about; its name has no generation. It opens no model: this host may lack one of them."""
-        resolved = lineage.resolved(self.engine, self.chosen(name))
-        return JudgementBook(self.engine, lineage.book_of(resolved, lineage.read(self.engine, resolved.index)))
+        resolved = resolve_name(self.engine, self.chosen(name))
+        return JudgementBook(self.engine, book_of(resolved, read_lineage(self.engine, resolved.index)))
 
     def check_reranker(self, name: str | None) -> None:
         """Check that a page may name a reranker: a request must not make this process open a folder or fetch a model.

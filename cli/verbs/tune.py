@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from termweave import corpora, engine, search
-from termweave.catalog import application_fields, audit, lineage
+from termweave.catalog import application_fields, audit
+from termweave.catalog.lineage import read_lineage, resolve_index, store_lineage
 from termweave.catalog.profiles import adopted, check_name, using, without
 from termweave.cli.declared_options import DeclaredValue, click_options, flag, option
 from termweave.cli.output import fitted_table
@@ -101,7 +102,7 @@ def command(
     proposed = report.better and not (adopted or dry_run or report.in_force == profile)
     if adopted or proposed:
         index.adopt(report.profile, use=adopted)
-        if (live := lineage.resolve(index.engine, name)) != index.generation:
+        if (live := resolve_index(index.engine, name)) != index.generation:
             out.warn(f"{name} points to {live} by now. The profile is stored with {index.generation}, which was tuned.")
         elif adopted:
             audit.write(index.engine, "profile", name, before=report.in_force, after=profile)
@@ -199,8 +200,8 @@ def profiles(
     """
     check_together(("--mode, --rerank and --rewrite go with --save PROFILE", bool(ranking) and save is None))
     server = engine.connect(settings)
-    index = lineage.resolve(server, name)
-    before = record = lineage.read(server, index)
+    index = resolve_index(server, name)
+    before = record = read_lineage(server, index)
     if drop is not None:
         record = without(record, drop)
     if save is not None:
@@ -214,7 +215,7 @@ def profiles(
         if title and (profile := find(record, title)):
             _check_needs(server, index, record, profile, out, stored=title != save)
     if record is not before:
-        lineage.write(server, index, record)
+        store_lineage(server, index, record)
     now, then = ((each.profile, each.profiles.get(each.profile)) for each in (record, before))
     if now != then:  # a profile that is saved anew keeps its name
         audit.write(server, "profile", record.name, before=before.profile, after=record.profile)
@@ -257,4 +258,4 @@ def _table(stored: list[Profile], record: Lineage, width: int) -> Table:
         "held out: tuned": held_out("tuned"),
         "default": held_out("default"),
     }
-    return fitted_table(columns, width, kept={"state"})
+    return fitted_table(columns, width, always={"state"})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from termweave import corpora, engine, indexer
-from termweave.catalog import lineage
+from termweave.catalog.lineage import read_lineage, refuse_enriched, resolve_name
 from termweave.cli.declared_options import GroupedCommand, option
 from termweave.cli.shared_options import check_together, verb
 from termweave.cli.source_options import for_build, source_options
@@ -70,10 +70,10 @@ def command(
     check_together((problem, source is None and any(reading.values())))
 
     server = engine.connect(settings)
-    shown = lineage.resolved(server, name)
+    shown = resolve_name(server, name)
     index = shown.index
-    record = lineage.read(server, index)  # before the ledger is opened, because the index may belong to another program
-    lineage.refuse_enriched(record)
+    record = read_lineage(server, index)  # before the ledger is opened, because the index may belong to another program
+    refuse_enriched(record)
     if shown.partial and name not in {index, record.name}:
         raise UsageError(f"{name!r} shows only some of the documents of {record.name!r}.", f"Give the name {record.name!r}.")
     if source is None:

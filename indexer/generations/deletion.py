@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from termweave.catalog import audit, lineage
+from termweave.catalog import audit
 from termweave.catalog.generations import live
 from termweave.catalog.layout import engine_id
+from termweave.catalog.lineage import CHANGING, exists, read_lineage, refuse_enriched, resolve_index, store_lineage
 from termweave.catalog.statistics_store import companion
 from termweave.corpora.index.pages import discard_all
 from termweave.engine.client.server_errors import block_hint
@@ -77,7 +78,7 @@ def remove_all(engine: Engine, name: str, generations: Iterable[Generation]) -> 
                 deleted.append(generation.index)
             for index, ledger in storage.open_ledgers(engine, name):
                 ledger.close()
-                if not lineage.exists(engine, index):
+                if not exists(engine, index):
                     storage.forget(engine, index)
             discard_all(name)
         finally:  # those before an error are gone
@@ -127,9 +128,9 @@ def find(engine: Engine, name: str, ids: Sequence[str]) -> Deletion:
     Raises:
         UsageError: There is no such name, it is that of a generation, or termweave did not make it.
     """
-    index = lineage.resolve(engine, name)
-    made = lineage.read(engine, index)  # refuses what termweave did not make
-    lineage.refuse_enriched(made)
+    index = resolve_index(engine, name)
+    made = read_lineage(engine, index)  # refuses what termweave did not make
+    refuse_enriched(made)
     if made.name != name:  # the lock of another name would not keep an update of this generation away
         raise one_generation(name, made)
     return _find(engine, index, ids)
@@ -163,15 +164,15 @@ def remove_documents(engine: Engine, name: str, deletion: Deletion) -> Deletion:
         UsageError: Another generation is live now.
     """
     with storage.lease(engine, name) as lease:
-        index = lineage.resolve(engine, name)
+        index = resolve_index(engine, name)
         if index != deletion.index:
             raise UsageError(f"{name!r} points at {index!r} by now.", "Run the command again.")
-        made = lineage.read(engine, index)
+        made = read_lineage(engine, index)
         present, absent = _find(engine, index, deletion.documents), _find(engine, index, deletion.absent)
         after = _without(made, present) if present.documents else made
         if present.documents:
             # First: a call that is killed has changed it, too.
-            lineage.write(engine, index, replace(made, fingerprint=after.fingerprint))
+            store_lineage(engine, index, replace(made, fingerprint=after.fingerprint))
             open_writer(engine, index, lease)
             remove(engine, index, lease, None, in_parts(present.passages, PAGE))
             close_writer(engine, index, lease)
@@ -181,7 +182,7 @@ def remove_documents(engine: Engine, name: str, deletion: Deletion) -> Deletion:
             # If another host updated the index since this ledger was written, verification must still notice that.
             if (ledger.get("lineage") or {}).get("updated", "") == made.updated:
                 ledger.put("lineage", after.as_meta())
-        lineage.write(engine, index, after)
+        store_lineage(engine, index, after)
         if present.documents:
             audit.write(engine, "delete documents", name, before=index, after=index, documents=len(present.documents))
         return replace(present, absent=[*deletion.absent, *present.absent])
@@ -192,7 +193,7 @@ def _without(made: Lineage, deleted: Deletion) -> Lineage:
     passages = {**made.passages, "count": made.passages["count"] - len(deleted.passages)} if made.passages else {}
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
     # If an update of it was stopped, the next one must still know that.
-    fingerprint = lineage.CHANGING if made.fingerprint == lineage.CHANGING else ""
+    fingerprint = CHANGING if made.fingerprint == CHANGING else ""
     documents = made.documents - len(deleted.documents)
     return replace(made, documents=documents, passages=passages, fingerprint=fingerprint, updated=now)
 

@@ -7,9 +7,18 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from termweave.catalog import lineage
 from termweave.catalog.generations import live as live_index_of
-from termweave.catalog.lineage import ROLLED_BACK, Lineage
+from termweave.catalog.lineage import (
+    ROLLED_BACK,
+    Lineage,
+    check_one,
+    enriched_indices,
+    exists,
+    known_names,
+    read_lineage,
+    refuse_enriched,
+    resolve_index,
+)
 from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.errors import TermweaveError, UsageError
 from termweave.support.batching import in_parts
@@ -77,7 +86,7 @@ def list_generations(engine: Engine, name: str) -> list[Generation]:
     Raises:
         UsageError: There is none.
     """
-    lineage.check_one(name)
+    check_one(name)
     params = {"filter_path": "*.mappings._meta.termweave", "expand_wildcards": "open,closed"}
     mappings = engine.of_indices(f"/{name}-*/_mapping", "mappings", params=params)
     found = {index: answer["mappings"]["_meta"]["termweave"] for index, answer in mappings.items()}
@@ -122,11 +131,11 @@ def closed_error(index: str) -> UsageError:
 
 def _no_generations(engine: Engine, name: str) -> UsageError:
     """The error for a name without generations: nothing has this name, or it is the name of a single generation."""
-    if not lineage.exists(engine, name):
-        hint = lineage.known_names(engine) or "No name is known there."
+    if not exists(engine, name):
+        hint = known_names(engine) or "No name is known there."
         return UsageError(f"There is no index named {name!r} at {engine.url}.", hint)
-    made = lineage.read(engine, lineage.resolve(engine, name))  # refuses what termweave did not make
-    lineage.refuse_enriched(made)
+    made = read_lineage(engine, resolve_index(engine, name))  # refuses what termweave did not make
+    refuse_enriched(made)
     return one_generation(name, made)
 
 
@@ -212,7 +221,7 @@ def all_generations(engine: Engine) -> dict[str, list[Generation]]:
 def summaries(engine: Engine) -> list[answers.ListedIndex]:
     """Every index as JSON, as `termweave list --json` prints it; those of other applications that were enriched come last."""
     built = [_summary(name, listed) for name, listed in all_generations(engine).items()]
-    enriched = sorted(lineage.enriched(engine).items())
+    enriched = sorted(enriched_indices(engine).items())
     others = [each for index, meta in enriched for each in _generations(engine, {index: meta}, index)]
     return built + [{**_summary(each.index, [each]), "generations": 0} for each in others]
 

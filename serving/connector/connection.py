@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
-from termweave.catalog import audit, lineage
+from termweave.catalog import audit
 from termweave.catalog.application_fields import fields_read
+from termweave.catalog.lineage import check_one, read_lineage, resolve_index
 from termweave.engine import EngineResponseError
 from termweave.engine.client.resolved_name import shared_pipeline
 from termweave.errors import EngineError, UsageError
@@ -92,9 +93,9 @@ def plan(engine: Engine, name: str, options: ConnectOptions) -> ConnectPlan:
         UsageError: The server, the index or the mode does not allow it, or another program has a pipeline or a template of that name.
     """
     registry = _registry(engine)
-    registry.check(engine, options)
-    index = lineage.resolve(engine, name)
-    record = lineage.read(engine, index)
+    registry.check_server(engine, options)
+    index = resolve_index(engine, name)
+    record = read_lineage(engine, index)
     if record.passages:
         advice = "Index without --passage-size, or search with termweave."
         raise UsageError(f"{name!r} holds passages, and the server cannot group them by document.", advice)
@@ -190,8 +191,8 @@ def remove(engine: Engine, name: str) -> list[str]:
             would be removed. Nothing is removed then.
     """
     registry = _registry(engine)
-    registry.check(engine)
-    lineage.check_one(name)
+    registry.check_server(engine)
+    check_one(name)
     removed = []
     registered = _registered(engine, name)
     models = {

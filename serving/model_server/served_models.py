@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from termweave import encoders
-from termweave.catalog import lineage
+from termweave.catalog.lineage import all_live, check_one, read_lineage, resolve_index, resolve_name
 from termweave.encoders.kinds import kind_of, read_folder
 from termweave.encoders.model_lookup import resolve
 from termweave.errors import EngineError, ModelError, TermweaveError, UsageError
@@ -281,7 +281,7 @@ class ServedModels:
             return {}
 
         def look(_: object) -> Mapping[str, Lineage]:
-            return lineage.all_live(engine) if name is None else {name: lineage.read(engine, lineage.resolve(engine, name))}
+            return all_live(engine) if name is None else {name: read_lineage(engine, resolve_index(engine, name))}
 
         return self._live.get("", look)
 
@@ -292,15 +292,15 @@ class ServedModels:
             UsageError: There is no such index, or it was not made by termweave, or it is not served.
             ModelError: This host does not have its models.
         """
-        lineage.check_one(name)
+        check_one(name)
         engine = self._engine
         if engine is None or self._options.index not in {None, name}:
             raise UsageError(f"The index {name!r} is not served here.", "Start 'termweave serve --models' for it.")
 
         def look(last: OpenGeneration | None) -> OpenGeneration:
             try:
-                resolved = lineage.resolved(engine, name)
-                record = lineage.read(engine, resolved.index)
+                resolved = resolve_name(engine, name)
+                record = read_lineage(engine, resolved.index)
             except EngineError:
                 if last is None:
                     raise

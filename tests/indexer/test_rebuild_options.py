@@ -10,7 +10,8 @@ import orjson
 import pytest
 
 import termweave as tw
-from termweave.catalog import generations, lineage
+from termweave.catalog import generations
+from termweave.catalog.lineage import Lineage
 from termweave.contracts.signal import Pruning
 from termweave.encoders.model_lookup import resolve
 from termweave.engine.client.payloads import quote
@@ -101,7 +102,7 @@ def test_a_rebuild_has_the_models_of_the_live_generation_or_names_what_is_missin
 
 
 def of(engine, name, options, **given):
-    made = lineage.Lineage(
+    made = Lineage(
         name=name,
         created="",
         termweave="",

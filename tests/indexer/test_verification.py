@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from termweave.catalog import lineage, statistics_store
+from termweave.catalog import statistics_store
 from termweave.catalog.generations import live
+from termweave.catalog.lineage import read_lineage
 from termweave.cli import run
 from termweave.errors import VerificationFailed
 from termweave.indexer import BuildOptions, UpdateMode, build, update, verify, verify_against_source
@@ -152,7 +153,7 @@ def test_a_copy_killed_while_its_statistics_are_stored_gets_all_of_them(opensear
     opensearch_engine.request("POST", "/_refresh")
     updated = update(opensearch_engine, source, name, BuildOptions(), mode=UpdateMode(new=True))
     monkeypatch.setattr(statistics_store.paths, "cache", lambda: tmp_path / "another host")
-    assert statistics_store.load(opensearch_engine, updated.index, lineage.read(opensearch_engine, updated.index)) is not None
+    assert statistics_store.load(opensearch_engine, updated.index, read_lineage(opensearch_engine, updated.index)) is not None
 
 
 def test_a_sample_is_read_back(opensearch_engine, name, corpus):

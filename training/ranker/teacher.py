@@ -35,10 +35,10 @@ def check(spec: str) -> None:
         UsageError: There is no such model, or the run file that its anchor reads is not there.
         ModelError: It is no ranker.
     """
-    if spec.startswith(RANKER) and not hub.named(spec.removeprefix(RANKER)):
+    if spec.startswith(RANKER) and not hub.is_hub_name(spec.removeprefix(RANKER)):
         ranker = Ranker.load(spec.removeprefix(RANKER))
         if ranker.anchor:
-            first_stage.check(_stage(read_folder(ranker.info.opened)))
+            first_stage.check(_stage(read_folder(ranker.info.local_folder)))
 
 
 def teach(spec: str, setup: RunSetup, pairs: Sequence[Sequence[int]], say: Say) -> Written:

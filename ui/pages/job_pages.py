@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from starlette.routing import Route
 
 from termweave import corpora
-from termweave.catalog import audit, lineage
+from termweave.catalog import audit
+from termweave.catalog.lineage import read_lineage, resolve_index, store_lineage
 from termweave.catalog.profiles import adopted
 from termweave.errors import InputError, TermweaveError, UsageError
 from termweave.evaluation import html_page, table
@@ -190,7 +191,7 @@ def _evaluate(workspace: Workspace, form: FormData) -> tuple[dict[str, str], Wor
             experiment = evaluate(index, dataset, **options)
         else:
             experiment = index_comparison.evaluate_against(index, name, other, against, dataset, **options)
-        return GatedExperiment(experiment, tuple(gates.check(gate, experiment, dataset) for gate in required))
+        return GatedExperiment(experiment, tuple(gates.verdict(gate, experiment, dataset) for gate in required))
 
     return {"gates": "\n".join(gate.text for gate in required), "against": against}, work
 
@@ -227,10 +228,10 @@ def _adopt(request: Request, form: FormData) -> Response:
     if job.result is None or not job.result.better:
         raise UsageError("There is no better profile to adopt.", "Judge more queries, or keep the default.")
     workspace, tuned = workspace_of(request), job.about["generation"]
-    if (live := lineage.resolve(workspace.engine, job.about["index"])) != tuned:
+    if (live := resolve_index(workspace.engine, job.about["index"])) != tuned:
         raise UsageError(f"{job.about['index']} points to {live} by now; the profile was tuned on {tuned}.", "Tune again.")
-    before = lineage.read(workspace.engine, tuned)  # another process may have adopted a profile
-    lineage.write(workspace.engine, tuned, adopted(before, job.result.profile, use=True))
+    before = read_lineage(workspace.engine, tuned)  # another process may have adopted a profile
+    store_lineage(workspace.engine, tuned, adopted(before, job.result.profile, use=True))
     audit.write(workspace.engine, "profile", before.name, before=before.profile, after=job.result.profile.name)
     job.about["adopted"] = True
     workspace.indices.forget(job.about["index"])
@@ -239,7 +240,7 @@ def _adopt(request: Request, form: FormData) -> Response:
 
 def _obstacles() -> list[str]:
     """Sentences about what this server lacks for learning, each with what to do."""
-    return [f"Learning needs {what}. {advice}" for what, advice in missing()]
+    return [f"Learning needs {package}. {advice}" for package, advice in missing()]
 
 
 def _learn(request: Request, form: FormData) -> Response:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from termweave.catalog import lineage
+from termweave.catalog.lineage import CHANGING, read_lineage, store_lineage
 from termweave.cli import run
 from termweave.errors import UsageError
 from termweave.indexer import build, up_to_date, update
@@ -81,11 +81,11 @@ def test_a_deletion_that_was_killed_and_repeated_leaves_no_generation_that_a_bui
 def test_an_update_that_was_stopped_is_remembered(opensearch_engine, name, corpus):
     """`--update --since` must compare everything after it."""
     index = build(opensearch_engine, corpus(documents(a=5, b=3)), name, CUT).index
-    lineage.write(opensearch_engine, index, replace(lineage.read(opensearch_engine, index), fingerprint=lineage.CHANGING))
+    store_lineage(opensearch_engine, index, replace(read_lineage(opensearch_engine, index), fingerprint=CHANGING))
     remove_documents(opensearch_engine, name, find(opensearch_engine, name, ["a"]))
-    assert lineage.read(opensearch_engine, index).fingerprint == lineage.CHANGING
+    assert read_lineage(opensearch_engine, index).fingerprint == CHANGING
     update(opensearch_engine, corpus(documents(b=3)), name, CUT)
-    assert lineage.read(opensearch_engine, index).fingerprint == ""
+    assert read_lineage(opensearch_engine, index).fingerprint == ""
 
 
 def test_a_generation_is_not_a_name(opensearch_engine, name, corpus):

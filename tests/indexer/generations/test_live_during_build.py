@@ -6,7 +6,8 @@ from functools import partial
 
 import pytest
 
-from termweave.catalog import generations, lineage
+from termweave.catalog import generations
+from termweave.catalog.lineage import read_lineage
 from termweave.errors import EngineError
 from termweave.indexer import UpdateMode, build, update
 from termweave.indexer.generations import copy as generation_copy
@@ -28,7 +29,7 @@ def test_a_live_generation_deleted_meanwhile_is_replaced_all_the_same(opensearch
     else:
         build(opensearch_engine, corpus(numbered(7)), name, LEXICAL, gate=gate)
     assert check(opensearch_engine, name).ok
-    made = lineage.read(opensearch_engine, generations.live(opensearch_engine, name))
+    made = read_lineage(opensearch_engine, generations.live(opensearch_engine, name))
     assert (made.documents, made.complete) == (7, True)
 
 
@@ -53,7 +54,7 @@ def test_an_update_in_place_of_what_is_not_live_any_more_says_so(opensearch_engi
     assert generations.live(opensearch_engine, name) == (older.index if back else None)
     publication.promote(opensearch_engine, name, newer.index)
     assert check(opensearch_engine, name).ok
-    assert lineage.read(opensearch_engine, newer.index).documents == 8
+    assert read_lineage(opensearch_engine, newer.index).documents == 8
 
 
 @pytest.mark.parametrize("then", ["update", "cancel", "remove"])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from termweave.catalog import lineage
 from termweave.catalog.generations import live
+from termweave.catalog.lineage import read_lineage, store_lineage
 from termweave.catalog.profiles import Profile, without
 from termweave.indexer import BuildOptions, UpdateMode, build, update
 from termweave.indexer.generations.listing import list_generations
@@ -23,7 +23,7 @@ def tune(engine, name, profile="tuned"):
 def drop(engine, name, profile):
     """As `termweave profiles NAME --drop` does."""
     index = live(engine, name)
-    lineage.write(engine, index, without(lineage.read(engine, index), profile))
+    store_lineage(engine, index, without(read_lineage(engine, index), profile))
 
 
 def when_indexing(call):
@@ -93,7 +93,7 @@ def test_a_resumed_build_and_its_gate_know_what_was_tuned_since(opensearch_engin
     assert asked == ["", "tuned"]
     refused = list_generations(opensearch_engine, name)[0]
     assert (refused.complete, refused.missed) == (True, "No.")
-    assert lineage.read(opensearch_engine, refused.index).profile == "tuned"  # should somebody promote it
+    assert read_lineage(opensearch_engine, refused.index).profile == "tuned"  # should somebody promote it
     tune(opensearch_engine, name, "later")
     assert build(opensearch_engine, source, name, LEXICAL).index == refused.index
     assert of_live(opensearch_engine, name) == (["later", "tuned"], "later")
