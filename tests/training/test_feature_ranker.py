@@ -469,7 +469,7 @@ def test_a_log_that_cannot_be_written_is_said(index, folder, tmp_path, capsys):
     nowhere = ["--log-features", str(tmp_path / "no" / "log.csv")]
     for asked in (["socket"], ["--queries", f"{folder}:train", "--run", str(tmp_path / "out.trec")]):
         assert f"{tmp_path / 'no'} cannot be written to: it does not exist.\nName another place." in refused(*asked, *nowhere)
-    with pytest.raises(UsageError, match="log_features is a path, not int"):
+    with pytest.raises(UsageError, match="log_features must be a text, not 3"):
         index.search("socket", log_features=3)
     with pytest.raises(UsageError, match=r"cannot be written: No such file or directory"):
         index.search("socket", log_features=nowhere[1])
