@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from termweave.catalog import generations, lineage, statistics_store, typed_fields
+from termweave.catalog import generations, statistics_store, typed_fields
+from termweave.catalog.lineage import read, write
 from termweave.corpora.index.pages import discard_all
 from termweave.dialect import dialect_of
 from termweave.encoders.recorded_models import remember
@@ -82,12 +83,12 @@ def up_to_date(engine: Engine, source: Source, name: str, options: BuildOptions)
     index = generations.live(engine, name)
     if index is None:
         return None
-    same = lineage.read(engine, index).fingerprint == plan(source, engine.capabilities, options).fingerprint
+    same = read(engine, index).fingerprint == plan(source, engine.capabilities, options).fingerprint
     return index if same else None
 
 
 class Build(Job):
-    """A build of a new generation, or of one that an earlier command left unfinished. Arguments as for `build`."""
+    """A build of a new generation, or of one that an earlier command left unfinished."""
 
     def read(self, progress: BuildProgress) -> None:
         """Read the source into the ledger of a new generation, unless an unfinished one has it."""
@@ -101,7 +102,7 @@ class Build(Job):
         before = self.live.index if self.live else None
         unfinished = unfinished_builds.resume(engine, name, self.source, planned, before)
         target = self.target = self._begin(planned, progress) if unfinished is None else self._resume(*unfinished)
-        self._held.callback(target.ledger.close)
+        self._closing.callback(target.ledger.close)
         target.notes[:0], target.warnings[:0] = planned.notes, planned.warnings
         if self.live is not None and (other := rebuild_options.differences(self.live.lineage, planned)):
             target.notes.append(f"Unlike the live generation before it: {other}.")
@@ -127,18 +128,18 @@ class Build(Job):
             cut = options.passages.parameters() if options.passages else {}
             passages = cut and {**cut, "count": ledger.total, "most": ledger.most_passages}
             origin = {**source.origin, "options": orjson.dumps(planned.stored).decode()}
-            made = planned.lineage(engine, name, layout, corpus.statistics, origin)
-            made = replace(made, fingerprint=planned.fingerprint, documents=ledger.documents, passages=passages)
+            lineage = planned.lineage(engine, name, layout, corpus.statistics, origin)
+            lineage = replace(lineage, fingerprint=planned.fingerprint, documents=ledger.documents, passages=passages)
             shards = {"index.number_of_shards": options.shards, **options.settings}
             settings = user_mapping.merged(layout.settings(spelling), shards)
             copies = 0 if options.loading else self.replicas()
             settings |= index_setup.LOADING if options.loading else {"index.number_of_replicas": copies}
             self.lease.check()
-            index_setup.create(engine, index, mapping, made, settings, self.lease)
+            index_setup.create(engine, index, mapping, lineage, settings, self.lease)
             if copies:  # a node may fail while documents are sent: that is what --no-loading is for
                 index_setup.wait_for_copies(engine, index, "is filled")
             self.keep_statistics(index, corpus.statistics)
-            ledger.put("lineage", made.as_meta())
+            ledger.put("lineage", lineage.as_meta())
             ledger.put("said", [corpus.notes, corpus.warnings])  # a build that resumes does not read the source for them
             ledger.put("state", "building")
         except (EngineError, KeyboardInterrupt):
@@ -149,7 +150,7 @@ class Build(Job):
             with suppress(EngineError):  # no build could resume this; if deleting fails, the next build does it
                 deletion.remove_generation(engine, index)
             raise
-        return BuildTarget(index, made, corpus.statistics, ledger, self.lease, corpus.notes, corpus.warnings)
+        return BuildTarget(index, lineage, corpus.statistics, ledger, self.lease, corpus.notes, corpus.warnings)
 
     def _surveyed(self, planned: BuildPlan, ledger: Ledger, progress: BuildProgress) -> tuple[CorpusPass, Sequence[Encoding]]:
         """Read the source once, and encode its sample; a source that brings its encodings brings statistics and sample, too."""
@@ -164,16 +165,16 @@ class Build(Job):
         corpus.warnings.extend(length_warnings(self.encoder, texts, passages=passages, cut=cut))
         return corpus, self.encoder.encode(texts, kind="document", statistics=corpus.statistics)
 
-    def _resume(self, index: str, made: Lineage, ledger: Ledger) -> BuildTarget:
+    def _resume(self, index: str, lineage: Lineage, ledger: Ledger) -> BuildTarget:
         """Continue a generation that an earlier command left unfinished."""
         with ledger.closed_on_error():
             index_setup.open_writer(self.engine, index, self.lease)
-            statistics = statistics_store.load(self.engine, index, made)
+            statistics = statistics_store.load(self.engine, index, lineage)
             self.keep_statistics(index, statistics)
-            noun = "passages" if made.passages else "documents"
+            noun = "passages" if lineage.passages else "documents"
             resumed = f"Resumed {index}: {ledger.acknowledged:,} of {ledger.total:,} {noun} were sent before."
             notes, warnings = ledger.get("said") or ([], [])
-            return BuildTarget(index, made, statistics, ledger, self.lease, [resumed, *notes], warnings)
+            return BuildTarget(index, lineage, statistics, ledger, self.lease, [resumed, *notes], warnings)
 
     def send(self, pipeline: Pipeline, progress: BuildProgress) -> Changes:
         """Send the documents that the ledger does not list as acknowledged."""
@@ -192,7 +193,7 @@ class Build(Job):
 
     def rejected(self) -> None:
         """Mark the generation as incomplete: it may have been whole when its gate refused it."""
-        lineage.write(self.engine, self.target.index, self.target.lineage)
+        write(self.engine, self.target.index, self.target.lineage)
         self.target.ledger.put("state", "rejected")  # the same command tries again; a corrected source begins anew
 
     def remarks(self, changes: Changes) -> list[str]:

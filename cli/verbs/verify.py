@@ -82,11 +82,11 @@ def command(
         )
     if source is None:
         with storage.existing(server, index) as ledger:
-            difference = indexer.verify(server, index, ledger, deep=deep or 0.0, made=made)
+            difference = indexer.verify(server, index, ledger, deep=deep or 0.0, lineage=made)
     else:
         reading = for_build(reading, "", whole="kept" in made.source)
         opened = corpora.open_source(source, **reading)
-        difference = indexer.verify_against_source(server, index, opened, deep=deep or 0.0, made=made)
+        difference = indexer.verify_against_source(server, index, opened, deep=deep or 0.0, lineage=made)
     state = _ledger_state(server, index, made)
     data: answers.Verify = {
         "schema": "termweave.verify/1",

@@ -116,8 +116,8 @@ def test_every_option_is_declared_and_those_of_a_fingerprint_are_kept_by_an_upda
     assert list(settings) == list(BuildOptions.__dataclass_fields__)
     for name, setting in settings.items():
         assert setting.help.endswith(".")
-        assert setting.kept == ((setting.fingerprint in {"always", "if set"} and name != "skip_bad") or name == "replicas")
-        assert setting.stored is None or setting.kept
+        assert setting.fixed == ((setting.fingerprint in {"always", "if set"} and name != "skip_bad") or name == "replicas")
+        assert setting.stored is None or setting.fixed
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ class TestUpdate:
     def test_after_an_answer_the_source_is_not_read_for_its_digests_again(self, opensearch_engine, name, corpus, monkeypatch):
         built = build(opensearch_engine, corpus(numbered(30)), name, LEXICAL)
         source = corpus(numbered(4))
-        with updater.Update(opensearch_engine, source, name, LEXICAL, DELETE) as job:
+        with updater.Update(opensearch_engine, source, name, LEXICAL, mode=DELETE) as job:
             job.read(lambda *_: None)
             assert (job.large.deletions, job.large.documents) == (26, 30)
             with pytest.raises(LargeDeletion):

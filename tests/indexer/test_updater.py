@@ -316,7 +316,7 @@ def test_another_model_and_a_name_that_is_not_there_are_refused(opensearch_engin
         update(opensearch_engine, source, name, LEXICAL)
     build(opensearch_engine, source, name, BuildOptions(dense="none"))
     with pytest.raises(UsageError, match="cannot change weights"):
-        update(opensearch_engine, source, name, LEXICAL, UpdateMode(given=("weights",)))
+        update(opensearch_engine, source, name, LEXICAL, UpdateMode(options=("weights",)))
     assert update(opensearch_engine, source, name, LEXICAL).counts.changed == 0  # a setting: the stored model is there
 
 
