@@ -1,7 +1,7 @@
 """Write `docs/commands.md` from the help of every command, `docs/schemas` from the records that are printed, the OpenAPI document of both, and tables.
 
 A page has a place for a table of `docs/results/NAME.json` (`benchmarks/figures.py`) between ``<!-- table: NAME NUMBER -->`` and ``<!-- end -->``; numbers of
-columns may follow, as in ``<!-- table: fusion 0: 0 11 12 -->``.
+columns may follow, as in ``<!-- table: fusion 0: 0 11 12 -->``, and behind a semicolon a regular expression that a shown row contains.
 
 `make docs` runs this; tests compare both with their sources.
 """
@@ -52,7 +52,7 @@ in ~/.zshrc; for fish `_TERMWEAVE_COMPLETE=fish_source termweave | source`) the 
 SCHEMAS = ROOT / "docs" / "schemas"
 RESULTS = ROOT / "docs" / "results"
 #: A place for a table.
-_TABLE = re.compile(r"(<!-- table: ([a-z-]+) (\d+)(?:: ([\d ]+))? -->\n).*?(<!-- end -->)", re.DOTALL)
+_TABLE = re.compile(r"(<!-- table: ([a-z-]+) (\d+)(?:: ([\d ]+))?(?:; ([^\n]+?))? -->\n).*?(<!-- end -->)", re.DOTALL)
 OPENAPI = ROOT / "ui" / "static" / "openapi.json"
 #: Shape of `termweave/answers.py` -> what its keys mean.
 DESCRIPTIONS: dict[str, dict[str, str]] = tomllib.loads((ROOT / "tools" / "schema_descriptions.toml").read_text(encoding="utf-8"))
@@ -218,9 +218,10 @@ def with_tables(page: str) -> str:
     def table(place: re.Match[str]) -> str:
         whole = json.loads((RESULTS / f"{place[2]}.json").read_text(encoding="utf-8"))["tables"][int(place[3])]
         columns = [int(each) for each in place[4].split()] if place[4] else range(len(whole[0]))
-        head, *rows = ([row[column] for column in columns] for row in whole)
+        shown = [whole[0], *(row for row in whole[1:] if re.search(place[5] or "", " ".join(row)))]
+        head, *rows = ([row[column] for column in columns] for row in shown)
         lines = [f"| {' | '.join(row)} |" for row in (head, *rows)]
-        return "\n".join([place[1], lines[0], f"|---|{'---:|' * (len(head) - 1)}", *lines[1:], "", place[5]])
+        return "\n".join([place[1], lines[0], f"|---|{'---:|' * (len(head) - 1)}", *lines[1:], "", place[6]])
 
     return _TABLE.sub(table, page)
 
