@@ -15,7 +15,6 @@ from termweave import engine, settings
 from termweave.cli import run
 from termweave.engine.client.retries import Retries
 from termweave.errors import EngineError, EngineUnreachable
-from termweave.indexer.job import noticeable_wait
 
 
 def test_a_server_that_never_answers_ends_within_the_time_out(capsys, monkeypatch):
@@ -40,9 +39,8 @@ def test_what_a_build_waited_is_counted_and_said():
     assert patient.run(call, repeatable=True) == "here"
     assert 0 < patient.waited < 5
     server = engine.connect(settings.load(url="http://127.0.0.1:9")).patient(60)
-    assert noticeable_wait(server) == []
     server.add_wait(61.2)
-    assert noticeable_wait(server)[0].startswith("Waited 61 s for the server")
+    assert server.seconds_waited == 61.2
 
 
 def test_without_patience_attempts_end_with_the_limit():
