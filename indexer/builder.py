@@ -80,11 +80,9 @@ def up_to_date(engine: Engine, source: Source, name: str, options: BuildOptions)
     """The live generation of `name`, if a build of this source with these options would only make it again; else None."""
     arguments.check(engine=engine, source=source, options=options)
     engine = engine.patient(options.patience)
-    index = generations.live(engine, name)
-    if index is None:
+    if (index := generations.live(engine, name)) is None:
         return None
-    same = read(engine, index).fingerprint == plan(source, engine.capabilities, options).fingerprint
-    return index if same else None
+    return index if read(engine, index).fingerprint == plan(source, engine.capabilities, options).fingerprint else None
 
 
 class Build(Job):

@@ -283,7 +283,7 @@ class Job(ABC):
         """Compare the generation with its ledger, and check that the server refused no more documents than it may."""
         engine, target = self.engine, self.target
         self.finish_loading()
-        target.notes += dead_letters.check(target.ledger, target.index, self.options.allow_refused)
+        target.notes += dead_letters.check_share(target.ledger, target.index, self.options.allow_refused)
         difference = verify_written(engine, target.index, target.lineage, target.ledger, changes.sample)
         if not difference.ok:
             cause = f" {changed_by_server(engine, target.index)}" if difference.inside else ""

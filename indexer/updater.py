@@ -136,7 +136,7 @@ class Update(Job):
     def _copied(self, progress: BuildProgress) -> tuple[str, Ledger]:
         """Copy the live generation. A copy that an earlier command began for the same source is finished."""
         engine, live = self.engine, self.live
-        generation_copy.require(engine)
+        generation_copy.require_reindex(engine)
         base = [live.index, live.lineage.updated, self.source.fingerprint]
         unfinished = unfinished_builds.copy_to_finish(engine, self.name, base)
         index, ledger = unfinished or generation_copy.begin(engine, live, self._statistics, self._now, base)

@@ -61,7 +61,7 @@ def begin(
         return index, ledger
 
 
-def require(engine: Engine) -> None:
+def require_reindex(engine: Engine) -> None:
     """Check that the server has `_reindex`, before anything is created.
 
     Raises:

@@ -107,7 +107,7 @@ class Pipeline:
                 counts.sent = before + sender.taken
                 counts.report(SENDING, progress)
                 target.lease.check()
-                outcome.check()
+                outcome.raise_fatal()
                 taken = counts.acknowledged - before
                 dead_letters.check_early(ledger, options.allow_refused, refused=counts.refused, taken=taken)
         except BaseException as error:

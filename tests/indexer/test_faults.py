@@ -1,7 +1,8 @@
 """Faults that builds and updates must survive, on a real server: killed, cut off, turned away, interrupted, out of disk, twice at once.
 
 Every test ends with the promise: run again, `verify` finds nothing, the count is the source's, and whoever searched meanwhile
-always found exactly one whole generation. KILLS=30 nightly is the whole matrix of instants.
+always found exactly one whole generation. KILLS=30 nightly is the whole matrix of instants. Nodes that are killed, paused and started again
+are in tests/cluster, a disk that is full under the ledger in `ledger.test_ledger`.
 """
 
 from __future__ import annotations
@@ -13,13 +14,11 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import orjson
 import pytest
 
 from termweave.engine import connect
-from termweave.engine.embedded import node
 from termweave.errors import EngineError, VerificationFailed
 from termweave.indexer import BuildOptions, UpdateMode, build, update
 from termweave.indexer.generations import listing
@@ -153,42 +152,6 @@ def test_two_processes_on_one_name_here_and_on_another_host(bench, tmp_path):
     elsewhere.whole()
 
 
-#: Fills the disk when the first documents are acknowledged.
-FULL = """
-from termweave.indexer.ledger.ledger import Ledger
-acknowledge = Ledger.acknowledge
-def filled(self, digests):
-    if not (filler := self.path.parent / "filler").exists():
-        try:
-            with filler.open("wb", buffering=0) as file:
-                while True:
-                    file.write(bytes(4096))
-        except OSError:
-            pass
-    acknowledge(self, digests)
-Ledger.acknowledge = filled
-"""
-
-
-@pytest.mark.nightly
-def test_a_full_disk_under_the_ledger(bench, tmp_path):
-    (state := tmp_path / "state").mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(state)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("this machine lets us mount no small disk (needs root)")
-    try:
-        two_generations(bench, 1200)
-        with bench.searching("first second"):
-            said = bench.run(prelude=FULL, status=1)
-            assert all(word in said for word in ("ledger", "full", "it resumes"))
-            for filler in state.rglob("filler"):
-                filler.unlink()
-            assert "Resumed" in bench.run()
-        bench.whole()
-    finally:
-        subprocess.run(["umount", "-l", str(state)], check=True)
-
-
 def test_a_block_on_the_index_is_said_and_the_build_goes_on_when_it_is_gone(bench, opensearch_engine):
     two_generations(bench, 1200)
     with bench.searching("first second"):
@@ -285,23 +248,6 @@ def test_a_second_of_patience_is_a_second(opensearch_engine, name, corpus, stage
         engine.close()
 
 
-@pytest.mark.nightly
-def test_a_server_that_is_paused_is_waited_for_and_that_is_said(tmp_path):
-    with own_node() as state:
-        bench = Bench(tmp_path, state.url, "paused").write(1200)
-        bench.environment["TERMWEAVE_TIMEOUT"] = "15"
-        process = bench.held()
-        os.kill(state.nodes[0].pid, signal.SIGSTOP)
-        try:
-            process.stdin.write("\n")
-            process.stdin.flush()
-            until(process, " for 10 s. Waiting for the server, up to 5 s")
-        finally:
-            os.kill(state.nodes[0].pid, signal.SIGCONT)
-        assert "The server has answered, after " in ended(process)
-        bench.whole()
-
-
 @pytest.fixture(scope="module")
 def narrow_node():
     """A server that takes requests of 256 KB and holds 160 KB of documents at a time."""
@@ -370,76 +316,6 @@ def test_a_generation_has_its_replicas_before_it_is_published(cluster, corpus):
         build(engine, source, "whole", BuildOptions(weights="none", dense="none", replicas=1, shards=3), gate=gate)
         wait_for(lambda: engine.request("GET", "/_cluster/health/termweave-leases")["active_shards"] == 3)  # one on each node
     assert seen == [("green", 6)]
-
-
-@pytest.mark.slow
-@pytest.mark.nightly
-def test_one_node_of_three_is_killed_and_the_build_goes_on(cluster, tmp_path):
-    bench = Bench(tmp_path, ",".join(node.url for node in cluster.nodes), "three")
-    options = ("--replicas", "1", "--no-loading", "--shards", "3")
-    two_generations(bench, 1200, arguments=options)
-    with bench.searching("first second", may_be_away=True):
-        process = bench.held(*options)
-        with connect(load(url=bench.url)) as engine:  # what has no second copy yet dies with its node
-            wait_for(lambda: engine.request("GET", f"/_cluster/health/{bench.name}-*")["status"] == "green")
-        os.kill(cluster.nodes[2].pid, signal.SIGKILL)
-        assert "answers again" not in ended(process)  # the two others answered all along
-    bench.whole()
-
-
-@pytest.fixture(scope="module")
-def mortal():
-    """A server to be killed, that looks at its disk often."""
-    with own_node("cluster.info.update.interval: 10s\n") as state:
-        yield state
-
-
-@pytest.mark.slow
-@pytest.mark.nightly
-def test_the_server_is_killed_in_the_middle_and_started_again(mortal, tmp_path):
-    bench = Bench(tmp_path, mortal.url, "mortal")
-    two_generations(bench, 1200)
-    with bench.searching("first second", may_be_away=True):
-        process = bench.held("--patience", "300")
-        (server,) = node.status(Path(mortal.folder)).nodes
-        os.kill(server.pid, signal.SIGKILL)
-        process.stdin.write("\n")
-        process.stdin.flush()
-        time.sleep(1.0)  # it knocks at a closed door
-        assert node.start(home=Path(mortal.folder), heap=512).url == bench.url
-        ended(process)
-    bench.whole()
-
-
-@pytest.mark.slow
-@pytest.mark.nightly
-def test_a_disk_beyond_its_watermark(mortal, tmp_path):
-    bench = Bench(tmp_path, mortal.url, "watermark")
-    two_generations(bench, 1200)
-    marks = "cluster.routing.allocation.disk.watermark"
-    full = {f"{marks}.low": "900tb", f"{marks}.high": "800tb", f"{marks}.flood_stage": "700tb"}
-    with connect(load(url=bench.url)) as engine, bench.searching("first second"):
-
-        def blocked():
-            settings = engine.request("GET", f"/{index}/_settings", params={"flat_settings": True})[index]["settings"]
-            return settings.get("index.blocks.read_only_allow_delete") == "true"
-
-        process = bench.held()
-        try:
-            engine.request("PUT", "/_cluster/settings", body={"transient": full})
-            index = bench.unfinished(engine)
-            wait_for(blocked)
-            process.stdin.write("\n")
-            process.stdin.flush()
-            time.sleep(3.0)  # it meets the block
-            assert process.poll() in {None, 1}
-        finally:
-            engine.request("PUT", "/_cluster/settings", body={"transient": dict.fromkeys(full)})
-        wait_for(lambda: not blocked())
-        wait_for(lambda: "create-index" not in str(engine.request("GET", "/_cluster/state/blocks")))
-        ended(process, None)
-        bench.run()
-    bench.whole()
 
 
 def wait_for(condition, patience=120):

@@ -15,6 +15,7 @@ from termweave.search import Index
 from termweave.support import paths
 
 from .builds import clean
+from .conftest import stopping
 
 FIELDS = ["--title-field", "name", "--text-field", "description"]
 NO_MODELS = ["--weights", "none", "--dense", "none"]
@@ -56,6 +57,10 @@ def build(opensearch_engine, name, shop, capsys):
     return call
 
 
+def snapshots():
+    return list((paths.state() / "snapshots").glob("*"))
+
+
 def test_build_update_and_verify(build, shop, opensearch_engine, name, capsys, tmp_path):
     said = build()
     assert "60 documents" in said.out
@@ -68,7 +73,7 @@ def test_build_update_and_verify(build, shop, opensearch_engine, name, capsys, t
     assert plan["counts"] == {"new": 1, "changed": 1, "unchanged": 58, "gone": 1, "refused": 0}
     assert "1 new, 1 changed, 58 unchanged" in build("--update", "--delete-missing").out
     assert clean(opensearch_engine, name) == 60
-    assert not list((paths.state() / "snapshots").glob("*"))
+    assert not snapshots()
     assert run(["verify", name, f"opensearch:{shop.index}", *FIELDS, "--url", opensearch_engine.url]) == 0
     assert f"as in opensearch:{shop.index} (compared by digests)" in capsys.readouterr().out
     query = tmp_path / "query.json"
@@ -87,43 +92,33 @@ def test_what_an_alias_hides_is_never_built_updated_or_kept(shop, opensearch_eng
     assert run(words) == 0
     assert clean(opensearch_engine, name) == 20
     for since in ([], ["--since", "_seq_no"]):
-        kept = clean(opensearch_engine, name)
-        shop(
-            {f"p{kept - 1}": products(60)["p59"], "p30": products(60, "second")["p30"]}
-        )  # one leaves, and one that is hidden changes
+        before = clean(opensearch_engine, name)
+        # One leaves, and one that is hidden changes.
+        shop({f"p{before - 1}": products(60)["p59"], "p30": products(60, "second")["p30"]})
         assert run([*words, "--update", "--delete-missing", *since]) == 0
         assert "0 new, 0 changed" in capsys.readouterr().out
-        assert clean(opensearch_engine, name) == kept - 1
+        assert clean(opensearch_engine, name) == before - 1
     assert run(["verify", name, f"opensearch:{name}-tenant", *FIELDS, "--url", opensearch_engine.url]) == 0
 
 
-def test_a_build_that_was_stopped_goes_on_with_its_snapshot(build, shop, opensearch_engine, name, monkeypatch):
-    with monkeypatch.context() as patch:
-
-        def stop(self, batches):
-            raise KeyboardInterrupt
-
-        patch.setattr(BulkSender, "send", stop)
+def test_a_build_that_was_stopped_goes_on_with_its_snapshot(build, shop, opensearch_engine, name):
+    with stopping(BulkSender, "send"):
         assert "Run the same command to continue" in build(status=130).err
+    assert "was begun with another source, model or setting: source was" in build("--text-field", "price", status=2).err
     shop(products(20, "second"), gone=["p59"])
     said = build()
     assert "is read on; later changes of the index are not in it" in said.err
     assert "Resumed" in said.err + said.out
     assert clean(opensearch_engine, name) == 60
-    assert not list((paths.state() / "snapshots").glob("*"))
+    assert not snapshots()
     assert "20 changed" in build("--update", "--delete-missing").out
 
 
 @pytest.mark.parametrize("ended", ["delete", "prune", "another source"])
 def test_the_snapshot_of_a_build_that_no_longer_exists_is_not_read_on(
-    build, shop, opensearch_engine, name, monkeypatch, capsys, tmp_path, ended
+    build, shop, opensearch_engine, name, capsys, tmp_path, ended
 ):
-    with monkeypatch.context() as patch:
-
-        def stop(self, batches):
-            raise KeyboardInterrupt
-
-        patch.setattr(BulkSender, "send", stop)
+    with stopping(BulkSender, "send"):
         build(status=130)
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text('{"text": "another source"}\n')
@@ -133,12 +128,12 @@ def test_the_snapshot_of_a_build_that_no_longer_exists_is_not_read_on(
         "another source": ["index", str(corpus), name, *NO_MODELS, "--fresh", "-q"],
     }[ended]
     assert run([*words, "--url", opensearch_engine.url]) == 0
-    assert bool(list((paths.state() / "snapshots").glob("*"))) == (ended == "prune")
+    assert bool(snapshots()) == (ended == "prune")
     capsys.readouterr()
     shop(products(60, "second"))
     assert "is read on" not in build().err
     assert len(Index.open(opensearch_engine, name).search("second", mode="lexical", k=100)) == 60
-    assert not list((paths.state() / "snapshots").glob("*"))
+    assert not snapshots()
 
 
 def test_a_second_command_leaves_the_snapshot_of_the_one_that_runs(build, opensearch_engine, name, monkeypatch):
@@ -157,20 +152,7 @@ def test_a_second_command_leaves_the_snapshot_of_the_one_that_runs(build, opense
     assert all(f"Another build of '{name}' is running on this host" in each for each in said[1:])
     assert len(said) == 3
     assert clean(opensearch_engine, name) == 60
-    assert not list((paths.state() / "snapshots").glob("*"))
-
-
-def test_a_build_that_was_stopped_does_not_go_on_with_other_fields(build, opensearch_engine, name, monkeypatch):
-    with monkeypatch.context() as patch:
-
-        def stop(self, batches):
-            raise KeyboardInterrupt
-
-        patch.setattr(BulkSender, "send", stop)
-        build(status=130)
-    assert "was begun with another source, model or setting: source was" in build("--text-field", "price", status=2).err
-    assert "is read on" in build().err  # the command that began it
-    assert clean(opensearch_engine, name) == 60
+    assert not snapshots()
 
 
 def test_a_reading_that_was_stopped_goes_on_where_it_was(build, shop, opensearch_engine, name, monkeypatch):
@@ -294,18 +276,13 @@ def test_whole_numbers_beyond_the_precision_of_doubles_miss_no_change(build, sho
     assert "0 new, 1 changed" in build("--update", "--since", "number").out
 
 
-def test_after_an_update_that_was_stopped_all_is_compared(build, shop, opensearch_engine, name, monkeypatch):
+def test_after_an_update_that_was_stopped_all_is_compared(build, shop, opensearch_engine, name):
     """The newest document may have been sent, and an older one that had changed, too, not yet."""
     shop(dated(60))
     build()
     late = {"description": "second", "changed": "2024-03-01T00:00:00"}
     shop({"p3": late})
-    with monkeypatch.context() as patch:
-
-        def stop(self):
-            raise KeyboardInterrupt
-
-        patch.setattr(LedgerDiff, "settled", stop)
+    with stopping(LedgerDiff, "settled"):
         build("--update", "--since", "changed", status=130)
     shop({"p4": {**late, "changed": "2024-02-01T00:00:00"}})
     said = build("--update", "--since", "changed")
