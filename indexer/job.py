@@ -124,7 +124,7 @@ class BuildTarget:
 
     @property
     def layout(self) -> DocumentLayout:
-        """The layout of its documents."""
+        """The layout of the generation's documents."""
         return self.lineage.layout
 
 
@@ -303,7 +303,7 @@ class Job(ABC):
         return 1 if health is None or health["number_of_data_nodes"] > 1 else 0
 
     def _measure(self, after: Lineage) -> str:
-        """Why the gate keeps the generation from being published; "": it does not.
+        """Ask the gate; returns why it keeps the generation from being published, or "".
 
         The gate searches with the default profile, so the generation is first given the profiles that it would be published with. One that is
         not published is marked as complete in its lineage, so that it can be promoted or pruned.

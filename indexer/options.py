@@ -119,7 +119,7 @@ def _mapping(value: Any) -> Any:
 
 
 def _types(value: Any) -> Any:
-    """Entry -> name of its type, of a mapping or of texts such as ``price=number,day=date``, as the name in `DECLARED`."""
+    """Read the types of metadata entries, a mapping or texts such as ``price=number,day=date``; returns entry -> name in `DECLARED`."""
     if isinstance(value, str | tuple | list):
         texts = value.split(",") if isinstance(value, str) else [part for each in value for part in str(each).split(",")]
         value = {name.strip(): kind.strip() for name, _, kind in (each.rpartition("=") for each in texts if each.strip())}

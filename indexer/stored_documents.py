@@ -1,4 +1,4 @@
-"""The documents that an index stores, read page by page: their digests, whether their content agrees with these, and they as a source."""
+"""The documents that an index stores, read page by page: their digests, whether their content agrees with these, and a source that reads them."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ class LiveDocuments(EntrySource):
 
     @property
     def shown(self) -> str:
-        """The source in messages."""
+        """The name of the source in messages."""
         return f"the index {self._live.lineage.name}"
 
     @property

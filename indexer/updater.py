@@ -197,7 +197,7 @@ class Update(Job):
         return deleted + remove(engine, target.index, self.lease, None, in_parts(foreign, PAGE))
 
     def finish_loading(self) -> None:
-        """Make a copy searchable as the live generation is."""
+        """Give a copy the refresh interval and the replicas of the live generation."""
         if self.mode.new:
             settings = self.target.ledger.get("settings")
             copies = int(settings["number_of_replicas"])

@@ -152,24 +152,7 @@ def verify_against_source(
 
 
 def _verify(engine: Engine, index: str, lineage: Lineage, ledger: Ledger, deep: float, *, encodings: bool) -> Difference:
-    difference = _compare(engine, index, ledger, encodings=encodings)
-    if lineage.statistics and not statistics_store.is_complete(engine, index):
-        difference.lost = statistics_store.companion(index)
-    if deep:
-        _read_back(engine, index, lineage.layout, difference, _sample(ledger, deep))
-    return difference
-
-
-def differing_buckets(engine: Engine, index: str, ledger: Ledger) -> tuple[list[int], Iterator[StoredDocument]]:
-    """The buckets in which index and ledger differ, and what the index holds in them. Other programs' documents are left out."""
-    _, _, stored = _bucket_sums(engine, index, encodings=True)
-    expected = ledger.buckets()
-    buckets = [bucket for bucket in {*stored, *expected} if bucket >= 0 and stored.get(bucket) != expected.get(bucket)]
-    return buckets, stored_where(engine, index, {"terms": {"bucket": buckets}}) if buckets else iter(())
-
-
-def _compare(engine: Engine, index: str, ledger: Ledger, *, encodings: bool) -> Difference:
-    """Compare all buckets; `encodings`: whether the digests of encodings count, too."""
+    """Compare the buckets of an index and a ledger, and read a share of the documents back; `encodings`: with the digests of encodings."""
     total, documents, stored = _bucket_sums(engine, index, encodings=encodings)
     expected = ledger.buckets()
     difference = Difference(total, sum(bucket.count for bucket in expected.values()), documents=documents)
@@ -181,7 +164,19 @@ def _compare(engine: Engine, index: str, ledger: Ledger, *, encodings: bool) -> 
     difference.altered = sorted(moved | set(difference.altered))
     difference.missing = sorted(set(difference.missing) - moved)
     difference.extra = sorted(identity for identity in difference.extra if identity not in moved)
+    if lineage.statistics and not statistics_store.is_complete(engine, index):
+        difference.lost = statistics_store.companion(index)
+    if deep:
+        _read_back(engine, index, lineage.layout, difference, _sample(ledger, deep))
     return difference
+
+
+def differing_buckets(engine: Engine, index: str, ledger: Ledger) -> tuple[list[int], Iterator[StoredDocument]]:
+    """The buckets in which index and ledger differ, and the documents that the index holds in them, without those of other programs."""
+    _, _, stored = _bucket_sums(engine, index, encodings=True)
+    expected = ledger.buckets()
+    buckets = [bucket for bucket in {*stored, *expected} if bucket >= 0 and stored.get(bucket) != expected.get(bucket)]
+    return buckets, stored_where(engine, index, {"terms": {"bucket": buckets}}) if buckets else iter(())
 
 
 def _bucket_sums(engine: Engine, index: str, *, encodings: bool) -> tuple[int, int, dict[int, BucketSum]]:

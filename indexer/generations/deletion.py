@@ -14,7 +14,6 @@ from termweave.catalog import audit
 from termweave.catalog import lineage as lineages
 from termweave.catalog.generations import live
 from termweave.catalog.layout import engine_id
-from termweave.catalog.lineage import CHANGING, Lineage
 from termweave.catalog.statistics_store import companion
 from termweave.corpora.index.pages import discard_all
 from termweave.engine.client.server_errors import block_hint
@@ -188,12 +187,12 @@ def remove_documents(engine: Engine, name: str, deletion: Deletion) -> Deletion:
         return replace(present, absent=[*deletion.absent, *present.absent])
 
 
-def _without(lineage: Lineage, deleted: Deletion) -> Lineage:
+def _without(lineage: lineages.Lineage, deleted: Deletion) -> lineages.Lineage:
     """The lineage of a generation without some of its documents."""
     passages = {**lineage.passages, "count": lineage.passages["count"] - len(deleted.passages)} if lineage.passages else {}
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
     # If an update of it was stopped, the next one must still know that.
-    fingerprint = CHANGING if lineage.fingerprint == CHANGING else ""
+    fingerprint = lineages.CHANGING if lineage.fingerprint == lineages.CHANGING else ""
     documents = lineage.documents - len(deleted.documents)
     return replace(lineage, documents=documents, passages=passages, fingerprint=fingerprint, updated=now)
 

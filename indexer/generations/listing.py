@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.catalog import lineage as lineages
 from termweave.catalog.generations import live as live_index_of
-from termweave.catalog.lineage import ROLLED_BACK, Lineage
 from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.errors import TermweaveError, UsageError
 from termweave.support.batching import in_parts
@@ -109,8 +108,8 @@ def state_of(generation: Generation) -> str:
         return "live"
     if not generation.complete:
         return "unfinished"
-    if generation.missed == ROLLED_BACK:
-        return ROLLED_BACK
+    if generation.missed == lineages.ROLLED_BACK:
+        return lineages.ROLLED_BACK
     return "refused by its gate" if generation.missed else ""
 
 
@@ -129,7 +128,7 @@ def _no_generations(engine: Engine, name: str) -> UsageError:
     return one_generation(name, lineage)
 
 
-def one_generation(name: str, lineage: Lineage) -> UsageError:
+def one_generation(name: str, lineage: lineages.Lineage) -> UsageError:
     """The error for the name of a single generation."""
     return UsageError(f"{name!r} is one generation of {lineage.name!r}.", f"Give the name it was built under: {lineage.name!r}.")
 
@@ -147,7 +146,7 @@ def _generation(index: str, meta: dict[str, Any], size: int, documents: int | No
     from termweave.indexer.rebuild_options import shown  # noqa: PLC0415 - numpy, for which a page waits at the start
 
     try:
-        lineage = Lineage.from_meta({"termweave": meta}, index)
+        lineage = lineages.Lineage.from_meta({"termweave": meta}, index)
     except TermweaveError as error:
         reason = f"{error.message} {error.hint}".strip()
         return Generation(index, str(meta.get("created", "")), bytes=size, live=live, unreadable=reason)

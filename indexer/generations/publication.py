@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from termweave.indexer.ledger.build_lock import Lease
     from termweave.indexer.ledger.ledger import Ledger
 
-_PARTS = "*.mappings._meta.termweave.profile,*.mappings._meta.termweave.profiles"
-
 
 def publish(
     engine: Engine, name: str, index: str, expected: str | None, act: audit.Act = "publish", lease: Lease | None = None
@@ -176,5 +174,6 @@ def write_lineage(engine: Engine, index: str, lineage: Lineage, live: LiveGenera
 
 def _stored_profiles(engine: Engine, index: str) -> dict[str, Any] | None:
     """Read `Lineage.profiles` and `Lineage.profile` of an index; None if the index was deleted meanwhile."""
-    answer = unless_missing(lambda: engine.request("GET", f"/{quote(index)}/_mapping", params={"filter_path": _PARTS}))
+    params = {"filter_path": "*.mappings._meta.termweave.profile,*.mappings._meta.termweave.profiles"}
+    answer = unless_missing(lambda: engine.request("GET", f"/{quote(index)}/_mapping", params=params))
     return None if answer is None else dict(answer.get(index, {}).get("mappings", {}).get("_meta", {}).get("termweave", {}))

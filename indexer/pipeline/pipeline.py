@@ -34,7 +34,7 @@ SENDING, STOPPING, FAILING = "Indexing", "Stopping", "Ending"
 
 @dataclass
 class StageCounts:
-    """The number of documents that have passed each stage. Documents that an earlier run sent count in all stages.
+    """The numbers of documents that have passed each stage. Documents that an earlier run sent count in all stages.
 
     Each field is written by one thread only.
 
