@@ -11,7 +11,9 @@ not corrected. With `--parts` a row shows what is lost where one part is left ou
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from entry_point import enter
@@ -21,9 +23,14 @@ from termweave import corpora, engine, settings
 from termweave.catalog import generations
 from termweave.evaluation import per_query, randomisation_test
 from termweave.indexer import BuildOptions, build
+from termweave.rerank import candidate_features
+from termweave.rerank.rerankers import METADATA
 from termweave.search import Index
 from termweave.training import feature_ranker, judged_candidates
 from termweave.training.methods.ltr import Ltr
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 MEASURE, ASKED = "nDCG@10", 1000
 
@@ -80,15 +87,29 @@ def rows(server: engine.Engine, spec: str, seeds: int, *, parts: bool) -> list[s
     lines = [f"| {' | '.join(cells + [''] * (8 - len(cells)))} |"]
     if parts:
         whole = columns[-1][0].mean()
-        for part in judged.parts:
+        part_of = {feature: part_named(feature, judged.types) for feature in judged.features}
+        for part in filter(None, dict.fromkeys(part_of.values())):
+            left = [at for at, feature in enumerate(judged.features) if part_of[feature] != part]
+            features, matrices = tuple(judged.features[at] for at in left), tuple(each[:, left] for each in judged.rows)
             without = [
                 feature_ranker.cross_validate(
-                    judged.without(part), Ltr().settings({"candidates_from": f"index:{name}", "seed": seed})
+                    replace(judged, features=features, rows=matrices),
+                    Ltr().settings({"candidates_from": f"index:{name}", "seed": seed}),
                 ).values.mean()
                 for seed in range(seeds)
             ]
             lines.append(f"| without {part} | | | | | | {np.mean(without):.4f} ({np.mean(without) - whole:+.4f}) | |")
     return lines
+
+
+def part_named(feature: str, types: Mapping[str, str]) -> str:
+    """The signal, the metadata entry, "vectors" or "behaviour" that a feature is of; "" where it is of the query or the score so far."""
+    if feature in ("score", "rank", "terms"):
+        return ""
+    if feature in candidate_features.OF_BEHAVIOUR:
+        return "behaviour"
+    needed = next(iter(candidate_features.needs([feature], types)))
+    return needed if needed == "vectors" or needed.startswith(METADATA) else needed.partition(".")[2]
 
 
 if __name__ == "__main__":

@@ -41,8 +41,9 @@ import urllib3
 from entry_point import enter
 
 from termweave import __version__, corpora, encoders, engine, settings
-from termweave.catalog import generations, lineage, statistics_store
+from termweave.catalog import generations, statistics_store
 from termweave.catalog.layout import DocumentLayout, signal_class
+from termweave.catalog.lineage import Lineage, ModelLineage
 from termweave.contracts.signal import Fitting
 from termweave.indexer.generations import index_setup, publication
 from termweave.indexer.ledger import build_lock
@@ -117,14 +118,14 @@ def build(server: Engine, name: str, count: int, first: int | None, signals: Seq
     layout = DocumentLayout([signal_class(each).fit(fitting) for each in signals])
     index = generations.new_index(name)
     described = {"hash": counted.hash, "analysis": counted.analysis}
-    record = lineage.Lineage(
+    record = Lineage(
         name=name,
         created=datetime.now(UTC).isoformat(timespec="milliseconds"),
         termweave=__version__,
         source={"name": "mixtures of demo", "fingerprint": ""},
         fingerprint="",
         signals={signal.name: signal.parameters() for signal in layout.signals},
-        models={output: lineage.ModelLineage(model.name, model.hash) for output, model in encoder.models.items()},
+        models={output: ModelLineage(model.name, model.hash) for output, model in encoder.models.items()},
         statistics=described,
         documents=count,
         complete=True,

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from termweave.catalog.lineage import Lineage, exists, read, refuse_enriched, resolved, unless_missing
+from termweave.catalog.lineage import Lineage, exists, read_lineage, refuse_enriched, resolve_name, unless_missing
 from termweave.engine.client.connection import Engine, quote
 from termweave.errors import UsageError
 
@@ -56,9 +56,9 @@ def find_live(engine: Engine, name: str) -> LiveGeneration | None:
         return None
     if len(indices) > 1:
         raise UsageError(f"The alias {name!r} points at {len(indices)} indices.", "Choose another name, or that of one of them.")
-    made = read(engine, indices[0])  # refuses what termweave did not make
+    made = read_lineage(engine, indices[0])  # refuses what termweave did not make
     refuse_enriched(made)
-    if made.name != name and resolved(engine, name).partial:
+    if made.name != name and resolve_name(engine, name).partial:
         raise UsageError(f"{name!r} shows only some of the documents of {made.name!r}.", f"Give the name {made.name!r}.")
     return LiveGeneration(indices[0], made)
 

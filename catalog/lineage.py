@@ -220,8 +220,8 @@ def create_hidden_index(engine: Engine, index: str, mapping: Mapping[str, Any]) 
             raise
 
 
-def resolve(engine: Engine, name: str) -> str:
-    """The concrete index behind an alias or a data stream (or the index itself), for work on the whole index. Searches need `resolved`.
+def resolve_index(engine: Engine, name: str) -> str:
+    """The concrete index behind an alias or a data stream (or the index itself), for work on the whole index. Searches need `resolve_name`.
 
     Raises:
         UsageError: No index has this name; the message lists the names that exist.
@@ -231,11 +231,11 @@ def resolve(engine: Engine, name: str) -> str:
     return target(name, indices, lacking)
 
 
-def resolved(engine: Engine, name: str) -> ResolvedName:
+def resolve_name(engine: Engine, name: str) -> ResolvedName:
     """The concrete index behind a name, or several that are enriched, and which of their documents searches of the name see.
 
     Raises:
-        UsageError: As `resolve`; or the documents that the index hides cannot be found out.
+        UsageError: As `resolve_index`; or the documents that the index hides cannot be found out.
         EngineError: It stands for several indices, and none of them is enriched.
     """
     return narrowing(engine, name, *_looked_up(engine, name))
@@ -280,7 +280,7 @@ def check_one(name: str) -> None:
         raise UsageError(f"{name!r} is not the name of an index.", "Give the NAME of 'termweave index SOURCE NAME'.")
 
 
-def read(engine: Engine, index: str, name: str = "") -> Lineage:
+def read_lineage(engine: Engine, index: str, name: str = "") -> Lineage:
     """The lineage of a concrete index; of several (`ResolvedName.index`) that of the last one, if they are enriched alike.
 
     Args:
@@ -322,7 +322,9 @@ def predecessor(engine: Engine, name: str) -> tuple[str, Lineage] | None:
     """
     under: dict[str, Mapping[str, Any]] = {}
     with suppress(EngineResponseError):
-        under = {index: meta for index, meta in enriched(engine).items() if meta["source"].get("name") == f"opensearch:{name}"}
+        under = {
+            index: meta for index, meta in enriched_indices(engine).items() if meta["source"].get("name") == f"opensearch:{name}"
+        }
     last = max(under, key=lambda index: str(under[index].get("created")), default=None)
     return None if last is None else (last, Lineage.from_meta({"termweave": under[last]}, last))
 
@@ -341,7 +343,7 @@ def all_live(engine: Engine) -> dict[str, Lineage]:
     return lineages
 
 
-def enriched(engine: Engine, **params: str) -> dict[str, Mapping[str, Any]]:
+def enriched_indices(engine: Engine, **params: str) -> dict[str, Mapping[str, Any]]:
     """Index of another application that was enriched -> its lineage, as stored. `params`: of the request."""
     stored = engine.of_indices("/*/_mapping", "mappings", params={"filter_path": "*.mappings._meta.termweave", **params})
     metas = {index: each["mappings"]["_meta"]["termweave"] for index, each in stored.items()}
@@ -362,7 +364,7 @@ def refuse_enriched(made: Lineage) -> None:
         )
 
 
-def write(engine: Engine, index: str, lineage: Lineage | None) -> None:
+def store_lineage(engine: Engine, index: str, lineage: Lineage | None) -> None:
     """Store a lineage beside what an application has in ``_meta``; None: take it out. Of several indices each keeps its own, with the profiles.
 
     A mapping update replaces the whole ``_meta``.
@@ -384,7 +386,7 @@ def write(engine: Engine, index: str, lineage: Lineage | None) -> None:
 def _what_instead(engine: Engine, name: str) -> str:
     """The hint for an unknown name: unpublished generations, or the names that exist, as far as the user may see them."""
     with suppress(EngineResponseError):
-        if under := [index for index, meta in enriched(engine).items() if meta.get("name") == name]:
+        if under := [index for index, meta in enriched_indices(engine).items() if meta.get("name") == name]:
             one = "was" if len(under) == 1 else "were"
             return f"{few(sorted(under))} {one} enriched under this name: point the alias at one again, or search that by its own name."
         params = {"filter_path": "*.mappings._meta.termweave.name"}
@@ -402,6 +404,6 @@ def known_names(engine: Engine) -> str:
     with suppress(EngineResponseError):
         aliases = engine.request("GET", "/_cat/aliases", params={"format": "json", "h": "alias"})
         names = {row["alias"] for row in aliases if not row["alias"].startswith(".") and ".write-" not in row["alias"]}
-        if names := names | enriched(engine).keys():
+        if names := names | enriched_indices(engine).keys():
             return f"Known names: {few(sorted(names), 20)}."
     return ""

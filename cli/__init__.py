@@ -171,7 +171,7 @@ def run(arguments: list[str]) -> int:  # noqa: PLR0911 - one return for each kin
 
 
 def _check_readable(arguments: list[str]) -> None:
-    """Refuse arguments that are not UTF-8: no index, id, filter or source can have such a name.
+    """Check that arguments are UTF-8: no index, id, filter or source can have another name.
 
     Raises:
         UsageError: An argument is not UTF-8.

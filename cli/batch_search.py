@@ -69,10 +69,10 @@ def answer_all(
     counts = _warn(report, out)
     if empty:
         out.warn(f"{measures.queries(empty)} found nothing and {'has' if empty == 1 else 'have'} no line in the run.")
-    if lag := notices.enrichment_lag(index.opened):
+    if lag := notices.enrichment_lag(index.open_generation):
         lag.check(len(queries) - empty)
         out.warn(str(lag))
-    out.warn(*on_filters(index.opened, options.where, empty=bool(empty)))
+    out.warn(*on_filters(index.open_generation, options.where, empty=bool(empty)))
     out.say(*(f"{remark} Under another id it would." for remark in self_matches.remarks(report.own)))
     if rewritten:
         out.say(runs.encoding_remark(rewritten))

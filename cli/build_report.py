@@ -32,16 +32,19 @@ T = TypeVar("T")
 
 
 def _build_rows(estimate: BuildEstimate) -> dict[str, str]:
-    """What a build would make and need: name -> value."""
+    """The rows of a plan of a build: name -> value."""
     about = "" if estimate.exact else "about "
-    clauses = estimate.clauses
+    clauses, speed = estimate.clauses, ""
+    if estimate.model_bytes and estimate.encode_seconds:
+        rate = estimate.passages / estimate.encode_seconds
+        speed = f" ({rate:,.0f} texts a second, models of {sized(estimate.model_bytes)})"
     return {
         "documents": f"{about}{estimate.documents:,}",
         "passages": f"{about}{estimate.passages:,}",
         "source": f"{estimate.source}, {sized(estimate.source_bytes)}",
         "signals": ", ".join(estimate.signals),
         "models": ", ".join(f"{output}: {model}" for output, model in estimate.models.items()) or "none",
-        "encoding": f"about {duration(estimate.encode_seconds)} on this machine{_speed(estimate)}",
+        "encoding": f"about {duration(estimate.encode_seconds)} on this machine{speed}",
         "index": f"about {sized(estimate.index_bytes)} per copy",
         "disk": f"needs {sized(estimate.disk_bytes)} of free space on the server during the build",
         "heap": f"needs {sized(estimate.heap_bytes)} on the server",
@@ -50,15 +53,8 @@ def _build_rows(estimate: BuildEstimate) -> dict[str, str]:
     }
 
 
-def _speed(estimate: BuildEstimate) -> str:
-    """Texts a second, and the size of the models."""
-    if not estimate.model_bytes or not estimate.encode_seconds:
-        return ""
-    return f" ({estimate.passages / estimate.encode_seconds:,.0f} texts a second, models of {sized(estimate.model_bytes)})"
-
-
 def _update_rows(plan: UpdatePlan, mode: UpdateMode) -> dict[str, str]:
-    """What an update would change: kind of change -> how much."""
+    """The rows of a plan of an update: kind of change -> how much."""
     counts = plan.counts
     missing = f"{counts.gone:,}"
     if counts.gone and not mode.delete_missing:
@@ -125,7 +121,7 @@ def _show(plan: BuildEstimate | UpdatePlan, head: dict[str, str], rows: dict[str
     out.warn(*plan.warnings)
 
 
-def report(built: IndexingResult, source: OpenedSource, gate: PublicationGate, out: Output, *, kept: bool) -> None:
+def report(built: IndexingResult, source: OpenedSource, gate: PublicationGate, out: Output, *, keeps_missing: bool) -> None:
     """Report the result of a build or an update.
 
     Args:
@@ -133,7 +129,7 @@ def report(built: IndexingResult, source: OpenedSource, gate: PublicationGate, o
         source: The corpus.
         gate: The gate of the build.
         out: Where to write.
-        kept: Whether documents that the source does not have were kept.
+        keeps_missing: Whether documents that the source does not have stay in the index.
     """
     out.warn(*built.warnings)
     out.say(*built.notes)
@@ -155,8 +151,9 @@ def report(built: IndexingResult, source: OpenedSource, gate: PublicationGate, o
     text = _summary(built)
     if (counts := built.counts) is not None:
         data["update"] = {**asdict(counts), "deleted": built.deleted, "outdated": built.outdated}
-        kept_ones = f" (kept; --delete-missing deletes {'it' if counts.gone == 1 else 'them'})" if counts.gone and kept else ""
-        text += f"\nDocuments: {counts}{kept_ones}{f'; {built.deleted:,} deleted' if built.deleted else ''}"
+        stay = counts.gone and keeps_missing
+        missing = f" (kept; --delete-missing deletes {'it' if counts.gone == 1 else 'them'})" if stay else ""
+        text += f"\nDocuments: {counts}{missing}{f'; {built.deleted:,} deleted' if built.deleted else ''}"
         text += f"\nPassages: {built.outdated:,} that changed documents have no longer were deleted" if built.outdated else ""
     out.emit(data, text)
 

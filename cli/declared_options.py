@@ -1,4 +1,4 @@
-"""How options are declared: under headings in `--help`, as numbers within bounds, or made of declared settings (`termweave.declared_settings`)."""
+"""Options of commands: under headings in `--help`, as numbers within bounds, or made of declared settings (`termweave.declared_settings`)."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class GroupedCommand(click.Command):
     """A command that prints its options under the headings that `option_group` gave them."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Refuse an option of `ONCE` that is given twice: click alone would take the last one without a word.
+        """Take a text such as "-5 degrees", which no option begins, for an argument.
 
-        A text such as "-5 degrees", which no option begins, is an argument.
+        An option of `ONCE` may not be given twice: click alone would take the last one without a word.
         """
         if args and not ctx.resilient_parsing:
             args = self._texts_last(args)
@@ -58,25 +58,25 @@ class GroupedCommand(click.Command):
                     raise
                 advice = "A text or an id that begins with '-' stands behind '--', after all options."
                 raise click.NoSuchOption(error.option_name, f"{error.message} {advice}", ctx=ctx) from None
-            given = Counter(each.opts[0] for each in order if isinstance(each, click.Option) and not each.multiple)
-            if twice := [name for name in ONCE if given[name] > 1]:
+            counts = Counter(each.opts[0] for each in order if isinstance(each, click.Option) and not each.multiple)
+            if twice := [name for name in ONCE if counts[name] > 1]:
                 raise click.UsageError(f"{twice[0]} is given twice, and takes one value: leave one out.")
         return super().parse_args(ctx, args)
 
     def _texts_last(self, args: list[str]) -> list[str]:
         """The same arguments; if texts among them begin with a dash, behind all options and "--"."""
         declared = [each for each in self.params if isinstance(each, click.Option)]
-        named = {name: not (each.is_flag or each.count) for each in declared for name in (*each.opts, *each.secondary_opts)}
+        takes_value = {name: not (each.is_flag or each.count) for each in declared for name in (*each.opts, *each.secondary_opts)}
         options, texts, dashes, rest = list[str](), list[str](), False, iter(args)
         for arg in rest:
-            text = _TEXT.match(arg) is not None and arg.split()[0].partition("=")[0] not in named
+            text = _TEXT.match(arg) is not None and arg.split()[0].partition("=")[0] not in takes_value
             if arg == "--":
                 texts += rest
             elif text or arg == "-" or not arg.startswith("-"):
                 texts.append(arg)
                 dashes |= text
             else:
-                options += [arg, *islice(rest, named.get(arg, False))]
+                options += [arg, *islice(rest, takes_value.get(arg, False))]
         return [*options, "--", *texts] if dashes else args
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -85,12 +85,16 @@ class GroupedCommand(click.Command):
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
             if record is not None and isinstance(param, click.Option):  # some versions of click describe arguments, too
-                heading = OUTPUT if "--help" in param.opts else vars(param).get("heading", "Options")
-                sections.setdefault(heading, []).append(record)
+                sections.setdefault(heading_of(param), []).append(record)
         for heading in sorted(sections, key=lambda each: {OUTPUT: 1, CONNECTION: 2}.get(each, 0)):
             if sections[heading]:
                 with formatter.section(heading):
                     formatter.write_dl(sections[heading])
+
+
+def heading_of(param: click.Option) -> str:
+    """The heading that `option_group` gave an option; "Options" for one without."""
+    return OUTPUT if "--help" in param.opts else str(vars(param).get("heading", "Options"))
 
 
 def option(names: str, about: str, metavar: str | None = None, **attributes: Any) -> Callable[..., Any]:
@@ -179,7 +183,7 @@ class DeclaredValue(click.ParamType):  # type: ignore[type-arg,unused-ignore]  #
             UsageError: The setting does not take it.
         """
         del param, ctx
-        return _named(self._setting, self._setting.parse, value)
+        return _value_of(self._setting, self._setting.parse, value)
 
 
 def click_options(
@@ -203,9 +207,9 @@ def click_options(
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
             source = click.get_current_context().get_parameter_source
-            given = {name for name in chosen if source(f"{argument}_{name}") == ParameterSource.COMMANDLINE}
+            typed = {name for name in chosen if source(f"{argument}_{name}") == ParameterSource.COMMANDLINE}
             values = {name: kwargs.pop(f"{argument}_{name}") for name in chosen}
-            return function(*args, **{argument: {name: value for name, value in values.items() if name in given}}, **kwargs)
+            return function(*args, **{argument: {name: values[name] for name in chosen if name in typed}}, **kwargs)
 
         decorated: Callable[..., Any] = wrapped
         for heading, options in reversed(headings.items()):
@@ -235,10 +239,10 @@ def _click_option(argument: str, declared: DeclaredSetting, own_help: str | None
 
 def _checked(setting: DeclaredSetting, _context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> Any:
     """The value of an option that may be repeated."""
-    return _named(setting, setting.check, values) if values else None
+    return _value_of(setting, setting.check, values) if values else None
 
 
-def _named(setting: DeclaredSetting, read: Callable[[Any], Any], value: Any) -> Any:
+def _value_of(setting: DeclaredSetting, read: Callable[[Any], Any], value: Any) -> Any:
     """Read a value; an error names the option, too."""
     try:
         return read(value)

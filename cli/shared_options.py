@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def check_together(*rules: tuple[str, bool]) -> None:
-    """Refuse options that contradict each other, or that mean nothing without another.
+    """Check that options do not contradict each other, and that none lacks another one that it needs.
 
     Args:
         rules: Pairs of a sentence that states the rule, and whether the user broke it.
@@ -38,7 +38,7 @@ def check_together(*rules: tuple[str, bool]) -> None:
 
 
 def check_rerankers(_context: click.Context, _option: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Refuse a reranker that does not exist, as the callback of an option."""
+    """Check that rerankers exist, as the callback of an option."""
     for name in names:
         settings_of(RankingOptions)["rerank"].check(name)
     return names
@@ -47,12 +47,12 @@ def check_rerankers(_context: click.Context, _option: click.Parameter, names: tu
 def token_option(about: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Make --token-file, which gives the function what the file holds as `token`. `about` is its help."""
 
-    def read(_context: click.Context, _option: click.Parameter, file: Path | None) -> str | None:
+    def token_in(_context: click.Context, _option: click.Parameter, file: Path | None) -> str | None:
         from termweave.engine.client.credentials import from_file
 
         return None if file is None else from_file(file, "token").strip()
 
-    return option("--token-file token", about, "FILE", type=FILE, callback=read)
+    return option("--token-file token", about, "FILE", type=FILE, callback=token_in)
 
 
 def verb(
@@ -98,14 +98,16 @@ def verb(
     return decorate
 
 
+#: Why no password belongs on the command line, and what to do instead.
+_VISIBLE = "visible to other users of this machine, in the list of processes"
+_INSTEAD = "Use --password - (asks), $TERMWEAVE_PASSWORD_FILE or $TERMWEAVE_PASSWORD."
+
+
 def _only_asked(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
-    """Refuse a password on the command line, as the callback of an option."""
+    """Check that --password holds no password, as the callback of the option."""
     if value in (None, "-"):
         return value
-    raise UsageError(
-        "A password on the command line is visible to other users of this machine, in the list of processes.",
-        "Use --password - (asks), $TERMWEAVE_PASSWORD_FILE or $TERMWEAVE_PASSWORD.",
-    )
+    raise UsageError(f"A password on the command line is {_VISIBLE}.", _INSTEAD)
 
 
 _LINES = "Print progress, remarks and at last the result on standard output, each as one line of JSON with a schema."
@@ -133,10 +135,7 @@ def _settings(flags: dict[str, Any]) -> Settings:
     from termweave import settings
 
     if flags["url"] and without_password(flags["url"]) != flags["url"]:
-        logging.getLogger(__name__).warning(
-            "Warning: the password in --url is visible to other users of this machine, in the list of processes. Leave it out, and use "
-            "--password - (asks), $TERMWEAVE_PASSWORD_FILE or $TERMWEAVE_PASSWORD."
-        )
+        logging.getLogger(__name__).warning("Warning: the password in --url is %s. %s", _VISIBLE, _INSTEAD)
     return settings.load(**flags)
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from termweave.cli.declared_options import FILE, FloatRange, flag, option, option_group
+from termweave.cli.shared_options import check_together
 from termweave.errors import UsageError
 
 if TYPE_CHECKING:
@@ -86,8 +87,8 @@ def source_options(
         def wrapped(*args: Any, **kwargs: Any) -> Any:
             reading = {name: kwargs.pop(name) for name in _NAMES if name in kwargs}
             if index:
-                given = kwargs.pop("source_query"), kwargs.pop("source_rate")
-                reading |= _index_reading(kwargs["source"], kwargs["settings"], *given)
+                query, rate = kwargs.pop("source_query"), kwargs.pop("source_rate")
+                reading |= _index_reading(kwargs["source"], kwargs["settings"], query, rate)
             return function(*args, reading=reading, **kwargs)
 
         decorated = _INDEX(wrapped) if index else wrapped
@@ -98,16 +99,14 @@ def source_options(
 
 
 def _index_reading(source: str | None, settings: Settings, query: Path | None, rate: float | None) -> dict[str, Any]:
-    """How an index is read, under the name "index"; nothing for another source.
+    """The keyword argument `index` of `corpora.open_source`; nothing for another source.
 
     Raises:
         UsageError: There are options for an index, and the source is not one.
     """
     if not is_index(source):
-        if query is not None or rate is not None:
-            raise click.UsageError(
-                "--source-query and --source-rate describe an index: SOURCE must be opensearch:INDEX or https://HOST:9200/INDEX."
-            )
+        problem = "--source-query and --source-rate need an index: SOURCE is opensearch:INDEX or https://HOST:9200/INDEX"
+        check_together((problem, query is not None or rate is not None))
         return {}
     from termweave.corpora import IndexReading
     from termweave.settings import of_source
@@ -130,11 +129,11 @@ def open_source(source: str, reading: Mapping[str, Any], out: Output, *, fresh: 
 
     if addresses.is_file(source):
         out.say(f"Downloading {addresses.shown(source)}.")
-    opened = corpora.open_source(source, **reading)
+    corpus = corpora.open_source(source, **reading)
     if fresh:
-        opened.release()
-    out.say(*opened.remarks)
-    return opened
+        corpus.release()
+    out.say(*corpus.remarks)
+    return corpus
 
 
 def is_index(source: str | None) -> bool:
@@ -156,7 +155,7 @@ def for_build(reading: dict[str, Any], name: str, *, whole: bool) -> dict[str, A
 
 
 @contextmanager
-def released_unless_stopped(opened: OpenedSource) -> Iterator[None]:
+def released_unless_stopped(corpus: OpenedSource) -> Iterator[None]:
     """Delete the snapshot of an index when a build has ended.
 
     It is kept if the build was stopped, or if a server did not answer: then the same command goes on with it. After any other error the
@@ -166,14 +165,14 @@ def released_unless_stopped(opened: OpenedSource) -> Iterator[None]:
     from termweave.errors import EngineError
     from termweave.indexer.ledger.unfinished_builds import UnfinishedBuild
 
-    earlier = opened.resumed
+    earlier = corpus.resumed
     try:
         yield
     except Exception as error:
         if not isinstance(error, EngineError | click.exceptions.Exit) and not (earlier and isinstance(error, UnfinishedBuild)):
-            opened.release()
+            corpus.release()
         raise
-    opened.release()
+    corpus.release()
 
 
 def _query(path: Path) -> dict[str, Any]:
@@ -184,10 +183,9 @@ def _query(path: Path) -> dict[str, Any]:
     """
     import orjson
 
-    try:
+    clause: Any = None
+    with suppress(orjson.JSONDecodeError):
         clause = orjson.loads(path.read_bytes())
-    except (OSError, orjson.JSONDecodeError) as error:
-        raise UsageError(f"{path} cannot be read: {error}.", "Name a file that holds one JSON object.") from None
     if isinstance(clause, dict) and set(clause) == {"query"}:
         clause = clause["query"]
     if not isinstance(clause, dict) or not clause:

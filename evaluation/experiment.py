@@ -138,7 +138,7 @@ class CandidateFetcher:
 
         for part in in_parts(queries, QUERIES):
             found = search([query.text for query in part])
-            kept, own = self_matches.without_own(self.index.opened, part, found, search, self.qrels)
+            kept, own = self_matches.without_own(self.index.open_generation, part, found, search, self.qrels)
             self.own.update(own)
             for candidates in kept:
                 self.shortened.update(name for name, clause in candidates.clauses.items() if clause.dropped)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from termweave.catalog import lineage
+from termweave.catalog.lineage import exists, read_lineage, resolve_index
 from termweave.evaluation import gates, judgements
 from termweave.evaluation.experiment import evaluate, runs_of
 from termweave.evaluation.measures import ALPHA, LEADING
@@ -131,7 +131,7 @@ class PublicationGate:
             return
         ids, qrels = [query.id for query in judgements.judged_queries(self.judged)], self.judged.qrels()
         live = self._live()
-        made = lineage.read(self.server, live) if live is not None else None
+        made = read_lineage(self.server, live) if live is not None else None
         if signals is None:
             signals = list(made.signals) if made is not None else []
         names = [system.name for system in untuned_systems(signals)]
@@ -141,7 +141,7 @@ class PublicationGate:
             judgements.absent_from_index(Index.open(self.server, live), self.judged.name, qrels)
 
     def _live(self) -> str | None:
-        return lineage.resolve(self.server, self.name) if lineage.exists(self.server, self.name) else None
+        return resolve_index(self.server, self.name) if exists(self.server, self.name) else None
 
     def __call__(self, generation: str) -> str:
         """Measure a complete generation; returns the requirements that it does not meet, or ""."""

@@ -59,7 +59,7 @@ def absent_from_index(index: Index, name: str, qrels: Qrels) -> list[str]:
         InputError: The index holds none of the judged documents.
     """
     judged = sorted({document for grades in qrels.values() for document in grades})
-    behind = [str(lag)] if (lag := notices.enrichment_lag(index.opened)) else []
+    behind = [str(lag)] if (lag := notices.enrichment_lag(index.open_generation)) else []
     if lag:
         lag.check(found=lag.documents - lag.lacking)
     present = 0

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from termweave.catalog import generations, statistics_store, typed_fields
-from termweave.catalog.lineage import read, write
+from termweave.catalog.lineage import read_lineage, store_lineage
 from termweave.corpora.index.pages import discard_all
 from termweave.dialect import dialect_of
 from termweave.encoders.recorded_models import remember
@@ -82,7 +82,7 @@ def up_to_date(engine: Engine, source: Source, name: str, options: BuildOptions)
     engine = engine.patient(options.patience)
     if (index := generations.live(engine, name)) is None:
         return None
-    return index if read(engine, index).fingerprint == plan(source, engine.capabilities, options).fingerprint else None
+    return index if read_lineage(engine, index).fingerprint == plan(source, engine.capabilities, options).fingerprint else None
 
 
 class Build(Job):
@@ -191,7 +191,7 @@ class Build(Job):
 
     def rejected(self) -> None:
         """Mark the generation as incomplete: it may have been whole when its gate refused it."""
-        write(self.engine, self.target.index, self.target.lineage)
+        store_lineage(self.engine, self.target.index, self.target.lineage)
         self.target.ledger.put("state", "rejected")  # the same command tries again; a corrected source begins anew
 
     def remarks(self, changes: Changes) -> list[str]:

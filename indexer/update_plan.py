@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from termweave.catalog import generations
 from termweave.catalog.application_fields import with_fields
-from termweave.catalog.lineage import CHANGING, read, resolve
+from termweave.catalog.lineage import CHANGING, read_lineage, resolve_index
 from termweave.corpora.index import changes
 from termweave.errors import UsageError
 from termweave.indexer import rebuild_options
@@ -184,8 +184,8 @@ def changed_since(engine: Engine, name: str, source: OpenedSource, field: str) -
     """
     if (whole := source.index) is None:
         raise UsageError(f"--since reads what changed in an index, and {source.name} is not an index.", "Leave --since out.")
-    index = resolve(engine, name)
-    lineage = read(engine, index)
+    index = resolve_index(engine, name)
+    lineage = read_lineage(engine, index)
     if field == changes.SEQUENCE:
         marks = whole.marks_of(lineage.source.get("marks", ""))
         if not marks:

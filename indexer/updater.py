@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from termweave.catalog import audit, generations, statistics_store
-from termweave.catalog.lineage import CHANGING, Lineage, ModelLineage, read
+from termweave.catalog.lineage import CHANGING, Lineage, ModelLineage, read_lineage
 from termweave.encoders.recorded_models import encoder_of, remember
 from termweave.errors import EngineError, UsageError
 from termweave.indexer import update_plan
@@ -121,7 +121,7 @@ class Update(Job):
         with ledger.closed_on_error():
             lineage = live.lineage
             if self.mode.new:  # an earlier command may have begun the copy, and begun to change it
-                begun = read(engine, index)
+                begun = read_lineage(engine, index)
                 lineage = replace(lineage, created=begun.created, fingerprint=begun.fingerprint, complete=False)
             else:
                 ledger.put("name", lineage.name)

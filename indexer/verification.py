@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.catalog import statistics_store
 from termweave.catalog.layout import BUCKETS, DocumentLayout, engine_id, stored_content
-from termweave.catalog.lineage import read, refuse_enriched
+from termweave.catalog.lineage import read_lineage, refuse_enriched
 from termweave.dialect import dialect_of
 from termweave.engine import Engine, EngineResponseError
 from termweave.errors import EngineError, VerificationFailed
@@ -99,7 +99,7 @@ def verify(engine: Engine, index: str, ledger: Ledger, *, deep: float = 0.0, lin
         lineage: The lineage of the generation, if the caller has read it already.
     """
     arguments.check(engine=engine)
-    return _verify(engine, index, lineage or read(engine, index), ledger, deep, encodings=True)
+    return _verify(engine, index, lineage or read_lineage(engine, index), ledger, deep, encodings=True)
 
 
 def verify_written(engine: Engine, index: str, lineage: Lineage, ledger: Ledger, sample: Sequence[str]) -> Difference:
@@ -143,7 +143,7 @@ def verify_against_source(
         lineage: The lineage of the generation, if the caller has read it already.
     """
     arguments.check(engine=engine, source=source)
-    lineage = lineage or read(engine, index)
+    lineage = lineage or read_lineage(engine, index)
     refuse_enriched(lineage)  # its documents have no bucket, and each would count as altered
     with temporary_ledger() as ledger:
         source = in_passages(source, Window.from_lineage(lineage.passages))

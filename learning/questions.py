@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from termweave import corpora
-from termweave.catalog import lineage
+from termweave.catalog.lineage import exists
 from termweave.corpora import path_and_split
 from termweave.corpora.index import ubi_indices
 from termweave.errors import InputError, UsageError
@@ -127,7 +127,7 @@ def read_any(server: Engine, name: str, spec: str | None, documents: Collection[
             parts.append(_of_dataset(BookDataset(f"book:{name}", book), documents))
         except InputError as error:  # the log may have answers
             unanswered = error
-    if all(lineage.exists(server, index) for index in (ubi_indices.QUERIES, ubi_indices.EVENTS)):
+    if all(exists(server, index) for index in (ubi_indices.QUERIES, ubi_indices.EVENTS)):
         with suppress(InputError):  # a log without clicks on documents of this index
             parts.append(read("ubi:opensearch", documents))
     if not parts:
@@ -188,13 +188,13 @@ def _answered(name: str, queries: list[Query], qrels: Qrels, documents: Collecti
     Raises:
         InputError: There is none.
     """
-    kept, judged, absent, unwritable = [], {}, 0, 0
+    answered, judged, absent, unwritable = [], {}, 0, 0
     for query in queries:
         grades = {document: grade for document, grade in qrels[query.id].items() if document in documents}
         if not all(map(_is_writable, (query.id, *grades))):
             unwritable += 1
         elif query.text.strip() and any(grade > 0 for grade in grades.values()):
-            kept.append(query)
+            answered.append(query)
             judged[query.id] = grades
         else:
             absent += 1
@@ -204,32 +204,27 @@ def _answered(name: str, queries: list[Query], qrels: Qrels, documents: Collecti
             f"{counted(unwritable, 'question')} left out: the id, or that of a judged document, holds a tab or a line end, or begins or "
             "ends with a blank."
         )
-    if not kept:
+    if not answered:
         raise InputError(
             f"Not one of the {counted(len(queries), 'question')} of {name} has an answer in the index."
             f"{''.join(f' {remark}' for remark in remarks)}",
             "Name the questions that were judged on the documents of this index; the ids of the documents must be the same.",
         )
-    contradicted = _contradicted(kept, judged)
+    grades_of: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
+    for query in answered:
+        for document, grade in judged[query.id].items():
+            grades_of[query.text, document].add(grade)
+    contradicted = {text for (text, _), different in grades_of.items() if len(different) > 1}
     if contradicted:
         remarks.append(f"{counted(len(contradicted), 'question')} left out: judged several times, and differently.")
     if absent:
         remarks.append(f"{counted(absent, 'question')} left out: without text, or without an answer in the index.")
-    return JudgedQuestions(name, tuple(query for query in kept if query.text not in contradicted), judged, tuple(remarks))
+    return JudgedQuestions(name, tuple(query for query in answered if query.text not in contradicted), judged, tuple(remarks))
 
 
 def _is_writable(identity: str) -> bool:
     """Whether a file of judgements gives an id back as it is."""
     return identity == identity.strip() and not set("\t\n\r") & set(identity)
-
-
-def _contradicted(queries: list[Query], qrels: Qrels) -> set[str]:
-    """The texts of questions that occur several times with different grades for one document."""
-    grades: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
-    for query in queries:
-        for document, grade in qrels[query.id].items():
-            grades[query.text, document].add(grade)
-    return {text for (text, _), given in grades.items() if len(given) > 1}
 
 
 def split(questions: JudgedQuestions, earlier: Mapping[str, str] | None = None) -> QuestionSplit:

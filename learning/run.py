@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from termweave.catalog.profiles import Profile
     from termweave.corpora import Dataset
     from termweave.engine import Engine
     from termweave.learning.choice import Choice
@@ -69,8 +68,13 @@ def run(learning: Learning) -> Learned:
             if not best:  # the trial generation would be a copy: what is best for it is chosen on the live one
                 live = Index.pinned(learning.server, learning.task.name, **(learning.task.models or {}))
                 chosen = _choice(learning, live)
-                if _as_now(live, chosen.profile):
-                    return _unchanged(learning, [*rounds.trained, *filter(None, [chosen.ranker])], live_runs[TEST])
+                mode, reranking = live.choose(None)
+                profile = chosen.profile
+                if (dict(mode.weights), mode.fusion, reranking) == (dict(profile.weights), profile.fusion, reranking_of(profile)):
+                    of_question = per_query(live_runs[TEST], learning.questions.qrels, list(learning.split.parts[TEST]))
+                    mean = float(of_question["nDCG@10"].mean())
+                    tried = [*rounds.trained, *filter(None, [chosen.ranker])]
+                    return _written(learning, tried, before=mean, after=mean)
             _refuse_changed(learning.server, learning.task.name, learning.state)
             trial = build_trial(learning, best)
             index = Index.open(learning.server, trial.index)
@@ -156,19 +160,6 @@ def _choice(learning: Learning, index: Index) -> Choice:
     progress = _counter(learning, "Choosing on the held-out questions")
     judged, folder = _judged(learning, HELD_OUT), learning.folder / f"ltr-{index.generation}"
     return choice.choose(index, judged, progress, folder, learning.former, learning.questions.name)
-
-
-def _as_now(live: Index, profile: Profile) -> bool:
-    """Whether a profile searches as the live index does."""
-    mode, reranking = live.choose(None)
-    return (dict(mode.weights), mode.fusion, reranking) == (dict(profile.weights), profile.fusion, reranking_of(profile))
-
-
-def _unchanged(learning: Learning, tried: Sequence[TrainedCandidate], live: Run) -> Learned:
-    """The result where no model was improved by training."""
-    per_question = per_query(live, learning.questions.qrels, list(learning.split.parts[TEST]))["nDCG@10"]
-    mean = float(per_question.mean())
-    return _written(learning, tried, before=mean, after=mean)
 
 
 def _improved(learning: Learning, tried: Sequence[TrainedCandidate], trial: TrialGeneration, chosen: Choice) -> Learned:

@@ -65,7 +65,7 @@ def ranked(
     Yields:
         Each query with its places, best first, in the order of `queries`.
     """
-    search = single_query.prepare(index.opened, index.name, options)
+    search = single_query.prepare(index.open_generation, index.name, options)
     plan = replace(search.plan, depth=max(options.candidates, options.k))
 
     def block(part: Sequence[Query]) -> list[Answered]:

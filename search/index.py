@@ -8,7 +8,7 @@ from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from termweave.catalog import lineage
+from termweave.catalog.lineage import book_of, read_lineage, resolve_name, store_lineage
 from termweave.catalog.profiles import adopted
 from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.engine.client.resolved_name import by_ids
@@ -98,8 +98,8 @@ class Index:
         return self._now.index
 
     @property
-    def opened(self) -> OpenGeneration:
-        """The generation, opened."""
+    def open_generation(self) -> OpenGeneration:
+        """The generation with its lineage, layout, statistics and models."""
         return self._now
 
     @property
@@ -110,7 +110,7 @@ class Index:
     @property
     def book(self) -> str:
         """The name of the book of judgements about what this index shows."""
-        return lineage.book_of(self._now.name, self._now.lineage)
+        return book_of(self._now.name, self._now.lineage)
 
     @property
     def layout(self) -> DocumentLayout:
@@ -208,8 +208,8 @@ class Index:
             use: Whether searches use it from now on; if not, it is a proposal, which a search names as its mode.
         """
         now = self._now
-        lineage.write(self._server, now.index, adopted(lineage.read(self._server, now.index), profile, use=use))
-        self._now = replace(now, lineage=lineage.read(self._server, now.index))
+        store_lineage(self._server, now.index, adopted(read_lineage(self._server, now.index), profile, use=use))
+        self._now = replace(now, lineage=read_lineage(self._server, now.index))
 
     def encode(
         self, queries: Sequence[str | Encoding], generation: OpenGeneration | None = None, rewrite: Rewriting | None = None
@@ -286,7 +286,7 @@ class Index:
         """If the name stands for something else than what was searched, open that; return whether it does."""
         if self._now is not searched:  # another thread has opened it
             return True
-        if self._pinned or lineage.resolved(self._server, self.name) == searched.name:
+        if self._pinned or resolve_name(self._server, self.name) == searched.name:
             return False
         self._now = self._open()
         return True

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from termweave.catalog import application_fields, lineage, statistics_store
+from termweave.catalog import application_fields, statistics_store
 from termweave.catalog.layout import among
+from termweave.catalog.lineage import read_lineage, resolve_name
 from termweave.encoders.recorded_models import encoder_of
 
 if TYPE_CHECKING:
@@ -75,9 +76,9 @@ def open_generation(engine: Engine, name: str, models: Mapping[str, str | Path |
         name: An alias, or the name of a generation.
         models: Models that are given, as `encoder_of` takes them.
     """
-    resolved = lineage.resolved(engine, name)
+    resolved = resolve_name(engine, name)
     index = resolved.index
-    made = lineage.read(engine, index, name)
+    made = read_lineage(engine, index, name)
     encoder = encoder_of(made, name, models)
     layout = application_fields.with_fields(engine, index, made)
     statistics = statistics_store.load(engine, index, made)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def without_own(
-    opened: OpenGeneration,
+    generation: OpenGeneration,
     queries: Sequence[Query],
     found: Sequence[Candidates],
     again: Callable[[list[Encoding]], list[Candidates]],
@@ -33,7 +33,7 @@ def without_own(
     """The candidates without the queries' own documents: whoever found its own is searched again without it, so that no place is lost.
 
     Args:
-        opened: The generation that was searched.
+        generation: The generation that was searched.
         queries: The queries.
         found: Their candidates.
         again: Searches encoded queries once more.
@@ -48,25 +48,25 @@ def without_own(
         for query, each in zip(queries, found, strict=True)
         if query.id in {*each.documents, *each.pinned} and judged.get(query.id, {}).get(query.id, 0) <= 0
     ]
-    if not possible or not (own := _documents(opened, possible)):
+    if not possible or not (own := _documents(generation, possible)):
         return list(found), set()
     pairs = list(zip(queries, found, strict=True))
-    searched = iter(again([_without(each.query, query.id, opened.layout) for query, each in pairs if query.id in own]))
+    searched = iter(again([_without(each.query, query.id, generation.layout) for query, each in pairs if query.id in own]))
     return [next(searched) if query.id in own else each for query, each in pairs], own
 
 
-def _documents(opened: OpenGeneration, queries: Sequence[Query]) -> set[str]:
+def _documents(generation: OpenGeneration, queries: Sequence[Query]) -> set[str]:
     """The ids of the queries that are documents of the index."""
-    numbers = (None, 1) if opened.lineage.passages else (None,)
+    numbers = (None, 1) if generation.lineage.passages else (None,)
     keys = {engine_id(Passage.key(query.id, number)): query.id for query in queries for number in numbers}
-    stored = read_stored(opened, opened.index, keys, ("title", "text"))
+    stored = read_stored(generation, generation.index, keys, ("title", "text"))
     found = [(query, stored[query.id]) for query in queries if query.id in stored]
-    return {query.id for query, each in found if query.is_document(_document(query.id, each, opened))}
+    return {query.id for query, each in found if query.is_document(_document(query.id, each, generation))}
 
 
-def _document(key: str, stored: Mapping[str, Any], opened: OpenGeneration) -> Document:
+def _document(key: str, stored: Mapping[str, Any], generation: OpenGeneration) -> Document:
     """A stored document, or its first passage; a field `passage` of an application is its own."""
-    passage = stored_passage(stored) if opened.lineage.passages else None
+    passage = stored_passage(stored) if generation.lineage.passages else None
     return Document(key, stored_text(stored, "text"), stored_text(stored, "title"), passage=passage)
 
 

@@ -80,10 +80,8 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         listening = socket.create_server((host, port), family=family)
     except OSError as error:
-        raise UsageError(
-            f"The address {host} port {port} cannot be used: {error.strerror or error}.",
-            "Choose another one with --host and --port.",
-        ) from None
+        message = f"The address {host} port {port} cannot be used: {error.strerror or error}."
+        raise UsageError(message, "Choose another one with --host and --port.") from None
     # Connections inherit it. asyncio does not set it itself on a socket of its caller, and then each answer after the first one of a connection
     # takes 40 ms more: its body waits until the client has acknowledged the headers.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -15,6 +15,7 @@ import json
 import re
 import sys
 import tomllib
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ from pydantic import TypeAdapter
 from termweave import __version__, answers
 from termweave.catalog.audit import AuditLine
 from termweave.cli import cli
+from termweave.cli.declared_options import CONNECTION, OUTPUT, heading_of
 from termweave.evaluation.book.store import BookGrade
 from termweave.indexer.enrichment.enrichment import EnrichmentPlan
 from termweave.indexer.generations.listing import Generation
@@ -37,7 +39,7 @@ from termweave.ui.api import ENDPOINTS
 from termweave.ui.parameters import MOST_TEXTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from termweave.ui.api import Endpoint
     from termweave.ui.parameters import Parameter
@@ -49,6 +51,12 @@ _HEAD = """# Commands
 `make docs` writes this page from the help of the commands. With `eval "$(_TERMWEAVE_COMPLETE=bash_source termweave)"` in ~/.bashrc (`zsh_source`
 in ~/.zshrc; for fish `_TERMWEAVE_COMPLETE=fish_source termweave | source`) the Tab key completes verbs and options.
 """
+_SHARED = """## Options that verbs share
+
+Every verb takes those of "Output". Those of another heading belong to the verbs whose help names it at the end.
+"""
+#: The heading of options of one verb alone, and characters of a line of help.
+_NO_HEADING, _WIDTH = "Options", 110
 SCHEMAS = ROOT / "docs" / "schemas"
 RESULTS = ROOT / "docs" / "results"
 #: A place for a table.
@@ -81,18 +89,45 @@ RECORDS: dict[str, tuple[dict[str, Any], type, str]] = {
 
 
 def commands() -> str:
-    """Return the page: every verb with its help, and subcommands after their group."""
-    return "\n".join((_HEAD, *_sections(cli, "termweave", None)))
+    """Return the page: the options that verbs share, then every verb with its help, and subcommands after their group."""
+    contexts = list(_contexts(cli, "termweave", None))
+    counts = Counter(each for context in contexts for each in _options(context).values())
+    headings = Counter(heading for context in contexts for heading in {heading for heading, *_ in _options(context).values()})
+    shared = [each for each, count in counts.items() if each[0] != _NO_HEADING and count > max(4, headings[each[0]] / 2)]
+    formatter = contexts[0].make_formatter()
+    for heading in sorted(dict.fromkeys(of for of, *_ in shared), key=lambda each: [OUTPUT, CONNECTION, each].index(each)):
+        with formatter.section(heading):
+            formatter.write_dl([(names, about) for of, names, about in shared if of == heading])
+    listed = f"{_SHARED}\n```\n{formatter.getvalue().strip()}\n```\n"
+    return "\n".join((_HEAD, listed, *(_section(context, shared) for context in contexts)))
 
 
-def _sections(command: click.Command, name: str, group: click.Context | None) -> Iterator[str]:
-    context = click.Context(command, info_name=name, parent=group, max_content_width=110)
-    yield f"## {context.command_path}\n\n```\n{command.get_help(context).rstrip()}\n```\n"
+def _contexts(command: click.Command, name: str, group: click.Context | None) -> Iterator[click.Context]:
+    """Yield the context of a command, and those of its subcommands."""
+    yield (context := click.Context(command, info_name=name, parent=group, max_content_width=_WIDTH))
     if isinstance(command, click.Group):
         for inner in command.list_commands(context):
             below = command.get_command(context, inner)
             assert below is not None
-            yield from _sections(below, inner, context)
+            yield from _contexts(below, inner, context)
+
+
+def _options(context: click.Context) -> dict[click.Option, tuple[str, str, str]]:
+    """Return the options of a command: heading, names and help of each."""
+    options = [each for each in context.command.get_params(context) if isinstance(each, click.Option)]
+    records = [(each, each.get_help_record(context)) for each in options]
+    return {each: (heading_of(each), *record) for each, record in records if record is not None}
+
+
+def _section(context: click.Context, shared: Sequence[tuple[str, str, str]]) -> str:
+    """Return the help of a command without the options that verbs share, and the headings of those that it takes."""
+    options = _options(context)
+    headings = dict.fromkeys(record[0] for record in options.values() if record in shared and record[0] != OUTPUT)
+    for option, record in options.items():
+        option.hidden = record in shared
+    text = context.command.get_help(context).rstrip()
+    also = f"\n\nShared options: {', '.join(headings)}" if headings else ""
+    return f"## {context.command_path}\n\n```\n{text}{also}\n```\n"
 
 
 def schemas() -> dict[str, dict[str, Any]]:

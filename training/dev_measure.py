@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from termweave.encoders import TextEncoder
     from termweave.encoders.onnx.runtime import Precision
     from termweave.records import Encoding
+    from termweave.statistics import CorpusStatistics
     from termweave.training.data.pairs import Pairs
     from termweave.training.setup import RunSetup
 
@@ -69,21 +71,37 @@ def sparse_rankings(
 
 
 def encoded_rankings(
-    output: str, documents: Sequence[Encoding], questions: Sequence[Encoding], length: int, spared: Sequence[Collection[int]] = ()
-) -> list[Ranking]:
-    """Rank encoded documents by their term weights, rounded as an index stores them, or by their vectors.
+    encoder: TextEncoder,
+    outputs: Sequence[str],
+    documents: Sequence[str],
+    questions: Sequence[str],
+    statistics: CorpusStatistics | None,
+    length: int,
+    spared: Sequence[Collection[int]] = (),
+) -> tuple[list[Encoding], dict[str, list[Ranking]]]:
+    """Encode texts, and rank the documents by each output: by term weights, rounded as an index stores them, and by vectors.
 
     Args:
-        output: "weights" or "dense".
-        documents: Encoded texts.
-        questions: Likewise.
+        encoder: Encodes the texts.
+        outputs: "weights", "dense" or both.
+        documents: Texts.
+        questions: Texts.
+        statistics: Of the corpus; None for vectors alone.
         length: Documents of each ranking.
         spared: As in `rankings`.
+
+    Returns:
+        The encoded documents; output -> the ranking of each question.
     """
-    if output == "dense":
-        return list(rankings(vectors_of(questions), vectors_of(documents), length, spared))
-    impacts, factors = ([each.weights for each in side if each.weights is not None] for side in (documents, questions))
-    return sparse_rankings(stored(impacts), factors, length, spared)
+    encoded = encoder.encode(documents, kind="document", statistics=statistics)
+    asked = encoder.encode(questions, kind="query", statistics=statistics)
+    ranked: dict[str, list[Ranking]] = {}
+    if "dense" in outputs:
+        ranked["dense"] = list(rankings(vectors_of(asked), vectors_of(encoded), length, spared))
+    if "weights" in outputs:
+        impacts, factors = ([each.weights for each in side if each.weights is not None] for side in (encoded, asked))
+        ranked["weights"] = sparse_rankings(stored(impacts), factors, length, spared)
+    return encoded, ranked
 
 
 def depth(measure: str) -> int:
@@ -234,14 +252,12 @@ class DevelopmentSet:
         models: dict[str, tuple[Path, Precision | None]] = {"fp32": (folder, "fp32"), "int8": (folder, "int8")}
         models["shipped"] = (resolve(DEFAULT), None)
         for name, (model, precision) in models.items():
-            encoder = load(model if "weights" in outputs else "", model if "dense" in outputs else "", precision=precision)
+            encoder = load(*(model if output in outputs else "" for output in ("weights", "dense")), precision=precision)
             if encoder.analysis is not None and encoder.analysis != statistics.analysis:
                 continue  # the shipped model is not for this language
-            documents = encoder.encode(texts, kind="document", statistics=statistics)
-            questions = encoder.encode(pairs.questions, kind="query", statistics=statistics)
+            _, ranked = encoded_rankings(encoder, outputs, texts, pairs.questions, statistics, depth(LEADING), pairs.spared)
             for output in outputs:
-                ranked = encoded_rankings(output, documents, questions, depth(LEADING), pairs.spared)
-                measured[output][name] = ranking_measure(ranked, gains)
+                measured[output][name] = ranking_measure(ranked[output], gains)
         costs = {output: _compared(each) for output, each in measured.items()}
         return {"questions": len(numbers), "documents": len(pool), **costs}
 

@@ -179,7 +179,8 @@ def train(spec: str, settings: FeatureRankerParameters, out: Path, say: Say, pro
         raise UsageError("ltr reranks the search of an index, and none is named.", "Name it: --set candidates_from=index:NAME.")
     if find_spec("lightgbm") is None and not settings.start:
         raise UsageError("Training a feature ranker needs lightgbm.", f"Install it: {install('ltr')}.")
-    dataset = corpora.open_dataset(_with_split(spec))
+    base, split = corpora.path_and_split(spec)
+    dataset = corpora.open_dataset(f"{base}:train" if split is None and Path(base).is_dir() else spec)
     with connect(machine_settings.load()) as server:
         index = Index.pinned(server, name)
         mode, _ = index.choose(None, "none")
@@ -205,12 +206,6 @@ def train(spec: str, settings: FeatureRankerParameters, out: Path, say: Say, pro
     if (features_file := FEATURE_FILES.get(settings.outputs)) is not None:
         judged.write(out / features_file)
     write(out, content, judged, mode, about, figures, len(measured.steps) - 1)
-
-
-def _with_split(spec: str) -> str:
-    """The split "train" of a data set that has one and names none."""
-    base, split = corpora.path_and_split(spec)
-    return f"{base}:train" if split is None and Path(base).is_dir() else spec
 
 
 def _alone(judged: JudgedCandidates, rank: str) -> NDArray[np.float64]:

@@ -43,8 +43,6 @@ FEWEST = 20
 _NONE = "none"
 #: Most frequent texts of a metadata entry that are features; parts of the questions in cross-validation.
 _TEXTS, _FOLDS = 20, 5
-#: Names of features that belong to a query or the score so far, and no part.
-_GENERAL = ("score", "rank", "terms")
 
 
 @dataclass(frozen=True)
@@ -135,25 +133,6 @@ class JudgedCandidates:
             for number, question in enumerate(self.questions):
                 candidates = CandidateFeatures(self.documents[number], self.rows[number])
                 log.add(question, candidates, self.grades(number).tolist())
-
-    def without(self, part: str) -> JudgedCandidates:
-        """The same without the features of a part (`parts`)."""
-        kept = [at for at, name in enumerate(self.features) if _part(name, self.types) != part]
-        return replace(self, features=tuple(self.features[at] for at in kept), rows=tuple(rows[:, kept] for rows in self.rows))
-
-    @property
-    def parts(self) -> list[str]:
-        """The signals, the metadata entries, "vectors" and "behaviour": what features are of."""
-        return [part for part in dict.fromkeys(_part(name, self.types) for name in self.features) if part]
-
-
-def _part(feature: str, types: Mapping[str, str]) -> str:
-    if feature in _GENERAL:
-        return ""
-    if feature in candidate_features.OF_BEHAVIOUR:
-        return "behaviour"
-    needed = next(iter(candidate_features.needs([feature], types)))
-    return needed if needed == "vectors" or needed.startswith(METADATA) else needed.partition(".")[2]
 
 
 def gather(

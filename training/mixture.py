@@ -22,7 +22,7 @@ from termweave.training.data import teacher_scores
 from termweave.training.setup import RunSetup, apart, set_up
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -116,15 +116,13 @@ def parts(spec: str, settings: Any, out: Path, say: Say) -> list[DataPart]:
         every.append(DataPart(other, setup, own.fitted(made=setup.made)))
     if settings.beside:
         made, judged = ([each.setup.dev.questions for each in every if each.setup.made is kind] for kind in (True, False))
-        every = [_apart(part, chain(*judged, *([] if part.setup.made else made)), say) for part in every]
+        for place, part in enumerate(every):
+            held_out = chain(*judged, *([] if part.setup.made else made))
+            train = apart(part.setup.train, held_out, _prefixed(part.name, say))
+            every[place] = replace(part, setup=replace(part.setup, train=train))
     steps = settings.steps_of(len(every[0].setup.train), every[0].share / sum(part.share for part in every))
     every[0] = replace(every[0], settings=replace(every[0].settings, steps=steps))
     return every
-
-
-def _apart(part: DataPart, held_out: Iterable[str], say: Say) -> DataPart:
-    """The part without the training questions that are held out, too."""
-    return replace(part, setup=replace(part.setup, train=apart(part.setup.train, held_out, _prefixed(part.name, say))))
 
 
 def _check_same_data(data: Sequence[DataPart], home: Path) -> None:

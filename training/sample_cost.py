@@ -123,9 +123,8 @@ def searched(
         for terms in encoder.analyse(sample.documents):
             counter.add(terms)
         statistics = counter.result()
-    documents = encoder.encode(sample.documents, kind="document", statistics=statistics)
-    queries = encoder.encode(sample.queries, kind="query", statistics=statistics)
-    return documents, encoded_rankings(output, documents, queries, _TOP)
+    documents, ranked = encoded_rankings(encoder, [output], sample.documents, sample.queries, statistics, _TOP)
+    return documents, ranked[output]
 
 
 def in_words(output: str, figures: Mapping[str, Any]) -> str:

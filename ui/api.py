@@ -60,12 +60,12 @@ class Endpoint:
 ENDPOINTS: dict[str, Endpoint] = {}
 
 
-def endpoint(*known: Parameter, schema: str = "") -> Callable[[Answer], Answer]:
+def endpoint(*parameters: Parameter, schema: str = "") -> Callable[[Answer], Answer]:
     """Make an endpoint of a function."""
 
     def registered(function: Answer) -> Answer:
         name = function.__name__
-        ENDPOINTS[name] = Endpoint(function, known, schema or name)
+        ENDPOINTS[name] = Endpoint(function, parameters, schema or name)
         return function
 
     return registered
@@ -86,7 +86,7 @@ def explain(request: Request, given: Values) -> Values:
 
 @endpoint(*parameters.COMPARE)
 def compare(request: Request, given: Values) -> Values:
-    """How far two ways to search agree on a query."""
+    """The agreement of two ways to search on a query."""
     return {"query": given["q"], **searching.compared(workspace_of(request), given).as_dict()}
 
 
@@ -146,7 +146,7 @@ def grades(request: Request, given: Values) -> Values:
 
 @endpoint(INDEX, JUDGE)
 def judge(request: Request, given: Values) -> Values:
-    """How far a judge is, and the document to judge next; not which search found it."""
+    """The progress of a judge, and the document to judge next, without the search that found it."""
     workspace, judge = workspace_of(request), check_judge(given["judge"])
     stored = workspace.book(given["index"])
     task = judge_page.task_of(workspace.index(stored.name), stored, judge)
@@ -191,9 +191,7 @@ def _ended(request: Request, given: Values, kind: str) -> BackgroundJob:
         UsageError: There is none of this kind, or it has not ended.
         TermweaveError: The error that ended it.
     """
-    job: BackgroundJob = request.app.state.jobs.find(given["job"])
-    if job.kind != kind:
-        raise UsageError(f"This is not a result of {kind!r}.", f"Ask /api/{job.kind} for it.")
+    job: BackgroundJob = request.app.state.jobs.find(given["job"], kind)
     if job.error is not None:
         raise job.error
     if job.running:

@@ -86,9 +86,8 @@ def _sign_in(request: Request, form: FormData) -> Response:
 
 
 def _sign_in_page(request: Request) -> Response:
-    given = request.query_params
-    lost = "What you sent was not stored: sign in and send it again." if given.get("lost") else ""
-    return _login(request, given.get("next", ""), lost)
+    lost = "What you sent was not stored: sign in and send it again." if request.query_params.get("lost") else ""
+    return _login(request, request.query_params.get("next", ""), lost)
 
 
 def _login(request: Request, after: str, error: str, status: int = HTTPStatus.OK) -> Response:

@@ -14,15 +14,15 @@ from termweave.errors import TermweaveError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: Jobs whose results are kept, and sentences of each.
-_KEPT, _SENTENCES = 20, 200
+#: Jobs whose results stay in memory, and remarks of each.
+_MOST_JOBS, _MOST_REMARKS = 20, 200
 #: Seconds that a stopped job has to bring its work to an end that can be continued.
 _GRACE = 30.0
 
 
 @dataclass
 class BackgroundJob:
-    """A piece of work.
+    """A piece of work in the background.
 
     Attributes:
         id: Its name in addresses, which cannot be guessed.
@@ -34,7 +34,7 @@ class BackgroundJob:
         total: How much there is; None: not known.
         result: What came out.
         error: Why nothing came out.
-        said: What it said meanwhile.
+        remarks: Sentences that it printed meanwhile.
         stop: Ends it so that it can go on later; None: it cannot be stopped.
     """
 
@@ -47,7 +47,7 @@ class BackgroundJob:
     total: int | None = None
     result: Any = None
     error: TermweaveError | None = None
-    said: deque[str] = field(default_factory=lambda: deque(maxlen=_SENTENCES))
+    remarks: deque[str] = field(default_factory=lambda: deque(maxlen=_MOST_REMARKS))
     stop: Callable[[], None] | None = None
 
     @property
@@ -78,7 +78,7 @@ class JobBoard:
             if busy := next((each for each in self._jobs.values() if each.running), None):
                 raise UsageError(f"{busy.title} is running.", "Wait until it has ended.")
             self._jobs[job.id] = job
-            while len(self._jobs) > _KEPT:
+            while len(self._jobs) > _MOST_JOBS:
                 self._jobs.popitem(last=False)
             self._thread = Thread(target=_run, args=(job, work), daemon=True)
             self._thread.start()
@@ -91,25 +91,18 @@ class JobBoard:
                 job.stop()
                 self._thread.join(_GRACE)
 
-    def find(self, name: str) -> BackgroundJob:
-        """A job by its id.
+    def find(self, name: str, kind: str = "", index: str = "") -> BackgroundJob:
+        """A job by its id, of a kind and about an index if these are given.
 
         Raises:
-            UsageError: There is none, or it was forgotten.
+            UsageError: There is none, or it was forgotten, or is of another kind or about another index.
         """
         if (job := self._jobs.get(name)) is None:
             raise UsageError("This result is not kept any more.", "Start it again.")
-        return job
-
-    def shown(self, name: str | None, kind: str, index: str) -> BackgroundJob | None:
-        """The job that a page shows; None if its address names none.
-
-        Raises:
-            UsageError: It is forgotten, or of another page.
-        """
-        job = self.find(name) if name else None
-        if job is not None and (job.kind, job.about["index"]) != (kind, index):
-            raise UsageError("This result is of another page.", "Open it from the list.")
+        if kind not in {"", job.kind} or index not in {"", job.about["index"]}:
+            raise UsageError(
+                f"This is a result of {job.kind!r} for {job.about['index']}.", f"Open /{job.kind}, or /api/{job.kind}."
+            )
         return job
 
     def all(self) -> list[BackgroundJob]:

@@ -37,7 +37,7 @@ _RESUMED = "'Learn' on the page Learn goes on from where it was."
 
 @dataclass(frozen=True)
 class LearningJob:
-    """What the process does: `termweave learn` with the book of an index and the log of user behaviour.
+    """The task of the process: `termweave learn` with the book of an index and the log of user behaviour.
 
     Attributes:
         settings: How the server is reached.

@@ -73,8 +73,10 @@ def page(request: Request, template: str, values: Mapping[str, Any], status: int
     app = request.scope.get("app")  # none where the guard refuses a request
     read_only = app is not None and app.state.workspace.options.read_only
     context = {"path": request.scope["path"], "read_only": read_only, "index": "", "bare": False, "names": (), **values}
-    asked = status < HTTPStatus.INTERNAL_SERVER_ERROR and not context["bare"]
-    if asked and app is not None and app.state.sessions.known(request):  # only who has given the token learns the names
+    has_navigation = status < HTTPStatus.INTERNAL_SERVER_ERROR and not context["bare"]
+    if (
+        has_navigation and app is not None and app.state.sessions.signed_in(request)
+    ):  # only who has given the token learns the names
         with suppress(TermweaveError):
             context["names"] = app.state.workspace.names()
     context["choose"] = partial(_with_index, request)
@@ -168,10 +170,6 @@ class PageAddress:
     def without(self, name: str, value: str) -> str:
         """The address without one value of a parameter, and from the first page on."""
         return page_address(self._path, [pair for pair in self.pairs if pair != (name, value) and pair[0] != "from"])
-
-    def at(self, path: str, names: frozenset[str]) -> str:
-        """Another path with those of the parameters that it knows."""
-        return page_address(path, [pair for pair in self.pairs if pair[0] in names])
 
 
 def page_address(path: str, pairs: Sequence[tuple[str, str]]) -> str:

@@ -50,7 +50,7 @@ class SearchSide:
 
 @dataclass(frozen=True)
 class ListComparison:
-    """How two ranked lists agree.
+    """The agreement of two ranked lists.
 
     Attributes:
         head: Number of documents in the head of the longer list, at most `HEAD`.
@@ -94,8 +94,8 @@ def index_of(workspace: Workspace, values: Values) -> Index:
 
 def options(values: Values, *names: str) -> dict[str, Any]:
     """The options of a search that a request gives; with names only those of these parameters."""
-    given = [each for each in SEARCH if each.option and each.name in (names or values)]
-    return {each.option: values[each.name] for each in given if values[each.name] not in (None, ())}
+    parameters = [each for each in SEARCH if each.option and each.name in (names or values)]
+    return {each.option: values[each.name] for each in parameters if values[each.name] not in (None, ())}
 
 
 def answer(workspace: Workspace, values: Values, options: Mapping[str, Any]) -> SearchSide:
@@ -153,8 +153,8 @@ def titles(index: Index, ids: Collection[str]) -> dict[str, str]:
 
 def content_of(index: Index, document: str) -> tuple[str, str, Any]:
     """Title, text and metadata of a document, its passages joined without what they share; all empty if the index does not hold it."""
-    kept = ["passage", "passage_start", "passage_end", "metadata", *index.layout.text_fields]
-    body: dict[str, Any] = {"size": _PASSAGES, "query": index.layout.with_ids([document]), "_source": kept}
+    stored_fields = ["passage", "passage_start", "passage_end", "metadata", *index.layout.text_fields]
+    body: dict[str, Any] = {"size": _PASSAGES, "query": index.layout.with_ids([document]), "_source": stored_fields}
     if index.lineage.passages:
         body["sort"] = ["passage"]
     hits = index.engine.search(index.generation, body)["hits"]["hits"]

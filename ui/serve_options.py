@@ -23,7 +23,7 @@ _NAME = re.compile(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]")
 
 @dataclass(frozen=True, kw_only=True)
 class ServeOptions:
-    """How the pages are served.
+    """The options of `termweave serve`, for pages and for a model server.
 
     Attributes:
         index: The index that pages show first; None: the first one of the server.
@@ -58,39 +58,27 @@ class ServeOptions:
     def __post_init__(self) -> None:
         """Raise `UsageError` for options that would let everybody in, or nobody."""
         if self.token is not None and len(self.token) < SHORTEST_TOKEN:
-            raise UsageError(
-                f"The token has fewer than {SHORTEST_TOKEN} characters.",
-                "Make one: python3 -c 'import secrets; print(secrets.token_urlsafe())'",
-            )
-        if self.token is not None and not (self.token.isascii() and self.token.isprintable()):
-            raise UsageError(
-                "The token has a character that the header Authorization cannot carry.", "Use ASCII: letters, digits and signs."
-            )
-        if unknown := [each for each in self.names if not _NAME.fullmatch(each)]:
-            raise UsageError(
-                f"--name {unknown[0]} is not the name of a host.",
-                "Write it without https://, port and path, such as pages.example.com or [2001:db8::1].",
-            )
-        if wrong := [each for each in self.proxies if not _is_address(each)]:
-            raise UsageError(f"--proxy {wrong[0]} is not an IP address.", "Write the address of the proxy, such as 127.0.0.1.")
+            advice = "Make one: python3 -c 'import secrets; print(secrets.token_urlsafe())'"
+            raise UsageError(f"The token has fewer than {SHORTEST_TOKEN} characters.", advice)
+        for name in self.names:
+            if not _NAME.fullmatch(name):
+                raise UsageError(f"--name {name} is not the name of a host.", "Write it without https://, port and path.")
+        for proxy in self.proxies:
+            if not _is_address(proxy):
+                raise UsageError(f"--proxy {proxy} is not an IP address.", "Write the address of the proxy, such as 127.0.0.1.")
         if self.token is None and (self.names or self.proxies or not self._local):
-            given = f"--name {self.names[0]}" if self.names else f"--proxy {', '.join(self.proxies)}"
-            what = given if self._local else f"--host {self.host}"
-            raise UsageError(
-                f"With {what} other machines can reach the pages, and no token protects them.",
-                "Add --token-file FILE, or leave the default address 127.0.0.1.",
-            )
+            option = "--name or --proxy" if self._local else f"--host {self.host}"
+            advice = "Add --token-file FILE, or leave the default address 127.0.0.1."
+            raise UsageError(f"With {option} other machines can reach the pages, and no token protects them.", advice)
         if self.host in _EVERY and not self.names:
-            raise UsageError(
-                f"The address {self.host} has no name that browsers can ask for.", "Add --name HOST, the name of this machine."
-            )
+            raise UsageError(f"Browsers cannot ask for the address {self.host}.", "Add --name HOST, the name of this machine.")
 
     @property
     def hosts(self) -> frozenset[str]:
         """The names that the header Host may have, in lower case and without a port."""
-        own = ("127.0.0.1", "localhost", "[::1]") if self._local else ()
-        named = () if self.host in _EVERY else (f"[{self.host}]" if ":" in self.host else self.host,)
-        return frozenset(name.lower() for name in (*own, *named, *self.names))
+        local = ("127.0.0.1", "localhost", "[::1]") if self._local else ()
+        host = () if self.host in _EVERY else (f"[{self.host}]" if ":" in self.host else self.host,)
+        return frozenset(name.lower() for name in (*local, *host, *self.names))
 
     @property
     def _local(self) -> bool:

@@ -1,4 +1,4 @@
-"""What the pages work on: the server and the indices that are open. One for the process; threads share it."""
+"""The server and its open indices, which all pages share, and checks of what a request may name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from http import HTTPStatus
 from threading import Lock
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from termweave.catalog import lineage
+from termweave import search
+from termweave.catalog.lineage import book_of, check_one, read_lineage, resolve_index, resolve_name
 from termweave.engine import EngineResponseError
 from termweave.errors import TermweaveError, UsageError
 from termweave.evaluation.book.store import JudgementBook
@@ -41,7 +42,7 @@ class NoIndexYet(UsageError):
 
 
 class FreshItems(Generic[_Item]):
-    """What is opened by name: once, even if several threads ask at the same time, and looked at again when it is some seconds old.
+    """Items that are opened by name: once, even if several threads ask at the same time, and looked at again after some seconds.
 
     Args:
         most: How many stay open; the one that was looked at longest ago is forgotten first.
@@ -118,30 +119,27 @@ class Workspace:
         Raises:
             UsageError: There is no such index, or it was not made by termweave.
         """
-        from termweave.search import Index  # noqa: PLC0415 - it brings the models' runtime with it
 
         def look(last: Index | None) -> Index:
             if last is not None:
                 try:
-                    live = lineage.resolve(self.engine, name)
-                    now, known = lineage.read(self.engine, live), last.lineage
-                    same = (now.profile, now.profiles, now.models) == (known.profile, known.profiles, known.models)
+                    live = resolve_index(self.engine, name)
+                    now, then = read_lineage(self.engine, live), last.lineage
+                    same = (now.profile, now.profiles, now.models) == (then.profile, then.profiles, then.models)
                     if live == last.generation and same:
                         return last
                 except UsageError:  # it is gone: opening it again says so
                     pass
                 except TermweaveError:  # a search will say what is wrong
                     return last
-            return Index.open(self.engine, name, **(self.options.models or {}))
+            return search.Index.open(self.engine, name, **(self.options.models or {}))
 
-        lineage.check_one(name)
+        check_one(name)
         return self.indices.get(name, look)
 
     def pinned(self, name: str) -> Index:
-        """An index opened for work that takes long: the generation of now, whatever goes live meanwhile."""
-        from termweave.search import Index  # noqa: PLC0415 - likewise
-
-        return Index.pinned(self.engine, name, **(self.options.models or {}))
+        """An index opened for work that takes long: the generation that is live now, whatever goes live meanwhile."""
+        return search.Index.pinned(self.engine, name, **(self.options.models or {}))
 
     def warm(self) -> None:
         """Open the index that pages show first, so that the first search does not wait for its models; what is wrong is said there."""
@@ -178,33 +176,31 @@ class Workspace:
             return str(name or self.options.index)
         if names := self.names():
             return names[0]
-        raise NoIndexYet(
-            f"No index at {self.engine.url} was made by termweave.",
-            "Make one: 'termweave index SOURCE NAME', or 'termweave demo'.",
-        )
+        advice = "Make one: 'termweave index SOURCE NAME', or 'termweave demo'."
+        raise NoIndexYet(f"No index at {self.engine.url} was made by termweave.", advice)
 
     def book(self, name: str | None) -> JudgementBook:
         """The book of the index that a request is about; its name has no generation. It opens no model: this host may lack one of them."""
-        resolved = lineage.resolved(self.engine, self.chosen(name))
-        return JudgementBook(self.engine, lineage.book_of(resolved, lineage.read(self.engine, resolved.index)))
+        resolved = resolve_name(self.engine, self.chosen(name))
+        return JudgementBook(self.engine, book_of(resolved, read_lineage(self.engine, resolved.index)))
 
     def check_reranker(self, name: str | None) -> None:
-        """Refuse a reranker that a page may not name: a request must not make this process open a folder or fetch a model.
+        """Check that a page may name a reranker: a request must not make this process open a folder or fetch a model.
 
         Raises:
-            UsageError: It is one, or the chain is too long.
+            UsageError: It may not, or the chain is too long.
         """
         if name is None or name in self.options.rerankers:
             return
-        known = {*_PLAIN, *self.options.rerankers}
-        if not all(stage in known or stage.partition("@")[0] in RULES for stage in split_chain(name)):
-            raise UsageError(
-                f"Pages may not use the reranker {name!r}.",
-                f"Known: {', '.join((*_PLAIN[:2], *self.options.rerankers))}. 'termweave serve --rerank NAME' allows another one.",
+        stages = {*_PLAIN, *self.options.rerankers}
+        if not all(stage in stages or stage.partition("@")[0] in RULES for stage in split_chain(name)):
+            advice = (
+                f"Known: {', '.join((*_PLAIN[:2], *self.options.rerankers))}. 'termweave serve --rerank NAME' allows another one."
             )
+            raise UsageError(f"Pages may not use the reranker {name!r}.", advice)
 
     def check_rewriting(self, text: str | None) -> None:
-        """Refuse a file of synonyms or pins: a request must not make this process read a file.
+        """Check that a rewriting names no file of synonyms or pins: a request must not make this process read a file.
 
         Raises:
             UsageError: It names one.

@@ -166,11 +166,11 @@ def _models() -> list[Finding]:
     shipped = [
         each.name for each in shipped_folders() if each.parent.name == "shipped"
     ]  # the others are languages without a graph
-    own = [each.name for each in own_folders()]
+    of_user = [each.name for each in own_folders()]
     advice = "" if shipped else "This installation carries no model: reinstall termweave, or give --weights and --dense."
     return [
         _finding("Shipped models", ", ".join(shipped) or "none", advice, ok=bool(shipped), names=shipped),
-        _finding("Your models", ", ".join(own) or f"none in {paths.models()}", dependence(known_models()), names=own),
+        _finding("Your models", ", ".join(of_user) or f"none in {paths.models()}", dependence(known_models()), names=of_user),
     ]
 
 
@@ -192,7 +192,7 @@ def _chosen(settings: Settings) -> Finding:
 
 
 def _places() -> list[dict[str, Any]]:
-    wanted: list[tuple[str, Path]] = [
+    listed: list[tuple[str, Path]] = [
         ("state", paths.state()),
         ("cache", paths.cache()),
         ("config", paths.config()),
@@ -203,7 +203,7 @@ def _places() -> list[dict[str, Any]]:
         ("JDKs", folders.jdk_cache()),
     ]
     rows: list[dict[str, Any]] = []
-    for name, path in wanted:
+    for name, path in listed:
         if not any(path.is_relative_to(row["path"]) for row in rows):
             rows.append({"name": name, "path": str(path), "exists": path.is_dir(), "bytes": folders.size(path)})
     return rows
@@ -247,7 +247,7 @@ def show(*, settings: Settings, out: Output) -> None:
       termweave config show
       termweave config show --json
     """
-    named = {
+    described = {
         "settings": (paths.config(), "The user's termweave.toml ($XDG_CONFIG_HOME)"),
         "models": (paths.models(), "Models that are found by name ($XDG_DATA_HOME)"),
         "cache": (paths.cache(), "What can be made again: server archives, statistics ($XDG_CACHE_HOME)"),
@@ -267,6 +267,6 @@ def show(*, settings: Settings, out: Output) -> None:
         origin = f"{row['from']} (not {', '.join(row['ignored'])})" if "ignored" in row else row["from"]
         lines.append(f"{name:<{wide}} {'-' if row['value'] is None else row['value']!s:<30} {origin:<22} {row['description']}")
     lines += ["", "Folders ('termweave doctor' shows their sizes):"]
-    lines += [f"{name:<{wide}} {path!s:<53} {description}" for name, (path, description) in named.items()]
-    places = {name: {"path": str(path), "description": description} for name, (path, description) in named.items()}
+    lines += [f"{name:<{wide}} {path!s:<53} {description}" for name, (path, description) in described.items()]
+    places = {name: {"path": str(path), "description": description} for name, (path, description) in described.items()}
     out.emit({"schema": "termweave.config/1", "settings": rows, "folders": places}, "\n".join(lines))

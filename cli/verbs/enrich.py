@@ -15,7 +15,6 @@ from termweave.cli.build_report import terminable
 from termweave.cli.declared_options import FloatRange, IntRange, click_options, flag, option
 from termweave.cli.shared_options import check_together, token_option, verb
 from termweave.cli.source_options import is_index, open_source, source_options
-from termweave.errors import UsageError
 from termweave.indexer.options import BuildOptions, models_in
 
 if TYPE_CHECKING:
@@ -91,30 +90,29 @@ def command(
     from termweave.corpora.formats.addresses import PREFIX
     from termweave.indexer.enrichment import enrichment
 
-    if sum((remove, only_plan, every is not None)) > 1:
-        raise UsageError("--remove, --plan and --watch exclude each other.", "Give one of them.")
-    if is_index(source):
-        hint = "Give the name of an index on the server of --url: termweave enrich products."
-        raise UsageError(f"{source} is an address.", hint)
+    check_together(
+        ("--remove, --plan and --watch exclude each other: give one of them", sum((remove, only_plan, every is not None)) > 1),
+        (f"{source} is an address: give the name of an index on the server of --url, such as products", is_index(source)),
+    )
     reading["skip_bad"] |= every is not None  # one document must not end a watch
     on_target = IndexReading(settings=lambda _: settings, hidden=True, texts=not remove)
-    opened = open_source(f"{PREFIX}{source}", {**reading, "index": on_target}, out).index
-    assert opened is not None
+    documents = open_source(f"{PREFIX}{source}", {**reading, "index": on_target}, out).index
+    assert documents is not None
     options = BuildOptions(**models_in(build, settings), skip_bad=reading["skip_bad"])
     server = engine.connect(settings).patient(options.patience, out.say)
     try:
         with terminable(Event()) if every is not None else nullcontext(), out.stages("Reading") as progress:
             if remove:
-                count = enrichment.remove(server, opened, progress, close=yes, say=out.say)
+                count = enrichment.remove(server, documents, progress, close=yes, say=out.say)
                 data = {"schema": "termweave.enrich/1", "index": source, "removed": count}
                 out.emit(data, f"{source}: the fields were removed from {count:,} documents; their mapping stays, empty.")
                 return
             if only_plan:
-                _show_plan(source, enrichment.plan_enrichment(server, opened, options, progress, lexical), out)
+                _show_plan(source, enrichment.plan_enrichment(server, documents, options, progress, lexical), out)
                 return
-            done = enrichment.enrich(server, opened, options, progress, close=yes, lexical=lexical, every=every, say=out.say)
+            done = enrichment.enrich(server, documents, options, progress, close=yes, lexical=lexical, every=every, say=out.say)
     finally:
-        opened.release()
+        documents.release()
     out.say(*done.notes)
     written = [name for name in done.signals if name != "lexical"]
     out.emit(
@@ -191,29 +189,28 @@ def connect(*, name: str, only_plan: bool, remove: bool, settings: Settings, out
     if remove:
         removed = connection.remove(server, name)
         text = f"{name}: removed {', '.join(removed)}." if removed else f"{name} was not connected."
-        gone: answers.Connect = {"schema": "termweave.connect/1", "name": name, "removed": removed}
-        out.emit(gone, text)
+        out.emit({"schema": "termweave.connect/1", "name": name, "removed": removed}, text)
         return
     planned = connection.plan(server, name, connection.ConnectOptions(**options))
-    made = planned.connection
+    parts = planned.connection
     out.say(*planned.notes)
     if not only_plan:
         connection.connect(server, planned, out.say)
     template_only = server.capabilities.distribution == "elasticsearch"
-    kind, call = ("search template", "/template") if template_only else ("search pipeline", f"?search_pipeline={made.pipeline}")
+    kind, call = ("search template", "/template") if template_only else ("search pipeline", f"?search_pipeline={parts.pipeline}")
     data: answers.Connect = {
         "schema": "termweave.connect/1",
         "name": name,
-        "pipeline": None if template_only else made.pipeline,
-        "template": made.pipeline,
-        "ingest_pipeline": made.ingest_pipeline if made.documents else None,
-        "remote_models": list(made.model_bodies()),
-        "model_server": made.address,
-        "models": dict(made.models),
-        "weights": dict(made.weights),
-        "fallback": made.fallback,
+        "pipeline": None if template_only else parts.pipeline,
+        "template": parts.pipeline,
+        "ingest_pipeline": parts.ingest_pipeline if parts.documents else None,
+        "remote_models": list(parts.model_bodies()),
+        "model_server": parts.address,
+        "models": dict(parts.models),
+        "weights": dict(parts.weights),
+        "fallback": parts.fallback,
         "notes": list(planned.notes),
         "written": not only_plan,
     }
     does = "would register" if only_plan else "connected by"
-    out.emit(data, f"{name}: {does} the {kind} {made.pipeline}. Search with POST {name}/_search{call}.")
+    out.emit(data, f"{name}: {does} the {kind} {parts.pipeline}. Search with POST {name}/_search{call}.")

@@ -99,7 +99,7 @@ def command(
     if html is not None:
         html_page.require_plots()
     parsed = [gates.parse(text) for text in required]
-    opened = corpora.open_dataset(dataset)
+    judged = corpora.open_dataset(dataset)
     writable(folder, [html])
     check_together(("--against and --baseline both name what to compare with", against is not None and baseline is not None))
     server = engine.connect(settings)
@@ -108,10 +108,10 @@ def command(
     rows = [systems.default_system(index)] if plain else systems.grid(chosen, rerankers, index)
     with out.progress("Queries") as bar:
         if against is None:
-            experiment = evaluate(index, opened, rows, progress=bar, baseline=baseline, required=parsed)
+            experiment = evaluate(index, judged, rows, progress=bar, baseline=baseline, required=parsed)
         else:
             other = search.Index.pinned(server, against)
-            experiment = evaluate_against(index, name, other, against, opened, rows, progress=bar, required=parsed)
+            experiment = evaluate_against(index, name, other, against, judged, rows, progress=bar, required=parsed)
             costs = [_cost(shown, each, list(experiment.texts.values())) for shown, each in ((name, index), (against, other))]
             experiment = replace(experiment, notes=(*costs, *experiment.notes))
     try:
@@ -120,13 +120,13 @@ def command(
             with out.progress("Timing") as bar:
                 measured = systems.latency(index, systems.with_baseline(rows, baseline, index)[0], texts, bar)
             experiment = replace(experiment, latency=measured)
-        verdicts = [gates.check(gate, experiment, opened) for gate in parsed]
+        verdicts = [gates.check(gate, experiment, judged) for gate in parsed]
     finally:  # after the gates, which may read older runs from the same folder; even if a gate fails, the runs are written
         if folder is not None:
             _write(experiment, folder, out)
     out.say(*experiment.notes)
     if html is not None:
-        _write_page(html, experiment, opened, index, verdicts, out)
+        _write_page(html, experiment, judged, index, verdicts, out)
     out.emit({**table.as_json(experiment), "gates": list(map(asdict, verdicts))}, lambda: table.table(experiment))
     for verdict in verdicts:
         if verdict.met:
@@ -138,7 +138,7 @@ def command(
 
 
 def _cost(name: str, index: Index, questions: list[str]) -> str:
-    """What a default search of an index costs, as a sentence."""
+    """Time and disk of a default search of an index, as a sentence."""
     price = cost(index, questions)
     size = f", and the index {sized(price.bytes)} on disk" if price.bytes else ""
     return f"A search of {name} takes {price.milliseconds:.1f} ms (median){size}."

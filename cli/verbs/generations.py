@@ -107,7 +107,7 @@ def list_indices(*, settings: Settings, out: Output) -> None:
 
 
 def _age(created: str) -> str:
-    """How long ago a generation was made: ``3 d``, ``5 h``, ``12 min``."""
+    """The age of a generation: ``3 d``, ``5 h``, ``12 min``."""
     seconds = (datetime.now(UTC) - datetime.fromisoformat(created)).total_seconds()
     return next((f"{seconds / size:.0f} {unit}" for unit, size in _UNITS if seconds >= size), "now")
 
@@ -211,8 +211,8 @@ def delete(*, name: str, ids: tuple[str, ...], file: BinaryIO | None, yes: bool,
     """
     server = engine.connect(settings)
     if ids or file is not None:
-        given = [*ids, *(_lines(file) if file is not None else ())]
-        _delete_documents(server, name, list(filter(None, given)), out, yes=yes)
+        listed = [*ids, *(_lines(file) if file is not None else ())]
+        _delete_documents(server, name, list(filter(None, listed)), out, yes=yes)
     else:
         _delete_index(server, name, out, yes=yes)
 
@@ -286,14 +286,14 @@ def audit(*, name: str | None, count: int, settings: Settings, out: Output) -> N
     columns = {
         "when (UTC)": [line.at[:19].replace("T", " ") for line in lines],
         "name": [line.name for line in lines],
-        "what": [_what(line) for line in lines],
+        "what": [_act_in_words(line) for line in lines],
         "who": [f"{line.user} ({line.os_user})" if line.user else line.os_user for line in lines],
         "from": [line.host for line in lines],
     }
     out.emit(data, lambda: fitted_table(columns, out.console().width, kept={"name", "what"}) if lines else empty)
 
 
-def _what(line: AuditLine) -> str:
+def _act_in_words(line: AuditLine) -> str:
     """The act in words, with the generations that it concerns."""
     if line.act == "delete generations":
         return f"{line.act}: {', '.join(line.deleted)}"

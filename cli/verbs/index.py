@@ -132,58 +132,57 @@ def command(
         ("--yes belongs to --update --delete-missing", yes and not delete_missing),
         ("--on names the queries of a gate: add --require, or --within .01", bool(dataset) and not (gated or only_plan)),
     )
-    given = {option: value for option, value in models_in(build, settings).items() if option in build or value is not None}
-    options = BuildOptions(**given, skip_bad=reading["skip_bad"])
+    stated = {option: value for option, value in models_in(build, settings).items() if option in build or value is not None}
+    options = BuildOptions(**stated, skip_bad=reading["skip_bad"])
     reading["skip_bad"] |= only_plan
 
-    def opening(whole: bool, fresh: bool) -> OpenedSource:
+    def open_corpus(whole: bool, fresh: bool) -> OpenedSource:
         """Open the source; `whole` reads the fields that no option names, too."""
         return open_source(source, for_build(reading, "" if only_plan or update else name, whole=whole), out, fresh=fresh)
 
     # Mistakes in a source are said before a server is needed; how an index is read depends on the live generation.
-    opened = None if is_index(source) else opening(options.keep_mapping, options.fresh)
+    corpus = None if is_index(source) else open_corpus(options.keep_mapping, options.fresh)
     # Two connections more than the workers use: one renews the lease, one asks for other things.
     server = engine.connect(settings, pool_maxsize=options.workers + 2).patient(options.patience, out.say)
     live = None if update else generations.find_live(server, name)
-    taken = options if defaults or live is None else rebuild_options.rebuilt(server, live, options, given, index=is_index(source))
-    anew = options.fresh or (opened is None and not only_plan and not update and not unfinished(server, name))
-    opened = opened if opened is not None else opening(taken.keep_mapping, anew)
-    if opened.encodings is not None:  # they have settled how texts are encoded
+    taken = (
+        options if defaults or live is None else rebuild_options.rebuilt(server, live, options, stated, index=is_index(source))
+    )
+    anew = options.fresh or (corpus is None and not only_plan and not update and not unfinished(server, name))
+    corpus = corpus if corpus is not None else open_corpus(taken.keep_mapping, anew)
+    if corpus.encodings is not None:  # they have settled how texts are encoded
         taken = replace(taken, **{option: getattr(options, option) for option in ENCODING})
     remarks, options = rebuild_options.remark(options, taken), taken
     updating = update and _has_live_generation(server, name, out)
     if updating and since:
-        opened, remarks = update_plan.changed_since(server, name, opened, since)
+        corpus, remarks = update_plan.changed_since(server, name, corpus, since)
     out.say(*remarks)  # the options of an update are those of the live generation, and are not said
     mode = indexer.UpdateMode(delete_missing, new, tuple(build), 1.0 if yes else indexer.LARGE_DELETION)
     if only_plan:
         if updating:
-            show_update_plan(server, opened, name, options, mode, out)
+            show_update_plan(server, corpus, name, options, mode, out)
         else:
-            show_plan(server, opened, name, live, queries_of(dataset, source), options, out)
+            show_plan(server, corpus, name, live, queries_of(dataset, source), options, out)
         return
     gate = _gate(server, name, required, within, dataset or source, None if updating else _signals(options), out)
     job: Job
     if updating:
-        job = updater.Update(server, opened, name, options, gate if gated else None, mode=mode)
+        job = updater.Update(server, corpus, name, options, gate if gated else None, mode=mode)
         nouns = ("document or passage", "documents and passages")
     else:
-        job = builder.Build(server, opened, name, options, gate if gated else None, live)
+        job = builder.Build(server, corpus, name, options, gate if gated else None, live)
         nouns = ("passage", "passages") if options.passages else ("document", "documents")
-    with released_unless_stopped(opened), job:
+    with released_unless_stopped(corpus), job:
         watched(job.read, out, nouns)
-        _compare_with_live(name, live, opened, out)
+        _compare_with_live(name, live, corpus, out)
         if job.large is not None:
             _ask(job.large, name)
             job.large = None
         result = watched(job.write, out, nouns)
-    report(result, opened, gate, out, kept=not delete_missing)
+    report(result, corpus, gate, out, keeps_missing=not delete_missing)
     if result.missed:
-        raise GateNotMet(
-            result.missed,
-            f"{result.index} is complete but was not published. 'termweave promote {name} {result.index}' publishes it anyway, "
-            f"'termweave prune {name}' removes it.",
-        )
+        ways = f"'termweave promote {name} {result.index}' publishes it anyway, 'termweave prune {name}' removes it"
+        raise GateNotMet(result.missed, f"{result.index} is complete but was not published. {ways}.")
 
 
 def _gate(
@@ -202,8 +201,8 @@ def _gate(
 
 def _signals(options: BuildOptions) -> list[str]:
     """The signals that a build makes, as far as its options say."""
-    asked = options.signals or [name for name in plugins.names("signals") if signal_class(name).default]
-    return [name for name in asked if getattr(options, signal_class(name).needs or "", None) not in NONE]
+    signals = options.signals or [name for name in plugins.names("signals") if signal_class(name).default]
+    return [name for name in signals if getattr(options, signal_class(name).needs or "", None) not in NONE]
 
 
 def _ask(large: LargeDeletion, name: str) -> None:
@@ -265,14 +264,12 @@ def encode(*, source: str, folder: str, build: dict[str, Any], reading: dict[str
     if not folder.strip():
         raise UsageError("--out names no folder.", "Name the folder of the shards: --out ./shards. Is a variable empty?")
     if is_index(source):
-        raise UsageError(
-            f"{without_password(source)} is an index, which changes: an encoding of it could not be resumed.",
-            "Index it directly ('termweave index'), or export it to a file and encode that.",
-        )
+        advice = "Index it directly ('termweave index'), or export it to a file and encode that."
+        raise UsageError(f"{without_password(source)} is an index, which changes: its encoding could not be resumed.", advice)
     options = BuildOptions(**models_in(build, settings.load()), skip_bad=reading["skip_bad"])
-    opened = open_source(source, reading, out)
+    corpus = open_source(source, reading, out)
     with out.stages("Encoding") as progress:
-        encoded = encode_corpus(opened, folder, options, progress)
+        encoded = encode_corpus(corpus, folder, options, progress)
     manifest = encoded.manifest
     out.warn(*manifest.warnings)
     out.say(*manifest.notes)

@@ -45,19 +45,19 @@ def command(*, out: Output) -> None:
     """
     from termweave.encoders.model_lookup import dependence, known_models
 
-    known = known_models()
+    models = known_models()
     columns = {
-        "name": [each.name for each in known],
-        "origin": [each.origin for each in known],
-        "size": [sized(each.bytes) for each in known],
-        "gives": [", ".join(each.outputs) for each in known],
-        "language": [each.language for each in known],
-        "calibration": ["" if each.calibration is None else f"{each.calibration:.3f}" for each in known],
-        "model": [each.model for each in known],
+        "name": [each.name for each in models],
+        "origin": [each.origin for each in models],
+        "size": [sized(each.bytes) for each in models],
+        "gives": [", ".join(each.outputs) for each in models],
+        "language": [each.language for each in models],
+        "calibration": ["" if each.calibration is None else f"{each.calibration:.3f}" for each in models],
+        "model": [each.model for each in models],
     }
-    rows = [{**asdict(each), "folder": None if each.folder is None else str(each.folder)} for each in known]
+    rows = [{**asdict(each), "folder": None if each.folder is None else str(each.folder)} for each in models]
     data: answers.Models = {"schema": "termweave.models/1", "models": rows}  # type: ignore[typeddict-item]
-    if doubt := dependence(known):
+    if doubt := dependence(models):
         out.warn(doubt)
     out.emit(data, lambda: fitted_table(columns, out.console().width, right={"size", "calibration"}))
 
@@ -122,10 +122,8 @@ def import_(*, graph: Path, name: str, pooling: str, query_prompt: str, document
 
     needs.check_packages("Importing")
     if Path(name).name != name or name.startswith(".") or is_taken(name):
-        raise UsageError(
-            f"A model of yours cannot be called {name!r}.",
-            "Choose a plain name that is not in `termweave models`, or delete that model of yours.",
-        )
+        advice = "Choose a plain name that is not in `termweave models`, or delete that model of yours."
+        raise UsageError(f"A model of yours cannot be called {name!r}.", advice)
     tokenizer = graph.with_name("tokenizer.json")
     if not tokenizer.is_file():
         raise UsageError(f"{tokenizer} does not exist.", "Put the tokenizer.json of the graph beside it.")
@@ -178,10 +176,8 @@ def export(*, model: str, out_folder: Path | None, dataset: str | None, out: Out
 
         outputs = read_folder(path, check=False).manifest.outputs
         if "scores" in outputs:
-            raise UsageError(
-                f"{model} is a cross-encoder, and --on compares term weights or vectors.",
-                "Leave --on out; to measure a cross-encoder, evaluate an index with --rerank.",
-            )
+            advice = "Leave --on out; to measure a cross-encoder, evaluate an index with --rerank."
+            raise UsageError(f"{model} is a cross-encoder, and --on compares term weights or vectors.", advice)
         sample = sample_cost.draw(dataset)
     out.say(f"Exporting {model} ...")
     parity = export(path, out_folder)

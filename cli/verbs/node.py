@@ -124,8 +124,8 @@ def wipe(*, yes: bool, out: Output) -> None:
       termweave node wipe
       termweave node wipe --yes
     """
-    known = node.status()
-    place = known.folder if known is not None else str(folders.default_home())
+    state = node.status()
+    place = state.folder if state is not None else str(folders.default_home())
     if not yes:
         confirm(f"Remove every index of the embedded node in {place}?")
     freed = node.wipe(say=out.say)

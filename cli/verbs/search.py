@@ -224,7 +224,7 @@ def explain(
         console.print(explanation.as_text(hit.explanation or {"score": 0.0, "parts": []}, terms=20))
 
     out.emit(json.explain(query, hit), show)
-    if lag := notices.enrichment_lag(index.opened, [document]):
+    if lag := notices.enrichment_lag(index.open_generation, [document]):
         out.warn(str(lag))
 
 

@@ -84,7 +84,7 @@ def command(
       termweave serve --model shipped --model ./mine
     """
     from termweave import corpora
-    from termweave.catalog import lineage
+    from termweave.catalog.lineage import resolve_index
 
     try:
         from termweave.serving import server
@@ -103,7 +103,7 @@ def command(
     options = ServeOptions(index=index, settings=settings, serves_models=serves_models or alone, served=served, **pages)
     connection = None if alone else engine.connect(settings, pool_maxsize=_CONNECTIONS)
     if index is not None and connection is not None:
-        lineage.resolve(connection, index)
+        resolve_index(connection, index)
 
     def announce(url: str) -> None:
         out.emit({"schema": "termweave.serve/1", "url": url, "read_only": options.read_only}, f"{url} (Ctrl-C ends it)")

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from termweave import corpora, engine, search
-from termweave.catalog import application_fields, audit, lineage
+from termweave.catalog import application_fields, audit
+from termweave.catalog.lineage import read_lineage, resolve_index, store_lineage
 from termweave.catalog.profiles import adopted, check_name, using, without
 from termweave.cli.declared_options import DeclaredValue, click_options, flag, option
 from termweave.cli.output import fitted_table
@@ -101,7 +102,7 @@ def command(
     proposed = report.better and not (adopted or dry_run or report.in_force == profile)
     if adopted or proposed:
         index.adopt(report.profile, use=adopted)
-        if (live := lineage.resolve(index.engine, name)) != index.generation:
+        if (live := resolve_index(index.engine, name)) != index.generation:
             out.warn(f"{name} points to {live} by now. The profile is stored with {index.generation}, which was tuned.")
         elif adopted:
             audit.write(index.engine, "profile", name, before=report.in_force, after=profile)
@@ -120,13 +121,10 @@ def command(
             f"Judge more queries. Or take it as it is: termweave tune {name} {dataset} --adopt.",
         )
     if not report.better:
-        raise GateNotMet(
-            f"The best profile does not beat the default on the {report.held_out} held-out queries "
-            f"({report.gain:+.4f}, 95 % between {report.low:+.4f} and {report.high:+.4f}); nothing was stored."
-            if report.gain
-            else f"No setting beats the default on the {report.fitted} fitted queries by more than noise; nothing was stored.",
-            "Judge more queries, or keep the default.",
-        )
+        difference = f" ({report.gain:+.4f}, 95 % between {report.low:+.4f} and {report.high:+.4f})" if report.gain else ""
+        measured = f"{report.held_out} held-out" if report.gain else f"{report.fitted} fitted"
+        message = f"The best profile does not beat the default on the {measured} queries{difference}; nothing was stored."
+        raise GateNotMet(message, "Judge more queries, or keep the default.")
 
 
 def _ranker(rerank: str | None, budget: float | None) -> CrossEncoderReranker | FeatureReranker | None:
@@ -135,8 +133,7 @@ def _ranker(rerank: str | None, budget: float | None) -> CrossEncoderReranker | 
     Raises:
         UsageError: It is another reranker, or a budget was given without one.
     """
-    if rerank is None and budget is not None:
-        raise UsageError("A time budget needs a ranker.", "Add --rerank ranker@FOLDER, or leave --rerank-budget out.")
+    check_together(("A time budget needs a ranker: add --rerank ranker@FOLDER", rerank is None and budget is not None))
     if rerank is None:
         return None
     chosen = rerankers.choose(rerank)
@@ -158,9 +155,9 @@ def _show(report: TuningReport, out: Output, *, adopted: bool) -> None:
     table = Table(title=heading, title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("search")
     table.add_column(report.measure, justify="right")
-    named = {"tuned": report.profile.name, "in force": f"{report.in_force}, in force"}
+    titles = {"tuned": report.profile.name, "in force": f"{report.in_force}, in force"}
     for system, value in report.figures.items():
-        table.add_row(named.get(system) or label(system), f"{value:.4f}", style="bold" if system == "tuned" else "")
+        table.add_row(titles.get(system) or label(system), f"{value:.4f}", style="bold" if system == "tuned" else "")
     console = out.console()
     console.print(table)
     gain = f"{report.gain:+.4f}, 95 % between {report.low:+.4f} and {report.high:+.4f}, p {report.p:.3g}"
@@ -183,10 +180,10 @@ def _show(report: TuningReport, out: Output, *, adopted: bool) -> None:
 @click.argument("name")
 @option("--use", "Let searches use this profile from now on; 'hybrid' stands for no profile.", "PROFILE")
 @option("--save", "Store --mode, --rerank (rnn, then rules) and --rewrite under this name.", "PROFILE")
-@click_options(RankingOptions, "given", ("mode", "rerank", "rewrite"))
+@click_options(RankingOptions, "ranking", ("mode", "rerank", "rewrite"))
 @option("--drop", "Delete this profile. If searches use it, they use no profile from now on.", "PROFILE")
 def profiles(
-    *, name: str, use: str | None, save: str | None, given: dict[str, Any], drop: str | None, settings: Settings, out: Output
+    *, name: str, use: str | None, save: str | None, ranking: dict[str, Any], drop: str | None, settings: Settings, out: Output
 ) -> None:
     """List the profiles of NAME, which 'termweave tune' or --save stored, and what they gained; choose one, or delete one.
 
@@ -201,25 +198,24 @@ def profiles(
       termweave profiles docs --use hybrid
       termweave profiles docs --drop tuned
     """
-    check_together(("--mode, --rerank and --rewrite go with --save PROFILE", bool(given) and save is None))
+    check_together(("--mode, --rerank and --rewrite go with --save PROFILE", bool(ranking) and save is None))
     server = engine.connect(settings)
-    index = lineage.resolve(server, name)
-    record = lineage.read(server, index)
-    before = record
+    index = resolve_index(server, name)
+    before = record = read_lineage(server, index)
     if drop is not None:
         record = without(record, drop)
     if save is not None:
-        ranked = RankingOptions(**given)
-        mode, reranking = choose(record, ranked.mode, ranked.rerank)
-        made = composed(record, save, mode, reranking, parse(ranked.rewrite))
-        record = adopted(record, made, use=save == record.profile)
+        options = RankingOptions(**ranking)
+        mode, reranking = choose(record, options.mode, options.rerank)
+        composition = composed(record, save, mode, reranking, parse(options.rewrite))
+        record = adopted(record, composition, use=save == record.profile)
     if use is not None:
         record = using(record, None if use == "hybrid" else use)
-    for wanted in dict.fromkeys((save, use)):
-        if wanted and (profile := find(record, wanted)):
-            _check(server, index, record, profile, out, stored=wanted != save)
-    if use is not None or save is not None or drop is not None:
-        lineage.write(server, index, record)
+    for title in dict.fromkeys((save, use)):
+        if title and (profile := find(record, title)):
+            _check_needs(server, index, record, profile, out, stored=title != save)
+    if record is not before:
+        store_lineage(server, index, record)
     now, then = ((each.profile, each.profiles.get(each.profile)) for each in (record, before))
     if now != then:  # a profile that is saved anew keeps its name
         audit.write(server, "profile", record.name, before=before.profile, after=record.profile)
@@ -229,8 +225,8 @@ def profiles(
     out.emit(data, lambda: _table(stored, record, out.console().width) if stored else none)
 
 
-def _check(server: Engine, index: str, record: Lineage, profile: Profile, out: Output, *, stored: bool) -> None:
-    """Refuse a profile that needs what the index does not have; warn of pinned documents that are not in it."""
+def _check_needs(server: Engine, index: str, record: Lineage, profile: Profile, out: Output, *, stored: bool) -> None:
+    """Check that an index has what a profile needs, and warn of pinned documents that are not in it."""
     layout, rewriting = application_fields.with_fields(server, index, record), rewriting_of(profile) or NOTHING
     reranking = reranking_of(profile)
     check_needs(record.name, layout, reranking.needs if reranking else ())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from termweave import corpora, engine, indexer
-from termweave.catalog import lineage
+from termweave.catalog.lineage import read_lineage, refuse_enriched, resolve_name
 from termweave.cli.declared_options import GroupedCommand, option
 from termweave.cli.shared_options import check_together, verb
 from termweave.cli.source_options import for_build, source_options
@@ -66,28 +66,23 @@ def command(
       termweave verify docs --deep --json
       termweave verify docs --deep 5%
     """
-    if deep == 0.0:
-        raise click.UsageError("--deep 0% reads nothing back: remove it, or write --deep 5%.")
     problem = "--skip-bad, --id-field, --title-field and --text-field need a SOURCE, because they say how it is read"
     check_together((problem, source is None and any(reading.values())))
 
     server = engine.connect(settings)
-    shown = lineage.resolved(server, name)
+    shown = resolve_name(server, name)
     index = shown.index
-    made = lineage.read(server, index)  # before the ledger is opened, because the index may belong to another program
-    lineage.refuse_enriched(made)
-    if shown.partial and name not in {index, made.name}:
-        raise UsageError(
-            f"{name!r} shows only some of the documents of {made.name!r}, and all are compared.", f"Give the name {made.name!r}."
-        )
+    record = read_lineage(server, index)  # before the ledger is opened, because the index may belong to another program
+    refuse_enriched(record)
+    if shown.partial and name not in {index, record.name}:
+        raise UsageError(f"{name!r} shows only some of the documents of {record.name!r}.", f"Give the name {record.name!r}.")
     if source is None:
         with storage.existing(server, index) as ledger:
-            difference = indexer.verify(server, index, ledger, deep=deep or 0.0, lineage=made)
+            difference = indexer.verify(server, index, ledger, deep=deep or 0.0, lineage=record)
     else:
-        reading = for_build(reading, "", whole="kept" in made.source)
-        opened = corpora.open_source(source, **reading)
-        difference = indexer.verify_against_source(server, index, opened, deep=deep or 0.0, lineage=made)
-    state = _ledger_state(server, index, made)
+        corpus = corpora.open_source(source, **for_build(reading, "", whole="kept" in record.source))
+        difference = indexer.verify_against_source(server, index, corpus, deep=deep or 0.0, lineage=record)
+    state = _ledger_state(server, index, record)
     data: answers.Verify = {
         "schema": "termweave.verify/1",
         "ok": difference.ok,
@@ -125,7 +120,7 @@ class _LedgerState:
     elsewhere: bool = False
 
 
-def _ledger_state(server: Engine, index: str, made: Lineage) -> _LedgerState:
+def _ledger_state(server: Engine, index: str, record: Lineage) -> _LedgerState:
     """Read the state of an index from its ledger on this host."""
     try:
         with storage.existing(server, index) as ledger:
@@ -133,7 +128,7 @@ def _ledger_state(server: Engine, index: str, made: Lineage) -> _LedgerState:
                 refused=[identity for identity, _, _ in ledger.refused()],
                 letters=str(dead_letters.file_of(ledger)),
                 updating=ledger.get("state") == "updating",
-                elsewhere=(ledger.get("lineage") or {}).get("updated", "") != made.updated,
+                elsewhere=(ledger.get("lineage") or {}).get("updated", "") != record.updated,
             )
     except TermweaveError:
         return _LedgerState()

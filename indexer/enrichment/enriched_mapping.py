@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from termweave.catalog import lineage, statistics_store
+from termweave.catalog import statistics_store
 from termweave.catalog.application_fields import read_by
 from termweave.catalog.layout import DocumentLayout, signal_class, source_digest
 from termweave.catalog.lineage import Lineage
@@ -58,15 +58,6 @@ def whole_indices(source: IndexSource) -> list[str]:
         whole = " and ".join(f"termweave enrich {index}" for index in indices)
         raise UsageError(f"{source.name} is an alias that hides a part of {few(indices)}.", f"Enrich all of it: {whole}.")
     return indices
-
-
-def check_alike(source: IndexSource) -> None:
-    """Check that those of the name's indices that are enriched can be searched together.
-
-    Raises:
-        UsageError: They cannot; the message names two and what is different.
-    """
-    lineage.check_alike({index: made for index in sorted(source.mappings) if (made := lineage_of(source, index))})
 
 
 def lineage_of(source: IndexSource, index: str) -> Lineage | None:

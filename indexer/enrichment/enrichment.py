@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from termweave.catalog import audit, lineage, statistics_store
+from termweave.catalog import audit, statistics_store
+from termweave.catalog.lineage import check_alike, predecessor, store_lineage
 from termweave.catalog.source_fields import Fields
 from termweave.engine.client.resolved_name import uuids_of
 from termweave.errors import UsageError
@@ -159,11 +160,11 @@ def _first(source: IndexSource, options: BuildOptions, lexical: Mapping[str, flo
     made = {index: each for index in sorted(source.mappings) if (each := enriched_mapping.lineage_of(source, index))}
     words = enriched_mapping.lexical(source, lexical) if lexical else None
     alike = {"lexical": words.parameters()} if words else {}  # all get these
-    lineage.check_alike({index: replace(each, signals={**each.signals, **alike}) for index, each in made.items()})
+    check_alike({index: replace(each, signals={**each.signals, **alike}) for index, each in made.items()})
     for index, each in reversed(made.items()):
         _check_unchanged(source, each, options)
         return index, each
-    earlier = lineage.predecessor(source.engine, source.address.index)
+    earlier = predecessor(source.engine, source.address.index)
     with suppress(UsageError):  # with other fields or signals the new index is enriched anew
         if earlier is not None and not (options.weights or options.dense):
             _check_unchanged(source, earlier[1], options)
@@ -244,7 +245,7 @@ def remove(
                 passes.repeat(progress, "have the fields")
                 if made.statistics:
                     statistics_store.delete_unused(engine, index, made)
-                lineage.write(engine, index, None)  # last: without it the command could not be repeated
+                store_lineage(engine, index, None)  # last: without it the command could not be repeated
             audit.write(engine, "remove fields", index, before=index, after=index, documents=passes.total.written)
             written += passes.total.written
         stay += enriched_mapping.remove_settings(engine, index, close=close)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Self
 
 import orjson
 
-from termweave.catalog import audit, generations, lineage, statistics_store
+from termweave.catalog import audit, generations, statistics_store
+from termweave.catalog.lineage import check_alike, read_lineage, store_lineage
 from termweave.corpora.sources import Skips
 from termweave.encoders.recorded_models import encoder_of, remember
 from termweave.engine.client.connection import quote
@@ -147,7 +148,8 @@ class EnrichmentRun:
             if before is not None and self.recipe and (words := self.recipe.lineage.signals.get("lexical")):
                 before = replace(before, signals={**before.signals, "lexical": words})  # nothing is written for it
             if before is not None and (self.recipe is None or before.differences(self.recipe.lineage)):
-                enriched_mapping.check_alike(self.source)
+                lineages = {each: enriched_mapping.lineage_of(self.source, each) for each in sorted(self.source.mappings)}
+                check_alike({each: lineage for each, lineage in lineages.items() if lineage})
                 self.recipe = self.resume(before, index)
             recipe = self.recipe = self.recipe or self.begin()
             made = self._prepare(one, index, before, recipe)
@@ -160,9 +162,9 @@ class EnrichmentRun:
             if before is not None:
                 kept = f"{first.kept:,} of {counted(first.documents, 'document')}"
                 self.notes.append(f"{kept} had the fields already, with the same content: they were not written again.")
-            now = lineage.read(self.engine, index)  # a profile may have been adopted meanwhile
+            now = read_lineage(self.engine, index)  # a profile may have been adopted meanwhile
             made = replace(made, complete=True, documents=passes.total.documents, profiles=now.profiles, profile=now.profile)
-            lineage.write(self.engine, index, made)
+            store_lineage(self.engine, index, made)
             self.recipe = replace(recipe, lineage=made)
             uuid = uuids_of(self.engine, index).get(index, "")
             self.indices[uuid] = IndexInRun(passes, Watch(passes, seen), lease, held.pop_all())
@@ -185,7 +187,7 @@ class EnrichmentRun:
                 )
             for each in reversed(self.passes):  # what was adopted since
                 with suppress(TermweaveError):
-                    now = lineage.read(self.engine, each.index)
+                    now = read_lineage(self.engine, each.index)
                     made = replace(made, profiles=now.profiles, profile=now.profile)
                     break
             enriched_mapping.check_index(self.engine, one, index, tuple(made.signals))
@@ -202,7 +204,7 @@ class EnrichmentRun:
                 settings = {"index.auto_expand_replicas": "0-1", **({"index.hidden": True} if index.startswith(".") else {})}
                 statistics_store.save(self.engine, index, recipe.statistics, settings)
             made = replace(made, statistics={**made.statistics, "index": home})
-        lineage.write(self.engine, index, made)
+        store_lineage(self.engine, index, made)
         return made
 
     def _log(self, passes: IndexPasses) -> None:

@@ -127,8 +127,8 @@ def find(engine: Engine, name: str, ids: Sequence[str]) -> Deletion:
     Raises:
         UsageError: There is no such name, it is that of a generation, or termweave did not make it.
     """
-    index = lineages.resolve(engine, name)
-    lineage = lineages.read(engine, index)  # refuses what termweave did not make
+    index = lineages.resolve_index(engine, name)
+    lineage = lineages.read_lineage(engine, index)  # refuses what termweave did not make
     lineages.refuse_enriched(lineage)
     if lineage.name != name:  # the lock of another name would not keep an update of this generation away
         raise one_generation(name, lineage)
@@ -163,15 +163,15 @@ def remove_documents(engine: Engine, name: str, deletion: Deletion) -> Deletion:
         UsageError: Another generation is live now.
     """
     with storage.lease(engine, name) as lease:
-        index = lineages.resolve(engine, name)
+        index = lineages.resolve_index(engine, name)
         if index != deletion.index:
             raise UsageError(f"{name!r} points at {index!r} by now.", "Run the command again.")
-        lineage = lineages.read(engine, index)
+        lineage = lineages.read_lineage(engine, index)
         present, absent = _find(engine, index, deletion.documents), _find(engine, index, deletion.absent)
         after = _without(lineage, present) if present.documents else lineage
         if present.documents:
             # First: a call that is killed has changed it, too.
-            lineages.write(engine, index, replace(lineage, fingerprint=after.fingerprint))
+            lineages.store_lineage(engine, index, replace(lineage, fingerprint=after.fingerprint))
             open_writer(engine, index, lease)
             remove(engine, index, lease, None, in_parts(present.passages, PAGE))
             close_writer(engine, index, lease)
@@ -181,7 +181,7 @@ def remove_documents(engine: Engine, name: str, deletion: Deletion) -> Deletion:
             # If another host updated the index since this ledger was written, verification must still notice that.
             if (ledger.get("lineage") or {}).get("updated", "") == lineage.updated:
                 ledger.put("lineage", after.as_meta())
-        lineages.write(engine, index, after)
+        lineages.store_lineage(engine, index, after)
         if present.documents:
             audit.write(engine, "delete documents", name, before=index, after=index, documents=len(present.documents))
         return replace(present, absent=[*deletion.absent, *present.absent])

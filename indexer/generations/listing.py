@@ -123,7 +123,7 @@ def _no_generations(engine: Engine, name: str) -> UsageError:
     if not lineages.exists(engine, name):
         hint = lineages.known_names(engine) or "No name is known there."
         return UsageError(f"There is no index named {name!r} at {engine.url}.", hint)
-    lineage = lineages.read(engine, lineages.resolve(engine, name))  # refuses what termweave did not make
+    lineage = lineages.read_lineage(engine, lineages.resolve_index(engine, name))  # refuses what termweave did not make
     lineages.refuse_enriched(lineage)
     return one_generation(name, lineage)
 
@@ -210,7 +210,7 @@ def all_generations(engine: Engine) -> dict[str, list[Generation]]:
 def summaries(engine: Engine) -> list[answers.ListedIndex]:
     """Every index as JSON, as `termweave list --json` prints it; those of other applications that were enriched come last."""
     built = [_summary(name, listed) for name, listed in all_generations(engine).items()]
-    enriched = sorted(lineages.enriched(engine).items())
+    enriched = sorted(lineages.enriched_indices(engine).items())
     others = [each for index, meta in enriched for each in _generations(engine, {index: meta}, index)]
     return built + [{**_summary(each.index, [each]), "generations": 0} for each in others]
 

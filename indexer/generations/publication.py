@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.catalog import audit
 from termweave.catalog.generations import LiveGeneration, check_free, live
-from termweave.catalog.lineage import ROLLED_BACK, Lineage, read, unless_missing, write
+from termweave.catalog.lineage import ROLLED_BACK, Lineage, read_lineage, store_lineage, unless_missing
 from termweave.engine.client.connection import Engine, quote
 from termweave.engine.client.resolved_name import SETTING, default_pipeline_name, stands_for
 from termweave.errors import EngineError, TermweaveError, UsageError
@@ -67,7 +67,7 @@ def was_published(engine: Engine, index: str, ledger: Ledger, live_index: str | 
 
     If so, the ledger notes it now and is closed.
     """
-    if index != live_index and (not read(engine, index).complete or is_written(engine, index)):
+    if index != live_index and (not read_lineage(engine, index).complete or is_written(engine, index)):
         return False
     ledger.put("state", "complete")
     ledger.close()
@@ -101,13 +101,13 @@ def promote(engine: Engine, name: str, index: str, act: audit.Act = "promote") -
         raise closed_error(index)
     before = live(engine, name)
     if generation.missed:  # the user publishes it on purpose: `rollback` may return to it
-        write(engine, index, replace(read(engine, index), missed=""))
+        store_lineage(engine, index, replace(read_lineage(engine, index), missed=""))
         with suppress(UsageError), storage.existing(engine, index) as ledger:
             ledger.put("state", "complete")
     publish(engine, name, index, before, act)
     if act == "rollback" and before not in {None, index}:
         with suppress(TermweaveError):  # its lineage is damaged
-            write(engine, before, replace(read(engine, before), missed=ROLLED_BACK))
+            store_lineage(engine, before, replace(read_lineage(engine, before), missed=ROLLED_BACK))
     return before
 
 
@@ -116,7 +116,7 @@ def profile_change(engine: Engine, before: str | None, after: str) -> tuple[str,
     if before is None:
         return None
     with suppress(TermweaveError):
-        was, now = read(engine, before), read(engine, after)
+        was, now = read_lineage(engine, before), read_lineage(engine, after)
         if was.profiles.get(was.profile) != now.profiles.get(now.profile):
             same = was.profile == now.profile
             return was.profile or "none", f"another {now.profile}" if same else now.profile or "none"
@@ -168,7 +168,7 @@ def write_lineage(engine: Engine, index: str, lineage: Lineage, live: LiveGenera
             profiles, warnings = fitting(replace(live.lineage, **{"profiles": {}, "profile": "", **tuned}), lineage.layout)
         elif names := [each for each in tuned.get("profiles", ()) if each not in profiles.get("profiles", ())]:  # a copy has them
             warnings = [f"Profiles left behind ({', '.join(names)}): they were tuned for other models or signals. Tune again."]
-    write(engine, index, replace(lineage, **{"profiles": {}, "profile": "", **profiles}))
+    store_lineage(engine, index, replace(lineage, **{"profiles": {}, "profile": "", **profiles}))
     return warnings
 
 

@@ -11,7 +11,7 @@ from hashlib import blake2b
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from termweave.catalog import lineage
+from termweave.catalog.lineage import check_one
 from termweave.engine import Engine, EngineResponseError
 from termweave.engine.client.credentials import is_serverless
 from termweave.errors import EngineError, TermweaveError, UsageError
@@ -83,7 +83,7 @@ def open_ledgers(engine: Engine, name: str) -> Iterator[tuple[str, Ledger]]:
 
 def file_of(engine: Engine, index: str) -> Path:
     """The file of the ledger of a generation."""
-    lineage.check_one(index)  # the name may come from a server: it must not be a path to another folder
+    check_one(index)  # the name may come from a server: it must not be a path to another folder
     return folder(engine) / f"{index}.sqlite"
 
 

@@ -66,9 +66,9 @@ class MarkedWords(Feature[HighlightOptions]):
         """Add highlights: at most one passage per field, and none for a field without a word of the query."""
         from termweave.search.retrieval import clause_limit  # noqa: PLC0415 - not needed by `--help`
 
-        opened = self.search.generation
-        signals, capabilities = opened.signals(ranking.plan.signals), opened.engine.capabilities
-        query, _ = clause_limit.fit(opened, ranking.candidates.query, signals, (), capabilities)
+        generation = self.search.generation
+        signals, capabilities = generation.signals(ranking.plan.signals), generation.engine.capabilities
+        query, _ = clause_limit.fit(generation, ranking.candidates.query, signals, (), capabilities)
         terms: set[str] = set()
         marked: dict[str, Spans] = {}
         for signal in signals:
@@ -76,14 +76,14 @@ class MarkedWords(Feature[HighlightOptions]):
             if clause is not None and clause.terms:
                 terms |= clause.terms.keys()
             elif clause is not None and signal.text_fields and hits:
-                marked |= _marked(opened, clause, hits)
+                marked |= _marked(generation, clause, hits)
         highlighted = []
         for hit in hits:
             highlights = []
             for name in FIELDS:
                 text = hit.fields.get(name)
                 if isinstance(text, str) and text:
-                    spans = _matches(text, marked) + (opened.encoder.spans(text[:_MOST], terms) if terms else [])
+                    spans = _matches(text, marked) + (generation.encoder.spans(text[:_MOST], terms) if terms else [])
                     highlights += [passage(name, text, spans)] if spans else []
             highlighted.append(replace(hit, highlights=tuple(highlights)))
         return highlighted
@@ -127,12 +127,12 @@ def _merged(spans: Iterable[tuple[int, int]]) -> Spans:
     return merged
 
 
-def _marked(opened: OpenGeneration, clause: Clause, hits: Sequence[Hit]) -> dict[str, Spans]:
+def _marked(generation: OpenGeneration, clause: Clause, hits: Sequence[Hit]) -> dict[str, Spans]:
     """Text of a field -> the spans in which the server found words of the query."""
     body: dict[str, Any] = {
         # A document may have several passages. The text of a hit tells which of them it shows.
         "size": min(1000, 20 * len(hits)),
-        "query": {"bool": {"must": [clause.query], "filter": [opened.layout.with_ids([hit.id for hit in hits])]}},
+        "query": {"bool": {"must": [clause.query], "filter": [generation.layout.with_ids([hit.id for hit in hits])]}},
         "_source": False,
         "track_total_hits": False,
         "highlight": {
@@ -141,12 +141,12 @@ def _marked(opened: OpenGeneration, clause: Clause, hits: Sequence[Hit]) -> dict
             "post_tags": [CLOSE],
             "number_of_fragments": 0,
             "require_field_match": False,  # the query searches `content`; `title` and `text` are highlighted
-            dialect_of(opened.engine.capabilities).highlight_limit: _MOST,
-            "fields": {name: {} for name in opened.layout.text_fields},
+            dialect_of(generation.engine.capabilities).highlight_limit: _MOST,
+            "fields": {name: {} for name in generation.layout.text_fields},
         },
     }
     by_text: dict[str, Spans] = {}
-    for hit in opened.engine.search(opened.index, body)["hits"]["hits"]:
+    for hit in generation.engine.search(generation.index, body)["hits"]["hits"]:
         for marked in chain.from_iterable(hit.get("highlight", {}).values()):
             text, spans = _unmarked(marked)
             by_text[text] = spans

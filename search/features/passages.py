@@ -100,14 +100,15 @@ class BestPassages(Feature[PassageOptions]):
         Raises:
             UsageError: The documents of the index are not cut into passages.
         """
-        opened, (count, beside) = self.search.generation, parse(self.options.passages or 1)
-        if not opened.lineage.passages:
+        generation, (count, beside) = self.search.generation, parse(self.options.passages or 1)
+        if not generation.lineage.passages:
             hint = "Leave --passages out, or build the index with --passage-size 160."
-            raise UsageError(f"The documents of the index {opened.lineage.name!r} are not cut into passages.", hint)
-        scored = _scored(opened, ranking.candidates, self.search.mode, hits)
+            raise UsageError(f"The documents of the index {generation.lineage.name!r} are not cut into passages.", hint)
+        scored = _scored(generation, ranking.candidates, self.search.mode, hits)
         chosen = {hit.id: _best(scored[hit.id], count, beside) for hit in hits}
         stored = _stored(
-            opened, {document: [number for each in best for number in each.around(beside)] for document, best in chosen.items()}
+            generation,
+            {document: [number for each in best for number in each.around(beside)] for document, best in chosen.items()},
         )
         return [
             replace(hit, passages=tuple(_joined_with_neighbours(best, beside, stored.get(hit.id, {})) for best in chosen[hit.id]))
@@ -127,12 +128,12 @@ def _best(passages: Sequence[_Scored], count: int, beside: int) -> list[_Scored]
     return best
 
 
-def _scored(opened: OpenGeneration, candidates: Candidates, mode: Mode, hits: Sequence[Hit]) -> dict[str, list[_Scored]]:
+def _scored(generation: OpenGeneration, candidates: Candidates, mode: Mode, hits: Sequence[Hit]) -> dict[str, list[_Scored]]:
     """Document -> its passages that a signal finds, with what they are worth. One request for all hits and signals."""
-    engine, columns = opened.engine, ["passage", "passage_start", "passage_end"]
+    engine, columns = generation.engine, ["passage", "passage_start", "passage_end"]
     searches: list[tuple[str, dict[str, Any]]] = []
     asked: list[tuple[Signal, Hit]] = []
-    for signal in opened.signals(list(candidates.lists)):
+    for signal in generation.signals(list(candidates.lists)):
         if (clause := candidates.clauses.get(signal.name)) is None:
             continue
         for hit in hits:
@@ -143,7 +144,7 @@ def _scored(opened: OpenGeneration, candidates: Candidates, mode: Mode, hits: Se
             asked.append((signal, hit))
     from termweave.search.retrieval.candidates import answers_to  # noqa: PLC0415 - not needed by `--help`
 
-    answers = answers_to(engine, opened.index, searches)
+    answers = answers_to(engine, generation.index, searches)
     places: dict[str, dict[int, tuple[int, int]]] = defaultdict(dict)
     worth: dict[tuple[str, int], float] = defaultdict(float)
     counts = fuse(candidates.lists, mode.weights, mode.fusion).counts
@@ -174,13 +175,13 @@ def _scaled(score: float, candidates: Candidates, name: str, counts: Mapping[str
     return counts[name] * (max(0.0, (score - ranked.low) / extent) if extent > 0 else 1.0)
 
 
-def _stored(opened: OpenGeneration, wanted: Mapping[str, Sequence[int]]) -> dict[str, dict[int, tuple[int, int, str]]]:
+def _stored(generation: OpenGeneration, wanted: Mapping[str, Sequence[int]]) -> dict[str, dict[int, tuple[int, int, str]]]:
     """Document -> number of a passage -> its start, end and text."""
     keys = [engine_id(Passage.key(document, number)) for document, numbers in wanted.items() for number in sorted({*numbers})]
     if not keys:
         return {}
     params = {"_source_includes": "id,text,passage,passage_start,passage_end", "realtime": False}
-    entries = opened.engine.request("POST", f"/{opened.index}/_mget", params=params, body={"ids": keys})["docs"]
+    entries = generation.engine.request("POST", f"/{generation.index}/_mget", params=params, body={"ids": keys})["docs"]
     stored: dict[str, dict[int, tuple[int, int, str]]] = defaultdict(dict)
     for source in (entry["_source"] for entry in entries if entry.get("found")):
         if {"id", "passage", "passage_start", "passage_end"} <= source.keys():

@@ -33,12 +33,12 @@ _ANALYSED = 9_000
 
 
 def explain(
-    opened: OpenGeneration, candidates: Candidates, places: Sequence[Place], *, words: Mapping[str, str]
+    generation: OpenGeneration, candidates: Candidates, places: Sequence[Place], *, words: Mapping[str, str]
 ) -> dict[str, dict[str, Any]]:
     """Explain the scores of documents.
 
     Args:
-        opened: The generation that was searched.
+        generation: The generation that was searched.
         candidates: The candidates that were ranked.
         places: The documents to explain.
         words: Term -> the word of the query that it comes from.
@@ -52,19 +52,19 @@ def explain(
         documents.
     """
     explained: dict[str, dict[str, Any]] = {place.id: {"score": place.score, "parts": []} for place in places}
-    for signal in opened.layout.signals:
+    for signal in generation.layout.signals:
         clause, ranked = candidates.clauses.get(signal.name), candidates.lists.get(signal.name)
         if clause is None or ranked is None:
             continue
         wanted = [place.id for place in places if signal.engine_explains or place.signals.get(signal.name) is None]
-        answers = _request(opened, signal, clause, candidates.query, wanted) if wanted else {}
+        answers = _request(generation, signal, clause, candidates.query, wanted) if wanted else {}
         for place in places:
             listed, answer = place.signals.get(signal.name), answers.get(place.id)
             if listed is None and answer is None:
                 continue
             score = signal.score(answer["_score"], clause) if answer else 0.0
             answer = answer or {}
-            stored = opened.layout.of_signals(answer.get("_source", {}))
+            stored = generation.layout.of_signals(answer.get("_source", {}))
             shares = signal.explain(candidates.query, clause, stored, answer.get("_explanation"))
             part = {
                 "name": signal.name,
@@ -95,10 +95,10 @@ def _signal_part(scored: SignalScore, clause: Clause) -> dict[str, Any]:
 
 
 def _request(
-    opened: OpenGeneration, signal: Signal, clause: Clause, query: Encoding, ids: Sequence[str]
+    generation: OpenGeneration, signal: Signal, clause: Clause, query: Encoding, ids: Sequence[str]
 ) -> dict[str, dict[str, Any]]:
     """Document id -> the server's hit for its best passage, with score and explanation, if the clause matches the document."""
-    engine, layout = opened.engine, opened.layout
+    engine, layout = generation.engine, generation.layout
     size = min(_REACH, _PASSAGES * len(ids))  # k of a k-NN clause must be large enough for every passage
     body = {
         "size": len(ids),
@@ -107,7 +107,7 @@ def _request(
         "_source": dialect_of(engine.capabilities).source([f"{signal.prefix}{name}" for name in signal.explains_from]),
         **(grouped(["id"]) if layout.application is None else {}),
     }
-    return {str(layout.id_of(hit)): hit for hit in engine.search(opened.index, body)["hits"]["hits"]}
+    return {str(layout.id_of(hit)): hit for hit in engine.search(generation.index, body)["hits"]["hits"]}
 
 
 def with_own_score(hit: Hit) -> Hit:
@@ -227,7 +227,7 @@ def _missed(part: Mapping[str, Any]) -> str:
     return f"passed over, although its last candidate has {part['lowest']:.4f}: k-NN search is approximate"
 
 
-def shade(text: str, parts: Sequence[Mapping[str, Any]], opened: OpenGeneration) -> list[dict[str, Any]]:
+def shade(text: str, parts: Sequence[Mapping[str, Any]], generation: OpenGeneration) -> list[dict[str, Any]]:
     """Find the words of a text that contribute to the score of a hit.
 
     The share of a word is what its terms contribute to the final score, over all signals. A term that occurs several times has the
@@ -237,7 +237,7 @@ def shade(text: str, parts: Sequence[Mapping[str, Any]], opened: OpenGeneration)
     Args:
         text: The text as it was indexed: title and text.
         parts: The parts of the explanation.
-        opened: The generation that was searched: its encoder finds the terms of models, its server those of the source.
+        generation: The generation that was searched: its encoder finds the terms of models, its server those of the source.
 
     Returns:
         ``{"start", "end", "term", "share"}`` in reading order, without overlaps; offsets are characters of `text`.
@@ -245,13 +245,13 @@ def shade(text: str, parts: Sequence[Mapping[str, Any]], opened: OpenGeneration)
     scored = [part for part in parts if part.get("terms") and part["score"] > 0]
     no_share = not any(part["share"] > 0 for part in scored)
     words: dict[tuple[int, int], dict[str, Any]] = {}
-    fields = {signal.name: signal.source_fields for signal in opened.layout.signals}
+    fields = {signal.name: signal.source_fields for signal in generation.layout.signals}
     for part in scored:
         factor = (1.0 if no_share else part["share"]) / part["score"]
         shares = {entry["term"]: entry["share"] * factor for entry in part["terms"]}
         sought = fields.get(part["name"])
-        analysed = {span for field in sought or () for span in _analysed(text, field, opened)}
-        located = analysed if sought else opened.encoder.locate(text)
+        analysed = {span for field in sought or () for span in _analysed(text, field, generation)}
+        located = analysed if sought else generation.encoder.locate(text)
         for start, end, term in located:
             if (share := shares.get(term)) is not None:
                 word = words.setdefault((start, end), {"start": start, "end": end, "term": term, "share": 0.0})
@@ -293,11 +293,13 @@ def _split(group: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         yield {"start": start, "end": end, "term": widest["term"], "share": sum(word["share"] for word in over)}
 
 
-def _analysed(text: str, field: str, opened: OpenGeneration) -> Located:
+def _analysed(text: str, field: str, generation: OpenGeneration) -> Located:
     """The terms of a text in a field of the source. Lucene counts offsets in UTF-16 units, of which an emoji has two."""
     text = text[:_ANALYSED]
     try:
-        answer = opened.engine.request("POST", f"/{opened.name.indices[-1]}/_analyze", body={"field": field, "text": text})
+        answer = generation.engine.request(
+            "POST", f"/{generation.name.indices[-1]}/_analyze", body={"field": field, "text": text}
+        )
     except EngineError:
         return []  # a role may be allowed to search and not to analyse: the text is not shaded then
     offsets = characters(text)

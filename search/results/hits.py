@@ -107,12 +107,12 @@ class Answer:
 
 
 def make(
-    opened: OpenGeneration, ranking: Ranking, places: Sequence[Place], *, first: int, fields: Sequence[str]
+    generation: OpenGeneration, ranking: Ranking, places: Sequence[Place], *, first: int, fields: Sequence[str]
 ) -> tuple[list[Hit], Ranking]:
     """Make hits of ranked documents; `Hit.explain` requests the explanation of one.
 
     Args:
-        opened: The generation that was searched.
+        generation: The generation that was searched.
         ranking: The round that found them.
         places: The documents, best first.
         first: Rank of the first one.
@@ -126,9 +126,9 @@ def make(
         DocumentGone: A document was deleted after the search.
     """
     candidates = ranking.candidates
-    stored = _stored(opened, candidates, places, (*fields, *ranking.plan.stored)) if places else {}
-    own = {*_ALWAYS, "metadata_long"} if opened.layout.application is None else set() if opened.layout.prefix else {"id"}
-    hidden = _hidden(opened) | own
+    stored = _stored(generation, candidates, places, (*fields, *ranking.plan.stored)) if places else {}
+    own = {*_ALWAYS, "metadata_long"} if generation.layout.application is None else set() if generation.layout.prefix else {"id"}
+    hidden = _hidden(generation) | own
     hits = [
         Hit(
             id=place.id,
@@ -136,8 +136,8 @@ def make(
             rank=rank,
             fields=_fields(stored[place.id], fields, hidden),
             signals=place.signals,
-            explainer=partial(_explain_later, opened, candidates, place),
-            passage=None if opened.layout.application else stored_passage(stored[place.id]),
+            explainer=partial(_explain_later, generation, candidates, place),
+            passage=None if generation.layout.application else stored_passage(stored[place.id]),
             reranked=sum((part.share for part in place.reranked), 0.0),
         )
         for rank, place in enumerate(places, first)
@@ -157,18 +157,18 @@ def stored_names(fields: Sequence[str], layout: DocumentLayout) -> tuple[str, ..
     return tuple(map(placed, fields))
 
 
-def source_parameters(fields: Sequence[str], opened: OpenGeneration) -> dict[str, str]:
+def source_parameters(fields: Sequence[str], generation: OpenGeneration) -> dict[str, str]:
     """The parameters of a request that reads the stored fields of hits.
 
     They are the named ones, long metadata, and id and position of the passage. A name with `*` is a pattern, which stands for the fields of
     the source: numbers of the signals and digests are read only if they are named.
     """
-    fields = stored_names(fields, opened.layout)
-    if opened.layout.application is not None and not {*fields}.isdisjoint(_SHADED):
-        fields = (*fields, *opened.layout.text_fields)
+    fields = stored_names(fields, generation.layout)
+    if generation.layout.application is not None and not {*fields}.isdisjoint(_SHADED):
+        fields = (*fields, *generation.layout.text_fields)
     long = [name.replace("metadata", "metadata_long", 1) for name in fields if name.partition(".")[0] == "metadata"]
     parameters = {"_source_includes": ",".join(sorted({*fields, *long, *_ALWAYS}))}
-    if any("*" in name for name in fields) and (left := _hidden(opened) - {name.partition(".")[0] for name in fields}):
+    if any("*" in name for name in fields) and (left := _hidden(generation) - {name.partition(".")[0] for name in fields}):
         parameters["_source_excludes"] = ",".join(sorted(left))
     return parameters
 
@@ -183,11 +183,11 @@ def reading(ids: Sequence[str], layout: DocumentLayout) -> tuple[str, dict[str, 
     return "_search", {"query": layout.with_ids(ids), "size": len(ids)}
 
 
-def _hidden(opened: OpenGeneration) -> frozenset[str]:
+def _hidden(generation: OpenGeneration) -> frozenset[str]:
     """The fields of a document that neither its source nor its application has: those of the signals, and digests."""
-    enriched = opened.lineage.source.get("enriched")  # there all others are the application's
-    written = opened.layout.names if enriched is None else frozenset(enriched.split())
-    return written - {*opened.layout.extra, *_SHADED, *_ALWAYS, "metadata", "metadata_long"}
+    enriched = generation.lineage.source.get("enriched")  # there all others are the application's
+    written = generation.layout.names if enriched is None else frozenset(enriched.split())
+    return written - {*generation.layout.extra, *_SHADED, *_ALWAYS, "metadata", "metadata_long"}
 
 
 def _check_read(entries: Sequence[Mapping[str, Any]]) -> None:
@@ -206,47 +206,47 @@ def _check_read(entries: Sequence[Mapping[str, Any]]) -> None:
             raise SearchFailed(HTTPStatus.SERVICE_UNAVAILABLE, message, MISSING_HINT, error)
 
 
-def _stored(opened: OpenGeneration, candidates: Candidates, places: Sequence[Place], fields: Sequence[str]) -> dict[str, Any]:
+def _stored(generation: OpenGeneration, candidates: Candidates, places: Sequence[Place], fields: Sequence[str]) -> dict[str, Any]:
     """Document id -> stored fields. For a document in passages, those of the passage that was found, else of the first passage."""
     keys: dict[str, str] = {}
     for place in places:
-        number = candidates.passage(place.id, place.signals) if opened.lineage.passages else None
+        number = candidates.passage(place.id, place.signals) if generation.lineage.passages else None
         keys[engine_id(Passage.key(place.id, number))] = place.id
-        if not place.signals and opened.lineage.passages:
+        if not place.signals and generation.lineage.passages:
             keys[engine_id(Passage.key(place.id, 1))] = place.id
-    stored = read_stored(opened, candidates.index, keys, fields)
+    stored = read_stored(generation, candidates.index, keys, fields)
     missing = [place for place in places if place.id not in stored]
     if gone := [place.id for place in missing if place.signals]:
         raise DocumentGone(
-            f"The search of {opened.lineage.name!r} found {gone[0]!r}, but the index does not hold it: it was deleted, or is damaged.",
+            f"The search of {generation.lineage.name!r} found {gone[0]!r}, but the index does not hold it: it was deleted, or is damaged.",
             "Search again. If the error persists, run 'termweave verify', which lists damaged documents.",
         )
     if missing:
         raise UsageError(
-            f"The index {opened.lineage.name!r} has no document {missing[0].id!r}.",
+            f"The index {generation.lineage.name!r} has no document {missing[0].id!r}.",
             "Give an id of the source, as 'termweave search' shows it."
-            if opened.layout.application is None
-            else f"Give its _id. A document that is new needs 'termweave enrich {opened.lineage.name}' first.",
+            if generation.layout.application is None
+            else f"Give its _id. A document that is new needs 'termweave enrich {generation.lineage.name}' first.",
         )
     return stored
 
 
-def read_stored(opened: OpenGeneration, index: str, keys: Mapping[str, str], fields: Sequence[str]) -> dict[str, Any]:
+def read_stored(generation: OpenGeneration, index: str, keys: Mapping[str, str], fields: Sequence[str]) -> dict[str, Any]:
     """Document id -> stored fields, of those that the index holds.
 
     Args:
-        opened: The generation.
+        generation: The generation.
         index: The concrete index.
         keys: `_id` of a document or passage -> id of the document.
         fields: Names of the stored fields.
     """
-    with_text = opened.layout.with_text if not {*_SHADED}.isdisjoint(fields) else dict
-    params, engine = source_parameters(fields, opened), opened.engine
+    with_text = generation.layout.with_text if not {*_SHADED}.isdisjoint(fields) else dict
+    params, engine = source_parameters(fields, generation), generation.engine
 
     def read() -> list[tuple[str, dict[str, Any]]]:
         found: dict[str, dict[str, Any]] = {}
         while left := [key for key in keys if key not in found]:
-            operation, body = reading(left, opened.layout)
+            operation, body = reading(left, generation.layout)
             # Not in real time, so that the fields are from the same refresh as the search.
             whole = {"realtime": False} if operation == "_mget" else ALL_SHARDS
             answer = engine.request("POST", f"/{index}/{operation}", params={**params, **whole}, body=body, retry=False)
@@ -259,16 +259,16 @@ def read_stored(opened: OpenGeneration, index: str, keys: Mapping[str, str], fie
                 break
         return [*found.items()]
 
-    return {document: with_text(as_written(source, opened.layout)) for document, source in engine.repeat(read)}
+    return {document: with_text(as_written(source, generation.layout)) for document, source in engine.repeat(read)}
 
 
 def explained(
-    opened: OpenGeneration, candidates: Candidates, places: Sequence[Place], stored: Mapping[str, Mapping[str, Any]]
+    generation: OpenGeneration, candidates: Candidates, places: Sequence[Place], stored: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
     """Explain scores, with the text of each document and its shaded words.
 
     Args:
-        opened: The generation that was searched.
+        generation: The generation that was searched.
         candidates: The candidates that were ranked.
         places: The documents.
         stored: Id of a document -> its stored fields, with title and text.
@@ -278,12 +278,12 @@ def explained(
     """
     query = candidates.query
     alternatives = chain.from_iterable(query.rewritten.parts if query.rewritten else ())
-    words = {term: word for each in (*alternatives, query) for term, word in _words(opened, each.text).items()}
-    explanations = explanation.explain(opened, candidates, places, words=words)
+    words = {term: word for each in (*alternatives, query) for term, word in _words(generation, each.text).items()}
+    explanations = explanation.explain(generation, candidates, places, words=words)
     for document, entry in explanations.items():
         source = stored[document]
         entry["text"] = _joined(stored_text(source, "title"), stored_text(source, "text"))
-        entry["words"] = explanation.shade(entry["text"], entry["parts"], opened)
+        entry["words"] = explanation.shade(entry["text"], entry["parts"], generation)
     return explanations
 
 
@@ -294,7 +294,7 @@ def _joined(title: str, text: str) -> str:
     return f"{title}{' ' if title.rstrip().endswith(_ENDS) else '. '}{text}"
 
 
-def _explain_later(opened: OpenGeneration, candidates: Candidates, place: Place) -> Mapping[str, Any]:
+def _explain_later(generation: OpenGeneration, candidates: Candidates, place: Place) -> Mapping[str, Any]:
     """The explanation of one hit, requested by `Hit.explain`.
 
     Raises:
@@ -302,16 +302,16 @@ def _explain_later(opened: OpenGeneration, candidates: Candidates, place: Place)
     """
     if FusedList.name in candidates.lists:
         raise hybrid_query.unexplained()
-    stored = _stored(opened, candidates, [place], _SHADED)
-    entry: Mapping[str, Any] = explained(opened, candidates, [place], stored)[place.id]
+    stored = _stored(generation, candidates, [place], _SHADED)
+    entry: Mapping[str, Any] = explained(generation, candidates, [place], stored)[place.id]
     return entry
 
 
-def _words(opened: OpenGeneration, query: str) -> dict[str, str]:
+def _words(generation: OpenGeneration, query: str) -> dict[str, str]:
     """Term -> the word of the query that it comes from, so that readers see "delay" and not the stem "delai"."""
-    if opened.encoder.analysis is None:
+    if generation.encoder.analysis is None:
         return {}
-    shaded = opened.encoder.shade(query, statistics=opened.statistics, kind="query")
+    shaded = generation.encoder.shade(query, statistics=generation.statistics, kind="query")
     return {word.term: query[word.start : word.end] for word in shaded}
 
 

@@ -29,19 +29,19 @@ if TYPE_CHECKING:
     from termweave.search.options import SearchOptions
 
 
-def collect(opened: OpenGeneration, report: Report, asked: SearchOptions, fields: Sequence[str]) -> tuple[str, ...]:
+def collect(generation: OpenGeneration, report: Report, asked: SearchOptions, fields: Sequence[str]) -> tuple[str, ...]:
     """Remarks on an answer.
 
     Args:
-        opened: The generation that answered.
+        generation: The generation that answered.
         report: What the search did.
         asked: The options of the search.
         fields: The requested stored fields, as `hits.stored_names`.
     """
     shown, found = report.shown, report.found
-    candidates, remarks = report.last.candidates, list(opened.name.remarks)
-    if lag := enrichment_lag(opened, [hit.id for hit in shown]):
-        if candidates.lists.keys() - {signal.name for signal in opened.layout.signals if not signal.needs}:
+    candidates, remarks = report.last.candidates, list(generation.name.remarks)
+    if lag := enrichment_lag(generation, [hit.id for hit in shown]):
+        if candidates.lists.keys() - {signal.name for signal in generation.layout.signals if not signal.needs}:
             lag.check(found)
         remarks.append(str(lag))
     if found and not shown:
@@ -49,44 +49,44 @@ def collect(opened: OpenGeneration, report: Report, asked: SearchOptions, fields
     liked = candidates.query.liked is not None  # then the vector is a mean of document vectors
     if not found and not liked and not candidates.query.text.strip():
         remarks.append("The query is empty. Give it some words.")
-    by_vector = {signal.name for signal in opened.layout.signals if signal.needs == "dense"}
+    by_vector = {signal.name for signal in generation.layout.signals if signal.needs == "dense"}
     words, finding = candidates.lists.keys() - by_vector, {name for name, ranked in candidates.lists.items() if ranked.scores}
     if candidates.query.text.strip() and words and shown and finding and finding <= by_vector and not lag:
         which = "No document that passes the filters" if asked.where else "No document"
-        which += "" if opened.layout.application is None else ", as it was enriched,"
+        which += "" if generation.layout.application is None else ", as it was enriched,"
         remarks.append(f"{which} contains a word of the query. These hits were found by vectors alone.")
-    if not liked and by_vector & candidates.lists.keys() and (beyond := _unseen(opened, candidates.query.text)):
+    if not liked and by_vector & candidates.lists.keys() and (beyond := _unseen(generation, candidates.query.text)):
         remarks.append(
             f"The dense model reads only the first {beyond[0]:,} of the {beyond[1]:,} word-pieces of the query. Shorten the query."
         )
-    if (unknown := _unknown(opened, shown, fields)) and shown:
+    if (unknown := _unknown(generation, shown, fields)) and shown:
         remarks.append(f"Neither these hits nor the index's mapping have {listed_fields(unknown)}.")
     return tuple(remarks)
 
 
-def _unseen(opened: OpenGeneration, query: str) -> tuple[int, int] | None:
+def _unseen(generation: OpenGeneration, query: str) -> tuple[int, int] | None:
     """The number of word-pieces that the dense model reads, and the number in the query, if the query has more."""
-    models = opened.encoder.models
+    models = generation.encoder.models
     longest = models.get("dense_query", models["dense"]).max_length
     # An ASCII character is at most one word-piece, so ordinary queries need not be tokenised again.
     if query.isascii() and len(query) < longest // 2:
         return None
-    (length,) = opened.encoder.lengths([query])
+    (length,) = generation.encoder.lengths([query])
     return (longest, length) if length > longest else None
 
 
-def _unknown(opened: OpenGeneration, shown: Sequence[Hit], fields: Sequence[str]) -> list[str]:
+def _unknown(generation: OpenGeneration, shown: Sequence[Hit], fields: Sequence[str]) -> list[str]:
     """The requested fields that neither a hit nor the mapping has, though other documents may: patterns, and what a mapping does not list.
 
     Raises:
         UsageError: No document has one of them.
     """
-    layout, own = opened.layout, opened.layout.application
+    layout, own = generation.layout, generation.layout.application
     names = {name for hit in shown for name, _ in flat(hit.fields)} | layout.names | layout.mapped.keys()
     names |= {f"metadata.{name}" for name in layout.types}
     unknown = [field for field in fields if not any(_covers(field, name) for name in names)]
     exact = [field for field in unknown if "*" not in field and field.partition(".")[0] not in layout.names - {"metadata"}]
-    absent = [name for name in exact if not layout.may_hold(name)] if own else documents.absent(opened, exact)
+    absent = [name for name in exact if not layout.may_hold(name)] if own else documents.absent(generation, exact)
     for name in absent:
         known = [*layout.mapped] if own else [*layout.text_fields, *layout.able()]
         hint = layout.nearest(name, known) or f"There are: {few(known, 10)}."
@@ -145,35 +145,37 @@ class EnrichmentLag:
         )
 
 
-def enrichment_lag(opened: OpenGeneration, ids: Sequence[str] = ()) -> EnrichmentLag | None:
+def enrichment_lag(generation: OpenGeneration, ids: Sequence[str] = ()) -> EnrichmentLag | None:
     """How far an index is behind; None if it is not, or if it is termweave's own. One request.
 
     Args:
-        opened: The index.
+        generation: The index.
         ids: Ids of the hits that are shown.
 
     Raises:
         SearchFailed: A shard did not answer.
     """
-    if opened.layout.application is None:
+    if generation.layout.application is None:
         return None
-    digest = f"{opened.layout.prefix}source_digest"
+    digest = f"{generation.layout.prefix}source_digest"
     # The server keeps the answer to a search of size 0 until a document changes.
     searches: list[tuple[str, dict[str, Any]]] = [
         ("documents", {"size": 0, "track_total_hits": True, "aggs": {"lacking": {"missing": {"field": digest}}}})
     ]
-    fields = named_fields(opened.lineage)
+    fields = named_fields(generation.lineage)
     if ids and fields is not None:
-        read = dialect_of(opened.engine.capabilities).source([*opened.layout.text_fields, digest])
-        searches.append(("hits", {"size": len(ids), "query": opened.layout.with_ids(ids), "_source": read}))
-    count, *answers = answers_to(opened.engine, opened.name.name if opened.name.lacking else opened.index, searches)
-    hits = [hit for answer in answers for hit in answer["hits"]["hits"] if hit["_index"] in opened.name.indices]
-    resolved, made = opened.name, opened.lineage
+        read = dialect_of(generation.engine.capabilities).source([*generation.layout.text_fields, digest])
+        searches.append(("hits", {"size": len(ids), "query": generation.layout.with_ids(ids), "_source": read}))
+    count, *answers = answers_to(
+        generation.engine, generation.name.name if generation.name.lacking else generation.index, searches
+    )
+    hits = [hit for answer in answers for hit in answer["hits"]["hits"] if hit["_index"] in generation.name.indices]
+    resolved, made = generation.name, generation.lineage
     lag = EnrichmentLag(
         made.name if resolved.partial else resolved.name,
         count["hits"]["total"]["value"],
         count["aggregations"]["lacking"]["doc_count"],
-        sum(_changed(hit, Reading(fields=fields), opened.layout) for hit in hits) if fields is not None else 0,
+        sum(_changed(hit, Reading(fields=fields), generation.layout) for hit in hits) if fields is not None else 0,
         made.complete,
         "lexical" in made.signals and not resolved.lacking,
     )

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
-from termweave.catalog import audit, lineage
+from termweave.catalog import audit
 from termweave.catalog.application_fields import fields_read
+from termweave.catalog.lineage import check_one, read_lineage, resolve_index
 from termweave.engine import EngineResponseError
 from termweave.engine.client.resolved_name import shared_pipeline
 from termweave.errors import EngineError, UsageError
@@ -70,18 +71,18 @@ class ConnectOptions:
 
 @dataclass(frozen=True, slots=True)
 class ConnectPlan:
-    """What `connect` would do.
+    """A connection that can be made.
 
     Attributes:
         connection: The connection.
         notes: What searches through the pipeline do not have, and what stays of an earlier command.
-        kept: Name of each remote model that is registered as it should be -> its id.
+        registered: Name of each remote model that is registered as it should be -> its id.
         outdated: Ids of remote models of earlier commands.
     """
 
     connection: IndexConnection
     notes: Sequence[str]
-    kept: Mapping[str, str]
+    registered: Mapping[str, str]
     outdated: Sequence[str]
 
 
@@ -92,56 +93,54 @@ def plan(engine: Engine, name: str, options: ConnectOptions) -> ConnectPlan:
         UsageError: The server, the index or the mode does not allow it, or another program has a pipeline or a template of that name.
     """
     registry = _registry(engine)
-    registry.check(engine, options, name)
-    index = lineage.resolve(engine, name)
-    made = lineage.read(engine, index)
-    if made.passages:
-        raise UsageError(
-            f"{name!r} holds passages, and the server cannot group them by document.",
-            "Index without --passage-size, or search with termweave.",
-        )
-    mode, reranking = choose(made, options.mode, None)
-    notes = _left_out(mode, reranking, profiles.rewriting(made, options.mode))
-    registered = _registered(engine, name).values()
-    documents = None
-    if options.documents or ml_commons.INGEST in registered:
-        documents = _documents(made, name, asked=options.documents)
-    if documents is not None and not options.documents:
+    registry.check(engine, options)
+    index = resolve_index(engine, name)
+    record = read_lineage(engine, index)
+    if record.passages:
+        advice = "Index without --passage-size, or search with termweave."
+        raise UsageError(f"{name!r} holds passages, and the server cannot group them by document.", advice)
+    mode, reranking = choose(record, options.mode, None)
+    notes = _left_out(mode, reranking, profiles.rewriting(record, options.mode))
+    parts, documents = _registered(engine, name), None
+    if options.documents:
+        documents = _documents(record, name, "Leave --documents out")
+    elif ml_commons.INGEST in parts.values():
+        documents = _documents(record, name, f"Remove the ingest pipeline by 'termweave connect {name} --remove'")
         notes.append(f"The ingest pipeline {name}-documents of an earlier command stays (--remove removes it).")
-    outputs = [output for output in ("weights", "dense", "dense_query") if output in made.models]
-    needed = {signal.needs for signal in made.layout.signals if signal.name in mode.weights}
+    outputs = [output for output in ("weights", "dense", "dense_query") if output in record.models]
+    needed = {signal.needs for signal in record.layout.signals if signal.name in mode.weights}
     connection: IndexConnection = registry.CONNECTION(
         name=name,
         address=options.address.rstrip("/"),
-        models={output: made.models[output].hash for output in outputs if output.removesuffix("_query") in needed},
+        models={output: record.models[output].hash for output in outputs if output.removesuffix("_query") in needed},
         weights=mode.weights,
         depth=options.candidates,
-        text_fields=_text_fields(made),
-        prefix=made.layout.prefix,
+        text_fields=_text_fields(record),
+        prefix=record.layout.prefix,
         documents=documents,
         fallback=options.fallback,
         filters=shared_pipeline(engine, index.split(",")).filters,
         token=options.token,
     )
-    kept, outdated = {}, []
+    registered, outdated = {}, []
     bodies = connection.model_bodies()
     for model in registrations.model_names(name):
         # A token cannot be read back, so that a model with one is always registered anew.
-        wanted = None if options.token or model not in bodies else bodies[model]["description"]
+        description = None if options.token or model not in bodies else bodies[model]["description"]
         for each in registry.models(engine, model):
-            if each.description == wanted and model not in kept:
-                kept[model] = each.id
+            if each.description == description and model not in registered:
+                registered[model] = each.id
             elif each.description.startswith(registrations.marker(name)):
                 outdated.append(each.id)
     for user in references(engine, {connection.pipeline, connection.ingest_pipeline, *outdated}) if outdated else ():
         if user.part in outdated:
             outdated.remove(user.part)
             notes.append(f"A remote model of an earlier command stays, because {user} names it.")
-    return ConnectPlan(connection, notes, kept, outdated)
+    return ConnectPlan(connection, notes, registered, outdated)
 
 
 def _left_out(mode: Mode, reranking: Reranking | None, rewriting: Rewriting | None) -> list[str]:
-    """What searches of termweave do and the pipeline does not, a sentence each."""
+    """Sentences about what searches of termweave do and the pipeline does not."""
     notes = []
     if not mode.single and mode.fusion != "min-max":
         notes.append(f"The server fuses by min-max, not by {mode.fusion}.")
@@ -160,23 +159,22 @@ def connect(engine: Engine, planned: ConnectPlan, say: Callable[[str], None] = l
             that a pipeline names or may name once the server is done: the next command uses or removes them.
     """
     connection, registry = planned.connection, _registry(engine)
-    models, switching = dict(planned.kept), False
+    models, switching = dict(planned.registered), False
     try:
         _register(engine, connection, models)
         say(f"The cluster reaches the model server at {connection.address}.")
         switching = True
         for path, body in connection.bodies(models).items():
-            registered = registrations.found(engine, "GET", path) if "/pipeline/" in path else None
+            registered = registrations.answer_of(engine, "GET", path) if "/pipeline/" in path else None
             if registered is not None:
                 body = registrations.with_additions(body, next(iter(registered.values())))  # noqa: PLW2901
             engine.request("PUT", path, body=body)
     except BaseException as error:
         # Only a refusal says that the server will not write a part after this, as it may after a time-out or Ctrl-C.
         if not switching or (isinstance(error, EngineResponseError) and error.status < HTTPStatus.INTERNAL_SERVER_ERROR):
-            written = orjson.dumps(
-                [registrations.found(engine, "GET", path) for path in registry.parts(connection.name)]
-            ).decode()
-            for model in models.keys() - planned.kept.keys():
+            parts = [registrations.answer_of(engine, "GET", path) for path in registry.parts(connection.name)]
+            written = orjson.dumps(parts).decode()
+            for model in models.keys() - planned.registered.keys():
                 if models[model] not in written:
                     registry.delete(engine, models[model])
         raise
@@ -194,7 +192,7 @@ def remove(engine: Engine, name: str) -> list[str]:
     """
     registry = _registry(engine)
     registry.check(engine)
-    lineage.check_one(name)
+    check_one(name)
     removed = []
     registered = _registered(engine, name)
     models = {
@@ -204,10 +202,8 @@ def remove(engine: Engine, name: str) -> list[str]:
         if each.description.startswith(registrations.marker(name))
     }
     if (registered or models) and (users := references(engine, {f"{name}-learned", f"{name}-documents", *models})):
-        raise UsageError(
-            f"{', '.join(map(str, users))} would fail without what 'termweave connect {name}' made.",
-            'First change that; for an index: PUT INDEX/_settings with {"index.search.default_pipeline": null}.',
-        )
+        advice = 'First change that; for an index: PUT INDEX/_settings with {"index.search.default_pipeline": null}.'
+        raise UsageError(f"{', '.join(map(str, users))} would fail without what 'termweave connect {name}' made.", advice)
     for path, kind in registered.items():
         engine.request("DELETE", path)
         removed.append(f"{kind} {path.rpartition('/')[2]}")
@@ -226,41 +222,38 @@ def _registry(engine: Engine) -> ModuleType:
     return inference if engine.capabilities.distribution == "elasticsearch" else ml_commons
 
 
-def _documents(made: Lineage, name: str, *, asked: bool) -> DocumentEncoding:
-    """How an ingest pipeline encodes the documents of an index.
+def _documents(record: Lineage, name: str, without: str) -> DocumentEncoding:
+    """The fields and models by which an ingest pipeline encodes the documents of an index.
 
     Args:
-        made: The lineage of the index.
-        name: Its name.
-        asked: Whether the user asked for it; else an earlier command made the pipeline.
+        record: The lineage of the index.
+        name: The name of the index.
+        without: The advice to do without the pipeline, the begin of a sentence.
 
     Raises:
         UsageError: termweave writes the documents itself, a field lies inside another one, or no signal can be written so.
     """
-    without = "Leave --documents out" if asked else f"Remove the ingest pipeline by 'termweave connect {name} --remove'"
-    fields = fields_read(made)
-    if fields is None:
-        raise UsageError(
-            f"termweave writes the documents of {name!r} itself.", f"{without}, and update it by 'termweave index --update'."
-        )
+    if (fields := fields_read(record)) is None:
+        advice = f"{without}, and update it by 'termweave index --update'."
+        raise UsageError(f"termweave writes the documents of {name!r} itself.", advice)
     enriching = f"{without}, and run 'termweave enrich' after changes."
     if inside := [field for field in (fields.title, *fields.text) if "." in field]:
         raise UsageError(f"{inside[0]} lies inside another field.", enriching)
     models = {
-        signal.name: made.models[signal.needs].hash
-        for signal in made.layout.signals
+        signal.name: record.models[signal.needs].hash
+        for signal in record.layout.signals
         if signal.needs and signal.name in registrations.ENCODED
     }
     if not models:
         raise UsageError(f"An ingest pipeline writes the signals weights and dense, and {name!r} has neither.", enriching)
-    return registrations.DocumentEncoding(fields, models, made.source["enriched"].split(), made.layout.prefix)
+    return registrations.DocumentEncoding(fields, models, record.source["enriched"].split(), record.layout.prefix)
 
 
-def _text_fields(made: Lineage) -> list[str]:
+def _text_fields(record: Lineage) -> list[str]:
     """The fields that are searched by BM25, with their weights."""
-    if words := next((signal for signal in made.layout.signals if signal.source_fields), None):
+    if words := next((signal for signal in record.layout.signals if signal.source_fields), None):
         return [name if weight == 1 else f"{name}^{weight:g}" for name, weight in words.text_fields.items()]
-    fields = fields_read(made)
+    fields = fields_read(record)
     return [*filter(None, [fields.title]), *fields.text] if fields else ["*"]
 
 
@@ -272,13 +265,11 @@ def _registered(engine: Engine, name: str) -> dict[str, str]:
     """
     registered = {}
     for path, kind in _registry(engine).parts(name).items():
-        if (part := registrations.found(engine, "GET", path)) is None:
+        if (part := registrations.answer_of(engine, "GET", path)) is None:
             continue
         if registrations.marker(name) not in orjson.dumps(part).decode():
-            raise UsageError(
-                f"The server has a {kind} {path.rpartition('/')[2]} that termweave did not make.",
-                "termweave does not replace the parts of others: give the index an alias of another name, and connect that.",
-            )
+            advice = "termweave replaces nothing of others: give the index an alias of another name, and connect that."
+            raise UsageError(f"The server has a {kind} {path.rpartition('/')[2]} that termweave did not make.", advice)
         registered[path] = kind
     return registered
 
@@ -300,8 +291,8 @@ def _register(engine: Engine, connection: IndexConnection, models: dict[str, str
             raise
         hint = error.hint or f"Start it with 'termweave serve {connection.name} --models' at an address that the cluster reaches."
         if error.status == HTTPStatus.UNAUTHORIZED:  # of the model server: the cluster itself has answered this user before
-            given = "another token than this one" if connection.token else "a token"
-            hint = f"The model server asks for {given}: give the file that 'termweave serve --models' got, as --token-file."
+            token = "another token than this one" if connection.token else "a token"
+            hint = f"The model server asks for {token}: give the file that 'termweave serve --models' got, as --token-file."
         raise EngineError(f"The cluster cannot use the model server at {connection.address}: {error.reason}.", hint) from error
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from termweave.engine import EngineResponseError
 from termweave.engine.client.connection import quote
 from termweave.errors import UsageError
-from termweave.serving.connector.registrations import IndexConnection, RemoteModel, found, marker, stored_template
+from termweave.serving.connector.registrations import IndexConnection, RemoteModel, answer_of, marker, stored_template
 from termweave.signals.dense import reach
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ _TASKS: Mapping[str, tuple[str, str, str, Mapping[str, str]]] = {
 _WORDS = "{{query}}"
 
 
-def check(engine: Engine, options: ConnectOptions | None = None, _name: str = "") -> None:
-    """Refuse a server that cannot ask a model server.
+def check(engine: Engine, options: ConnectOptions | None = None) -> None:
+    """Check that the cluster can ask a model server, and has what the options need.
 
     Args:
         engine: The server.
@@ -61,21 +61,17 @@ def check(engine: Engine, options: ConnectOptions | None = None, _name: str = ""
         licence = "trial"
     if licence not in _LICENCES:
         raise UsageError(
-            f"The cluster has the licence {licence!r}, and Elasticsearch asks a model server only with 'enterprise' or 'trial'.",
-            without,
+            f"Elasticsearch asks no model server with the licence {licence!r}: it needs 'enterprise' or 'trial'.", without
         )
     if _endpoints(engine) is None:
         raise UsageError(f"The server at {engine.url} lacks the inference API.", without)
     if options.fallback:
         raise UsageError(
-            "Elasticsearch runs no other search when the model server fails.",
-            "Leave --fallback out, and let the application send its own query then.",
+            "Elasticsearch has no fallback search.", "Leave --fallback out: the application sends its own query then."
         )
     if options.documents:
-        raise UsageError(
-            "termweave makes no ingest pipeline on Elasticsearch.",
-            "Leave --documents out, and run 'termweave enrich' after changes.",
-        )
+        advice = "Leave --documents out, and run 'termweave enrich' after changes."
+        raise UsageError("termweave makes no ingest pipeline on Elasticsearch.", advice)
 
 
 def parts(name: str) -> dict[str, str]:
@@ -110,9 +106,8 @@ def register(engine: Engine, body: Mapping[str, Any]) -> str:
     Raises:
         EngineResponseError: The cluster does not reach the model server, or it refuses.
     """
-    made: str = body["id"]
-    engine.request("PUT", f"/_inference/{body['task']}/{quote(made)}", body=body["endpoint"])
-    return made
+    engine.request("PUT", f"/_inference/{body['task']}/{quote(body['id'])}", body=body["endpoint"])
+    return str(body["id"])
 
 
 def check_answer(engine: Engine, _name: str, models: Mapping[str, str]) -> None:
@@ -127,7 +122,7 @@ def check_answer(engine: Engine, _name: str, models: Mapping[str, str]) -> None:
 
 def delete(engine: Engine, model: str) -> None:
     """Delete an endpoint. One that is gone already is not an error."""
-    found(engine, "DELETE", f"/_inference/{quote(model)}")
+    answer_of(engine, "DELETE", f"/_inference/{quote(model)}")
 
 
 def delete_group(_engine: Engine, _model: str, _name: str) -> None:
@@ -136,7 +131,7 @@ def delete_group(_engine: Engine, _model: str, _name: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferenceConnection(IndexConnection):
-    """What an index on Elasticsearch is connected with: an endpoint for each signal of a model, and the template that names them."""
+    """The connection of an index on Elasticsearch: an endpoint for each signal of a model, and the template that names them."""
 
     def model_bodies(self) -> dict[str, dict[str, Any]]:
         """The registration of each endpoint, by its name. Its id changes with it, so that the template decides which one is asked."""
@@ -193,5 +188,5 @@ class InferenceConnection(IndexConnection):
         return {"standard": {"query": query}}
 
 
-#: What an index is connected with.
+#: The class of a connection on this server.
 CONNECTION = InferenceConnection

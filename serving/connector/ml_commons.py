@@ -13,7 +13,7 @@ import orjson
 from termweave.engine import EngineResponseError
 from termweave.engine.client.connection import quote
 from termweave.errors import EngineError, UsageError
-from termweave.serving.connector.registrations import IndexConnection, RemoteModel, found, marker
+from termweave.serving.connector.registrations import IndexConnection, RemoteModel, answer_of, marker
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from termweave.engine import Engine
     from termweave.serving.connector.connection import ConnectOptions
 
-#: What an index is connected with.
+#: The class of a connection on this server.
 CONNECTION = IndexConnection
 INGEST = "ingest pipeline"
 _MODELS, _GROUPS = "/_plugins/_ml/models", "/_plugins/_ml/model_groups"
@@ -29,8 +29,6 @@ _MODELS, _GROUPS = "/_plugins/_ml/models", "/_plugins/_ml/model_groups"
 _TRIAL = {"match": {"text": "the"}}
 #: Seconds in which a remote model is deployed: nothing is loaded, but each node notes it.
 _PATIENCE = 60.0
-#: Characters that indices may have in their names and models may not (3.6.0).
-_REFUSED = frozenset("+=&~%;$^{}[]`")
 #: A part of a message of ml-commons, and what to do about it.
 _HINTS = {
     "trusted connector endpoint": "Let the cluster call this address: PUT _cluster/settings with "
@@ -42,23 +40,16 @@ _HINTS = {
 }
 
 
-def check(engine: Engine, _options: ConnectOptions | None = None, name: str = "") -> None:
-    """Refuse a server that cannot ask a model server, and the name of an index that models cannot have.
+def check(engine: Engine, _options: ConnectOptions | None = None) -> None:
+    """Check that the cluster can ask a model server.
 
     Raises:
-        UsageError: It lacks a plugin, or ml-commons does not take the name.
+        UsageError: It lacks a plugin.
     """
     capabilities = engine.capabilities
     if (capabilities.plugins and "opensearch-ml" not in capabilities.plugins) or not capabilities.neural_sparse:
-        raise UsageError(
-            f"The server at {engine.url} lacks the plugin ml-commons or neural-search.",
-            "Install both, or start the embedded node with: termweave node start --ml.",
-        )
-    if refused := sorted(_REFUSED & set(name)):
-        raise UsageError(
-            f"ml-commons takes no {' '.join(refused)} in the name of a model, which {name!r} would be part of.",
-            "Build the index under another name, for example with a hyphen instead.",
-        )
+        advice = "Install both, or start the embedded node with: termweave node start --ml."
+        raise UsageError(f"The server at {engine.url} lacks the plugin ml-commons or neural-search.", advice)
 
 
 def parts(name: str) -> dict[str, str]:
@@ -74,7 +65,7 @@ def parts(name: str) -> dict[str, str]:
 def models(engine: Engine, name: str, path: str = _MODELS) -> list[RemoteModel]:
     """The models with this name; or what else has it below a path."""
     body = {"query": {"term": {"name.keyword": name}}, "size": 1000, "_source": ["description"]}
-    answer = found(engine, "POST", f"{path}/_search", body)
+    answer = answer_of(engine, "POST", f"{path}/_search", body)
     hits = answer["hits"]["hits"] if answer else ()  # the plugin makes its index with the first model
     return [RemoteModel(hit["_id"], str(hit["_source"].get("description", ""))) for hit in hits]
 
@@ -99,10 +90,7 @@ def register(engine: Engine, body: Mapping[str, Any]) -> str:
     while (state := engine.request("GET", f"{_MODELS}/{quote(model)}").get("model_state")) != "DEPLOYED":
         if state == "DEPLOY_FAILED" or time.monotonic() > until:
             delete(engine, model)
-            raise EngineError(
-                f"The cluster does not deploy the remote model {body['name']!r}: it is {state}.",
-                "Look at the log of the cluster.",
-            )
+            raise EngineError(f"The remote model {body['name']!r} is not deployed: {state}.", "Look at the log of the cluster.")
         time.sleep(0.2)
     return model
 
@@ -123,16 +111,14 @@ def check_answer(engine: Engine, name: str, models: Mapping[str, str]) -> None:
     answer = engine.request("POST", f"{_MODELS}/{quote(models[f'{name}-query'])}/_predict", body=body, retry=False)
     output = answer["inference_results"][0]["output"][0].get("dataAsMap") or {}
     if not isinstance(output.get("query"), dict):
-        raise EngineError(
-            f"--model-server is not a model server of termweave: it answered /v1/query with {sorted(output)}.",
-            "Name the address of 'termweave serve --models'.",
-        )
+        message = f"--model-server is not a model server of termweave: it answered /v1/query with {sorted(output)}."
+        raise EngineError(message, "Name the address of 'termweave serve --models'.")
 
 
 def delete(engine: Engine, model: str) -> None:
     """Delete a model, deployed or not. One that is gone already is not an error."""
-    found(engine, "POST", f"{_MODELS}/{quote(model)}/_undeploy")
-    found(engine, "DELETE", f"{_MODELS}/{quote(model)}")
+    answer_of(engine, "POST", f"{_MODELS}/{quote(model)}/_undeploy")
+    answer_of(engine, "DELETE", f"{_MODELS}/{quote(model)}")
 
 
 def delete_group(engine: Engine, model: str, name: str) -> None:

@@ -61,7 +61,7 @@ class RemoteModel:
 
 @dataclass(frozen=True, slots=True)
 class DocumentEncoding:
-    """How an ingest pipeline encodes documents.
+    """The fields and models by which an ingest pipeline encodes documents.
 
     Attributes:
         fields: The application's fields of title and text.
@@ -78,7 +78,7 @@ class DocumentEncoding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexConnection:
-    """What an index is connected with.
+    """The parts that `connect` registers for an index: models, pipelines and template.
 
     Attributes:
         name: Name of the index.
@@ -239,7 +239,7 @@ def with_additions(body: dict[str, Any], registered: Mapping[str, Any]) -> dict[
     whole = {**registered, **body}
     for section, processors in lists.items():
         first = ours[section].index(True) if any(ours[section]) else 0
-        after = [each for each, own in zip(processors[first:], ours[section][first:], strict=True) if not own]
+        after = [each for each, is_ours in zip(processors[first:], ours[section][first:], strict=True) if not is_ours]
         whole[section] = [*processors[:first], *body.get(section, []), *after]
     return {key: value for key, value in whole.items() if value}
 
@@ -263,7 +263,7 @@ def model_names(name: str) -> list[str]:
     return [f"{name}-{part}" for part in ("query", "weights", "dense")]
 
 
-def found(engine: Engine, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+def answer_of(engine: Engine, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
     """The answer to a request; None if the server does not have what it is about."""
     try:
         return engine.request(method, path, body=body)

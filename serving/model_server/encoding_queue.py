@@ -110,7 +110,7 @@ class EncodingQueue:
         return request.answer
 
     def close(self) -> None:
-        """Refuse the texts that wait, and end the threads when their batches are finished."""
+        """Answer the texts that wait with an error, and end the threads when their batches are finished."""
         with self._changed:
             self._refuse_all()
         for thread in self._threads:

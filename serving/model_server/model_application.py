@@ -70,7 +70,7 @@ _METRICS = {
 
 
 class Metrics:
-    """What `/metrics` shows. Threads share it."""
+    """The counts and histograms of `/metrics`. Threads share them."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -191,45 +191,45 @@ def _post(
     return Route(f"/v1/{name}", answer, methods=["POST"])
 
 
-async def _encoded(request: Request, name: str, asked: EncodingRequest) -> tuple[dict[str, Any], int]:
+async def _encoded(request: Request, name: str, body: EncodingRequest) -> tuple[dict[str, Any], int]:
     """The vectors or term weights of the texts of a request."""
     state = request.app.state
-    model: ServedModel = state.models.recent(asked.model) or await run_in_threadpool(state.models.find, asked.model)
+    model: ServedModel = state.models.recent(body.model) or await run_in_threadpool(state.models.find, body.model)
     output = next(each for each, endpoint in KINDS.items() if endpoint == name)
     if output not in model.outputs:
-        given = " and ".join(f"/v1/{KINDS[each]}" for each in model.outputs) or "nothing that is served"
-        raise UnknownModel(f"The model {model.names[0]!r} ({model.id}) does not give /v1/{name}.", f"It gives {given}.")
-    if asked.dimensions not in {None, model.dimension}:
+        endpoints = " and ".join(f"/v1/{KINDS[each]}" for each in model.outputs) or "nothing that is served"
+        raise UnknownModel(f"The model {model.names[0]!r} ({model.id}) does not give /v1/{name}.", f"It gives {endpoints}.")
+    if body.dimensions not in {None, model.dimension}:
         raise UsageError(f"The vectors of {model.id} have {model.dimension} numbers.", "Leave 'dimensions' out.")
-    lane = (model.encoder, model.generation and model.generation.index, name, asked.kind)
-    encode = partial(model.weights if output == "weights" else model.counted_vectors, kind=asked.kind)
-    results = await _awaited(request, state.queue.submit(lane, encode, asked.texts))
+    lane = (model.encoder, model.generation and model.generation.index, name, body.kind)
+    encode = partial(model.weights if output == "weights" else model.counted_vectors, kind=body.kind)
+    results = await _awaited(request, state.queue.submit(lane, encode, body.texts))
     kind, usage = "sparse", {}
     if output == "dense":
         tokens = sum(count for _, count in results)
         kind, usage = "embedding", {"usage": {"prompt_tokens": tokens, "total_tokens": tokens}}
         results = [vector for vector, _ in results]
-    if asked.form == "base64":
+    if body.form == "base64":
         results = [pybase64.b64encode(vector.astype("<f4").tobytes()).decode() for vector in results]
-    elif asked.form == "pairs":
+    elif body.form == "pairs":
         results = [[{"token": term, "weight": weight} for term, weight in weights.items()] for weights in results]
     rows = [{"object": kind, "index": place, "embedding": each} for place, each in enumerate(results)]
-    return {"object": "list", "model": asked.model, "data": rows, **usage}, len(asked.texts)
+    return {"object": "list", "model": body.model, "data": rows, **usage}, len(body.texts)
 
 
-async def _rewritten(request: Request, name: str, asked: QueryRequest) -> tuple[dict[str, Any], int]:
+async def _rewritten(request: Request, name: str, body: QueryRequest) -> tuple[dict[str, Any], int]:
     """The query of learned search for the query of an application, which a search pipeline of `termweave connect` sends."""
     state = request.app.state
-    generation = state.models.generations.fresh(asked.index) or await run_in_threadpool(state.models.generation, asked.index)
-    request_bodies.check_index(asked, generation)
-    if asked.taken is None:
-        return {"query": asked.query}, 0
-    outputs = frozenset(signal.needs for signal in generation.signals(asked.signals))
+    generation = state.models.generations.fresh(body.index) or await run_in_threadpool(state.models.generation, body.index)
+    request_bodies.check_index(body, generation)
+    if body.taken is None:
+        return {"query": body.query}, 0
+    outputs = frozenset(signal.needs for signal in generation.signals(body.signals))
     encoder = generation.encoder.only(outputs)
     encode = partial(encoder.encode, kind="query", statistics=generation.statistics)
     lane = (generation.encoder, generation.index, name, outputs)
-    (encoded,) = await _awaited(request, state.queue.submit(lane, encode, [asked.taken.words]))
-    query = await run_in_threadpool(client_query.rewritten, generation, encoded, asked.signals, asked.taken.where, asked.depth)
+    (encoded,) = await _awaited(request, state.queue.submit(lane, encode, [body.taken.words]))
+    query = await run_in_threadpool(client_query.rewritten, generation, encoded, body.signals, body.taken.where, body.depth)
     return {"query": query}, 1
 
 
@@ -283,10 +283,10 @@ def _models(request: Request) -> Response:
 def _ready(request: Request) -> Response:
     """Whether all models are open."""
     models: ServedModels = request.app.state.models
-    known = request.app.state.sessions.known(request)  # others learn no names of indices and no addresses
+    signed_in = request.app.state.sessions.signed_in(request)  # others learn no names of indices and no addresses
     if models.ready:
-        return data({"status": "ready", **({"left_out": models.left_out} if known else {})})
-    return data({"status": "opening", **({"reason": models.reason} if known else {})}, HTTPStatus.SERVICE_UNAVAILABLE)
+        return data({"status": "ready", **({"left_out": models.left_out} if signed_in else {})})
+    return data({"status": "opening", **({"reason": models.reason} if signed_in else {})}, HTTPStatus.SERVICE_UNAVAILABLE)
 
 
 def _metrics(request: Request) -> Response:

@@ -1,4 +1,4 @@
-"""What the bodies of requests say, checked: texts to encode, and queries of the server's own language that a search pipeline has rewritten."""
+"""The bodies of requests, read and checked: texts to encode, and queries of the server's own language that a search pipeline sends."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class TooMuch(UsageError):
 
 @dataclass(frozen=True)
 class EncodingRequest:
-    """What a request to `/v1/embeddings` or `/v1/sparse` asks for.
+    """A request to `/v1/embeddings` or `/v1/sparse`.
 
     Attributes:
         model: Hash or name of the model, with ``@INDEX`` for the numbers of an index.
@@ -58,7 +58,7 @@ class EncodingRequest:
 
 @dataclass(frozen=True)
 class QueryRequest:
-    """What a search pipeline asks `/v1/query` for.
+    """A request of a search pipeline to `/v1/query`.
 
     Attributes:
         index: Name of the index.
@@ -84,17 +84,17 @@ def read_encoding(body: bytes, endpoint: str) -> EncodingRequest:
         TooMuch: It has too many texts, or one that is too long.
         UsageError: It is not what the API takes; the message says where.
     """
-    given = json_object(body, 'Send {"model": ..., "input": ...} as UTF-8.')
-    if unknown := sorted(given.keys() - FIELDS):
+    fields = json_object(body, 'Send {"model": ..., "input": ...} as UTF-8.')
+    if unknown := sorted(fields.keys() - FIELDS):
         raise UsageError(f"There is no field {unknown[0]!r}.", f"Known: {', '.join(sorted(FIELDS))}.")
-    model, dimensions = given.get("model"), given.get("dimensions")
+    model, dimensions = fields.get("model"), fields.get("dimensions")
     if not isinstance(model, str) or not model:
         raise UsageError("'model' is not a name.", "Send the id of a model that /v1/models lists.")
     _check_length("'model'", model, LONGEST_NAME, "Send the id of a model that /v1/models lists.")
-    kind, form = _choice(given, "input_type", _KINDS), _choice(given, "encoding_format", FORMATS[endpoint])
+    kind, form = _choice(fields, "input_type", _KINDS), _choice(fields, "encoding_format", FORMATS[endpoint])
     if dimensions is not None and type(dimensions) is not int:
         raise UsageError(f"'dimensions' is {_type(dimensions)}, not a whole number.", "Leave it out.")
-    return EncodingRequest(model, _texts(given), kind, form, dimensions)
+    return EncodingRequest(model, _texts(fields), kind, form, dimensions)
 
 
 def read_query(body: bytes) -> QueryRequest:
@@ -104,71 +104,58 @@ def read_query(body: bytes) -> QueryRequest:
         TooMuch: The query is nested too deep, or its filters would make the answer too large.
         UsageError: It is not what the API takes, or its words cannot be taken out; the message says where.
     """
-    given = json_object(body, _ADVICE)
+    fields = json_object(body, _ADVICE)
     kinds = {"index": str, "models": dict, "signals": list, "depth": int, "query": dict}
-    if given.keys() != kinds.keys():
-        raise UsageError(f"The body does not have exactly the fields {', '.join(kinds)}.", _ADVICE)
-    for name, kind in kinds.items():
-        if not isinstance(given[name], kind):
-            raise UsageError(f"{name!r} is not of the type {kind.__name__}.", _ADVICE)
-    signals = given["signals"]
-    texts = all(isinstance(text, str) for text in (*given["models"].values(), *signals))
-    if not texts or not 1 <= given["depth"] <= 10_000 or not signals:
+    if fields.keys() != kinds.keys() or not all(isinstance(fields[name], kind) for name, kind in kinds.items()):
+        raise UsageError(f"The body is not {', '.join(f'{name} ({kind.__name__})' for name, kind in kinds.items())}.", _ADVICE)
+    signals = fields["signals"]
+    texts = all(isinstance(text, str) for text in (*fields["models"].values(), *signals))
+    if not texts or not 1 <= fields["depth"] <= 10_000 or not 0 < len(set(signals)) == len(signals):
         raise UsageError("'models', 'signals' or 'depth' has a value that it cannot have.", _ADVICE)
-    if len(signals) > len(set(signals)):
-        raise UsageError("'signals' names a signal twice.", _ADVICE)
-    _check_depth(given["query"])
-    taken = client_query.read(given["query"])
+    _check_depth(fields["query"])
+    taken = client_query.read(fields["query"])
     if taken is not None:
         _check_length("The text of the query", taken.words, LONGEST, "Search for fewer words.")
         if (size := len(orjson.dumps(taken.where)) * len(signals)) > _MOST_FILTERS:
             raise TooMuch(
-                f"The filters of the query take {size:,} bytes for {len(signals)} signals; the most is {_MOST_FILTERS:,}.",
-                "Send fewer clauses.",
+                f"The filters take {size:,} bytes for all signals; the most is {_MOST_FILTERS:,}.", "Send fewer clauses."
             )
-    return QueryRequest(given["index"], given["models"], tuple(signals), given["depth"], given["query"], taken)
+    return QueryRequest(fields["index"], fields["models"], tuple(signals), fields["depth"], fields["query"], taken)
 
 
-def check_index(asked: QueryRequest, generation: OpenGeneration) -> None:
-    """Refuse a request whose pipeline was made for other models or signals than the index has now, or for documents without passages.
+def check_index(request: QueryRequest, generation: OpenGeneration) -> None:
+    """Check that the pipeline of a request was made for the models and signals of its index, and for documents without passages.
 
     Raises:
-        UnknownModel: It was. Another model would give wrong scores.
+        UnknownModel: It was not. Another model would give wrong scores.
     """
-    built = {output: model.hash for output, model in generation.lineage.models.items()}
-    for output, wanted in asked.models.items():
-        if built.get(output) != wanted:
-            raise UnknownModel(
-                f"The index {asked.index!r} was built with the {output} model {built.get(output, 'none')}, and its search pipeline was made "
-                f"for {wanted}.",
-                _ADVICE,
-            )
+    index, built = request.index, {output: model.hash for output, model in generation.lineage.models.items()}
+    for output, model in request.models.items():
+        if built.get(output) != model:
+            reason = f"has the {output} model {built.get(output, 'none')}, and its search pipeline was made for {model}"
+            raise UnknownModel(f"The index {index!r} {reason}.", _ADVICE)
     if generation.lineage.passages:
-        raise UnknownModel(
-            f"The index {asked.index!r} holds passages now, which the server cannot group by document.",
-            "Index without --passage-size, or search with termweave.",
-        )
+        advice = "Index without --passage-size, or search with termweave."
+        raise UnknownModel(f"The index {index!r} holds passages now, which the server cannot group by document.", advice)
     stored = {signal.name for signal in generation.layout.signals}
-    if missing := [name for name in asked.signals if name not in stored]:
-        raise UnknownModel(f"The index {asked.index!r} does not have the signal {missing[0]!r} any more.", _ADVICE)
+    if missing := [name for name in request.signals if name not in stored]:
+        raise UnknownModel(f"The index {index!r} does not have the signal {missing[0]!r} any more.", _ADVICE)
 
 
-def _choice(given: Mapping[str, Any], name: str, choices: Sequence[Any]) -> Any:
+def _choice(fields: Mapping[str, Any], name: str, choices: Sequence[Any]) -> Any:
     """A field that has one of some values, the first one if it is missing."""
-    value = given.get(name)
+    value = fields.get(name)
     if value not in (None, *choices):
-        raise UsageError(
-            f"{name!r} is {_type(value)} and neither {' nor '.join(map(repr, choices))}.", f"The default is {choices[0]!r}."
-        )
+        raise UsageError(f"{name!r} is {_type(value)} and neither {' nor '.join(map(repr, choices))}.", "It may be left out.")
     return value or choices[0]
 
 
-def _texts(given: Mapping[str, Any]) -> tuple[str, ...]:
+def _texts(fields: Mapping[str, Any]) -> tuple[str, ...]:
     """The field `input` as a tuple of texts."""
-    if "input" not in given:
+    if "input" not in fields:
         raise UsageError("'input' is missing.", "Send a text, or a list of texts.")
-    listed = isinstance(given["input"], list)
-    texts = given["input"] if listed else [given["input"]]
+    listed = isinstance(fields["input"], list)
+    texts = fields["input"] if listed else [fields["input"]]
     if not texts:
         raise UsageError("'input' is an empty list.", "Send a text, or a list of texts.")
     if len(texts) > MOST_TEXTS:
@@ -184,7 +171,7 @@ def _texts(given: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _check_length(where: str, text: str, most: int, advice: str) -> None:
-    """Refuse a text that is too long.
+    """Check the length of a text.
 
     Raises:
         TooMuch: It has more than `most` characters.
@@ -204,6 +191,6 @@ def _check_depth(query: Mapping[str, Any]) -> None:
 
 
 def _type(value: Any) -> str:
-    """What a JSON value is, for messages."""
+    """The kind of a JSON value in words, for messages."""
     names = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
     return names.get(type(value), "a number")

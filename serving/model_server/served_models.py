@@ -1,4 +1,4 @@
-"""The models that requests can name, alone or exactly as an index stores and asks them; those of indices are opened when they are asked."""
+"""The models that requests can name, alone or with the numbers of an index; those of an index are opened at its first request."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from termweave import encoders
-from termweave.catalog import lineage
+from termweave.catalog.lineage import all_live, check_one, read_lineage, resolve_index, resolve_name
 from termweave.encoders.kinds import kind_of, read_folder
 from termweave.encoders.model_lookup import resolve
 from termweave.errors import EngineError, ModelError, TermweaveError, UsageError
@@ -123,10 +123,8 @@ class ServedModel(ModelListing):
         for each in encoded:
             numbers = each.vector if output == "dense" or each.weights is None else each.weights.weights
             if numbers is not None and not np.isfinite(numbers).all():
-                raise ModelError(
-                    f"The model {self.names[0]!r} gave a number that is not finite.",
-                    "The model folder is damaged or was exported from a diverged training.",
-                )
+                advice = "The model folder is damaged or was exported from a diverged training."
+                raise ModelError(f"The model {self.names[0]!r} gave a number that is not finite.", advice)
         return encoded
 
     def counted_vectors(self, texts: Sequence[str], kind: Kind) -> list[tuple[Any, int]]:
@@ -166,9 +164,9 @@ class ServedModels:
         self._encoders: WeakValueDictionary[frozenset[tuple[str, str]], TextEncoder] = WeakValueDictionary()
         self.generations: FreshItems[OpenGeneration] = FreshItems(_OPEN, seconds=FRESH)
         self._alone: dict[str, ServedModel] = {}
-        for model in map(self._named, options.served):  # one model may be named in several ways
-            known = self._alone.setdefault(model.hash, model)
-            self._alone[model.hash] = replace(known, names=tuple(dict.fromkeys((*known.names, *model.names))))
+        for model in map(self._without_index, options.served):  # one model may be named in several ways
+            first = self._alone.setdefault(model.hash, model)
+            self._alone[model.hash] = replace(first, names=tuple(dict.fromkeys((*first.names, *model.names))))
         self._live: FreshItems[Mapping[str, Lineage]] = FreshItems(1, seconds=_LISTED)
         self.ready = False
         self.reason = "Models are being opened."
@@ -205,45 +203,43 @@ class ServedModels:
 
     def all(self) -> list[ModelListing]:
         """Every model alone, then those of each index. Indices whose models this host did not have at the start are left out."""
-        served = ((name, made) for name, made in self._lineages().items() if name not in self.left_out)
-        return [*self._alone.values(), *(each for name, made in served for each in _listings(name, made))]
+        served = [_listings(name, record) for name, record in self._lineages().items() if name not in self.left_out]
+        return [*self._alone.values(), *(each for listings in served for each in listings)]
 
-    def recent(self, wanted: str) -> ServedModel | None:
+    def recent(self, reference: str) -> ServedModel | None:
         """The model that a request names, if no server must be asked for it.
 
         Raises:
             UnknownModel: Several models are called that.
         """
-        if alone := _matching(wanted, self._alone.values()):
+        if alone := _matching(reference, self._alone.values()):
             return alone
-        name, _, index = wanted.rpartition("@")
+        name, _, index = reference.rpartition("@")
         generation = self.generations.fresh(index)
         return None if generation is None else _matching(name, self._of_index(index, generation))
 
-    def find(self, wanted: str) -> ServedModel:
+    def find(self, reference: str) -> ServedModel:
         """The model that a request names: ``HASH`` or ``NAME``, for the numbers of an index ``HASH@INDEX`` or ``NAME@INDEX``.
 
         Raises:
             UnknownModel: No served model is called that, or several are.
             EngineError: The server that has the index does not answer.
         """
-        if alone := _matching(wanted, self._alone.values()):
+        if alone := _matching(reference, self._alone.values()):
             return alone
-        name, at, index = wanted.rpartition("@")
+        name, at, index = reference.rpartition("@")
         if not at:
-            raise UnknownModel(f"No model {wanted!r} is served.", self._what_is_served())
+            raise UnknownModel(f"No model {reference!r} is served.", self._what_is_served())
         try:
             generation = self.generation(index)
         except (UsageError, ModelError) as error:
-            raise UnknownModel(f"No model {wanted!r} is served. {error.message}", error.hint) from None
+            raise UnknownModel(f"No model {reference!r} is served. {error.message}", error.hint) from None
         models = self._of_index(index, generation)
-        if named := _matching(name, models):
-            return named
+        if model := _matching(name, models):
+            return model
         others = " and ".join(f"{each.names[0]!r} ({each.hash})" for each in models)
-        raise UnknownModel(
-            f"The index {index!r} does not have the model {name!r} now: it has {others or 'none'}.",
-            "Name the model that it has, or make the generation with the other model live again.",
-        )
+        message = f"The index {index!r} does not have the model {name!r} now: it has {others or 'none'}."
+        raise UnknownModel(message, "Name the model that it has, or make the generation with the other model live again.")
 
     def _what_is_served(self) -> str:
         """A sentence with the first models that requests can name."""
@@ -255,8 +251,8 @@ class ServedModels:
         more = f" and {len(served) - 10} more" if served[10:] else ""
         return f"Served: {', '.join(served[:10])}{more}." if served else "No model is served yet."
 
-    def _named(self, name: str) -> ServedModel:
-        """The model that the user names, opened.
+    def _without_index(self, name: str) -> ServedModel:
+        """The model of a name or folder, opened alone.
 
         Raises:
             UsageError: It does not exist, or gives neither vectors nor term weights.
@@ -264,15 +260,12 @@ class ServedModels:
         """
         folder = read_folder(resolve(name), name=name)
         manifest = folder.manifest
-        given = {output for output in KINDS if output in manifest.outputs}
-        if "weights" in given and kind_of(manifest).needs_statistics and folder.statistics() is None:
-            given.remove("weights")  # only an index has what the weights depend on
-        outputs = tuple(output for output in KINDS if output in given)
+        # Only an index has the statistics that weights of this kind depend on.
+        of_index = {"weights"} if kind_of(manifest).needs_statistics and folder.statistics() is None else set()
+        outputs = tuple(output for output in KINDS if output in {*manifest.outputs} - of_index)
         if not outputs:
-            raise UsageError(
-                f"The model {name!r} gives neither vectors nor, without the statistics of an index, term weights.",
-                "Name an encoder with --model, or serve an index: 'termweave serve --models'.",
-            )
+            message = f"The model {name!r} gives neither vectors nor, without the statistics of an index, term weights."
+            raise UsageError(message, "Name an encoder with --model, or serve an index: 'termweave serve --models'.")
         weights, dense = (name if output in outputs else "none" for output in ("weights", "dense"))
         encoder = self._shared(encoders.load(weights, dense))
         return ServedModel(manifest.hash, (name, manifest.name), outputs, encoder.dimension, encoder=encoder)
@@ -288,7 +281,7 @@ class ServedModels:
             return {}
 
         def look(_: object) -> Mapping[str, Lineage]:
-            return lineage.all_live(engine) if name is None else {name: lineage.read(engine, lineage.resolve(engine, name))}
+            return all_live(engine) if name is None else {name: read_lineage(engine, resolve_index(engine, name))}
 
         return self._live.get("", look)
 
@@ -299,30 +292,28 @@ class ServedModels:
             UsageError: There is no such index, or it was not made by termweave, or it is not served.
             ModelError: This host does not have its models.
         """
-        lineage.check_one(name)
+        check_one(name)
         engine = self._engine
         if engine is None or self._options.index not in {None, name}:
             raise UsageError(f"The index {name!r} is not served here.", "Start 'termweave serve --models' for it.")
 
         def look(last: OpenGeneration | None) -> OpenGeneration:
             try:
-                resolved = lineage.resolved(engine, name)
-                made = lineage.read(engine, resolved.index)
+                resolved = resolve_name(engine, name)
+                record = read_lineage(engine, resolved.index)
             except EngineError:
                 if last is None:
                     raise
                 return last
-            return last if last is not None and (last.name, last.lineage) == (resolved, made) else self._opened(engine, name)
+            if last is not None and (last.name, last.lineage) == (resolved, record):
+                return last
+            generation = open_generation(engine, name, self._options.models or {})
+            generation = replace(generation, encoder=self._shared(generation.encoder))
+            for model in self._of_index(name, generation):
+                model.run_once()
+            return generation
 
         return self.generations.get(name, look)
-
-    def _opened(self, engine: Engine, name: str) -> OpenGeneration:
-        """Open a generation with the models that others opened before, and run them once."""
-        generation = open_generation(engine, name, self._options.models or {})
-        generation = replace(generation, encoder=self._shared(generation.encoder))
-        for model in self._of_index(name, generation):
-            model.run_once()
-        return generation
 
     def _shared(self, encoder: TextEncoder) -> TextEncoder:
         """The encoder that was opened first for the same models: a model is in memory once."""
@@ -338,26 +329,26 @@ class ServedModels:
         ]
 
 
-def _listings(name: str, made: Lineage) -> list[ModelListing]:
+def _listings(name: str, record: Lineage) -> list[ModelListing]:
     """The models of an index, each with its outputs: one model may be that of vectors and of term weights."""
     listings = []
-    for model in dict.fromkeys(made.models.values()):
-        given = {output.removesuffix("_query") for output, each in made.models.items() if each.hash == model.hash}
-        outputs = tuple(output for output in KINDS if output in given and output in made.signals)
-        dimension = made.signals["dense"].get("dimension") if "dense" in outputs else None
+    for model in dict.fromkeys(record.models.values()):
+        of_model = {output.removesuffix("_query") for output, each in record.models.items() if each.hash == model.hash}
+        outputs = tuple(output for output in KINDS if output in of_model and output in record.signals)
+        dimension = record.signals["dense"].get("dimension") if "dense" in outputs else None
         listings.append(ModelListing(model.hash, (model.name,), outputs, dimension, name))
     return listings
 
 
-def _matching(wanted: str, models: Iterable[ServedModel]) -> ServedModel | None:
+def _matching(name: str, models: Iterable[ServedModel]) -> ServedModel | None:
     """The model with a hash or a name; None if there is none.
 
     Raises:
         UnknownModel: Several models have the name.
     """
     listed = list(models)
-    named = [model for model in listed if wanted == model.hash] or [model for model in listed if wanted in model.names]
-    if len(named) > 1:
-        hashes = " and ".join(model.hash for model in named)
-        raise UnknownModel(f"{len(named)} models are called {wanted!r}.", f"Name one by its hash: {hashes}.")
-    return named[0] if named else None
+    matching = [model for model in listed if name == model.hash] or [model for model in listed if name in model.names]
+    if len(matching) > 1:
+        hashes = " and ".join(model.hash for model in matching)
+        raise UnknownModel(f"{len(matching)} models are called {name!r}.", f"Name one by its hash: {hashes}.")
+    return next(iter(matching), None)

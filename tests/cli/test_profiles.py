@@ -10,7 +10,8 @@ import pytest
 
 import termweave as tw
 from termweave import corpora
-from termweave.catalog import audit, lineage
+from termweave.catalog import audit
+from termweave.catalog.lineage import read_lineage, store_lineage
 from termweave.catalog.profiles import Profile
 from termweave.cli import run
 from termweave.errors import EngineError
@@ -130,7 +131,7 @@ def test_a_profile_of_another_version_is_named_with_what_removes_it(index, capsy
     whole = Profile("mine", {"weights": 1.0}, "adaptive", None, FITTED)
     made = index.lineage
     damaged = {**whole.as_meta(), **said} if isinstance(said, dict) else said
-    lineage.write(index.engine, index.generation, dataclasses.replace(made, profiles={"mine": damaged}, profile="mine"))
+    store_lineage(index.engine, index.generation, dataclasses.replace(made, profiles={"mine": damaged}, profile="mine"))
     drop = ["profiles", index.name, "--drop", "mine"]
     for verb in (["search", index.name, "red house"], ["profiles", index.name]):
         assert run(verb) == 1
@@ -143,7 +144,7 @@ def test_a_profile_of_another_version_is_named_with_what_removes_it(index, capsy
 
 def test_a_signal_of_another_version_is_named(index, capsys):
     signals = {**index.lineage.signals, "lexical": {"more": 1}}
-    lineage.write(index.engine, index.generation, dataclasses.replace(index.lineage, signals=signals))
+    store_lineage(index.engine, index.generation, dataclasses.replace(index.lineage, signals=signals))
     assert run(["search", index.name, "red house"]) == 1
     assert "stores parameters of the signal 'lexical' that the installed version does not have" in capsys.readouterr().err
 
@@ -189,13 +190,13 @@ def test_a_profile_is_put_together(index, capsys, tmp_path):
     assert not opened.search("crimson", rewrite="none")
 
     assert run(["profiles", name, "--save", "new", "--mode", "shop", "--rerank", "rnn>diverse@0.2"]) == 0
-    profile = profiles.find(lineage.read(index.engine, index.generation), "new")
+    profile = profiles.find(read_lineage(index.engine, index.generation), "new")
     assert reranking_of(profile).name == "rnn>diverse@0.2"
     assert profiles.rewriting_of(profile).synonyms == ("crimson => red",)
     assert (
         run(["profiles", name, "--save", "newer", "--mode", "new", "--rerank", "profile>diverse@0.3", "--rewrite", "none"]) == 0
     )
-    profile = profiles.find(lineage.read(index.engine, index.generation), "newer")
+    profile = profiles.find(read_lineage(index.engine, index.generation), "newer")
     assert (reranking_of(profile).name, profiles.rewriting_of(profile)) == ("rnn>diverse@0.2>diverse@0.3", None)
     assert run(["profiles", name, "--save", "shop", "--mode", "dense"]) == 0  # searches use the profile of this name
     act = audit.read(index.engine, name, 1)[0]
@@ -212,7 +213,7 @@ def test_a_profile_is_put_together(index, capsys, tmp_path):
     ):
         assert run(["profiles", name, *wrong]) == 2
         assert said in capsys.readouterr().err
-    made = lineage.read(index.engine, index.generation)
+    made = read_lineage(index.engine, index.generation)
     for damage in ({"rules": ["ranker@/etc"]}, {"rules": 3}, {"rewrite": {"synonyms": ["=>"]}}, {"rewrite": {"magic": 1}}):
         damaged = dataclasses.replace(made, profiles={"shop": {**made.profiles["shop"], **damage}})
         with pytest.raises(EngineError, match="is damaged"):

@@ -9,7 +9,7 @@ import pytest
 
 import termweave as tw
 from termweave import corpora
-from termweave.catalog import lineage
+from termweave.catalog.lineage import read_lineage
 from termweave.cli import run
 from termweave.encoders import recorded_models as models
 from termweave.encoders.kinds import read_folder
@@ -38,7 +38,7 @@ def test_a_model_of_another_hash_is_refused(index, opensearch_engine, name):
 
 
 def test_a_model_that_is_not_found_by_its_name_is_asked_for(index, opensearch_engine):
-    made = lineage.read(opensearch_engine, index.generation)
+    made = read_lineage(opensearch_engine, index.generation)
     elsewhere = {output: replace(model, name="mine", hash="0123456789abcdef") for output, model in made.models.items()}
     with pytest.raises(ModelError, match=r"built with 'mine', and this host has no model of that name") as refused:
         models.encoder_of(replace(made, models=elsewhere), index.name, {})
@@ -49,7 +49,7 @@ def test_a_model_that_is_not_found_by_its_name_is_asked_for(index, opensearch_en
 
 @pytest.mark.parametrize("output", ["weights", "dense"])
 def test_a_wrong_model_is_blamed_on_the_option_that_was_given(index, opensearch_engine, tmp_path, output):
-    made = lineage.read(opensearch_engine, index.generation)
+    made = read_lineage(opensearch_engine, index.generation)
     other = tmp_path / "other"
     shutil.copytree(resolve("shipped"), other)
     write_manifest(other, replace(read_folder(other).manifest, name="other", hash="0123456789abcdef"))

@@ -16,7 +16,7 @@ from rich.console import Console
 
 import termweave as tw
 from termweave import corpora
-from termweave.catalog import lineage
+from termweave.catalog.lineage import store_lineage
 from termweave.catalog.profiles import Profile
 from termweave.cli import run
 from termweave.errors import InputError, UsageError
@@ -331,7 +331,7 @@ def test_what_a_figure_does_not_prove_is_said(index, folder, tmp_path):
     try:
         notes = evaluate(index, dataset, systems.grid(["mine", "dense"], ["none"], index)).notes
     finally:
-        lineage.write(index.engine, index.generation, replace(index.lineage, profiles={}, profile=""))
+        store_lineage(index.engine, index.generation, replace(index.lineage, profiles={}, profile=""))
         index._now = index._open()
     assert "1 query without text, counted as 0: 'q-timer'." in notes
     assert "1 query of the set has no judgement in 'test' and is left out." in notes  # it is in the file twice
@@ -352,7 +352,7 @@ def test_a_hybrid_that_loses_to_one_of_its_signals_is_said(index):
     try:
         (again,) = _beaten_by_one_signal(systems.default_systems(index), {**values, "mine": {LEADING: half}}, index)
     finally:
-        lineage.write(index.engine, index.generation, replace(index.lineage, profiles={}, profile=""))
+        store_lineage(index.engine, index.generation, replace(index.lineage, profiles={}, profile=""))
         index._now = index._open()
     assert again == remark
     values["dense"] = {LEADING: np.append(half[:-2], [1.0, 1.0])}  # one query more may be chance

@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from termweave.catalog import lineage
 from termweave.catalog.generations import live
-from termweave.catalog.lineage import CHANGING
+from termweave.catalog.lineage import CHANGING, read_lineage
 from termweave.engine.client.connection import Engine
 from termweave.errors import RefusedDocuments, VerificationFailed
 from termweave.indexer import BuildOptions, UpdateMode, build, update
@@ -267,7 +266,7 @@ def test_what_is_falsified_in_an_update_in_place_leaves_it_changing(server, name
 
 def still_changing(engine, name, lines):
     (generation,) = listing.list_generations(engine, name)
-    assert lineage.read(engine, generation.index).fingerprint == CHANGING
+    assert read_lineage(engine, generation.index).fingerprint == CHANGING
     assert [line for line in lines if "_mapping " in line] == [
         "PUT /GENERATION0/_mapping complete, changing, 20 documents",
     ]

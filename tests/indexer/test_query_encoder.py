@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import termweave as tw
-from termweave.catalog import lineage
+from termweave.catalog.lineage import read_lineage
 from termweave.cli import run
 from termweave.encoders import load
 from termweave.errors import ModelError
@@ -93,7 +93,7 @@ def test_a_query_encoder_is_changed_without_encoding_documents(folders, source, 
     assert json.loads(captured.out)["sent"] == 0
     assert "Queries are encoded by 'others' from now on" in captured.err
     assert scores(url, name) == pytest.approx(expected(folders, "others"), abs=1e-5)
-    after = lineage.read(opensearch_engine, before.generation)
+    after = read_lineage(opensearch_engine, before.generation)
     assert after.models["dense"] == made["dense"]
     assert after.models["dense_query"].hash == load(weights="none", dense=folders["others"]).models["dense"].hash
     assert after.fingerprint == ""

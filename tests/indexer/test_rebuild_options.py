@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 import termweave as tw
-from termweave.catalog import generations, lineage
+from termweave.catalog import generations
 from termweave.contracts.signal import Pruning
 from termweave.encoders.model_lookup import resolve
 from termweave.engine.client.payloads import quote

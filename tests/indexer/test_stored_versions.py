@@ -15,7 +15,8 @@ import orjson
 import pytest
 
 from termweave import corpora
-from termweave.catalog import generations, lineage
+from termweave.catalog import generations
+from termweave.catalog.lineage import read_lineage, store_lineage
 from termweave.catalog.statistics_store import companion
 from termweave.cli import run
 from termweave.encoders.manifest import Manifest
@@ -107,8 +108,8 @@ def test_an_index_is_verified_and_updated_and_what_did_not_change_is_not_sent(re
 def test_an_update_of_an_index_with_words_of_neighbours_says_that_it_adds_none(opensearch_engine, name, corpus):
     build(opensearch_engine, corpus([{"_id": "tea", "text": "Green tea."}]), name, INDICES["learned"])
     index = generations.live(opensearch_engine, name)
-    made = lineage.read(opensearch_engine, index)
-    lineage.write(opensearch_engine, index, replace(made, neighbours=5))  # as a version with --neighbours stored it
+    made = read_lineage(opensearch_engine, index)
+    store_lineage(opensearch_engine, index, replace(made, neighbours=5))  # as a version with --neighbours stored it
     more = corpus([{"_id": "tea", "text": "Green tea."}, {"_id": "lamp", "text": "A lamp of brass."}])
     updated = update(opensearch_engine, more, name, INDICES["learned"])
     assert "was built with --neighbours" in updated.warnings[-1]

@@ -154,7 +154,7 @@ def test_a_copy_killed_while_its_statistics_are_stored_gets_all_of_them(desk, mo
     desk.engine.request("POST", "/_refresh")
     updated = desk.update(source, WEIGHTS, new=True)
     monkeypatch.setattr(statistics_store.paths, "cache", lambda: tmp_path / "another host")
-    assert statistics_store.load(desk.engine, updated.index, lineage.read(desk.engine, updated.index)) is not None
+    assert statistics_store.load(desk.engine, updated.index, lineage.read_lineage(desk.engine, updated.index)) is not None
 
 
 def test_a_sample_is_read_back(desk):

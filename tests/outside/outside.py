@@ -13,7 +13,7 @@ from termweave.records import Document
 from termweave.rerank.rerankers import Reranker, RerankResult
 from termweave.search.feature import Feature
 from termweave.signals.lexical import match_clause, term_shares
-from termweave.training.methods.fectek import Fectek
+from termweave.training.methods.dtr import Dtr
 
 
 @dataclass(frozen=True)
@@ -69,11 +69,20 @@ class Short(Reranker):
         return RerankResult([0.1 / (1 + len(text.split())) for text in request.texts], keep=0.9)
 
 
-class Loud(Fectek):
-    """FecTek under another name."""
+class Margin(Dtr):
+    """Dense retrieval by a margin: the right document is nearer to a question than each wrong one of the batch, by 0.2."""
 
-    name = "loud"
-    title = "FecTek, loud"
+    name = "margin"
+    source = "the hinge loss"
+
+    def loss(self, fit, batch):
+        questions = self.encode(fit, batch, "query", batch.drawn.queries)
+        documents = self.encode(fit, batch, "document", batch.drawn.templates)
+        cosines = questions @ documents.T
+        right = cosines.new_tensor(batch.drawn.query_labels[:, None] == batch.drawn.templates).bool()
+        lowest_right = cosines.masked_fill(~right, 2).amin(1)
+        highest_wrong = cosines.masked_fill(right, -2).amax(1)
+        return {"margin": (0.2 + highest_wrong - lowest_right).clamp(min=0).mean()}
 
 
 class Slow(OnnxModel):

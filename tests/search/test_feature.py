@@ -239,7 +239,7 @@ print(json.dumps({
     "built": built, "ids": [hit.id for hit in hits], "parts": [part["name"] for part in parts],
     "sum": sum(part["share"] for part in parts) - hits[0].score,
     "train": CliRunner().invoke(cli, ["train", "--help"]).output,
-    "plan": CliRunner().invoke(cli, ["train", "loud", "--help"]).output,
+    "plan": CliRunner().invoke(cli, ["train", "margin", "--help"]).output,
     "runtime": plugins.load("encoders", "slow").__name__,
 }))
 """
@@ -252,4 +252,4 @@ def test_another_package_adds_one_of_each(opensearch_engine, name, tmp_path):
     assert (seen["built"], seen["ids"], seen["runtime"]) == (0, ["shout-2"], "Slow")
     assert {"titles", "short"} <= {*seen["parts"]}
     assert abs(seen["sum"]) < 1e-5
-    assert "FecTek, loud" in seen["train"]
+    assert "by a margin" in seen["train"]

@@ -12,7 +12,7 @@ import pytest
 
 import termweave as tw
 from termweave import corpora
-from termweave.catalog import lineage
+from termweave.catalog.lineage import resolve_index
 from termweave.indexer import BuildOptions, build
 from termweave.search import Index
 
@@ -36,7 +36,7 @@ def generations(opensearch_engine, name, tmp_path):
         ]
         path.write_bytes(b"\n".join(orjson.dumps(line) for line in lines))
         build(opensearch_engine, corpora.open_source(path), name, BuildOptions(dense="none"))
-        made.append(lineage.resolve(opensearch_engine, name))
+        made.append(resolve_index(opensearch_engine, name))
     return made
 
 

@@ -54,7 +54,7 @@ def test_several_documents_and_words_count_together(index):
 
 def test_reranking_takes_the_evidence_of_the_liked_ones(index, opensearch_engine):
     hits = index.search(like=["json-2", "json-3"], rerank="rnn", k=39, explain=True)
-    liked = like.read(index.opened, ["json-2", "json-3"])
+    liked = like.read(index.open_generation, ["json-2", "json-3"])
     (found,) = index.candidates([liked], ["weights", "dense"], where="NOT id=json-2 AND NOT id=json-3", needs=("vectors",))
     ids = [hit.id for hit in hits if hit.id in found.vectors]
     vectors = np.stack([found.vectors[each] for each in ids] + list(liked.liked.vectors))
@@ -64,8 +64,8 @@ def test_reranking_takes_the_evidence_of_the_liked_ones(index, opensearch_engine
 
 
 def test_the_query_is_the_mean_of_what_is_stored(index, opensearch_engine):
-    one = like.read(index.opened, ["json-2"])
-    two = like.read(index.opened, ["json-2", "file-2"])
+    one = like.read(index.open_generation, ["json-2"])
+    two = like.read(index.open_generation, ["json-2", "file-2"])
     assert one.text == "The json module, part 2: json functions"
     assert np.linalg.norm(two.vector) == pytest.approx(1, abs=1e-6)
     np.testing.assert_allclose(
@@ -98,7 +98,7 @@ def test_a_long_document_does_not_hide_another(opensearch_engine, tmp_path, monk
         found = tw.connect(opensearch_engine.url).index(name)
         monkeypatch.setattr(like, "_MOST", 3)
         assert found.search(like=["a", "b"], k=1)[0].id == "c"
-        liked = like.read(found.opened, ["a", "b"])
+        liked = like.read(found.open_generation, ["a", "b"])
         assert liked.text.startswith("A socket. Sentence 0")  # the first passages of each, as many as are read
         assert len(liked.liked.vectors) == 3
         with pytest.raises(UsageError, match="4 documents are too many"):

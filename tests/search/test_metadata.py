@@ -10,7 +10,7 @@ import pytest
 
 import termweave as tw
 from termweave import corpora
-from termweave.catalog import lineage
+from termweave.catalog.lineage import read_lineage
 from termweave.cli import run
 from termweave.errors import UsageError
 from termweave.indexer import BuildOptions, update
@@ -221,7 +221,7 @@ def test_an_update_keeps_the_types_and_verification_compares_them(index, opensea
     path.write_text(json.dumps({"id": "d6", "text": "json", "year": "soon", "price": 1, "new": 1}))
     done = update(opensearch_engine, corpora.open_source(path), index.name, LEXICAL)
     assert any("'year' (1, not whole numbers)" in note for note in done.notes)
-    assert index.lineage.types == lineage.read(opensearch_engine, index.generation).types
+    assert index.lineage.types == read_lineage(opensearch_engine, index.generation).types
     assert [hit.id for hit in index.search("json", where="year=soon")] == ["d6"]
     with storage.open_(opensearch_engine, index.generation) as ledger:
         assert verify(opensearch_engine, index.generation, ledger, deep=1.0).ok
@@ -232,7 +232,7 @@ def test_an_update_keeps_the_types_and_verification_compares_them(index, opensea
 
 def test_an_index_without_types_works_as_before(index, opensearch_engine):
     """Indices of earlier versions have no types in their lineage and no typed fields."""
-    made = lineage.read(opensearch_engine, index.generation).as_meta()
+    made = read_lineage(opensearch_engine, index.generation).as_meta()
     del made["types"]
     opensearch_engine.request("PUT", f"/{index.generation}/_mapping", body={"_meta": {"termweave": made}})
     old = tw.connect(opensearch_engine.url).index(index.name)

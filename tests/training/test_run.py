@@ -194,7 +194,7 @@ def test_mistakes(capsys, folder, base, tmp_path):
 
     assert "no method 'fektek'" in refused(method="fektek")
     assert "tokenizer.json is missing" in refused(base=tmp_path)
-    assert "scores no pair" in refused(f"teacher={scores}", status=1)
+    assert "names none of the" in refused(f"teacher={scores}", status=1)
     assert "another shape" in refused("start=shipped")
     assert not out.exists()
     out.mkdir()

@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 import pytest
 
 from termweave import corpora
-from termweave.catalog.lineage import resolve
+from termweave.catalog.lineage import resolve_index
 from termweave.corpora.formats.compression import zstd_module
 from termweave.evaluation.book.store import INDEX, BookGrade, BookQuery, JudgementBook
 from termweave.evaluation.measures import per_query
@@ -170,7 +170,7 @@ def test_a_judge_of_an_empty_book_is_told_so(client, attacked, book):
 @pytest.mark.parametrize("path", ["qrels.tsv", "queries.jsonl", "grades.jsonl"])
 def test_downloads_know_generations_and_refuse_what_does_not_exist(client, opensearch_engine, attacked, book, path):
     book.import_qrels("ann", [Query("q", "parse json")], {"q": {"json": 2}})
-    generation = resolve(opensearch_engine, attacked)
+    generation = resolve_index(opensearch_engine, attacked)
     assert generation != attacked
     stored = client.get(f"/book/{path}", params={"index": attacked})
     assert client.get(f"/book/{path}", params={"index": generation}).text == stored.text
@@ -392,7 +392,7 @@ def test_the_notes_of_many_queries_are_found_in_few_passes():
 def test_pages_of_an_alias_judge_only_what_it_shows(opensearch_engine, attacked):
     """Its book is its own: pools and texts of the whole index would show what the alias hides."""
     alias, shown = f"{attacked}-some", {"timer", "json"}
-    add = {"index": resolve(opensearch_engine, attacked), "alias": alias, "filter": {"terms": {"id": [*shown]}}}
+    add = {"index": resolve_index(opensearch_engine, attacked), "alias": alias, "filter": {"terms": {"id": [*shown]}}}
     opensearch_engine.request("POST", "/_aliases", body={"actions": [{"add": add}]})
     try:
         client = client_of(opensearch_engine, index=alias)

@@ -5,19 +5,22 @@ A file has scores of some pairs; the other teachers score every document, so tha
 
 from __future__ import annotations
 
+import io
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from termweave.corpora.formats import lines
 from termweave.errors import InputError, UsageError
 from termweave.evaluation import runs
+from termweave.support import atomic_files
+from termweave.support.messages import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -148,40 +151,52 @@ def units(means: NDArray[np.float32]) -> NDArray[np.float32]:
     return scaled
 
 
+def write_array(file: Path, array: NDArray[Any], *, private: bool = False) -> None:
+    """Write an array as a file of numpy, all or nothing; `private`: readable for its owner only."""
+    content = io.BytesIO()
+    np.save(content, array)
+    atomic_files.write(file, content.getvalue(), private=private)
+
+
 def written(spec: str, setup: RunSetup) -> Written | None:
     """Read teacher scores from a file; None if the setting does not name a file.
 
     Raises:
         UsageError: There is no such file.
-        InputError: It scores no pair of a training question.
+        InputError: As `by_question`.
     """
     if spec in (NONE, *MADE) or spec.startswith(RANKER):
         return None
     path = Path(spec)
     if not path.is_file():
         raise UsageError(f"There is no file of scores {path}.", f"Name a TREC run, or set teacher={', '.join((*MADE, NONE))}.")
-    scores = by_question(path, setup.examples.queries, setup.positions)
-    known: list[Mapping[int, float]] = [scores.get(question, {}) for question in setup.train.questions]
-    if not any(known):
-        raise InputError(f"{path} scores no pair of a training question.", "Its queries are ids or texts of the training split.")
-    return Written(known)
+    scores = by_question(path, setup.examples.queries, setup.positions, setup.train.questions)
+    return Written([scores.get(question, {}) for question in setup.train.questions])
 
 
-def by_question(path: Path, queries: Mapping[str, str], documents: Mapping[str, int]) -> dict[str, dict[int, float]]:
+def by_question(
+    path: Path, queries: Mapping[str, str], documents: Mapping[str, int], asked: Collection[str]
+) -> dict[str, dict[int, float]]:
     """Question -> index of a document -> score, from a file as `scored` reads it.
 
     Args:
         path: The file. Its queries are ids or texts; rows about two ids of one text are of one question.
         queries: Id -> text.
         documents: Id -> index; others are passed over.
+        asked: Texts of questions, of which the file must name one at least.
 
     Raises:
-        InputError: As `scored`.
+        InputError: As `scored`, or the file names no such question with a document.
     """
     scores: dict[str, dict[int, float]] = {}
     for query, document, score in scored(path):
         if document in documents:
             scores.setdefault(queries.get(query, query), {})[documents[document]] = score
+    if scores.keys().isdisjoint(asked):
+        raise InputError(
+            f"{path} names none of the {counted(len(asked), 'question')} with a document of this corpus.",
+            "Its queries are ids or texts of the data set's questions (evaluate NAME DATASET:train --save DIR), its documents ids of the corpus.",
+        )
     return scores
 
 
@@ -189,15 +204,12 @@ def scored(path: Path) -> Iterator[tuple[str, str, float]]:
     """Rows of a TREC run, or of a file whose lines are query, document and score with tabs between them.
 
     Raises:
-        InputError: A line is not as the first one says, or a score is not finite.
+        InputError: A line is not as the first one says.
     """
     first = next((line for _, line in lines.raw_lines(path) if line is not None and line.strip()), b"")
     if first.count(b"\t") != 2:
         for query, ranked in runs.read(path).scores.items():
-            for document, score in ranked.items():
-                if math.isinf(score):
-                    raise InputError(f"{path}: the score of {document!r} for {query!r} is {score}.", "Give it a finite score.")
-                yield query, document, score
+            yield from ((query, document, score) for document, score in ranked.items())
         return
     for number, raw in lines.raw_lines(path):
         line = (raw or b"").removeprefix(lines.BOM).decode(errors="replace").strip("\r\n")

@@ -13,15 +13,15 @@ import os
 from dataclasses import astuple, dataclass, field
 from functools import partial
 from hashlib import blake2b
-from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from termweave.rerank.neighbours.equations import Rules
 from termweave.rerank.neighbours.evidence import evidence
-from termweave.support import atomic_files, private_files
+from termweave.support import private_files
 from termweave.support.python_processes import process_pool
+from termweave.training.data.teacher_scores import write_array
 from termweave.training.ranker.first_stage import NOTHING
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def evidence_scores(
     if missing:
         shared: dict[str, NDArray[Any]] = {"queries": queries, "documents": documents, "lists": lists.documents}
         for name, content in shared.items():
-            save(folder / f"{name}.npy", content)
+            write_array(folder / f"{name}.npy", content)
         work = [(first, [sorted(judged) for judged in relevant[first : first + BLOCK]]) for first in missing]
         count = min(workers or os.cpu_count() or 1, len(missing))
         compute = partial(_block, folder, settings)
@@ -108,7 +108,7 @@ def evidence_scores(
             with process_pool(count, **_SINGLE_THREADS) as pool:
                 list(pool.map(compute, work))
     result = np.concatenate([np.load(folder / f"{first}.npy") for first in blocks])
-    save(whole, result)
+    write_array(whole, result)
     for file in folder.iterdir():
         if file.name != _COMPLETE:
             file.unlink()
@@ -146,11 +146,4 @@ def _block(folder: Path, settings: EvidenceSettings, work: tuple[int, list[list[
     first, relevant = work
     queries, documents, lists = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("queries", "documents", "lists"))
     scores = [list_evidence(queries[row], documents, lists[row], judged, settings) for row, judged in enumerate(relevant, first)]
-    save(folder / f"{first}.npy", np.stack(scores))
-
-
-def save(file: Path, array: NDArray[Any], *, private: bool = False) -> None:
-    """Write an array as a whole; `private`: readable for its owner only."""
-    buffer = BytesIO()
-    np.save(buffer, array)
-    atomic_files.write(file, buffer.getvalue(), private=private)
+    write_array(folder / f"{first}.npy", np.stack(scores))

@@ -18,13 +18,12 @@ import numpy as np
 
 from termweave import settings as machine_settings
 from termweave.engine import connect
-from termweave.errors import InputError
 from termweave.rerank.neighbours.equations import Rules
 from termweave.search import Index
 from termweave.support import paths, private_files
 from termweave.training import backbone_model
 from termweave.training.data import teacher_scores
-from termweave.training.dense.evidence_scores import EvidenceSettings, evidence_scores, save
+from termweave.training.dense.evidence_scores import EvidenceSettings, evidence_scores
 from termweave.training.dev_measure import best, rankings
 from termweave.training.ranker.first_stage import INDEX, NOTHING, found_by_index
 from termweave.training.ranker.teacher import teach
@@ -34,8 +33,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from termweave.records import TermWeights
-    from termweave.training.data.bm25_index import SparseIndex
     from termweave.training.dense.preparation import TargetContext
 
     #: ``(relevant places, candidates, evidence) -> r``, float64 ``(candidates,)``.
@@ -107,12 +104,7 @@ def from_run(
     Raises:
         InputError: The file cannot be read as a run, or names no training question with a document of the collection.
     """
-    scores = teacher_scores.by_question(file, queries, documents)
-    if not any(question in scores for question in questions):
-        raise InputError(
-            f"The run {file} names no training question with a document of this collection.",
-            "Make the run with the training questions, for example: termweave evaluate NAME DATASET:train --save DIR.",
-        )
+    scores = teacher_scores.by_question(file, queries, documents, questions)
     ranked = [scores.get(question, {}) for question in questions]
     return filled([sorted(own, key=lambda each: (-own[each], each))[:depth] for own in ranked], depth)
 
@@ -126,7 +118,7 @@ def filled(lists: Sequence[Sequence[int]], depth: int) -> RankedLists:
 
 
 def mined(context: TargetContext, ranking: str, depth: int) -> RankedLists:
-    """The best documents of each training question.
+    """The best documents of each training question; by BM25 those alone that hold a word of it.
 
     Args:
         context: Questions, documents and the model.
@@ -144,17 +136,13 @@ def mined(context: TargetContext, ranking: str, depth: int) -> RankedLists:
         return _cached(context, known, depth, lambda: nearest(context.question_vectors, context.document_vectors, depth))
     setup, questions = context.setup, context.setup.train.questions
     if ranking == "bm25":
-        return by_bm25(setup.bm25_index, setup.bm25_weights(questions, "query"), depth)
+        asked = setup.bm25_weights(questions, "query")
+        return filled([setup.bm25_index.search(question, depth)[0].tolist() for question in asked], depth)
     if ranking.startswith(INDEX):
         index = Index.pinned(connect(machine_settings.load()), ranking.removeprefix(INDEX))
         context.say(f"{context.part.name}: asking the index {index.name} {len(questions):,} questions")
         return filled([list(found) for found in found_by_index(index, setup, questions, depth)], depth)
     return from_run(Path(ranking), questions, setup.examples.queries, setup.positions, depth)
-
-
-def by_bm25(index: SparseIndex, questions: Sequence[TermWeights], depth: int) -> RankedLists:
-    """The best documents of an inverted index; a document without a word of the question is in no list."""
-    return filled([index.search(question, depth)[0].tolist() for question in questions], depth)
 
 
 def _cached(context: TargetContext, what: list[str], depth: int, compute: Callable[[], RankedLists]) -> RankedLists:
@@ -167,7 +155,7 @@ def _cached(context: TargetContext, what: list[str], depth: int, compute: Callab
         return RankedLists(np.load(file))
     lists = compute()
     private_files.make_folder(file.parent)
-    save(file, lists.documents, private=True)
+    teacher_scores.write_array(file, lists.documents, private=True)
     return lists
 
 

@@ -93,7 +93,8 @@ class Towers(nn.Module):
         """Encode a padded batch: int64 ``(T, n)`` twice -> float32 ``(T, d)``."""
         with backbone_precision(ids.device, self.precision if self.training else "fp32"):
             states = self.tower(side)(input_ids=ids, attention_mask=mask).last_hidden_state
-        vectors = pool(_exact(states), mask, self.pooling)
+        exact = states if states.dtype == torch.float64 else states.float()
+        vectors = pool(exact, mask, self.pooling)
         return nn.functional.normalize(vectors, dim=-1) if self.unit else vectors
 
     def encode(self, side: Side, texts: TokenIds, rows: Sequence[int] | NDArray[np.int64], chunk: int = 0) -> Tensor:
@@ -144,11 +145,6 @@ class Towers(nn.Module):
         return result
 
 
-def _exact(states: Tensor) -> Tensor:
-    """Half precision becomes float32."""
-    return states if states.dtype == torch.float64 else states.float()
-
-
 def pool(states: Tensor, mask: Tensor, mode: str) -> Tensor:
     """Pool the states of each text: ``(T, n, d), (T, n) -> (T, d)``; padding takes no part."""
     if mode == "cls":
@@ -185,17 +181,13 @@ def build(settings: DenseParameters, backbone: Path) -> Towers:
 def reinitialise(backbone: Any, layers: int, seed: int) -> None:
     """Give the top layers new random weights, as the architecture initialises them.
 
-    A backbone that is a retriever already becomes nearer to the plain BERT that the papers start from.
-
-    Raises:
-        UsageError: The backbone has fewer layers.
+    A backbone that is a retriever already becomes nearer to the plain BERT that the papers start from. Where it has fewer layers, all of
+    them begin anew.
     """
     blocks = next(each for each in backbone.modules() if isinstance(each, nn.ModuleList))
-    if layers > len(blocks):
-        raise UsageError(f"reinitialise={layers}, but the backbone has {len(blocks)} layers.", f"Set at most {len(blocks)}.")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        for block in list(blocks)[len(blocks) - layers :] if layers else ():
+        for block in list(blocks)[-layers:] if layers else ():
             for weight in block.parameters():
                 weight._is_hf_initialized = False  # noqa: SLF001 - transformers 5 keeps what it loaded
             for module in block.modules():

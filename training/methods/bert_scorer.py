@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from termweave.declared_settings import Setting
 from termweave.errors import UsageError
-from termweave.support import LazyModule
+from termweave.training.methods.arrays import np, torch
 from termweave.training.methods.base import Preset
 from termweave.training.methods.parameters import EVERYTHING, PRESET
 from termweave.training.methods.term_weights import TermWeightMethod, TermWeightParameters
@@ -37,8 +37,6 @@ from termweave.training.methods.term_weights import TermWeightMethod, TermWeight
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import numpy as np
-    import torch
     from numpy.typing import NDArray
     from torch import Tensor
 
@@ -47,8 +45,6 @@ if TYPE_CHECKING:
     from termweave.training.data.sampler import Batch
     from termweave.training.term_weights.batch import BatchSide
     from termweave.training.trainer.trainer import Fit
-else:
-    np, torch = LazyModule("numpy"), LazyModule("torch")  # `termweave train --help` reads this file and needs neither
 
 
 def tfidf(asked: Anchored, given: Anchored, statistics: CorpusStatistics) -> NDArray[np.float64]:

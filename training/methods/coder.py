@@ -44,6 +44,7 @@ from annotated_types import Ge, Gt, Le
 
 from termweave.declared_settings import Setting
 from termweave.support import LazyModule
+from termweave.training.methods.arrays import np, torch
 from termweave.training.methods.base import Preset
 from termweave.training.methods.bi_encoder import BiEncoderMethod, DenseParameters
 from termweave.training.methods.parameters import PRESET, TO_THE_END, Depth, Factor, MixtureParameters, Share
@@ -51,8 +52,6 @@ from termweave.training.methods.parameters import PRESET, TO_THE_END, Depth, Fac
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import numpy as np
-    import torch
     from numpy.typing import NDArray
     from torch import Tensor
 
@@ -64,8 +63,7 @@ if TYPE_CHECKING:
     from termweave.training.dense.preparation import TargetContext
     from termweave.training.methods.base import Parts
     from termweave.training.trainer.trainer import Fit
-else:
-    np, torch = LazyModule("numpy"), LazyModule("torch")  # `termweave train --help` reads this file and needs neither
+else:  # `termweave train --help` reads this file and needs no numpy
     algorithm = LazyModule("termweave.rerank.neighbours.evidence")
     list_targets = LazyModule("termweave.training.dense.list_targets")
 

@@ -13,12 +13,11 @@ from annotated_types import Ge, Le
 from termweave.declared_settings import Setting
 from termweave.errors import UsageError
 from termweave.support import LazyModule
+from termweave.training.methods.arrays import np, torch
 from termweave.training.methods.base import CardText, Method
 from termweave.training.methods.parameters import Count, ParameterRecord, TrainingParameters
 
 if TYPE_CHECKING:
-    import numpy as np
-    import torch
     from torch import Tensor
 
     from termweave.encoders.manifest import Manifest
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from termweave.training.setup import RunSetup
     from termweave.training.trainer.trainer import Fit
 else:  # `termweave train --help` reads this file and needs neither torch nor numpy
-    np, torch = LazyModule("numpy"), LazyModule("torch")
     first_stage = LazyModule("termweave.training.ranker.first_stage")
 
 

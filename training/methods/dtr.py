@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from termweave.declared_settings import Setting, written
 from termweave.errors import UsageError
-from termweave.support import LazyModule
+from termweave.training.methods.arrays import np, torch
 from termweave.training.methods.base import Preset
 from termweave.training.methods.bi_encoder import BiEncoderMethod, BothTowers, DenseParameters
 from termweave.training.methods.parameters import PRESET, TO_THE_END, Depth, Factor, MixtureParameters
@@ -39,8 +39,6 @@ from termweave.training.methods.parameters import PRESET, TO_THE_END, Depth, Fac
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    import numpy as np
-    import torch
     from numpy.typing import NDArray
     from torch import Tensor
 
@@ -48,8 +46,6 @@ if TYPE_CHECKING:
     from termweave.training.dense.preparation import TargetContext
     from termweave.training.methods.base import Questions
     from termweave.training.trainer.trainer import Fit
-else:
-    np, torch = LazyModule("numpy"), LazyModule("torch")  # `termweave train --help` reads this file and needs neither
 
 
 # -- Batches ---------------------------------------------------------------------------------------------------------------------
@@ -193,7 +189,7 @@ def batch_loss(
     """Compute Eq. 4.3.
 
     Args:
-        queries: Vectors ``(b, d)`` of any length.
+        queries: Vectors ``(b, d)`` of any length, float32 or better: half precision loses the margins.
         templates: Likewise ``(t, d)``.
         query_labels: int64 ``(b,)``.
         template_labels: int64 ``(t,)``.
@@ -205,7 +201,8 @@ def batch_loss(
     Returns:
         Each weighted term whose weight is not 0: "qt", "qq", "tt", "tq". Their sum is L_batch.
     """
-    sides = {"q": (_unit(queries), query_labels), "t": (_unit(templates), template_labels)}
+    unit = torch.nn.functional.normalize
+    sides = {"q": (unit(queries, dim=-1), query_labels), "t": (unit(templates, dim=-1), template_labels)}
     excluded = {} if left_out is None else {"qt": left_out[0], "tq": left_out[0].T, "qq": left_out[1]}
     parts: dict[str, Tensor] = {}
     for name, weight in zip(("qt", "qq", "tt", "tq"), weights, strict=True):
@@ -216,11 +213,6 @@ def batch_loss(
         negative = ~positive & ~excluded[name] if name in excluded else ~positive
         parts[name] = weight * contrast_term(scale * anchors @ others.T, positive, negative, top)
     return parts
-
-
-def _unit(vectors: Tensor) -> Tensor:
-    exact = vectors if vectors.dtype in (torch.float32, torch.float64) else vectors.float()  # half precision loses the margins
-    return torch.nn.functional.normalize(exact, dim=-1)
 
 
 # -- Declaration -----------------------------------------------------------------------------------------------------------------

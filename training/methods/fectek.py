@@ -38,7 +38,7 @@ from annotated_types import Ge, Le
 
 from termweave.declared_settings import Setting
 from termweave.errors import UsageError
-from termweave.support import LazyModule
+from termweave.training.methods.arrays import np, torch
 from termweave.training.methods.base import Preset
 from termweave.training.methods.parameters import PRESET, TO_THE_END, Factor, MixtureParameters, NegativesParameters, Weight
 from termweave.training.methods.term_weights import TermWeightMethod, TermWeightParameters
@@ -46,20 +46,15 @@ from termweave.training.methods.term_weights import TermWeightMethod, TermWeight
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy as np
-    import torch
     from numpy.typing import NDArray
     from torch import Tensor, nn
 
     from termweave.encoders.models.joint_model import JointModel
     from termweave.encoders.term_weighting import Form
     from termweave.training.data.sampler import AnsweredQuestions, Batch
-    from termweave.training.data.teacher_scores import Distilled
     from termweave.training.methods.base import Parts
     from termweave.training.term_weights.batch import BatchSide
     from termweave.training.trainer.trainer import Fit
-else:
-    np, torch = LazyModule("numpy"), LazyModule("torch")  # `termweave train --help` reads this file and needs neither
 
 #: Temperature of the vectors' contrastive loss, and the weight of staying near the original vector.
 _DENSE_TEMPERATURE, _STAY = 0.05, 5.0
@@ -113,27 +108,20 @@ def term_loss(logits: Tensor, labels: NDArray[np.float32], texts: NDArray[np.int
     return torch.nn.functional.binary_cross_entropy_with_logits(logits, wanted, weight=shares, reduction="sum")
 
 
-def _teacher_loss(scores: Tensor, batch: AnsweredQuestions, distilled: Distilled, *, in_batch: bool) -> Tensor:
-    wanted = distilled.teacher.scores(batch.questions, batch.documents)
-    if not in_batch:
-        wanted[batch.foreign()] = -np.inf
-    return distilled.weight * distillation(scores, torch.from_numpy(wanted).to(scores) / distilled.temperature)
-
-
-def distillation(scores: Tensor, wanted: Tensor) -> Tensor:
+def distillation(scores: Tensor, taught: Tensor) -> Tensor:
     """KL(teacher || student) over the documents that the teacher scored (4.1.3).
 
     Args:
         scores: Of the student, ``(Q, D)``.
-        wanted: Of the teacher; -inf is no score. A question with fewer than two scores counts 0.
+        taught: Of the teacher; -inf is no score. A question with fewer than two scores counts 0.
     """
-    known = torch.isfinite(wanted)
-    enough = known.sum(dim=1) >= 2
+    scored = torch.isfinite(taught)
+    enough = scored.sum(dim=1) >= 2
     if not bool(enough.any()):
         return scores.sum() * 0.0
-    known, wanted, scores = known[enough], wanted[enough], scores[enough]
-    teacher = torch.softmax(wanted, dim=1)
-    student = torch.log_softmax(scores.masked_fill(~known, -torch.inf), dim=1).masked_fill(~known, 0.0)
+    scored, taught, scores = scored[enough], taught[enough], scores[enough]
+    teacher = torch.softmax(taught, dim=1)
+    student = torch.log_softmax(scores.masked_fill(~scored, -torch.inf), dim=1).masked_fill(~scored, 0.0)
     entropy = (teacher * torch.log(teacher.clamp(min=1e-12))).sum(dim=1)
     return (entropy - (teacher * student).sum(dim=1)).mean()
 
@@ -333,7 +321,11 @@ class Fectek(TermWeightMethod):
             parts["term"] = term_loss(asked_logits, shared_terms(asked, given), asked.row)
             parts["term"] = parts["term"] + term_loss(*of_relevant(given_logits, given, asked))
         if inputs.distilled is not None:
-            parts["teacher"] = _teacher_loss(scores, drawn, inputs.distilled, in_batch=settings.in_batch)
+            taught = inputs.distilled.teacher.scores(drawn.questions, drawn.documents)
+            if not settings.in_batch:
+                taught[drawn.foreign()] = -np.inf
+            softened = torch.from_numpy(taught).to(scores) / inputs.distilled.temperature
+            parts["teacher"] = inputs.distilled.weight * distillation(scores, softened)
         if settings.joint > 0 and asked_vectors is not None and given_vectors is not None:
             parts["dense"] = settings.joint * text_loss(asked_vectors @ given_vectors.T / _DENSE_TEMPERATURE, masked)
             distances = [_distance_to_start(fit, *each) for each in ((asked, asked_vectors), (given, given_vectors))]

@@ -37,8 +37,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from annotated_types import Ge, Gt, Le
 
 from termweave.declared_settings import Setting
-from termweave.errors import UsageError
 from termweave.support import LazyModule
+from termweave.training.methods.arrays import np, torch
 from termweave.training.methods.base import Preset
 from termweave.training.methods.bi_encoder import BiEncoderMethod, BothTowers, DenseParameters
 from termweave.training.methods.parameters import EVERYTHING, PRESET, NegativesParameters, Share
@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    import numpy as np
-    import torch
     from numpy.typing import NDArray
     from torch import Tensor
 
@@ -58,8 +56,7 @@ if TYPE_CHECKING:
     from termweave.training.methods.base import Method, Questions
     from termweave.training.mixture import DataPart
     from termweave.training.trainer.trainer import Fit, Trainer
-else:
-    np, torch = LazyModule("numpy"), LazyModule("torch")  # `termweave train --help` reads this file and needs neither
+else:  # `termweave train --help` reads this file and needs no numpy
     term_label_weights = LazyModule("termweave.training.dense.term_label_weights")
 
 
@@ -161,8 +158,7 @@ def distilled(cosines: NDArray[np.float32], farthest: float = 1.0) -> NDArray[np
 
 def distance(queries: Tensor, documents: Tensor) -> Tensor:
     """Compute f of row pairs, Eq. 6: ``(P, d), (P, d) -> (P,)`` in [0, 1]; a zero vector is at distance 1/2 of everything."""
-    exact = (each if each.dtype in (torch.float32, torch.float64) else each.float() for each in (queries, documents))
-    u, v = (torch.nn.functional.normalize(each, dim=-1) for each in exact)
+    u, v = (torch.nn.functional.normalize(each, dim=-1) for each in (queries, documents))
     return 0.5 * (1.0 - (u * v).sum(dim=-1))
 
 
@@ -248,12 +244,6 @@ class LeBsParameters(NegativesParameters, DenseParameters):
     def derived(cls, given: Mapping[str, object]) -> dict[str, object]:
         """Give a label distribution that is not there no share."""
         return super().derived(given) | ({"alpha": 0.0} if given.get("labels") == "none" else {})
-
-    def check(self) -> None:
-        """Refuse a share of no distribution."""
-        super().check()
-        if self.labels == "none" and self.alpha > 0:
-            raise UsageError("labels=none has no label distribution, which alpha weighs.", "Set alpha=0, or other labels.")
 
     def texts(self) -> tuple[int, int]:
         """A query with its right document, hard negatives and random ones."""

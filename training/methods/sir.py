@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from termweave.declared_settings import Setting, written
 from termweave.errors import UsageError
-from termweave.support import LazyModule
 from termweave.support.messages import duration, paced
+from termweave.training.methods.arrays import np, torch
 from termweave.training.methods.base import Preset
 from termweave.training.methods.cross_encoder import CrossEncoderMethod, RankerParameters
 from termweave.training.methods.parameters import PRESET, TO_THE_END, MixtureParameters
@@ -39,8 +39,6 @@ from termweave.training.methods.parameters import PRESET, TO_THE_END, MixturePar
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    import numpy as np
-    import torch
     from numpy.typing import NDArray
     from torch import Tensor
 
@@ -48,8 +46,6 @@ if TYPE_CHECKING:
     from termweave.training.methods.base import Questions
     from termweave.training.ranker.preparation import Blocks, RankerInputs
     from termweave.training.trainer.trainer import Fit, Trainer
-else:
-    np, torch = LazyModule("numpy"), LazyModule("torch")  # `termweave train --help` reads this file and needs neither
 
 #: Versions that train one compressor after the other, and those that train one model on all levels.
 _ONE_BY_ONE, _TOGETHER = ("v1", "v2"), ("v3", "v4")

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from annotated_types import Ge, Le
 
 from termweave.declared_settings import Setting
-from termweave.errors import UsageError
 from termweave.support import LazyModule
+from termweave.training.methods.arrays import torch
 from termweave.training.methods.base import CardText, Method
 from termweave.training.methods.parameters import Depth, ParameterRecord, TrainingParameters
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import numpy as np
-    import torch
     from numpy.typing import NDArray
     from torch import Tensor
 
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
     from termweave.training.trainer import passes
     from termweave.training.trainer.trainer import Fit
 else:  # `termweave train --help` reads this file and needs neither torch nor numpy
-    torch = LazyModule("torch")
     joint_model = LazyModule("termweave.encoders.models.joint_model")
     term_weighting = LazyModule("termweave.encoders.term_weighting")
     backbone_model = LazyModule("termweave.training.backbone_model")
@@ -100,12 +98,6 @@ class StartParameters(ParameterRecord):
     def derived(cls, given: Mapping[str, object]) -> dict[str, object]:
         """Take the shape of the heads from the model to start from."""
         return super().derived(given) | _shape_of(str(given.get("start", ANCHOR)).strip())
-
-    def check(self) -> None:
-        """Refuse to keep a part of no model."""
-        super().check()
-        if self.keep and self.start == ANCHOR:
-            raise UsageError(f"keep={self.keep} has no effect with start={ANCHOR}.", "Set start=MODEL too, or remove keep.")
 
 
 def _shape_of(name: str) -> dict[str, object]:

@@ -12,7 +12,7 @@ from termweave import settings as machine_settings
 from termweave.contracts.signal import Fitting
 from termweave.encoders import load
 from termweave.engine import connect
-from termweave.errors import InputError, UsageError
+from termweave.errors import UsageError
 from termweave.records import Capabilities
 from termweave.rerank.candidate_features import neighbourhood_features
 from termweave.rerank.ranker import CrossEncoderReranker
@@ -251,19 +251,14 @@ class RunFileStage(FirstStage):
             InputError: The file ranks no document of any question.
         """
         queries = self.setup.examples.queries
-        known = by_question(self.file, queries, self.setup.positions)
-        if known.keys().isdisjoint(queries.values()):
-            raise InputError(
-                f"{self.file} ranks no document of the training data for any of its {counted(len(queries), 'question')}.",
-                "Its queries are ids or texts of the data set's questions, its documents ids of the corpus.",
-            )
-        fused = all(0 <= score <= 1 for row in known.values() for score in row.values())
-        missing = [place for place, question in enumerate(questions) if question not in known]
+        ranked = by_question(self.file, queries, self.setup.positions, queries.values())
+        fused = all(0 <= score <= 1 for row in ranked.values() for score in row.values())
+        missing = [place for place, question in enumerate(questions) if question not in ranked]
         if missing:
             self.say(f"{self.file} has no ranking of {counted(len(missing), 'question')}; BM25 ranks for them")
         asked, left_out = [questions[place] for place in missing], [spared[place] for place in missing]
         by_bm25 = dict(zip(missing, BM25Stage(self.setup).scored(asked, left_out, window), strict=True))
-        return [by_bm25[place] if place in by_bm25 else (known[question], fused) for place, question in enumerate(questions)]
+        return [by_bm25[place] if place in by_bm25 else (ranked[question], fused) for place, question in enumerate(questions)]
 
 
 def _best(known: Mapping[int, float], spared: frozenset[int], depth: int, *, fused: bool) -> Candidates:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +11,8 @@ from termweave.encoders import Ranker, hub
 from termweave.encoders.kinds import read_folder
 from termweave.encoders.kinds.ranker import anchor_of
 from termweave.encoders.model_lookup import DEFAULT, resolve
-from termweave.support import atomic_files, paths, private_files
-from termweave.training.data.teacher_scores import RANKER, Written
+from termweave.support import paths, private_files
+from termweave.training.data.teacher_scores import RANKER, Written, write_array
 from termweave.training.ranker import first_stage
 
 if TYPE_CHECKING:
@@ -74,9 +73,7 @@ def teach(spec: str, setup: RunSetup, wanted: Sequence[Sequence[int]], say: Say)
     if not lasting:
         return _unpacked(flat, wanted)
     private_files.make_folder(file.parent)
-    content = io.BytesIO()
-    np.save(content, flat)
-    atomic_files.write(file, content.getvalue(), private=True)
+    write_array(file, flat, private=True)
     return _unpacked(flat, wanted)
 
 

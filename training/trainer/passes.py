@@ -73,7 +73,7 @@ class CachedPasses(torch.autograd.Function):
         context.passes, context.device, context.states = passes, device, []
         vectors = []
         for encode in passes:
-            context.states.append(_random_state(device))
+            context.states.append((torch.get_rng_state(), torch.cuda.get_rng_state(device) if device.type == "cuda" else None))
             with CpuDropout():
                 vectors.append(encode())
         context.sizes = [len(each) for each in vectors]
@@ -85,7 +85,10 @@ class CachedPasses(torch.autograd.Function):
         for encode, state, gradient in zip(context.passes, context.states, gradients[0].split(context.sizes), strict=True):
             devices = [context.device] if context.device.type == "cuda" else []
             with torch.random.fork_rng(devices=devices), torch.enable_grad(), CpuDropout():
-                _set_random_state(context.device, state)  # dropout drops what it dropped before
+                on_processor, on_device = state  # dropout drops what it dropped before
+                torch.set_rng_state(on_processor)
+                if on_device is not None:
+                    torch.cuda.set_rng_state(on_device, context.device)
                 encode().backward(gradient)
         return None, None, None
 
@@ -120,16 +123,6 @@ def in_passes(
     else:
         results = torch.cat([each() for each in passes])
     return results[torch.from_numpy(np.argsort(np.concatenate(parts))).to(device)]
-
-
-def _random_state(device: torch.device) -> tuple[Tensor, Tensor | None]:
-    return torch.get_rng_state(), torch.cuda.get_rng_state(device) if device.type == "cuda" else None
-
-
-def _set_random_state(device: torch.device, state: tuple[Tensor, Tensor | None]) -> None:
-    torch.set_rng_state(state[0])
-    if state[1] is not None:
-        torch.cuda.set_rng_state(state[1], device)
 
 
 def backbone_precision(device: torch.device, precision: str) -> AbstractContextManager[Any]:

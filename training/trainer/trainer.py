@@ -140,7 +140,9 @@ def fit(
         KeyboardInterrupt: Ctrl-C; a checkpoint was written first.
         InputError: The loss became NaN.
     """
-    _silence_libraries()
+    transformers_logging.set_verbosity_error()
+    for name in ("transformers", "accelerate", "torch.distributed"):
+        logging.getLogger(name).setLevel(logging.ERROR)
     settings = model.settings
     torch.manual_seed(settings.seed)
     home.mkdir(parents=True, exist_ok=True)
@@ -203,12 +205,6 @@ class _BatchTrainer(LibraryTrainer):
             if isinstance(callback, DevelopmentCallback):
                 callback.losses.append(float(losses["loss"].detach()))
         return (losses["loss"], losses) if return_outputs else losses["loss"]
-
-
-def _silence_libraries() -> None:
-    transformers_logging.set_verbosity_error()
-    for name in ("transformers", "accelerate", "torch.distributed"):
-        logging.getLogger(name).setLevel(logging.ERROR)
 
 
 def optimizer(model: Fit, settings: TrainingParameters) -> tuple[torch.optim.Optimizer, Any]:

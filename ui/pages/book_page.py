@@ -62,7 +62,9 @@ def routes() -> list[Route]:
     return [
         Route("/book", _show, methods=["GET"]),
         _download("qrels.tsv", "text/tab-separated-values", _qrels),
-        _download("queries.jsonl", "application/jsonl", _query_lines),
+        _download(
+            "queries.jsonl", "application/jsonl", lambda book: (_json({"_id": q.id, "text": q.text}) for q in book.queries())
+        ),
         _download("grades.jsonl", "application/jsonl", lambda book: map(_json, map(asdict, book.grades()))),
         _form("add", _add),
         _form("edit", _edit),
@@ -115,7 +117,7 @@ def _show(request: Request) -> Response:
 
 
 def _rows(queries: Sequence[BookQuery], grades: Sequence[BookGrade], scores: Mapping[str, float]) -> list[QueryRow]:
-    """The queries of a book with what is known of each, the lowest score first where there are scores."""
+    """The rows of the page, the lowest score first where there are scores."""
     judged = Counter(query for query, _ in {(each.query, each.document) for each in grades if each.grade is not None})
     notes: defaultdict[str, list[BookGrade]] = defaultdict(list)
     for grade in grades:
@@ -158,13 +160,10 @@ def _add(workspace: Workspace, book: JudgementBook, form: FormData) -> dict[str,
         raise UsageError("There is no query to add.", "Type one on each line, or choose a file.")
     if count > _MOST:
         raise UsageError(f"These are {count:,} queries.", f"Add at most {_MOST:,} at once.")
-    known = book.queries()
-    ids, places = {query.id for query in known}, placed(uploaded, known)
+    queries = book.queries()
+    ids, places = {query.id for query in queries}, placed(uploaded, queries)
     if other := [each.id for each, place in zip(uploaded, places, strict=True) if each.id in ids and place.id not in ids]:
-        raise UsageError(
-            f"The book has other words for {few(other)}.",
-            "Give these queries other ids in the file, or edit their words in the book.",
-        )
+        raise UsageError(f"The book has other words for {few(other)}.", "Give these queries other ids, or edit them in the book.")
     index = workspace.index(text_of(form, "index"))
     return {"added": add(index, book, [*map(typed_query, texts), *uploaded])}
 
@@ -203,15 +202,9 @@ def _qrels(book: JudgementBook) -> Iterator[str]:
     for query, judged in sorted(book.qrels().items()):
         for document, grade in sorted(judged.items()):
             if name := next((each for each in (query, document) if "\t" in each or len(f"{each}.".splitlines()) > 1), None):
-                raise UsageError(
-                    f"The id {clipped(name)!r} holds a tab or a line end, which this format has no way to write.",
-                    "Download grades.jsonl: JSON writes every id.",
-                )
+                message = f"The id {clipped(name)!r} holds a tab or a line end, which this format cannot write."
+                raise UsageError(message, "Download grades.jsonl: JSON writes every id.")
             yield f"{query}\t{document}\t{grade}"
-
-
-def _query_lines(book: JudgementBook) -> Iterator[str]:
-    return (_json({"_id": query.id, "text": query.text}) for query in book.queries())
 
 
 def _json(values: Mapping[str, Any]) -> str:

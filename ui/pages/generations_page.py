@@ -40,21 +40,19 @@ def _show(request: Request) -> Response:
     name = workspace.book(values["index"]).name
     listed = listing.list_generations(workspace.engine, name)
     live = next((each for each in listed if each.live), None)
-    asked = next((each for each in listed if each.index == values["promote"]), None)
-    if values["promote"] and asked is None:
-        raise UsageError(
-            f"{name!r} has no generation {values['promote']!r}.", f"It has: {', '.join(each.index for each in listed)}."
-        )
+    promoted = next((each for each in listed if each.index == values["promote"]), None)
+    if values["promote"] and promoted is None:
+        raise UsageError(f"{name!r} has no generation {values['promote']!r}.", "Choose one on the page Generations.")
     previous = None
     with suppress(TermweaveError):
         previous = publication.previous(workspace.engine, name)
-    context = {"index": name, "listed": listed, "live": live, "asked": asked, "previous": previous}
-    changes = _changes(workspace.engine, live, asked) if asked else ()
+    context = {"index": name, "listed": listed, "live": live, "promoted": promoted, "previous": previous}
+    changes = _changes(workspace.engine, live, promoted) if promoted else ()
     return page(request, "generations.html", {**context, "changes": changes, "state": listing.state_of, "sized": sized})
 
 
-def _changes(engine: Engine, live: Generation | None, asked: Generation) -> list[tuple[str, str, str]]:
-    """What differs between the live generation and another: name, value now, value then."""
+def _changes(engine: Engine, live: Generation | None, promoted: Generation) -> list[tuple[str, str, str]]:
+    """The differences between the live generation and another: name, value of the live one, value of the other."""
     rows = []
     for name, read in (
         ("created (UTC)", lambda each: each.created[:19].replace("T", " ")),
@@ -65,10 +63,10 @@ def _changes(engine: Engine, live: Generation | None, asked: Generation) -> list
         ("models", lambda each: ", ".join(dict.fromkeys(each.models.values())) or "none"),
         ("built with", lambda each: " ".join(f"{flag} {value}" for flag, value in each.options.items()) or "the usual options"),
     ):
-        now, then = read(live) if live else "", read(asked)
+        now, then = read(live) if live else "", read(promoted)
         if now != then:
             rows.append((name, now, then))
-    if live and (change := publication.profile_change(engine, live.index, asked.index)):
+    if live and (change := publication.profile_change(engine, live.index, promoted.index)):
         rows.append(("profile in use", *change))
     return rows
 
@@ -76,11 +74,11 @@ def _changes(engine: Engine, live: Generation | None, asked: Generation) -> list
 def _promote(request: Request, form: FormData) -> Response:
     """Point the alias at a generation, if the live one is still that which the question was about."""
     workspace = workspace_of(request)
-    name, wanted = text_of(form, "index"), text_of(form, "generation")
+    name, generation = text_of(form, "index"), text_of(form, "generation")
     listing.list_generations(workspace.engine, name)  # refuses a name that is not of termweave; none of them need be live
     if (now := generations.live(workspace.engine, name) or "") != text_of(form, "live"):
         raise UsageError(f"Meanwhile {now or 'nothing'} is live.", "Open the page again and see what changes now.")
     act: Act = "rollback" if text_of(form, "act") == "rollback" else "promote"
-    publication.promote(workspace.engine, name, wanted, act)
+    publication.promote(workspace.engine, name, generation, act)
     workspace.indices.forget(name)
     return see_other("/generations", index=name)

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from starlette.routing import Route
 
 from termweave import corpora
-from termweave.catalog import audit, lineage
+from termweave.catalog import audit
+from termweave.catalog.lineage import read_lineage, resolve_index, store_lineage
 from termweave.catalog.profiles import adopted
 from termweave.errors import InputError, TermweaveError, UsageError
 from termweave.evaluation import html_page, table
@@ -55,7 +56,7 @@ MEASURES = ("nDCG@10", "MRR@10")
 
 @dataclass(frozen=True)
 class GatedExperiment:
-    """What an evaluation on a page gives: the experiment, and the verdict on each gate."""
+    """The result of an evaluation on a page: the experiment, and the verdict on each gate."""
 
     experiment: Experiment
     verdicts: tuple[Verdict, ...]
@@ -76,7 +77,7 @@ def routes() -> list[Route]:
 def _show(request: Request, kind: str) -> Response:
     values = parameters.read(request.query_params, (INDEX, replace(JOB, required=False)))
     book = workspace_of(request).book(values["index"])
-    return _page(request, kind, book, request.app.state.jobs.shown(values["job"], kind, book.name))
+    return _page(request, kind, book, values["job"] and request.app.state.jobs.find(values["job"], kind, book.name))
 
 
 def _page(
@@ -108,7 +109,7 @@ def _page(
 
 
 def _table(job: BackgroundJob) -> dict[str, Any]:
-    """What the page of an evaluation that has ended shows, with the renderers of the report."""
+    """The values of the page of an evaluation that has ended, with the renderers of the report."""
     result: GatedExperiment = job.result
     experiment, name, against = result.experiment, job.about["index"], job.about["against"]
     rows = {row.system: row for row in experiment.rows}
@@ -118,8 +119,8 @@ def _table(job: BackgroundJob) -> dict[str, Any]:
         row = rows[system]
         profile = profiles.find(job.about["lineage"], row.mode)
         stored = reranking_of(profile)
-        own = stored is not None and stored.name == row.reranker
-        return [(f"mode{second}", row.mode), *([] if own else [(f"rerank{second}", row.reranker)])]
+        comes_with_mode = stored is not None and stored.name == row.reranker
+        return [(f"mode{second}", row.mode), *([] if comes_with_mode else [(f"rerank{second}", row.reranker)])]
 
     def both(query: str, system: str) -> str:
         """The address of the two lists of a query."""
@@ -223,14 +224,14 @@ def _dataset(workspace: Workspace, name: str, spec: str) -> Dataset:
 
 def _adopt(request: Request, form: FormData) -> Response:
     """Store the profile of a tuning that was better on the held-out queries; searches use it from now on."""
-    job = request.app.state.jobs.find(text_of(form, "job"))
-    if job.kind != "tune" or job.result is None or not job.result.better:
+    job = request.app.state.jobs.find(text_of(form, "job"), "tune")
+    if job.result is None or not job.result.better:
         raise UsageError("There is no better profile to adopt.", "Judge more queries, or keep the default.")
     workspace, tuned = workspace_of(request), job.about["generation"]
-    if (live := lineage.resolve(workspace.engine, job.about["index"])) != tuned:
+    if (live := resolve_index(workspace.engine, job.about["index"])) != tuned:
         raise UsageError(f"{job.about['index']} points to {live} by now; the profile was tuned on {tuned}.", "Tune again.")
-    before = lineage.read(workspace.engine, tuned)  # another process may have adopted a profile
-    lineage.write(workspace.engine, tuned, adopted(before, job.result.profile, use=True))
+    before = read_lineage(workspace.engine, tuned)  # another process may have adopted a profile
+    store_lineage(workspace.engine, tuned, adopted(before, job.result.profile, use=True))
     audit.write(workspace.engine, "profile", before.name, before=before.profile, after=job.result.profile.name)
     job.about["adopted"] = True
     workspace.indices.forget(job.about["index"])
@@ -238,7 +239,7 @@ def _adopt(request: Request, form: FormData) -> Response:
 
 
 def _obstacles() -> list[str]:
-    """What keeps this server from learning, each as a sentence with what to do."""
+    """Sentences about what this server lacks for learning, each with what to do."""
     return [f"Learning needs {what}. {advice}" for what, advice in missing()]
 
 
@@ -254,7 +255,7 @@ def _learn(request: Request, form: FormData) -> Response:
 
     def work(update: Callable[..., None]) -> dict[str, Any]:
         def say(line: str) -> None:
-            job.said.append(line)
+            job.remarks.append(line)
             update(0, None, line)
 
         return process.run(update, say)
@@ -264,8 +265,8 @@ def _learn(request: Request, form: FormData) -> Response:
 
 
 def _stop(request: Request, form: FormData) -> Response:
-    job = request.app.state.jobs.find(text_of(form, "job"))
-    if job.kind != "learn" or job.stop is None or not job.running:
+    job = request.app.state.jobs.find(text_of(form, "job"), "learn")
+    if not job.running:
         raise UsageError("This run has ended.", "Open the page again.")
     job.stop()
     return see_other("/learn", index=job.about["index"], job=job.id)

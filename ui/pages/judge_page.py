@@ -42,7 +42,7 @@ MEANINGS = ("not relevant", "on the topic", "answers in part", "answers the quer
 
 @dataclass(frozen=True)
 class JudgingCard:
-    """What a judge sees.
+    """The document that a judge sees, with the query.
 
     Attributes:
         query: The query.
@@ -50,7 +50,7 @@ class JudgingCard:
         title: Its title.
         text: Its text; "" if the index does not hold it any more.
         metadata: Its other fields, as names and texts.
-        given: The judge's grade so far; None if there is none.
+        grade: The judge's grade so far; None if there is none.
     """
 
     query: BookQuery
@@ -58,23 +58,23 @@ class JudgingCard:
     title: str
     text: str
     metadata: Sequence[tuple[str, str]]
-    given: BookGrade | None
+    grade: BookGrade | None
 
 
 @dataclass(frozen=True)
 class JudgingTask:
-    """How far a judge is.
+    """The progress of a judge.
 
     Attributes:
         documents: Number of documents to judge.
         done: How many of them this judge graded or skipped.
-        given: Grade -> number; None: skipped.
+        grades: Grade -> number; None: skipped.
         card: The document to judge now; None if all are judged, or nobody has said who judges.
     """
 
     documents: int
     done: int
-    given: Counter[int | None]
+    grades: Counter[int | None]
     card: JudgingCard | None
 
 
@@ -96,7 +96,7 @@ def _show(request: Request) -> Response:
 def task_of(
     index: Index, book: JudgementBook, judge: str | None, query: str | None = None, document: str | None = None
 ) -> JudgingTask:
-    """How far a judge is in the book of an index, and the document that comes next.
+    """The progress of a judge in the book of an index, and the document that comes next.
 
     Args:
         index: The index.
@@ -110,7 +110,7 @@ def task_of(
     return JudgingTask(
         documents=sum(len(each.pool) for each in queries),
         done=sum((each.id, candidate) in mine for each in queries for candidate in each.pool),
-        given=Counter(each.grade for each in mine.values()),
+        grades=Counter(each.grade for each in mine.values()),
         card=_card(index, queries, mine, judge, query, document) if judge else None,
     )
 
@@ -130,7 +130,7 @@ def _card(
 
 def _grade(request: Request, form: FormData) -> Response:
     name, judge = text_of(form, "index"), check_judge(text_of(form, "judge"))
-    grade = _given(form)
+    grade = _grade_of(form)
     book = JudgementBook(workspace_of(request).engine, name)
     query = query_of(book, form)
     document = next((each for each in query.pool if token(each) == text_of(form, "document")), None)
@@ -152,35 +152,33 @@ def query_of(book: JudgementBook, form: FormData) -> BookQuery:
     return query
 
 
-def _given(form: FormData) -> int | None:
+def _grade_of(form: FormData) -> int | None:
     """The grade of a form; None: skipped."""
-    given = text_of(form, "grade")
-    if given not in {"0", "1", "2", "3", "skip"}:
-        raise UsageError(f"{given!r} is not a grade.", "Grades are 0, 1, 2, 3 and skip.")
-    return None if given == "skip" else int(given)
+    grade = text_of(form, "grade")
+    if grade not in {"0", "1", "2", "3", "skip"}:
+        raise UsageError(f"{grade!r} is not a grade.", "Grades are 0, 1, 2, 3 and skip.")
+    return None if grade == "skip" else int(grade)
 
 
 def _rate(request: Request, form: FormData) -> Response:
     """Grade a hit of the search page. A query that the book does not have is added, and so is the document to its pool."""
-    judge, grade = check_judge(text_of(form, "judge")), _given(form)
+    judge, grade = check_judge(text_of(form, "judge")), _grade_of(form)
     text, document = check_query(text_of(form, "q")).strip(), unquote(text_of(form, "document"))
     if not text:
         raise UsageError("The query is empty.", "Search for something, then rate what was found.")
     workspace = workspace_of(request)
     book, index = workspace.book(text_of(form, "index")), workspace.index(text_of(form, "index"))
     queries = book.queries()
-    (wanted,) = placed([typed_query(text)], queries)
-    query = next((each for each in queries if each.id == wanted.id), None)
+    (typed,) = placed([typed_query(text)], queries)
+    query = next((each for each in queries if each.id == typed.id), None)
     hides = book.name != index.lineage.name  # an alias: its generation would show what it hides
     searched = index if hides else workspace.index(text_of(form, "generation") or book.name)
     if searched is not index and searched.lineage.name != book.name:
-        raise UsageError(
-            f"{clipped(searched.generation)!r} is not a generation of {book.name}.", "Search again and rate what is found."
-        )
+        raise UsageError(f"{searched.generation!r} is not a generation of {book.name}.", "Search again and rate what is found.")
     if document not in (query.pool if query else ()) and searching.content_of(searched, document) == ("", "", {}):
         raise UsageError(f"{book.name} has no document {clipped(document)!r}.", "Search again and rate what is found.")
     if query is None:
-        (query,) = pooled(index, [wanted])
+        (query,) = pooled(index, [typed])
         book.add([query])
     if document not in query.pool:
         book.change(query.id, [document])

@@ -16,7 +16,7 @@ from termweave.signals.fusion import METHODS
 from termweave.support.messages import clipped
 from termweave.ui import parameters, searching
 from termweave.ui.pages import judge_page
-from termweave.ui.rendering import PageAddress, page, status_of
+from termweave.ui.rendering import PageAddress, page, page_address, status_of
 from termweave.ui.searching import DEPTH
 from termweave.ui.workspace import NoIndexYet, workspace_of
 
@@ -111,7 +111,7 @@ class HitCard:
 
 @dataclass(frozen=True)
 class HitRating:
-    """What the buttons beside the hits send, and what the judge has said; and how good the list is, by the grades of all judges.
+    """The values that the buttons beside the hits send, the judge's grades, and nDCG@10 of the list by the grades of all judges.
 
     Attributes:
         index: The index whose book gets the grades.
@@ -119,7 +119,7 @@ class HitRating:
         judge: Name of the judge.
         query: The query.
         back: The query string of the page.
-        given: Document id -> grade of this judge.
+        grades: Document id -> grade of this judge.
         rated: How many of the first hits have a grade in the book.
         ndcg: The nDCG@10 that they give the list; None if it is not the ten best.
         meanings: What the grades mean.
@@ -130,7 +130,7 @@ class HitRating:
     judge: str
     query: str
     back: str
-    given: Mapping[str, int | None]
+    grades: Mapping[str, int | None]
     rated: int
     ndcg: float | None
     meanings: Sequence[str] = judge_page.MEANINGS
@@ -143,7 +143,7 @@ class ShownList:
     side: SearchSide
     label: str
     cards: Sequence[HitCard]
-    wanted: Sequence[HitCard]
+    explained: Sequence[HitCard]
     rating: HitRating | None
     curl: str
 
@@ -157,7 +157,7 @@ def show(request: Request) -> Response:
         "given": {each.name: query.get(each.name, "") for each in parameters.PAGE},
         "lists": (),
         "error": None,
-        "json": address.at("/api/search", _API),
+        "json": page_address("/api/search", [(name, value) for name, value in address.pairs if name in _API]),
         "controls": parameters.CONTROLS,
         "typing": _Suggestions(workspace),
         "index": "",
@@ -200,7 +200,7 @@ def _results(workspace: Workspace, values: Mapping[str, Any], address: PageAddre
 
 
 def _rating(side: SearchSide, address: PageAddress) -> HitRating:
-    """What a judge has said about the hits of a list, and the nDCG@10 that all judges' grades give it."""
+    """The grades that a judge gave the hits of a list, and the nDCG@10 that all judges' grades give it."""
     values, book = side.values, JudgementBook(side.index.engine, side.index.book)
     judge, text = check_judge(values["judge"]), values["q"].strip()
     query = next((each.id for each in book.queries() if each.text == text), None)
@@ -226,7 +226,7 @@ def _cards(index: Index, hits: Sequence[Hit], width: int, other: Mapping[str, in
     best = best_of(hits)
     bars = [bars_of(hit, best) for hit in hits]
     near = [[document for bar in of_hit for document in bar.neighbours] for of_hit in bars]
-    named = searching.titles(index, {document for documents in near for document in documents})
+    titles = searching.titles(index, {document for documents in near for document in documents})
     cards = []
     for place, hit in enumerate(hits):
         title, passage = _parted(str(hit.fields.get("title") or ""), pictures.of_hit(hit, width)[0])
@@ -242,7 +242,7 @@ def _cards(index: Index, hits: Sequence[Hit], width: int, other: Mapping[str, in
                 moved="" if other is None else other.get(hit.id, None if hit.rank <= DEPTH else ""),
                 metadata=short,
                 cut=metadata if metadata != short else (),
-                neighbours=[(document, named.get(document, document)) for document in near[place]],
+                neighbours=[(document, titles.get(document, document)) for document in near[place]],
                 token=quote(hit.id, safe=""),
             )
         )
@@ -276,10 +276,10 @@ def bars_of(hit: Hit, best: float) -> list[ScoreBar]:
     parts = sorted(explained["parts"], key=lambda part: -part["share"])
     bars, start = [], 0.0
     for part, (share, name, about) in zip(parts, explanation.as_rows(explained, terms=20), strict=True):
+        kind = "rerank" if "rank" not in part else "words" if part["terms"] else "meaning"
         width = 100 * max(0.0, share) / best if best > 0 else 0.0
         words = _word_bars(part) if share > 0 else ()
-        neighbours = tuple(part.get("neighbours", ()))
-        bars.append(ScoreBar(name, _part_kind(part), share, about, words, start, width, neighbours))
+        bars.append(ScoreBar(name, kind, share, about, words, start, width, tuple(part.get("neighbours", ()))))
         start += width
     return bars
 
@@ -288,12 +288,6 @@ def best_of(hits: Sequence[Hit]) -> float:
     """The sum of the positive shares of the hit that has most of them; bars of all hits fit into it."""
     explained = [hit.explanation["parts"] for hit in hits if hit.explanation]
     return max((sum(max(0.0, part["share"]) for part in parts) for parts in explained), default=0.0)
-
-
-def _part_kind(part: Mapping[str, Any]) -> str:
-    if "rank" not in part:
-        return "rerank"
-    return "words" if part["terms"] else "meaning"
 
 
 def _word_bars(part: Mapping[str, Any]) -> tuple[WordBar, ...]:
@@ -305,7 +299,7 @@ def _word_bars(part: Mapping[str, Any]) -> tuple[WordBar, ...]:
 
 
 class _Suggestions:
-    """What the boxes of the form offer, for a given index; an index that cannot be opened offers nothing."""
+    """Suggestions for the boxes of the form; of an index that cannot be opened there are none."""
 
     def __init__(self, workspace: Workspace, name: str = "") -> None:
         self._workspace, self._name = workspace, name

@@ -1,1 +1,1 @@
-"""What protects the pages: who may ask, for what, how often and for how long."""
+"""Protection of the pages: origin, token, and limits of requests."""

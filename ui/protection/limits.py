@@ -52,7 +52,7 @@ _LATE: set[asyncio.Task[None]] = set()
 
 @lru_cache(maxsize=_ADDRESSES)
 def network(address: str) -> str:
-    """What all addresses of one client have in common: `HERE` of this machine, the first half of one of version 6, else the address."""
+    """The part that all addresses of one client have in common: `HERE` of this machine, the first half of one of version 6, else the address."""
     try:
         parsed = ip_address(address.partition("%")[0])
     except ValueError:
@@ -155,8 +155,8 @@ class ImpatientProtocol(H11Protocol):
         address = self.client[0] if self.client else ""
         trusted = self.config.proxy_headers and address in self.config.forwarded_allow_ips
         others = [client[0] for other in self.connections if (client := getattr(other, "client", None))]
-        opened = sum(network(other) == network(address) for other in others)
-        if opened > (FROM_HERE if trusted or network(address) == HERE else self.most):
+        connections = sum(network(other) == network(address) for other in others)
+        if connections > (FROM_HERE if trusted or network(address) == HERE else self.most):
             transport.abort()
         else:
             self._look_later(None)

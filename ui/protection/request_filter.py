@@ -74,7 +74,7 @@ class RequestFilter:
 
     @property
     def state(self) -> State:
-        """What the application holds: the workspace, the sessions, the jobs."""
+        """The state of the application: the workspace, the sessions, the jobs."""
         return self._app.state
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -117,7 +117,7 @@ class RequestFilter:
     def _unknown(self, request: Request) -> Response | None:
         """The answer to a client that has not given the token; None for the others."""
         path = request.scope["path"]  # what the routes see; the URL of a request is made with its header Host
-        if self._sessions.known(request) or path in self._public or path.startswith("/static/"):
+        if self._sessions.signed_in(request) or path in self._public or path.startswith("/static/"):
             return None
         if "authorization" in request.headers and not self._sessions.tries.allows(request):
             return self._too_many(request, "Too many wrong tokens.", "Wait a minute, or send the right one.", 60)
@@ -138,8 +138,8 @@ def _to_sign_in(request: Request) -> Response:
         return Response(status_code=HTTPStatus.UNAUTHORIZED, headers={"hx-refresh": "true"})
     lost = {} if request.method in SAFE else {"lost": "1"}
     referer = request.headers.get("referer", "").partition("://")[2].partition("/")[2]
-    asked = page_address(quote(request.scope["path"]), parse_qsl(request.scope["query_string"].decode("latin-1")))
-    place = local_path(f"/{referer}" if lost else asked)
+    page = page_address(quote(request.scope["path"]), parse_qsl(request.scope["query_string"].decode("latin-1")))
+    place = local_path(f"/{referer}" if lost else page)
     return see_other("/login", **({"next": place} if place else {}), **lost)
 
 

@@ -36,7 +36,7 @@ class Sessions:
         self._token = token
         self._key = secrets.token_bytes(32)
 
-    def known(self, request: Request) -> bool:
+    def signed_in(self, request: Request) -> bool:
         """Whether the client has given the token: in this request, or before with the form."""
         if self._token is None:
             return True

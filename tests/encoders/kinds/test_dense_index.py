@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import termweave as tw
-from termweave.catalog import lineage
+from termweave.catalog.lineage import read_lineage
 from termweave.cli import run
 from termweave.encoders.kinds import read_folder
 
@@ -73,7 +73,7 @@ def test_hybrid_search_with_and_without_term_weights(built, opensearch_engine, w
     index = tw.connect(opensearch_engine.url).index(names[weights])
     hits = index.search("where does photosynthesis happen in plant cells", mode="hybrid", rerank=rerank, k=3)
     assert "leaf" in [hit.id for hit in hits]
-    made = lineage.read(opensearch_engine, index.generation)
+    made = read_lineage(opensearch_engine, index.generation)
     assert made.models["dense"].hash == read_folder(path).manifest.hash
     assert ("weights" in made.models) == (weights == "shipped")
 

@@ -15,7 +15,7 @@ import jsonschema
 import psutil
 import pytest
 
-from termweave.catalog import lineage
+from termweave.catalog.lineage import exists
 from termweave.engine import connect
 from termweave.engine.embedded import node, process, startup
 from termweave.errors import EngineUnreachable
@@ -198,7 +198,7 @@ def test_a_cluster_that_is_still_reading_its_state_has_lost_no_index(open_tmp, m
         monkeypatch.setattr(startup, "_wait", lambda *given: joined(given[3].port))
         # The request that makes sure waits until the cluster is ready, here until its time is over.
         with connect(load(url=node.start(home=home).url, timeout=3)) as engine, pytest.raises(EngineUnreachable, match="in time"):
-            lineage.exists(engine, "notes")
+            exists(engine, "notes")
     finally:
         node.wipe(home)
 

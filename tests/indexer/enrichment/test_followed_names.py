@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import orjson
 import pytest
 
-from termweave.catalog import lineage, statistics_store
+from termweave.catalog import statistics_store
+from termweave.catalog.lineage import read_lineage
 from termweave.cli import run
 from termweave.cli.output import Output
 from termweave.errors import EngineError, TermweaveError, UsageError
@@ -145,7 +146,7 @@ def test_the_same_command_after_a_move_goes_on_with_the_first_enrichment(shop, a
     assert (done["index"], done["written"], done["signals"]) == (two, 30, ["lexical", "weights"])
     assert f"'{name}' stood for '{one}' when it was enriched." in " ".join(done["notes"])
     assert first(engine, name, "hammock kettle") in {f"p{number}" for number in range(4, 30, 5)}
-    made, other = (lineage.read(engine, index) for index in (one, two))
+    made, other = (read_lineage(engine, index) for index in (one, two))
     assert (made.models, made.statistics["hash"]) == (other.models, other.statistics["hash"])
     # With its mapping and lineage, too: what was copied is searched and stays.
     three = f"{name}-3"

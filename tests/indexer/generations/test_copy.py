@@ -120,7 +120,7 @@ def test_a_live_generation_deleted_meanwhile_is_replaced_all_the_same(desk, upda
 
     desk.update(7, new=True, gate=gate) if updating else desk.build(7, gate=gate)
     assert desk.check().ok
-    stored = lineage.read(desk.engine, desk.live)
+    stored = lineage.read_lineage(desk.engine, desk.live)
     assert (stored.documents, stored.complete) == (7, True)
 
 
@@ -144,7 +144,7 @@ def test_an_update_in_place_of_what_is_not_live_any_more_says_so(desk, back):
     assert desk.live == (older.index if back else None)
     promote(desk.engine, desk.name, newer.index)
     assert desk.check().ok
-    assert lineage.read(desk.engine, newer.index).documents == 8
+    assert lineage.read_lineage(desk.engine, newer.index).documents == 8
 
 
 @pytest.mark.parametrize("then", ["update", "cancel", "remove"])

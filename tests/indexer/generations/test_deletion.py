@@ -74,10 +74,10 @@ def test_an_update_that_was_stopped_is_remembered(desk):
     """`--update --since` must compare everything after it."""
 
     def fingerprint():
-        return lineage.read(desk.engine, index).fingerprint
+        return lineage.read_lineage(desk.engine, index).fingerprint
 
     index = desk.build(documents(a=5, b=3), CUT).index
-    lineage.write(desk.engine, index, replace(lineage.read(desk.engine, index), fingerprint=lineage.CHANGING))
+    lineage.store_lineage(desk.engine, index, replace(lineage.read_lineage(desk.engine, index), fingerprint=lineage.CHANGING))
     remove(desk, "a")
     assert fingerprint() == lineage.CHANGING
     desk.update(documents(b=3), CUT)

@@ -20,7 +20,7 @@ def tune(desk, profile="tuned"):
 
 def drop(desk, profile):
     """As `termweave profiles NAME --drop` does."""
-    lineage.write(desk.engine, desk.live, without(lineage.read(desk.engine, desk.live), profile))
+    lineage.store_lineage(desk.engine, desk.live, without(lineage.read_lineage(desk.engine, desk.live), profile))
 
 
 def when_indexing(call):
@@ -73,7 +73,7 @@ def test_a_resumed_build_and_its_gate_know_what_was_tuned_since(desk):
     assert profiles == ["", "tuned"]
     refused = desk.generations[0]
     assert (refused.complete, refused.missed) == (True, "No.")
-    assert lineage.read(desk.engine, refused.index).profile == "tuned"  # should somebody promote it
+    assert lineage.read_lineage(desk.engine, refused.index).profile == "tuned"  # should somebody promote it
     tune(desk, "later")
     assert desk.build(source).index == refused.index
     assert of_live(desk) == (["later", "tuned"], "later")

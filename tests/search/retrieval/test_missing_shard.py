@@ -74,8 +74,8 @@ def test_documents_that_cannot_be_read_are_not_called_damaged(index, opensearch_
 @pytest.mark.parametrize(
     "read",
     [
-        lambda index, candidates, _: facets.facets(index.opened, [*candidates.documents], ["year"]),
-        lambda index, _, places: sort.ordered(index.opened, places, "year"),
+        lambda index, candidates, _: facets.facets(index.open_generation, [*candidates.documents], ["year"]),
+        lambda index, _, places: sort.ordered(index.open_generation, places, "year"),
         lambda index, _, places: searching.titles(index, [place.id for place in places]),
         lambda index, _, places: searching.content_of(index, places[0].id),
         lambda index, _, places: judgements.absent_from_index(index, "set", {"q": {place.id: 1 for place in places}}),

@@ -15,7 +15,7 @@ import pytest
 
 import termweave as tw
 from termweave import corpora
-from termweave.catalog import lineage
+from termweave.catalog.lineage import read_lineage
 from termweave.cli import run as main
 from termweave.encoders import TextEncoder
 from termweave.errors import EngineError, UsageError
@@ -558,7 +558,7 @@ def test_a_profile_keeps_pins_for_every_client(shop, tmp_path, capsys):
         assert [hit["id"] for hit in answer["hits"]] == wanted
         refused = client.get("/api/search", params={"index": shop.name, "q": "large", "rewrite": "pins@/etc/passwd"})
         assert "names a file" in refused.json()["error"]
-    made = lineage.read(shop.engine, index.generation)
+    made = read_lineage(shop.engine, index.generation)
     for damage in ([["q", "d"]], [["q", "d", "drop"]], 3, [3]):
         damaged = replace(made, profiles={"pinned": {**made.profiles["pinned"], "rewrite": {"pins": damage}}})
         with pytest.raises(EngineError, match="is damaged"):

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from termweave import __version__, corpora, encoders
-from termweave.catalog import lineage
+from termweave.catalog.lineage import ModelLineage, read_lineage, store_lineage
 from termweave.encoders.model_lookup import resolve
 from termweave.encoders.term_weighting import Kind
 from termweave.errors import EngineError, ModelError, UsageError
@@ -142,9 +142,9 @@ def test_a_model_that_is_changed_in_place_is_noticed(own_index, opensearch_engin
     generation = made().index
     client = models_of(opensearch_engine)
     assert given(client, "embeddings", f"{SHIPPED}@{name}", "function")[0]
-    stored = lineage.read(opensearch_engine, generation)
-    other = replace(stored, models={**stored.models, "dense": lineage.ModelLineage("elsewhere", "0" * 16)})
-    lineage.write(opensearch_engine, generation, other)
+    stored = read_lineage(opensearch_engine, generation)
+    other = replace(stored, models={**stored.models, "dense": ModelLineage("elsewhere", "0" * 16)})
+    store_lineage(opensearch_engine, generation, other)
     time.sleep(served_models.FRESH)
     answer = client.post("/v1/embeddings", json={"model": f"{SHIPPED}@{name}", "input": "function"})
     assert answer.status_code == 404

@@ -59,7 +59,6 @@ def test_a_run_that_evaluate_saved_is_read_as_it_was(tmp_path):
         ("q\td\tinf\n", "line 1 is not a score"),
         ("q\td\t1\nq Q0 d 1 0.5 x\n", "line 2 is not a score"),
         ("q Q0 d 1 0.5 x\nq d 1\n", "line 2: not a line of a run"),
-        ("q Q0 d 1 inf x\n", "the score of 'd' for 'q' is inf"),
     ],
 )
 def test_a_file_of_something_else_is_refused(tmp_path, content, sentence):

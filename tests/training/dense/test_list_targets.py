@@ -11,7 +11,7 @@ from termweave.training import dev_measure
 from termweave.training.data import teacher_scores
 from termweave.training.data.bm25_index import SparseIndex
 from termweave.training.data.pairs import Pairs
-from termweave.training.dense.list_targets import NOTHING, RankedLists, by_bm25, from_run, hybrid_targets, nearest
+from termweave.training.dense.list_targets import NOTHING, RankedLists, from_run, hybrid_targets, nearest
 
 
 def units(generator, count, width=8):
@@ -61,15 +61,6 @@ def test_other_views_of_a_question_are_no_candidates_of_hybrid_search_in_a_small
     assert made.targets[0].tolist() == pytest.approx([0.665, 0.245, 0.09, 0], abs=0.001)
 
 
-def weights(*terms):
-    return TermWeights(terms, np.ones(len(terms), np.float32))
-
-
-def test_bm25_lists_hold_documents_that_share_a_word():
-    index = SparseIndex([weights("cat"), weights("dog"), weights("cat", "dog")])
-    assert by_bm25(index, [weights("cat", "dog"), weights("bird")], 3).documents.tolist() == [[2, 0, 1], [NOTHING] * 3]
-
-
 def test_a_run_file_gives_the_lists(tmp_path):
     run = tmp_path / "run"
     run.write_text("q1 Q0 d2 1 9.0 x\nq1 Q0 d0 2 8.5 x\nq1 Q0 unknown 3 8 x\nq2 Q0 d1 1 1.0 x\nby-text Q0 d0 1 1.0 x\n")
@@ -77,5 +68,5 @@ def test_a_run_file_gives_the_lists(tmp_path):
     documents = {"d0": 0, "d1": 1, "d2": 2}
     found = from_run(run, ["two", "one", "by-text", "five"], queries, documents, 2)
     assert found.documents.tolist() == [[1, NOTHING], [2, 0], [0, NOTHING], [NOTHING, NOTHING]]
-    with pytest.raises(InputError, match="names no training question"):
+    with pytest.raises(InputError, match="names none of the 1 question"):
         from_run(run, ["other"], queries, documents, 2)

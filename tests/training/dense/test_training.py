@@ -249,7 +249,6 @@ def test_a_plan_counts_every_fit():
         ("dtr", {"weights": "1"}, "not the four weights of a loss"),
         ("dtr", {"towers": "query"}, "towers must be one or two"),
         ("coder", {"top_layers": 0}, "freezes all of them"),
-        ("le-bs", {"labels": "none", "alpha": 0.5}, "no label distribution"),
         ("le-bs", {"in_batch": "false", "random_negatives": 0, "drawn": 0}, "No wrong document .*drawn above 0"),
         ("fectek", {"in_batch": "false", "negatives": 0}, "No wrong document is drawn"),
     ],

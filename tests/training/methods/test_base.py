@@ -51,7 +51,6 @@ def test_all_methods_together_have_at_most_eighty_parameters():
         ("fectek", {"steps": "99999999999999999999"}, "at most 2,147,483,647"),
         ("fectek", {"views": "foo", "pairs": "qrels"}, "views=foo are no views"),
         ("fectek", {"clicks": "log.tsv", "pairs": "qrels"}, "does not read the click log"),
-        ("bert-scorer", {"keep": "0.2"}, "keep=0.2 has no effect"),
         ("fectek", {"keep": "1", "start": "shipped"}, "at most 0.95"),
         ("fectek", {"query": "idf"}, "counts idf twice"),
         ("fectek", {"joint": "0.5"}, "backbone is frozen"),

@@ -350,13 +350,11 @@ def test_static_files_are_those_of_the_folder(unreachable, path):
         ({"proxies": ("127.0.0.1",)}, "no token protects them"),
         ({"proxies": ("proxy.example",), "token": TOKEN}, "is not an IP address"),
         ({"token": "short"}, "fewer than 16"),
-        ({"token": "schlüssel-des-hauses"}, "cannot carry"),
-        ({"token": TOKEN + "\n" + TOKEN}, "cannot carry"),
         ({"names": ("pages.example.com:8443",), "token": TOKEN}, "pages.example.com:8443.* is not the name of a host"),
         ({"names": ("https://pages.example.com",), "token": TOKEN}, "is not the name of a host"),
         ({"names": ("2001:db8::1",), "token": TOKEN}, "is not the name of a host"),
         ({"names": ("bücher.example",), "token": TOKEN}, "is not the name of a host"),
-        ({"host": "0.0.0.0", "token": TOKEN}, "no name that browsers can ask for"),
+        ({"host": "0.0.0.0", "token": TOKEN}, "Browsers cannot ask for the address"),
     ],
 )
 def test_a_server_that_would_be_open_to_others_does_not_start(options, said):
