@@ -11,6 +11,7 @@ import pytest
 
 import termweave as tw
 from termweave.catalog import generations
+from termweave.catalog.lineage import Lineage
 from termweave.contracts.signal import Pruning
 from termweave.encoders.model_lookup import resolve
 from termweave.engine.client.payloads import quote
@@ -100,7 +101,7 @@ def test_a_rebuild_has_the_models_of_the_live_generation_or_names_what_is_missin
 
 
 def of(engine, name, of_build, **given):
-    recorded = lineage.Lineage(
+    recorded = Lineage(
         name=name,
         created="",
         termweave="",
