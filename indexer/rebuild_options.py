@@ -207,7 +207,7 @@ def refuse_other(engine: Engine, live: LiveGeneration, options: BuildOptions, na
         value = getattr(options, name)
         stored = setting.stored(live.lineage) if setting.stored else _in_index(engine, live, name)
         if isinstance(value, Mapping):  # of a file only what differs
-            keys = [key for key in value if as_text(stored.get(key)) != as_text(value[key])]
+            keys = [key for key, part in value.items() if part != stored.get(key) and as_text(part) != as_text(stored.get(key))]
             stored, value = ({key: each.get(key) for key in keys} for each in (stored, value))
         if stored != value:
             raise UsageError(
