@@ -247,33 +247,37 @@ def test_an_incremental_update_reads_only_what_changed(build, shop, opensearch_e
     assert "--delete-missing, --new and --since belong to --update" in build("--since", "changed", status=2).err
 
 
-def test_a_field_of_the_users_mapping_says_what_changed(build, shop, tmp_path):
-    mapping = tmp_path / "mapping.json"
-    mapping.write_text('{"properties": {"changed": {"type": "date"}}}', encoding="utf-8")
-    before = dated(60)
-    shop(before)
-    build("--mapping", str(mapping))
-    shop({"p3": {**before["p3"], "description": "second", "changed": "2024-03-01T00:00:00"}})
-    said = build("--update", "--since", "changed")
-    assert "0 new, 1 changed, 59 unchanged" in said.out
-    assert "no type" not in said.out + said.err
-
-
 def dated(count):
     return {
         key: {**body, "changed": f"2024-01-01T00:00:{number:02d}"} for number, (key, body) in enumerate(products(count).items())
     }
 
 
-def test_whole_numbers_beyond_the_precision_of_doubles_miss_no_change(build, shop, opensearch_engine, name):
-    newest = 1_861_234_567_890_123_408  # the server calls it ...456
-    stamped = {key: {**body, "price": newest - 59 + number} for number, (key, body) in enumerate(products(60).items())}
-    opensearch_engine.request("PUT", f"/{shop.index}/_mapping", body={"properties": {"number": {"type": "long"}}})
-    stamped = {key: {**body, "price": 1, "number": body["price"]} for key, body in stamped.items()}
-    shop(stamped)
-    build()
-    shop({"p3": {**stamped["p3"], "description": "second", "number": newest + 1}})
-    assert "0 new, 1 changed" in build("--update", "--since", "number").out
+#: The newest value of a field; a server that counts in doubles calls it ...456.
+NEWEST = 1_861_234_567_890_123_408
+
+
+@pytest.mark.parametrize(
+    ("fields", "words", "since", "newer"),
+    [
+        (lambda number: {}, ["--mapping", "MAPPING"], "changed", "2024-03-01T00:00:00"),
+        (lambda number: {"number": NEWEST - 59 + number}, [], "number", NEWEST + 1),
+        (lambda number: {"meta": {"sku": f"sku-{number}"}}, ["--id-field", "meta.sku"], "changed", "2024-03-01T00:00:00"),
+        (lambda number: {"meta.sku": [f"sku-{number}"]}, ["--id-field", "meta.sku"], "changed", "2024-03-01T00:00:00"),
+    ],
+    ids=["a field of the user's mapping", "beyond the precision of doubles", "ids in objects", "ids in lists"],
+)
+def test_an_incremental_update_finds_the_change(build, shop, opensearch_engine, name, tmp_path, fields, words, since, newer):
+    (mapping := tmp_path / "mapping.json").write_text('{"properties": {"changed": {"type": "date"}}}', encoding="utf-8")
+    words = [str(mapping) if each == "MAPPING" else each for each in words]
+    before = {key: {**body, **fields(number)} for number, (key, body) in enumerate(dated(60).items())}
+    shop(before)
+    build(*words)
+    shop({"p3": {**before["p3"], "description": "second", since: newer}})
+    said = build(*words, "--update", "--since", since, "--delete-missing", "--yes")
+    assert "0 new, 1 changed, 59 unchanged" in said.out
+    assert "no type" not in said.out + said.err
+    assert clean(opensearch_engine, name) == 60
 
 
 def test_after_an_update_that_was_stopped_all_is_compared(build, shop, opensearch_engine, name):
@@ -302,17 +306,6 @@ def test_documents_that_are_missing_and_did_not_change_are_counted(build, shop, 
     assert "Not read, because unchanged, and not in the index: 2 documents of" in said.err
     assert "2 new" in build("--update").out
     assert "Not read" not in build("--update", "--since", "changed").err
-
-
-@pytest.mark.parametrize("stored", [lambda key: {"meta": {"sku": key}}, lambda key: {"meta.sku": [key]}], ids=["inside", "list"])
-def test_ids_in_objects_and_lists_are_found_by_an_incremental_update(build, shop, opensearch_engine, name, stored):
-    shop({key: {**body, **stored(f"sku-{key}")} for key, body in dated(60).items()})
-    words = ["--id-field", "meta.sku"]
-    build(*words)
-    shop({"p3": {"description": "second", "changed": "2024-03-01T00:00:00", **stored("sku-p3")}})
-    said = build(*words, "--update", "--since", "changed", "--delete-missing", "--yes")
-    assert "0 new, 1 changed, 59 unchanged" in said.out
-    assert clean(opensearch_engine, name) == 60
 
 
 def test_a_document_without_the_field_of_the_id_is_not_the_one_named_none(build, shop, opensearch_engine, name):
