@@ -260,7 +260,7 @@ NEWEST = 1_861_234_567_890_123_408
 @pytest.mark.parametrize(
     ("fields", "words", "since", "newer"),
     [
-        (lambda number: {}, ["--mapping", "MAPPING"], "changed", "2024-03-01T00:00:00"),
+        (lambda _: {}, ["--mapping", "MAPPING"], "changed", "2024-03-01T00:00:00"),
         (lambda number: {"number": NEWEST - 59 + number}, [], "number", NEWEST + 1),
         (lambda number: {"meta": {"sku": f"sku-{number}"}}, ["--id-field", "meta.sku"], "changed", "2024-03-01T00:00:00"),
         (lambda number: {"meta.sku": [f"sku-{number}"]}, ["--id-field", "meta.sku"], "changed", "2024-03-01T00:00:00"),
