@@ -121,7 +121,7 @@ def write(path: Path, title: str, pictures: Sequence[Picture], out: Output) -> N
     """Write the shaded texts as an HTML page."""
     from termweave.support import private_files
 
-    with private_files.opened(path, "wb") as file:
+    with private_files.open_private(path, "wb") as file:
         file.write(html(title, pictures).encode("utf-8", "replace"))
     out.say(f"Written: {path}")
 

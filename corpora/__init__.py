@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,8 @@ from termweave.corpora.formats.lines import discard, head, hidden, new_copy, spo
 from termweave.corpora.readers.beir import folders_in
 from termweave.corpora.readers.jsonl import JsonLines
 from termweave.corpora.readers.table import DELIMITERS
+from termweave.corpora.readers.text_folder import TextFolder
+from termweave.corpora.readers.text_folder import texts as texts_below
 from termweave.corpora.sources import DEFAULT_SPLIT, ITEM, Dataset, IndexReading, NotAnIndex, OpenedSource, Reading, Source
 from termweave.errors import InputError, TermweaveError, UsageError
 from termweave.records import Document
@@ -92,60 +94,46 @@ def open_source(
     spec, fields = _spec(spec, "source"), _fields(id_field, title_field, text_fields)
     if twice := {name for name in fields.named() if fields.named().count(name) > 1}:
         raise UsageError(f"The field {min(twice)!r} is named twice.", "Use each field for one of id, title and text.")
-    for flag, use, given in (("--include", "names files", include), ("--follow-links", "is for links", follow_links)):
-        if given and not Path(spec).is_dir():
+    for flag, use, value in (("--include", "names files", include), ("--follow-links", "is for links", follow_links)):
+        if value and not Path(spec).is_dir():
             place = without_password(spec)
             raise UsageError(f"{flag} {use} in a folder, and {place} is none.", f"Name a folder, or remove {flag}.")
     reading = Reading(None, skip_bad, fields, tuple(include), index or IndexReading(), follow_links, list_separator)
-    copies: list[Path] = []
-    try:
-        reader, source = _opened(spec, reading, copies)
-    except BaseException:
-        _remove(copies)
-        raise
-    if copies:
-        weakref.finalize(source, _remove, copies)
+    with ExitStack() as copies:
+        reader, source = _open(spec, reading, copies)
+        weakref.finalize(source, copies.pop_all().close)
     if list_separator and not reader.SEPARATES:
         raise UsageError(f"--list-separator is for cells of a table, and {source.name} is not a table.", "Remove it.")
     return source
 
 
-def _opened(spec: str, reading: Reading, copies: list[Path]) -> tuple[type[Reader], OpenedSource]:
-    """Open a source; temporary files that it needs are added to `copies`."""
+def _open(spec: str, reading: Reading, copies: ExitStack) -> tuple[type[Reader], OpenedSource]:
+    """Open a source; `copies` removes the temporary files that it needs.
+
+    Raises:
+        UsageError: No file of a folder matches the patterns that were given, or as the readers.
+    """
     is_index = addresses.is_index(spec)
     if is_index:
         with suppress(NotAnIndex):
             reader = plugins.load("readers", "index")
             return reader, reader.open(spec, reading)
-    copy = addresses.downloaded(spec) if is_index or addresses.is_file(spec) else spooled(spec)
-    if copy:
-        copies.append(copy)
+    path = Path(spec)
+    if copy := addresses.downloaded(spec) if is_index or addresses.is_file(spec) else spooled(spec):
+        copies.callback(discard, copy)
+        path = copy
     shown = spec if copy is None else "stdin" if spec == "-" else Path(compression.called(copy)).name
-    path = str(copy or spec)
-    reader = _folder(path, reading) if reading.include else _reader(path, shown, mapped=bool(reading.fields))
-    if reader.SEEKS and compression.is_packed(Path(path)):
-        copies.append(unpacked(Path(path)))
-        path = str(copies[-1])
-    return reader, reader.open(path, replace(reading, name=Path(shown).name if copies else None))
-
-
-def _folder(spec: str, reading: Reading) -> Any:
-    """The reader of folders of texts, for a folder with files that the patterns name.
-
-    Raises:
-        UsageError: No file matches.
-    """
-    from termweave.corpora.readers import text_folder  # noqa: PLC0415 - as the other readers
-
-    if next(text_folder.texts(Path(spec), replace(reading, follow_links=True)), None) is None:
+    if not reading.include:
+        reader = _reader(str(copy or spec), shown, mapped=bool(reading.fields))
+    elif next(texts_below(path, replace(reading, follow_links=True)), None) is not None:
+        reader = TextFolder
+    else:
         hint = "Write a pattern such as '*.py' or 'src/*.c', in quotes."
         raise UsageError(f"No file in {spec} matches {few(list(reading.include))}.", hint)
-    return text_folder.TextFolder
-
-
-def _remove(copies: list[Path]) -> None:
-    for copy in copies:
-        discard(copy)
+    if reader.SEEKS and compression.is_packed(path):
+        copy = path = unpacked(path)
+        copies.callback(discard, copy)
+    return reader, reader.open(str(copy or spec), replace(reading, name=Path(shown).name if copy else None))
 
 
 def open_dataset(spec: str | Path) -> Dataset:
@@ -183,7 +171,7 @@ def _dataset_reader(spec: str) -> type[DatasetReader]:
     return reader
 
 
-def _spec(spec: object, what: str) -> str:
+def _spec(spec: object, kind: str) -> str:
     """A SOURCE or DATASET argument as text.
 
     Raises:
@@ -191,7 +179,7 @@ def _spec(spec: object, what: str) -> str:
     """
     if not isinstance(spec, str | os.PathLike):
         hint = "Write your own documents to a file of JSON lines: it is read twice, and again by later updates."
-        raise UsageError(f"A {what} must be a path or a name, not {type(spec).__name__}.", hint)
+        raise UsageError(f"A {kind} must be a path or a name, not {type(spec).__name__}.", hint)
     return str(spec)
 
 
@@ -272,9 +260,9 @@ def _no_source(folder: Path, kinds: str) -> UsageError:
         suffixes = ", ".join(markup.KINDS)
         hint = f"--include '*.py' names files of another type. {kinds}"
         return UsageError(f"{folder} is a folder without corpus.jsonl and without text files ({suffixes}).", hint)
-    named = few([f"{each}/" for each in inside])
+    names = few([f"{each}/" for each in inside])
     are = "is a BEIR folder" if len(inside) == 1 else "are BEIR folders"
-    return UsageError(f"{folder} is not a source itself, but {named} in it {are}.", f"Name one: {folder / inside[0]}")
+    return UsageError(f"{folder} is not a source itself, but {names} in it {are}.", f"Name one: {folder / inside[0]}")
 
 
 class _Items(JsonLines):
@@ -315,8 +303,7 @@ def open_documents(
     """
     rows = _items(documents)
     with new_copy(name) as file:
-        for number, row in enumerate(rows, start=1):
-            file.write(_line(row, number, name))
+        file.writelines(_line(row, number, name) for number, row in enumerate(rows, start=1))
     path = Path(file.name)
     source = _Items(path, Reading(name, skip_bad, _fields(id_field, title_field, text_fields)))
     weakref.finalize(source, discard, path)

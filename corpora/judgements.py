@@ -71,10 +71,12 @@ def joined(queries: Sequence[Query], qrels: Qrels, *, table: str, file: str) -> 
         table: Where the judgements are from, for the note about those that are left out.
         file: Where the queries are from.
     """
-    known = {query.id: qrels[query.id] for query in queries}
-    lost = qrels.keys() - known.keys()
+    judged_queries = {query.id: qrels[query.id] for query in queries}
+    lost = qrels.keys() - judged_queries.keys()
     judged, on = counted(sum(len(qrels[query]) for query in lost), "judgement"), counted(len(lost), "query", "queries")
-    return Judgements(list(queries), known, [f"{judged} of {table} left out: on {on} that {file} lacks."] if lost else [])
+    return Judgements(
+        list(queries), judged_queries, [f"{judged} of {table} left out: on {on} that {file} lacks."] if lost else []
+    )
 
 
 class Judged:
@@ -89,7 +91,7 @@ class Judged:
 
     @cached_property
     def _judged(self) -> Judgements:
-        """What is read of the split."""
+        """The queries and judgements of the split."""
         raise NotImplementedError
 
     @property
@@ -237,8 +239,8 @@ def _grades(path: Path, *, whole: bool = False) -> tuple[dict[str, dict[str, flo
     for position, (number, line) in enumerate(files.lines(path)):
         try:
             columns = _columns(line)
-            if position == 0 and (named := _places(columns)):
-                places, counts = named, (len(columns),)
+            if position == 0 and (header := _places(columns)):
+                places, counts = header, (len(columns),)
                 continue
             query, document, grade = _judgement(columns, places, counts)
             if position == 0 and _HEADER.fullmatch(grade):
@@ -267,8 +269,8 @@ def _columns(line: bytes | None) -> list[str]:
 def _places(header: Sequence[str]) -> tuple[int, ...]:
     """The columns of query, document and grade that a header line names; () if it does not."""
     names = [re.sub(r"[^a-z]", "", cell.lower()) for cell in header]
-    found = [next((names.index(name) for name in usual.split() if name in names), -1) for usual in _NAMES]
-    return () if -1 in found else tuple(found)
+    places = tuple(next((names.index(name) for name in usual.split() if name in names), -1) for usual in _NAMES)
+    return () if -1 in places else places
 
 
 def _judgement(columns: Sequence[str], places: Sequence[int], counts: tuple[int, ...]) -> list[str]:

@@ -141,7 +141,7 @@ class Skips:
 
 @dataclass(frozen=True)
 class Encodings:
-    """What a source brings whose documents were encoded beforehand: no model runs when it is indexed.
+    """The results of the models that encoded the documents of a source beforehand: none runs when it is indexed.
 
     Attributes:
         models: Output -> the model that gave it.
@@ -207,7 +207,7 @@ class Source(Protocol):
 
     @property
     def encodings(self) -> Encodings | None:
-        """What was computed of its documents beforehand, each of which has its `Document.encoding`; None: models encode them."""
+        """The results of models that encoded its documents beforehand, each of which has its `Document.encoding`; None: they are not encoded."""
         return None
 
     @property
@@ -217,7 +217,7 @@ class Source(Protocol):
 
     @property
     def origin(self) -> dict[str, str]:
-        """What the lineage stores of the source: name and fingerprint, and for an index how and how far it was read."""
+        """Name and fingerprint of the source for the lineage, and for an index how and how far it was read."""
         return {"name": self.name, "fingerprint": self.fingerprint}
 
     def identities(self) -> Iterator[list[str]] | None:
@@ -225,7 +225,7 @@ class Source(Protocol):
         return None
 
     def refuse_encodings(self, reason: str, advice: str) -> None:
-        """Refuse to go on with a source whose documents were encoded beforehand.
+        """Check that the documents of the source were not encoded beforehand.
 
         Raises:
             UsageError: They were.
@@ -272,7 +272,7 @@ class Derived(Source):
 
     @property
     def origin(self) -> dict[str, str]:
-        """What the lineage stores of the underlying source, with the name and fingerprint of this one."""
+        """The origin of the underlying source, with the name and fingerprint of this one."""
         return {**self._source.origin, **super().origin}
 
     def identities(self) -> Iterator[list[str]] | None:

@@ -32,8 +32,8 @@ _FILES += """
 """.split()  # noqa: SIM905 - reads as the list it is
 
 
-def named(name: str) -> bool:
-    """Whether a name is that of a model on the hub."""
+def is_hub_name(name: str) -> bool:
+    """Whether a name means a model on the hub."""
     return name.startswith(PREFIX)
 
 
@@ -90,21 +90,15 @@ def fetch(name: str) -> Path:
     except errors.HFValidationError as error:
         raise malformed from error
     except errors.GatedRepoError as error:
-        raise ModelError(
-            f"The hub does not let you read {repository}.",
-            "Accept its conditions on its page, then set HF_TOKEN to a token of yours.",
-        ) from error
+        hint = "Accept the conditions on the model's page, then set HF_TOKEN to a token of yours."
+        raise ModelError(f"The hub does not let you read {repository}.", hint) from error
     except errors.RepositoryNotFoundError as error:
-        raise UsageError(
-            f"The hub has no model {repository}, or does not show it to you.",
-            "Check the spelling; for a private model set HF_TOKEN.",
-        ) from error
+        hint = "Check the spelling; for a private model set HF_TOKEN."
+        raise UsageError(f"The hub has no model {repository}, or does not show it to you.", hint) from error
     except errors.RevisionNotFoundError as error:
         raise UsageError(f"{repository} has no revision {revision!r}.", "Name a branch, a tag or a commit of it.") from error
     except Exception as error:  # the client's transport raises other classes in every version
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             raise
-        raise ModelError(
-            f"{name} could not be fetched: {first_line(error)}.",
-            "Check the network (and HF_ENDPOINT, HF_HUB_OFFLINE), or download it elsewhere and give the folder.",
-        ) from error
+        hint = "Check the network (and HF_ENDPOINT, HF_HUB_OFFLINE), or download the model elsewhere and give the folder."
+        raise ModelError(f"{name} could not be fetched: {first_line(error)}.", hint) from error

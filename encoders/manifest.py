@@ -18,6 +18,8 @@ from hashlib import blake2b
 from mmap import ACCESS_READ, mmap
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
 from termweave.errors import ModelError
 from termweave.statistics import CorpusStatistics
 from termweave.support import atomic_files
@@ -91,28 +93,22 @@ class Manifest:
             raise TypeError(f"max_length is a whole number, and {', '.join(tables)} are tables")
 
     def _check_names(self) -> None:
-        """Raise TypeError if the hash or a file name could lead out of the folder. A model in training has no hash yet."""
-        if not isinstance(self.name, str) or not is_hash(self.hash):  # the hash names files of the state folder
-            raise TypeError("name is a text, and hash is made of hexadecimal digits")
-        if not all(is_inside(name) for name in self.files):
-            raise TypeError("files are names of files in the folder")
+        """Raise TypeError if the hash or a file name, which become paths, could lead elsewhere. A model in training has no hash yet."""
+        if not (isinstance(self.name, str) and is_hash(self.hash) and all(map(is_inside, self.files))):
+            raise TypeError("name is a text, hash is made of hexadecimal digits, and files are names of files in the folder")
 
-    def refuse_other_dimension(self, queries: Manifest) -> None:
-        """Refuse an encoder of queries whose vectors have another length than those of this encoder of documents.
+    def check_dimension_of(self, queries: Manifest) -> None:
+        """Check that an encoder of queries gives vectors as long as those of this encoder of documents.
 
         Raises:
             ModelError: The lengths differ.
         """
         if queries.dimension != self.dimension:
-            raise ModelError(
-                f"The query encoder {queries.name!r} gives {queries.dimension} numbers, the document encoder {self.name!r} {self.dimension}.",
-                "Name two encoders that were trained together.",
-            )
+            lengths = f"gives {queries.dimension} numbers, the document encoder {self.name!r} {self.dimension}"
+            raise ModelError(f"The query encoder {queries.name!r} {lengths}.", "Name two encoders that were trained together.")
 
     def to_bytes(self) -> bytes:
         """The JSON text of ``termweave.json``."""
-        import orjson  # noqa: PLC0415 - only when a model is opened
-
         return orjson.dumps({"schema": SCHEMA, **self.__dict__}, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY)
 
     @classmethod
@@ -126,8 +122,6 @@ class Manifest:
         Raises:
             ModelError: The content is not a manifest, or is one of a later schema.
         """
-        import orjson  # noqa: PLC0415
-
         try:
             loaded = orjson.loads(data)
             schema = loaded.pop("schema")
@@ -171,36 +165,25 @@ class ModelFolder:
             raise ModelError(f"{path} is not a model folder: it has no {MANIFEST}.", "Copy the whole folder again.")
         manifest = Manifest.from_bytes((path / MANIFEST).read_bytes(), path / MANIFEST)
         folder = cls(path, manifest)
-        if check:
-            folder.check()
+        for name, expected in manifest.files.items() if check else ():
+            file = path / name
+            folder.identities[name] = identity(file)
+            if not (present := file.is_file()) or digest(file) != expected:
+                problem = f"was altered: {file} is not what was exported" if present else f"is incomplete: {file} is missing"
+                advice = "Copy the whole folder again, or run `termweave export` on it."
+                raise ModelError(f"The model {manifest.name!r} {problem}.", advice)
         return folder
 
-    def check(self) -> None:
-        """Compare every file with its digest.
-
-        Raises:
-            ModelError: A file is missing or altered; the message names it.
-        """
-        for name, expected in self.manifest.files.items():
-            file = self.path / name
-            self.identities[name] = identity(file)
-            if not (present := file.is_file()) or digest(file) != expected:
-                what = f"was altered: {file} is not what was exported" if present else f"is incomplete: {file} is missing"
-                advice = "Copy the whole folder again, or run `termweave export` on it."
-                raise ModelError(f"The model {self.manifest.name!r} {what}.", advice)
-
     def confirm(self) -> None:
-        """Refuse a folder whose files were replaced or written to after their digests were compared, and before they were opened.
+        """Check that the files that are open now are those whose digests were compared.
 
         Raises:
-            ModelError: A file is another one; the message names it.
+            ModelError: A file was replaced or written to meanwhile; the message names it.
         """
         for name, checked in self.identities.items():
             if identity(self.path / name) != checked:
-                raise ModelError(
-                    f"The model {self.manifest.name!r} changed while it was opened: {self.path / name} is not the file that was checked.",
-                    "Run it again when nothing writes to the folder.",
-                )
+                hint = "Run the command again when nothing writes to the folder."
+                raise ModelError(f"The model {self.manifest.name!r} changed while it was opened: {self.path / name}.", hint)
 
     def graph(self, precision: str) -> Path | None:
         """The graph in a precision (a key of `GRAPHS`), or None if the folder has none."""
@@ -264,10 +247,11 @@ def weight_files(home: Path) -> list[Path]:
         names = sorted({str(name) for name in json.loads(index.read_bytes())["weight_map"].values()})
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ModelError(f"{index} does not list the parts of the weights: {error}.", "Copy the model folder again.") from error
-    if outside := [name for name in names if "/" in name or not is_inside(name)]:
-        raise ModelError(f"{index} names the file {outside[0]!r}, which is not in its folder.", "Copy the model folder again.")
-    if missing := [name for name in names if not (home / name).is_file()]:
-        raise ModelError(f"The model is incomplete: {home / missing[0]} is missing.", "Copy the model folder again.")
+    for name in names:
+        if "/" in name or not is_inside(name):
+            raise ModelError(f"{index} names the file {name!r}, which is not in its folder.", "Copy the model folder again.")
+        if not (home / name).is_file():
+            raise ModelError(f"The model is incomplete: {home / name} is missing.", "Copy the model folder again.")
     return [index, *(home / name for name in names)]
 
 
@@ -290,7 +274,7 @@ def graph_files(graph: Path) -> list[Path]:
 
 
 def identity(file: Path) -> tuple[int, ...]:
-    """What changes if a file is replaced or written to; () if there is none."""
+    """Device, inode, size and times of a file, which change if the file is replaced or written to; () if there is no such file."""
     try:
         state = file.stat()
     except OSError:

@@ -50,12 +50,10 @@ def resolve(name: str | Path) -> Path:
         UsageError: No model has this name; the message lists the known ones.
         ModelError: The model is on the hub and cannot be fetched.
     """
-    path = paths.expanded(name)
-    written = isinstance(name, Path) or paths.written_as_path(name)
-    name = str(name)
-    if hub.named(name):
+    path, is_path, name = paths.expanded(name), isinstance(name, Path) or paths.written_as_path(name), str(name)
+    if hub.is_hub_name(name):
         return hub.fetch(name)
-    if written:
+    if is_path:
         if path.is_dir():
             return path.resolve()
         raise UsageError(f"There is no model folder {name!r}.", "Give one that training, export or sentence-transformers wrote.")
@@ -81,7 +79,7 @@ def resolve_local(name: str) -> Path | None:
     It is a shipped model, a folder in `paths.models()`, the package of an installed distribution, or a model in the hub's local
     cache. A path opens nothing, no code of a package runs, and nothing is downloaded.
     """
-    if hub.named(name):
+    if hub.is_hub_name(name):
         return hub.cached(name)
     if (folder := _by_name(name)) is not None:
         return folder
@@ -99,9 +97,9 @@ def _by_name(name: str) -> Path | None:
 
 def is_taken(name: str) -> bool:
     """Whether a bare name stands for something else than a new model of the user, or a folder of that name is in `paths.models()`."""
-    known = {DEFAULT, *NONE, *SHORT, *PACKAGES, *plugins.modules("models"), *backbones.BACKBONES}
-    special = name in known or hub.named(name) or paths.written_as_path(name)
-    return special or _by_name(name) is not None or (paths.models() / name).exists()
+    reserved = name in {DEFAULT, *NONE, *SHORT, *PACKAGES, *plugins.modules("models"), *backbones.BACKBONES}
+    other_form = hub.is_hub_name(name) or paths.written_as_path(name)
+    return reserved or other_form or _by_name(name) is not None or (paths.models() / name).exists()
 
 
 def language_model(language: str) -> str | None:
@@ -238,9 +236,9 @@ def _described(name: str, origin: str, folder: Path) -> KnownModel | None:
         model = read_folder(folder, check=False)
     except ModelError:
         return None
-    named, manifest = backbones.BACKBONES.get(name), model.manifest
-    analysis = ANALYSES.get(manifest.analysis or "")
-    language = named.language if named else (analysis.language if analysis else None) or ""
+    manifest = model.manifest
+    source = backbones.BACKBONES.get(name) or ANALYSES.get(manifest.analysis or "")
+    language = (source.language if source else None) or ""
     spread = calibration.noted(folder, [manifest.hash]) if "dense" in manifest.outputs else None
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     return KnownModel(name, manifest.name, origin, manifest.outputs, language, size, spread, folder, model.saturates)

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 from termweave import encoders
 from termweave.encoders import hub
+from termweave.encoders.kinds import kind_of, read_folder
+from termweave.encoders.model_lookup import resolve, resolve_local
 from termweave.errors import ModelError
 from termweave.support import atomic_files, paths
 
@@ -25,15 +27,18 @@ if TYPE_CHECKING:
     from termweave.encoders import ModelInfo, TextEncoder
 
 
+_NOT_HERE = "and this host has no model of that name. An index can open only models that the host already has."
+
+
 def encoder_of(
-    lineage: Lineage, name: str, given: Mapping[str, str | Path | None], *, new_query: str | Path | None = None
+    lineage: Lineage, name: str, options: Mapping[str, str | Path | None], *, new_query: str | Path | None = None
 ) -> TextEncoder:
     """Open the models that a lineage names.
 
     Args:
         lineage: The lineage.
         name: Name of the index, for messages.
-        given: "weights", "dense" and "dense_query" -> model name or folder that the user gives instead of the stored name, or None.
+        options: "weights", "dense" and "dense_query" -> model name or folder that the user gives instead of the stored name, or None.
             "weights_otherwise" and "dense_otherwise" -> what is tried where this host does not have the stored model; "none" is not.
         new_query: Another encoder of queries than that of the lineage; "none": the one that the dense model has for them.
 
@@ -42,21 +47,21 @@ def encoder_of(
         ModelError: A model is not on this host, or has another hash.
     """
     names = dict.fromkeys(("weights", "dense", "dense_query"), "none")
-    wanted = {output: model for output, model in lineage.models.items() if output != "dense_query"}
+    recorded = {output: model for output, model in lineage.models.items() if output != "dense_query"}
     if new_query is None and "dense_query" in lineage.models:
         # Last: it may lie in the folder of "dense", whatever the order of the JSON.
-        wanted["dense_query"] = lineage.models["dense_query"]
-    folders = {wanted[output].hash: folder for output, folder in given.items() if folder and output in wanted}
+        recorded["dense_query"] = lineage.models["dense_query"]
+    folders = {recorded[output].hash: folder for output, folder in options.items() if folder and output in recorded}
     further = {
         model.hash: folder
-        for output, model in wanted.items()
-        if (folder := given.get(f"{output}_otherwise")) and folder != "none"
+        for output, model in recorded.items()
+        if (folder := options.get(f"{output}_otherwise")) and folder != "none"
     }
     missing: dict[str, ModelLineage] = {}
-    for output, model in wanted.items():  # if one model has both outputs, one option is enough
-        if output == "dense_query" and not given.get(output) and _has_query_encoder(names["dense"], model):
+    for output, model in recorded.items():  # if one model has both outputs, one option is enough
+        if output == "dense_query" and not options.get(output) and _has_query_encoder(names["dense"], model):
             continue
-        folder = given.get(output) or folders.get(model.hash) or local_folder(model) or further.get(model.hash)
+        folder = options.get(output) or folders.get(model.hash) or local_folder(model) or further.get(model.hash)
         if folder is None:
             missing[output] = model
         else:
@@ -66,32 +71,25 @@ def encoder_of(
     query = names["dense_query"] if new_query is None else new_query
     encoder = encoders.load(weights=names["weights"], dense=names["dense"], dense_query=query)
     # A model that the user named comes first, so that the message speaks of the option that was given.
-    for output, model in sorted(wanted.items(), key=lambda item: not given.get(item[0])):
-        opened, flag = encoder.models.get(output), output.replace("_", "-")
-        if opened is None:
+    for output, model in sorted(recorded.items(), key=lambda item: not options.get(item[0])):
+        present, flag = encoder.models.get(output), output.replace("_", "-")
+        if present is None:
             raise ModelError(f"The index {name!r} needs its {flag} model {model.name!r}.", f"Name its folder with --{flag}.")
-        if opened.hash != model.hash:
-            raise ModelError(
-                f"The index {name!r} was built with the {flag} model {model.name!r} ({model.hash}); "
-                f"the model on this host is {opened.name!r} ({opened.hash}).",
-                f"Name the right model folder with --{flag}, or index again. Another model would give wrong scores.",
-            )
+        if present.hash != model.hash:
+            here = f"the model on this host is {present.name!r} ({present.hash})"
+            hint = f"Name the right model folder with --{flag}, or index again. Another model would give wrong scores."
+            raise ModelError(f"The index {name!r} was built with the {flag} model {model.name!r} ({model.hash}); {here}.", hint)
     return encoder
 
 
 def local_folder(model: ModelLineage) -> str | None:
     """The folder of a model that a lineage names, or of a newer one of its name; None if this host has none."""
-    from termweave.encoders.model_lookup import resolve_local  # noqa: PLC0415 - numpy, without which pages start
-
     folder = _remembered(model.hash) or resolve_local(model.name)
     return None if folder is None else str(folder)
 
 
 def _has_query_encoder(folder: str, model: ModelLineage) -> bool:
     """Whether the folder of the dense model holds this encoder of queries."""
-    from termweave.encoders.kinds import kind_of, read_folder  # noqa: PLC0415 - as in `local_folder`
-    from termweave.encoders.model_lookup import resolve  # noqa: PLC0415
-
     if folder == "none":
         return False
     dense = read_folder(resolve(folder), check=False)
@@ -109,26 +107,18 @@ def ranker_folder(name: str, expected: str) -> Path:
         UsageError: The user named a model that does not exist.
         ModelError: This host does not have the profile's model, or has another one of this name.
     """
-    from termweave.encoders.kinds import read_folder  # noqa: PLC0415 - as in `local_folder`
-    from termweave.encoders.model_lookup import resolve, resolve_local  # noqa: PLC0415 - likewise
-
     if not expected:
         return resolve(name)
     if (noted := _remembered(expected)) is not None:
         return Path(noted)
     folder = resolve_local(name)
+    option = "--rerank ranker@DIR (ltr@DIR for a feature ranker)"
     if folder is None:
-        raise ModelError(
-            f"The profile reranks with {name!r}, and this host has no model of that name. "
-            "An index can open only models that the host already has.",
-            f"If you trust the model, give --rerank ranker@DIR (ltr@DIR for a feature ranker), or put its folder into {paths.models()}; "
-            "--rerank none leaves it out.",
-        )
+        hint = f"If you trust the model, give {option}, or put its folder into {paths.models()}; --rerank none leaves it out."
+        raise ModelError(f"The profile reranks with {name!r}, {_NOT_HERE}", hint)
     if (present := read_folder(folder, check=False).manifest.hash) != expected:
-        raise ModelError(
-            f"The ranker {name!r} on this host has the hash {present}, and the profile was made with {expected}.",
-            "Tune again, or name the right folder: --rerank ranker@DIR (ltr@DIR for a feature ranker).",
-        )
+        problem = f"The ranker {name!r} on this host has the hash {present}, and the profile was made with {expected}."
+        raise ModelError(problem, f"Tune again, or name the right folder: {option}.")
     return folder
 
 
@@ -138,11 +128,8 @@ def _missing(index: str, models: Mapping[str, ModelLineage]) -> ModelError:
     options = " and ".join(
         f"--{output.replace('_', '-')} {model.name if hub.well_formed(model.name) else 'DIR'}" for output, model in models.items()
     )
-    return ModelError(
-        f"The index {index!r} was built with {names}, and this host has no model of that name. "
-        "An index can open only models that the host already has.",
-        f"If you trust the model, give {options}, or put its folder into {paths.models()}.",
-    )
+    hint = f"If you trust the model, give {options}, or put its folder into {paths.models()}."
+    return ModelError(f"The index {index!r} was built with {names}, {_NOT_HERE}", hint)
 
 
 def remember(models: Iterable[ModelInfo]) -> None:
@@ -156,8 +143,6 @@ def remember(models: Iterable[ModelInfo]) -> None:
 
 def _remembered(expected: str) -> str | None:
     """The noted folder of the model with this hash, if the folder still holds that model."""
-    from termweave.encoders.kinds import read_folder  # noqa: PLC0415 - as in `local_folder`
-
     try:
         folder = Path(os.fsdecode(_note(expected).read_bytes()))
         return str(folder) if read_folder(folder, check=False).manifest.hash == expected else None

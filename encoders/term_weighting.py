@@ -123,13 +123,10 @@ class Form:
 
     def activate(self, logits: NDArray[np.float64]) -> NDArray[np.float64]:
         """Apply ``m`` to each element."""
-        result: NDArray[np.float64]
         if self.activation == "softplus":
-            result = np.logaddexp(0.0, logits + UNIT)
-        else:
-            result = np.maximum(logits, 0.0)
-            result = np.log1p(result) if self.activation == "log" else result
-        return result
+            return np.logaddexp(0.0, logits + UNIT)
+        positive = np.maximum(logits, 0.0)
+        return np.log1p(positive) if self.activation == "log" else positive
 
     def of_words(self, logits: NDArray[np.float64], word_of_piece: NDArray[np.int64], words: int) -> NDArray[np.float64]:
         """``m`` of each word, NaN for a word that the model did not see: ``(pieces,) -> (words,)``."""
@@ -179,16 +176,14 @@ _DEFAULT = Form()
 
 
 def check_finite(values: NDArray[np.float32]) -> None:
-    """Refuse outputs of a model that are NaN or infinite.
+    """Check that outputs of a model are numbers.
 
     Raises:
-        ModelError: One of them is.
+        ModelError: One of them is NaN or infinite.
     """
     if not np.isfinite(values).all():
-        raise ModelError(
-            "The model gave a term weight that is not a number (NaN or infinity).",
-            "The model folder is damaged or was exported from a diverged training.",
-        )
+        hint = "The model folder is damaged or was exported from a diverged training."
+        raise ModelError("The model gave a term weight that is not a number (NaN or infinity).", hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,8 +232,7 @@ class Anchored:
             ModelError: A logit is NaN or infinite: it would count as a word that the model did not see.
         """
         check_finite(logits)
-        weigh = self._document if kind == "document" else self._query
-        impacts = weigh(logits.astype(np.float64), word_of_piece)
+        impacts = (self._document if kind == "document" else self._query)(logits.astype(np.float64), word_of_piece)
         weights = impacts.astype(np.float32)
         full_match_score = float(impacts @ self.idf) if kind == "query" and self.form.kind != "none" else None
         result, positive = TermWeights(self.terms, weights, full_match_score), weights > 0
@@ -294,8 +288,3 @@ def anchored(words: Words, statistics: CorpusStatistics, bm25: BM25, kind: Kind,
     idf = bm25.idf(terms, statistics)
     anchor = bm25.impacts(idf, counts, len(occurrences), statistics) if kind == "document" else counts
     return Anchored(terms, anchor, idf, term_of_word, form)
-
-
-def multiplier(logits: NDArray[np.float64]) -> NDArray[np.float64]:
-    """softplus(z + ln(e - 1)): 1 at z = 0, never negative, grows linearly."""
-    return _DEFAULT.activate(logits)

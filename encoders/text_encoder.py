@@ -54,14 +54,15 @@ class TextEncoder:
             if folder is not None and output.removesuffix("_query") not in folder.manifest.outputs:
                 raise kind_of(folder.manifest).lacks(folder.manifest, output)
 
-        def opened(folder: ModelFolder) -> OpenModel:
+        def open_model(folder: ModelFolder) -> OpenModel:
             return kind_of(folder.manifest)(folder, threads, precision)
 
-        self._weights = opened(weights) if weights else None
+        self._weights = open_model(weights) if weights else None
         shared = weights is not None and dense is not None and weights.path == dense.path
-        self._dense = self._weights if shared else opened(dense) if dense else None
-        own = self._dense.query_model if self._dense else None
-        self._dense_query = _query_encoder(self._dense, opened(dense_query)) if dense_query else own
+        self._dense = self._weights if shared else open_model(dense) if dense else None
+        self._dense_query = self._dense.query_model if self._dense else None
+        if dense_query:
+            self._dense_query = _query_encoder(self._dense, open_model(dense_query))
         self._default: CorpusStatistics | None = None
 
     def only(self, outputs: Collection[str | None]) -> TextEncoder:
@@ -123,11 +124,11 @@ class TextEncoder:
         return list(zip(words.starts.tolist(), words.ends.tolist(), words.terms, strict=True))
 
     def dense_spread(self) -> float:
-        """How far the similarities of the dense model lie apart (`calibration.spread`); 0 without a dense model."""
+        """The distance between the dense model's similarities (`calibration.spread`); 0 without a dense model."""
         return calibration.spread(self, "dense")
 
     def weights_spread(self) -> float:
-        """How far the scores of a sparse model of others lie apart (`calibration.spread`).
+        """The distance between the scores of a sparse model of others (`calibration.spread`).
 
         0 without a weights model, and for models whose weights are multiples of BM25's: fusion was fitted to them.
         """
@@ -136,8 +137,8 @@ class TextEncoder:
 
     def familiarity(self, texts: Sequence[str]) -> dict[str, Familiarity]:
         """Output -> whether its model knows the language of a sample. No model runs."""
-        known = {model: model.familiarity(texts) for model in {self._weights, self._dense} if model}
-        return {output: known[model] for output, model in (("weights", self._weights), ("dense", self._dense)) if model}
+        by_model = {model: model.familiarity(texts) for model in {self._weights, self._dense} if model}
+        return {output: by_model[model] for output, model in (("weights", self._weights), ("dense", self._dense)) if model}
 
     def encode(self, texts: Sequence[str], *, kind: Kind, statistics: CorpusStatistics | None = None) -> list[Encoding]:
         """Encode texts.
@@ -165,8 +166,8 @@ class TextEncoder:
         if any(model is not None and model.on_gpu for model in (self._weights, vectors_of)):
             # Texts of nearly equal length lie in one block, so that a GPU's batches hold little padding.
             order = sorted(range(len(texts)), key=lambda place: -len(texts[place]))
-            found = self._encode([texts[place] for place in order], kind, statistics, vectors_of)
-            return [found[place] for place in sorted(range(len(texts)), key=order.__getitem__)]
+            encodings = self._encode([texts[place] for place in order], kind, statistics, vectors_of)
+            return [encodings[place] for place in sorted(range(len(texts)), key=order.__getitem__)]
         return self._encode(texts, kind, statistics, vectors_of)
 
     def _encode(
@@ -190,16 +191,12 @@ class TextEncoder:
             UsageError: There is no weights model.
             ModelError: As in `encode`.
         """
-        analysis = self._analysis()
+        analysis, words = self._analysis(), self.locate(text)
         assert self._weights is not None
-        words = analysis.words([text])[0]
         (weights,), _ = self._weights.weigh([text], kind, self._statistics(statistics), vectors=False)
         by_term = dict(zip(weights.terms, weights.weights.tolist(), strict=True))
-        return [
-            WordWeight(start, end, term, by_term.get(term, 0.0))
-            for start, end, term in zip(words.starts.tolist(), words.ends.tolist(), words.terms, strict=True)
-            if term or analysis.is_word(text[start:end])
-        ]
+        shown = [(start, end, term) for start, end, term in words if term or analysis.is_word(text[start:end])]
+        return [WordWeight(start, end, term, by_term.get(term, 0.0)) for start, end, term in shown]
 
     def spans(self, text: str, terms: Collection[str]) -> list[tuple[int, int]]:
         """The words of a text whose terms are among those given: (start, end) in characters. No model runs.
@@ -214,10 +211,11 @@ class TextEncoder:
             raise UsageError("There is no weights model, so there are no terms.", "Name one with --weights.")
         return self._weights.analysis
 
-    def _statistics(self, given: CorpusStatistics | None) -> CorpusStatistics:
-        """The given statistics, or the default table of the weights model, checked for its analysis."""
+    def _statistics(self, statistics: CorpusStatistics | None) -> CorpusStatistics:
+        """These statistics, or else the default table of the weights model, checked for the model's analysis."""
         assert self._weights is not None
-        statistics = self._default if given is None else given
+        if statistics is None:
+            statistics = self._default
         if statistics is None:
             statistics = self._default = self._weights.folder.statistics()
         if statistics is None and not self._weights.needs_statistics:
@@ -225,10 +223,8 @@ class TextEncoder:
         if statistics is None:
             raise ModelError(f"The model {self._weights.manifest.name!r} brings no statistics.", "Pass those of the corpus.")
         if statistics.analysis != self.analysis:
-            raise ModelError(
-                f"The statistics were counted with the analysis {statistics.analysis!r}; the model needs {self.analysis!r}.",
-                "Index the corpus again with this model.",
-            )
+            difference = f"the analysis {statistics.analysis!r}; the model needs {self.analysis!r}"
+            raise ModelError(f"The statistics were counted with {difference}.", "Index the corpus again with this model.")
         return statistics
 
 
@@ -240,11 +236,9 @@ def _query_encoder(documents: OpenModel | None, queries: OpenModel) -> OpenModel
         ModelError: Their vectors have different lengths.
     """
     if documents is None:
-        raise UsageError(
-            f"{queries.manifest.name!r} would encode queries, but no model gives vectors of documents.",
-            "Leave --dense-query out, or name the encoder of documents with --dense.",
-        )
-    documents.manifest.refuse_other_dimension(queries.manifest)
+        hint = "Leave --dense-query out, or name the encoder of documents with --dense."
+        raise UsageError(f"{queries.manifest.name!r} would encode queries, but no model gives vectors of documents.", hint)
+    documents.manifest.check_dimension_of(queries.manifest)
     return None if queries.manifest.hash == documents.manifest.hash and queries.query_model is None else queries
 
 
@@ -272,7 +266,7 @@ def load(
     """
     folders: dict[Path, ModelFolder] = {}
 
-    def opened(name: str | Path | None) -> ModelFolder | None:
+    def folder_of(name: str | Path | None) -> ModelFolder | None:
         if name in NONE:
             return None
         path = resolve(name or DEFAULT)
@@ -281,8 +275,8 @@ def load(
         return folders[path]
 
     # With both outputs switched off an encoding is the text alone, which is what a purely lexical index needs.
-    query = opened(dense_query) if dense_query is not None else None
-    return TextEncoder(opened(weights), opened(dense), dense_query=query, threads=threads, precision=precision)
+    query = folder_of(dense_query) if dense_query is not None else None
+    return TextEncoder(folder_of(weights), folder_of(dense), dense_query=query, threads=threads, precision=precision)
 
 
 #: Documents that are scored between two looks at the clock on a GPU; on a CPU as many as run at a time.

@@ -111,7 +111,7 @@ def _remove_abandoned_nodes() -> None:
 
 
 def docker_missing() -> str:
-    """What keeps the tests from using a container, as a sentence; "" if Docker with compose runs and pytest-docker is installed."""
+    """Say why the tests cannot use a container; "" if Docker with compose runs and pytest-docker is installed."""
     docker = shutil.which("docker")
     if docker is None:
         return "The program docker is not here. Install Docker Engine."
@@ -132,7 +132,7 @@ def docker_missing() -> str:
 
 @contextlib.contextmanager
 def _container() -> Iterator[str]:
-    """Start a container and wait until its server responds. Nothing of it is left when the session ends, in whatever way."""
+    """Start a container and wait until Docker calls its server healthy. Nothing of it is left when the session ends, in whatever way."""
     from pytest_docker.plugin import get_docker_services  # noqa: PLC0415
 
     # Port 0: Docker takes a free one. pytest-docker's own fixtures are not used: they are for the containers of the tested project.
@@ -151,9 +151,7 @@ def _container() -> Iterator[str]:
     ended = b"\n"
     try:
         with get_docker_services("docker compose", file, project, start, []) as services:
-            url = f"http://127.0.0.1:{services.port_for('opensearch', 9200)}"
-            services.wait_until_responsive(timeout=180.0, pause=1.0, check=lambda: _responds(url))
-            yield url
+            yield f"http://127.0.0.1:{services.port_for('opensearch', 9200)}"
     except KeyboardInterrupt:
         ended = b""
         raise
@@ -162,16 +160,6 @@ def _container() -> Iterator[str]:
 
 
 def _last_line(text: str) -> str:
-    """What Docker says last is why it gave up."""
+    """The last line that Docker printed, which says why it gave up."""
     lines = [line for each in text.splitlines() if (line := each.strip(' ."'))]
     return f"{lines[-1]}." if lines else "Docker does not say why."
-
-
-def _responds(url: str) -> bool:
-    from urllib.request import urlopen  # noqa: PLC0415
-
-    try:
-        with urlopen(f"{url}/_cluster/health?wait_for_status=yellow&timeout=1s", timeout=5) as response:  # noqa: S310 - our own address
-            return bool(response.status == 200)
-    except OSError:  # URLError is a subclass
-        return False

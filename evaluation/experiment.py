@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING
 
 from termweave.evaluation import gates, judgements, measures
-from termweave.evaluation.measures import ALPHA, JUDGED, LEADING, MEASURES, holm, judged_share, per_query, randomisation_test
+from termweave.evaluation.measures import ALPHA, JUDGED, LEADING, MEASURES, holm, per_query, randomisation_test
 from termweave.evaluation.systems import default_of, default_systems, trained_on, with_baseline
 from termweave.records import Run, strictly_decreasing
 from termweave.rerank.rerankers import budgets_remark
@@ -114,7 +113,7 @@ class CandidateFetcher:
         needs: What rerankers need of the candidates: vectors, texts.
         rewrite: How queries are rewritten; None: not at all.
         qrels: Judgements; a query's own document does not count unless they say so (`search.self_matches`).
-        own: Ids of the queries so far that are documents of the index.
+        self_matches: Ids of the queries so far that are documents of the index.
         shortened: Signal -> number of queries so far that lost terms to the server's clause limit.
         refused: Text of a query -> why it was not searched.
     """
@@ -125,7 +124,7 @@ class CandidateFetcher:
     needs: Collection[Need] = ()
     rewrite: Rewriting | None = None
     qrels: Qrels | None = None
-    own: set[str] = field(default_factory=set)
+    self_matches: set[str] = field(default_factory=set)
     shortened: Counter[str] = field(default_factory=Counter)
     refused: dict[str, UsageError] = field(default_factory=dict)
 
@@ -133,14 +132,14 @@ class CandidateFetcher:
         """Yield the candidates of each query, in order; `progress` is called with (queries done, total)."""
         done = 0
 
-        def search(asked: Sequence[str | Encoding]) -> list[Candidates]:
-            return self.index.candidates(asked, self.signals, depth=self.depth, needs=self.needs, rewrite=self.rewrite)
+        def search(texts: Sequence[str | Encoding]) -> list[Candidates]:
+            return self.index.candidates(texts, self.signals, depth=self.depth, needs=self.needs, rewrite=self.rewrite)
 
         for part in in_parts(queries, QUERIES):
-            found = search([query.text for query in part])
-            kept, own = self_matches.without_own(self.index.open_generation, part, found, search, self.qrels)
-            self.own.update(own)
-            for candidates in kept:
+            searched = search([query.text for query in part])
+            searched, documents = self_matches.without_own(self.index.open_generation, part, searched, search, self.qrels)
+            self.self_matches.update(documents)
+            for candidates in searched:
                 self.shortened.update(name for name, clause in candidates.clauses.items() if clause.dropped)
                 if (rewritten := candidates.query.rewritten) and rewritten.refusal:
                     self.refused[rewritten.typed] = rewritten.refusal
@@ -153,7 +152,7 @@ class CandidateFetcher:
         refusals = list(self.refused.values())
         also = f" So do {measures.queries(len(refusals) - 1)} like it." if len(refusals) > 1 else ""
         refused = [f"{refusals[0].message} It finds nothing.{also}"] if refusals else []
-        return [*refused, *self_matches.remarks(self.own)] + [
+        return [*refused, *self_matches.remarks(self.self_matches)] + [
             f"{measures.queries(count)} lost terms in {measures.label(name)}: the server allows no more clauses "
             "in a query (indices.query.bool.max_clause_count)."
             for name, count in sorted(self.shortened.items())
@@ -188,8 +187,8 @@ def evaluate(
         UsageError: The baseline is neither a mode nor a run, or a gate is about a system or a run that does not exist.
     """
     arguments.check(index=index, dataset=dataset)
-    asked = systems or default_systems(index)
-    chosen, compared = with_baseline(asked, baseline, index)
+    systems = systems or default_systems(index)
+    chosen, compared = with_baseline(systems, baseline, index)
     stages = [stage for system in chosen if system.reranking for stage in system.reranking.stages]
     judgements.check_clicks(stages, dataset)
     described = {system.name: (system.mode, system.reranker) for system in chosen}
@@ -200,7 +199,7 @@ def evaluate(
         saved, described = {against: compared}, {against: ("run", "none"), **described}
     queries, qrels = judgements.judged_queries(dataset), dataset.qrels()
     ids = [query.id for query in queries]
-    default = default_of(asked, index)
+    default = default_of(systems, index)
     gates.check_before(required, list(described), default, ids, qrels)
     notes = [
         *dataset.notes,
@@ -213,11 +212,11 @@ def evaluate(
         *(note for run in saved.values() if not is_ours for note in judgements.absent_from_run(run, ids, qrels)),
     ]
     new_runs, shortened = runs_of(index, queries, chosen, progress, depth, qrels)
-    own = {query for run in new_runs.values() for query in run.self_matches}
-    saved = {name: self_matches.of_other_program(run, own) for name, run in saved.items()}
+    documents = {query for run in new_runs.values() for query in run.self_matches}
+    saved = {name: self_matches.of_other_program(run, documents) for name, run in saved.items()}
     all_runs = {**saved, **new_runs}
     values = {  # a query that a run lacks counts as 0
-        name: {**per_query(run, qrels, ids, relevant_from=dataset.relevant_from), JUDGED: judged_share(run, qrels, ids)}
+        name: per_query(run, qrels, ids, relevant_from=dataset.relevant_from, measures=[*MEASURES, JUDGED])
         for name, run in all_runs.items()
     }
     return Experiment(
@@ -273,25 +272,24 @@ def runs_of(
     rewritings = {system.name: profiles.rewriting(index.lineage, system.mode) for system in systems}
     different = list(dict.fromkeys(rewritings.values()))
     notes: list[str] = []
-    own = set[str]()
+    documents = set[str]()
     for number, rewriting in enumerate(different):
         together = [system for system in systems if rewritings[system.name] == rewriting]
         chosen = {system.name: index.mode(system.mode) for system in together}
         signals = sorted({signal for mode in chosen.values() for signal in mode.weights})
         needs = {need for system in together if system.reranking for need in system.reranking.needs}
-        fetcher = CandidateFetcher(index, signals, depth=depth, needs=needs, rewrite=rewriting, qrels=qrels, own=own)
-        report = partial(_of_round, progress, number, len(different))
+        fetcher = CandidateFetcher(index, signals, depth, needs, rewriting, qrels, documents)
+
+        def report(done: int, total: int, before: int = number) -> None:
+            progress(before * total + done, len(different) * total)
+
         for query, candidates in zip(queries, fetcher.candidates(queries, report), strict=True):
             for system in together:
                 places = order(candidates, chosen[system.name], system.reranking, depth, cut_short[system.name].append)
                 scores[system.name][query.id] = strictly_decreasing({place.id: place.score for place in places})
         notes += fetcher.notes()
     notes += [f"{budgets_remark(cuts, name)} A faster machine would rank more." for name, cuts in cut_short.items() if cuts]
-    return {name: Run(name, rankings, own) for name, rankings in scores.items()}, list(dict.fromkeys(notes))
-
-
-def _of_round(progress: Callable[[int, int], None], number: int, rounds: int, done: int, total: int) -> None:
-    progress(number * total + done, rounds * total)
+    return {name: Run(name, rankings, documents) for name, rankings in scores.items()}, list(dict.fromkeys(notes))
 
 
 def _rows(

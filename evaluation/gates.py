@@ -83,7 +83,7 @@ def parse(text: str) -> Gate:
     if match is None:
         raise UsageError(f"{text!r} is not a requirement.", "Write 'nDCG@10>=0.4' or 'MRR@10 within .01 of RUN' (a TREC file).")
     _, measure, least, margin, run = match.groups()
-    measures.check(measure)
+    measures.parse_measure(measure)
     least, margin = (float(each) if each else None for each in (least, margin))
     if (least or margin or 0) > 1:
         raise UsageError(f"{text!r} is always met or never met, because {measure} lies between 0 and 1.", "Write .4 for 40 %.")
@@ -111,8 +111,8 @@ def check_before(
             _saved(gate.run, query_ids, qrels)
 
 
-def check(gate: Gate, experiment: Experiment, dataset: Dataset) -> Verdict:
-    """Check a requirement against the results of an evaluation.
+def verdict(gate: Gate, experiment: Experiment, dataset: Dataset) -> Verdict:
+    """Compare a requirement with the results of an evaluation.
 
     Raises:
         UsageError: The system is unknown, or the saved run cannot be read.
@@ -130,7 +130,7 @@ def check(gate: Gate, experiment: Experiment, dataset: Dataset) -> Verdict:
     # A query that is absent from the saved run counts as no difference; otherwise any result of ours would be a gain.
     difference = np.where(absent, 0.0, mine - _values(saved, experiment, dataset, gate.measure))
     difference = difference[_comparable(experiment, dataset, gate.measure)]
-    return _within(gate.text, system, gate.measure, difference, gate.margin, str(gate.run))
+    return _margin_verdict(gate.text, system, gate.measure, difference, gate.margin, str(gate.run))
 
 
 def system_of(gate: Gate, names: Sequence[str], default: str | None) -> str:
@@ -144,13 +144,12 @@ def system_of(gate: Gate, names: Sequence[str], default: str | None) -> str:
     Raises:
         UsageError: The system is not in the table.
     """
-    if gate.system is None and default is None:
+    system = gate.system or default
+    if system is None:
         raise UsageError(
             f"{gate.text!r} does not name a system, and the default search is not in the table.",
             f"Name a system: '{names[0]}:{gate.text}'. The table has: {', '.join(names)}.",
         )
-    system = gate.system or default
-    assert system is not None
     if system not in names:
         raise UsageError(f"There is no system {system!r} in the table.", f"The table has: {', '.join(names)}.")
     return system
@@ -195,16 +194,19 @@ def compare(experiment: Experiment, before: Experiment, dataset: Dataset, margin
     mine, other = experiment.runs[experiment.default], before.runs[before.default]
     difference = _values(mine, experiment, dataset, LEADING) - _values(other, experiment, dataset, LEADING)
     difference = difference[_comparable(experiment, dataset, LEADING)]
-    return _within(f"{LEADING} within {margin:g} of {name}", mine.name, LEADING, difference, margin, name)
+    return _margin_verdict(f"{LEADING} within {margin:g} of {name}", mine.name, LEADING, difference, margin, name)
 
 
 def _comparable(experiment: Experiment, dataset: Dataset, measure: str) -> list[int]:
     """The places of the queries that can show a difference: those with a document that the measure counts as relevant."""
-    qrels, least = dataset.qrels(), 1 if measures.check(measure)[0] == "ndcg" else dataset.relevant_from
+    kind, _ = measures.parse_measure(measure)
+    qrels, least = dataset.qrels(), 1 if kind == "ndcg" else dataset.relevant_from
     return [place for place, query in enumerate(experiment.queries) if max(qrels.get(query, {}).values(), default=0) >= least]
 
 
-def _within(text: str, system: str, measure: str, difference: NDArray[np.float64], margin: float, against: str) -> Verdict:
+def _margin_verdict(
+    text: str, system: str, measure: str, difference: NDArray[np.float64], margin: float, against: str
+) -> Verdict:
     if len(difference) < _FEWEST:
         few = f"{queries(len(difference))} {'is' if len(difference) == 1 else 'are'} too few for a comparison"
         return Verdict(text, met=False, reason=f"{system}: {measure}: {few}")

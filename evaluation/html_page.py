@@ -12,10 +12,9 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from termweave import __version__
-from termweave.errors import UsageError
 from termweave.evaluation import table as report
 from termweave.evaluation.measures import JUDGED, LEADING, MEASURES, per_query
-from termweave.support.extras import install
+from termweave.support.extras import needed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -84,8 +83,9 @@ def html(
         more,
     ]
     head = f"<meta charset=utf-8><meta name=viewport content='width=device-width, initial-scale=1'><title>{escape(title)}</title>"
-    whole = [f"<!doctype html><html lang=en><head>{head}<style>{_STYLE}</style></head><body>", *parts, "</body></html>\n"]
-    return "\n".join(whole)
+    return "\n".join(
+        [f"<!doctype html><html lang=en><head>{head}<style>{_STYLE}</style></head><body>", *parts, "</body></html>\n"]
+    )
 
 
 def _section(title: str, drawing: str) -> str:
@@ -103,10 +103,8 @@ def _table_of(rows: Sequence[str]) -> str:
 
 def _table(experiment: Experiment) -> str:
     best = {name: max(row.values[name] for row in experiment.rows) for name in MEASURES}
-    timed = experiment.latency
-    compared = experiment.compares
-    names = ["system", *MEASURES]
-    names += [*(["better", "same", "worse"] if compared else []), JUDGED]
+    timed, compared = experiment.latency, experiment.compares
+    names = ["system", *MEASURES, *(["better", "same", "worse"] if compared else []), JUDGED]
     names += ["median ms", "95\u00a0% ms"] if timed else []
     lines = [_row("th", ((name, "") for name in names))]
     for row in experiment.rows:
@@ -128,19 +126,15 @@ def _table(experiment: Experiment) -> str:
 
 
 def _row(tag: str, cells: Iterable[tuple[str, str]], kind: str = "") -> str:
-    filled = "".join(f"<{tag}{_attributes(css)}>{_content(text, css)}</{tag}>" for text, css in cells)
-    return f"<tr class={kind}>{filled}</tr>" if kind else f"<tr>{filled}</tr>"
-
-
-def _content(text: str, css: str) -> str:
-    """The content of a cell; a second line of figures is small."""
-    first, line_end, second = ("", "", "") if css == "text" else text.partition("\n")
-    return f"{escape(first)}<br><small>{escape(second)}</small>" if line_end else escape(text)
-
-
-def _attributes(css: str) -> str:
-    direction = " dir=auto" if css == "text" else ""  # text of a user, which may be written from right to left
-    return f' class="{css}"{direction}' if css else ""
+    """A row of cells, each a text and its class; a second line of figures is small."""
+    filled = []
+    for text, css in cells:
+        first, line_end, second = ("", "", "") if css == "text" else text.partition("\n")
+        content = f"{escape(first)}<br><small>{escape(second)}</small>" if line_end else escape(text)
+        direction = " dir=auto" if css == "text" else ""  # text of a user, which may be written from right to left
+        attributes = f' class="{css}"{direction}' if css else ""
+        filled.append(f"<{tag}{attributes}>{content}</{tag}>")
+    return f"<tr{f' class={kind}' if kind else ''}>{''.join(filled)}</tr>"
 
 
 def moved_most(experiment: Experiment, row: Row) -> list[tuple[str, float, float]]:
@@ -172,13 +166,7 @@ def require_plots() -> None:
     Raises:
         UsageError: matplotlib is not installed.
     """
-    try:
-        import matplotlib  # noqa: F401, ICN001, PLC0415
-    except ImportError:
-        raise UsageError(
-            "The plots of an HTML report need matplotlib, which is not installed.",
-            f"Install it with: {install('report')}. Tables need nothing: --save DIR.",
-        ) from None
+    needed("matplotlib", "report", "The plots of an HTML report need matplotlib (the tables of --save DIR do not), which")
 
 
 def differences(experiment: Experiment) -> str:

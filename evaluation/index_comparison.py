@@ -65,9 +65,11 @@ def evaluate_against(
     searched, shortened = runs_of(other, dataset.queries(), [system], progress, 100, dataset.qrels())
     compared = Run(against, searched[system.name].scores)
     default = default_system(index)
-    made = evaluate(index, dataset, systems or [default], progress=progress, baseline=compared, required=required, is_ours=True)
+    results = evaluate(
+        index, dataset, systems or [default], progress=progress, baseline=compared, required=required, is_ours=True
+    )
     of_other = [f"{against}: {note}" for note in (*notes, *shortened)]
-    return replace(made, notes=(*made.notes, *of_other, verdict(made, name, default.name)))
+    return replace(results, notes=(*results.notes, *of_other, verdict(results, name, default.name)))
 
 
 def verdict(experiment: Experiment, name: str, default: str) -> str:
@@ -78,21 +80,15 @@ def verdict(experiment: Experiment, name: str, default: str) -> str:
         return f"The default search of {name} is not in the table: leave --mode and --rerank out to compare the two indices."
     mine, other, p = row.values[LEADING], base.values[LEADING], row.p[LEADING]
     figures = f"{LEADING} {mine:.4f} against {other:.4f} of {base.system}, p = {p:.3f}, {counted(len(experiment.queries), 'query', 'queries')}"
-    caveat = _less_judged(*sorted(((name, row.judged), (base.system, base.judged)), key=lambda each: each[1]))
+    caveat = ""
+    (less, few), (more, many) = sorted(((name, row.judged), (base.system, base.judged)), key=lambda each: each[1])
+    if few < many / 2:  # a book has the judgements of what the other index found
+        shares = f"Of the ten best of {less} {few:.0%} are judged, of {more} {many:.0%}, and the others count as not relevant"
+        caveat = f" {shares}: perhaps judge them first."
     if p >= ALPHA:
         return f"{name} and {base.system} may differ by chance ({figures}): take the one that costs less.{caveat}"
     better = name if mine > other else base.system
     return f"Take {better}: the difference is more than chance ({figures}).{caveat}"
-
-
-def _less_judged(less: tuple[str, float], more: tuple[str, float]) -> str:
-    """Say that one index's ten best documents are judged less than half as often: a book has those that the other one found."""
-    if less[1] >= more[1] / 2:
-        return ""
-    return (
-        f" Of the ten best of {less[0]} {less[1]:.0%} are judged, of {more[0]} {more[1]:.0%}, and the others count as not relevant: "
-        "perhaps judge them first."
-    )
 
 
 @dataclass(frozen=True)
@@ -118,7 +114,7 @@ class PublicationGate:
     verdicts: list[Verdict] = field(default_factory=list)
 
     def check(self, signals: Sequence[str] | None) -> None:
-        """Refuse before a build what could only be refused after it.
+        """Check before a build whatever can be: the judged queries, the requirements' systems and runs, and the live generation.
 
         Args:
             signals: The signals that the generation may have; None: those of the live one.
@@ -131,11 +127,11 @@ class PublicationGate:
             return
         ids, qrels = [query.id for query in judgements.judged_queries(self.judged)], self.judged.qrels()
         live = self._live()
-        made = read_lineage(self.server, live) if live is not None else None
+        live_lineage = read_lineage(self.server, live) if live is not None else None
         if signals is None:
-            signals = list(made.signals) if made is not None else []
+            signals = list(live_lineage.signals) if live_lineage else []
         names = [system.name for system in untuned_systems(signals)]
-        table = [*names, *([made.profile] if made and made.profile else [])]
+        table = [*names, *([live_lineage.profile] if live_lineage and live_lineage.profile else [])]
         gates.check_before(self.required, table, table[0], ids, qrels)
         if self.within is not None and live is not None:
             judgements.absent_from_index(Index.open(self.server, live), self.judged.name, qrels)
@@ -151,7 +147,7 @@ class PublicationGate:
         experiment = evaluate(index, self.judged, required=self.required)
         for remark in self_matches.remarks(experiment.self_matches):
             self.say(remark)
-        self.verdicts[:] = [gates.check(gate, experiment, self.judged) for gate in self.required]
+        self.verdicts[:] = [gates.verdict(gate, experiment, self.judged) for gate in self.required]
         live = self._live()
         if self.within is not None and live is None:
             self.say(f"{self.name!r} has no live generation to compare with.")

@@ -33,13 +33,12 @@ def judged_queries(dataset: Dataset) -> list[Query]:
     Raises:
         InputError: It has none.
     """
-    found = dataset.queries()
-    if not found:
+    if not (judged := dataset.queries()):
         raise InputError(
             f"{dataset.name} has no judged queries in the split {dataset.split!r}.{unusable(dataset)}",
             f"Judge queries that the data set has, under its ids{other_splits(dataset)}.",
         )
-    return found
+    return judged
 
 
 def absent_from_index(index: Index, name: str, qrels: Qrels) -> list[str]:
@@ -61,15 +60,11 @@ def absent_from_index(index: Index, name: str, qrels: Qrels) -> list[str]:
     judged = sorted({document for grades in qrels.values() for document in grades})
     behind = [str(lag)] if (lag := notices.enrichment_lag(index.open_generation)) else []
     if lag:
-        lag.check(found=lag.documents - lag.lacking)
+        lag.check_empty(lag.documents - lag.lacking)
     present = 0
     for part in in_parts(judged, _IDS):
-        body = {
-            "size": _IDS,
-            "query": among(part, index.layout),
-            "stored_fields": "_none_",
-            "track_total_hits": False,
-        }
+        query = among(part, index.layout)
+        body = {"size": _IDS, "query": query, "stored_fields": "_none_", "track_total_hits": False}
         present += len(index.engine.search(index.generation, body)["hits"]["hits"])
     if judged and not present:
         raise InputError(
@@ -103,9 +98,9 @@ def other_splits(dataset: Dataset) -> str:
     return f", or name another split: {', '.join(others)}" if others else ""
 
 
-def without_text(asked: Sequence[Query]) -> list[str]:
+def without_text(judged: Sequence[Query]) -> list[str]:
     """Return a remark if queries have no text, because those find nothing."""
-    empty = [repr(query.id) for query in asked if not query.text.strip()]
+    empty = [repr(query.id) for query in judged if not query.text.strip()]
     return [f"{queries(len(empty))} without text, counted as 0: {few(empty, 3)}."] if empty else []
 
 
@@ -128,7 +123,7 @@ def profiles_fitted_on(index: Index, modes: Collection[str], dataset: Dataset) -
 
 
 def check_clicks(rerankers: Iterable[Reranker], dataset: Dataset) -> None:
-    """Refuse a feature ranker whose clicks may be those that made the judgements.
+    """Check that no clicks of a feature ranker can be those that made the judgements.
 
     Raises:
         InputError: The data set is a log of user behaviour that does not begin after the log that the ranker's clicks come from.
@@ -175,7 +170,7 @@ def absent_from_run(run: Run, ids: Sequence[str], qrels: Qrels) -> list[str]:
 
 
 def check_corpus(run: Run, ids: Sequence[str], qrels: Qrels) -> None:
-    """Refuse a saved run of another corpus.
+    """Check that a saved run is of the corpus of the judgements.
 
     Many data sets number their queries 1, 2, 3, so the query ids may match. The run would then score 0, and everything
     compared with it would look like a gain.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from termweave.errors import UsageError
 from termweave.support.messages import counted
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 MEASURES = ("nDCG@10", "MRR@10", "recall@100")
 #: The measure that counts wins and losses, compares generations and decides when training stops.
 LEADING = MEASURES[0]
-#: The last column of the tables: the share of the ten best documents that are judged (`judged_share`).
+#: The last column of the tables: the share of the ten best documents that are judged. Judgements usually come from a pool of documents; a system
+#: whose best documents were not in the pool scores too low.
 JUDGED = "judged@10"
 #: Name of a measure in lower case -> its name in ir-measures.
 _KINDS = {"ndcg": "nDCG", "mrr": "RR", "recall": "R"}
@@ -45,7 +46,7 @@ def per_query(
         qrels: Judgements.
         queries: Ids of the queries, in the order of the result.
         relevant_from: Lowest grade that counts as relevant for MRR and recall; nDCG uses the grades as gains.
-        measures: Names such as "nDCG@10", "MRR@10" and "recall@100".
+        measures: Names such as "nDCG@10", "MRR@10" and "recall@100", or `JUDGED`.
 
     Returns:
         Measure -> float64 ``(len(queries),)``.
@@ -68,40 +69,24 @@ def per_query(
         for place, query in enumerate(queries)
         if qrels.get(query)
     }
-    ranked = {key: {number(each): -rank for rank, each in enumerate(run.scores.get(queries[int(key)], ()))} for key in judged}
+    rankings = ((key, run.scores.get(queries[int(key)])) for key in judged)
+    ranked = {key: {number(each): -rank for rank, each in enumerate(ranking)} for key, ranking in rankings if ranking}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # ir-measures imports providers that are not installed
         import ir_measures  # noqa: PLC0415
 
-        parsed = {name: _parse(name, relevant_from) for name in measures}
+        parsed = {}
+        for name in measures:
+            kind, cutoff = ("judged", 10) if name == JUDGED else parse_measure(name)
+            measure = getattr(ir_measures, _KINDS.get(kind, "Judged"))
+            parsed[name] = (measure(rel=relevant_from) if kind in {"mrr", "recall"} else measure) @ cutoff
         values = {measure: np.zeros(len(queries)) for measure in parsed.values()}
         for metric in ir_measures.iter_calc(list(values), judged, ranked):
             values[metric.measure][int(metric.query_id)] = metric.value
     return {name: values[measure] for name, measure in parsed.items()}
 
 
-def judged_share(run: Run, qrels: Qrels, queries: Sequence[str], *, depth: int = 10) -> NDArray[np.float64]:
-    """Compute the share of the best documents of every query that are judged.
-
-    Judgements usually come from a pool of documents. A system whose best documents were not in the pool scores too low.
-
-    Args:
-        run: The ranking, best documents first; a query without results counts as 0.
-        qrels: Judgements; a document with grade 0 is judged.
-        queries: Ids of the queries, in the order of the result.
-        depth: Number of best documents to look at.
-
-    Returns:
-        float64 ``(len(queries),)`` in [0, 1].
-    """
-    import numpy as np  # noqa: PLC0415
-
-    best = {query: list(run.scores.get(query, {}))[:depth] for query in queries}
-    judged = (sum(document in qrels.get(query, {}) for document in best[query]) for query in queries)
-    return np.array([count / (len(best[query]) or 1) for query, count in zip(queries, judged, strict=True)])
-
-
-def check(name: str) -> tuple[str, int]:
+def parse_measure(name: str) -> tuple[str, int]:
     """Parse the name of a measure.
 
     Returns:
@@ -111,21 +96,13 @@ def check(name: str) -> tuple[str, int]:
         UsageError: There is no such measure.
 
     Example:
-        >>> check("nDCG@10")
+        >>> parse_measure("nDCG@10")
         ('ndcg', 10)
     """
     kind, _, cutoff = name.partition("@")
     if kind.lower() not in _KINDS or not re.fullmatch("[0-9]{1,9}", cutoff) or int(cutoff) < 1:
         raise UsageError(f"There is no measure {name!r}.", "Known: nDCG@K, MRR@K, recall@K, for example nDCG@10.")
     return kind.lower(), int(cutoff)
-
-
-def _parse(name: str, relevant_from: int) -> Any:
-    import ir_measures  # noqa: PLC0415
-
-    kind, cutoff = check(name)
-    measure = getattr(ir_measures, _KINDS[kind])
-    return measure @ cutoff if kind == "ndcg" else measure(rel=relevant_from) @ cutoff
 
 
 def randomisation_test(first: NDArray[np.float64], second: NDArray[np.float64], *, draws: int = DRAWS, seed: int = 0) -> float:

@@ -48,7 +48,7 @@ class Writer:
         self._size = 0
 
     def __enter__(self) -> Self:
-        self._file = private_files.opened(self.partial, "wb")
+        self._file = private_files.open_private(self.partial, "wb")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:

@@ -9,6 +9,7 @@ import re
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,7 +62,7 @@ def default_systems(index: Index) -> list[System]:
 
 def untuned_systems(signals: Sequence[str]) -> list[System]:
     """Return the default systems of an index with these signals and without a profile."""
-    systems = [named(name, None) for name in sorted(signals, key=lambda name: name != "lexical")]
+    systems = [plain_system(name, None) for name in sorted(signals, key=lambda name: name != "lexical")]
     systems.append(default_search(signals))
     if "dense" in signals:
         systems.append(default_search(signals, rerankers.choose("rnn")))
@@ -82,7 +83,7 @@ def default_search(signals: Sequence[str], reranking: Reranking | None = None) -
         reranking: The rerankers to add; None adds none.
     """
     joined = modes.hybrid(signals)
-    return named("hybrid" if len(joined) > 1 else joined[0], reranking)
+    return plain_system("hybrid" if len(joined) > 1 else joined[0], reranking)
 
 
 def default_of(systems: Sequence[System], index: Index) -> str | None:
@@ -91,9 +92,8 @@ def default_of(systems: Sequence[System], index: Index) -> str | None:
     Returns:
         None if the table has several systems, and the default search is not among them.
     """
-    wanted = default_system(index).name
-    names = [system.name for system in systems]
-    return wanted if wanted in names else names[0] if len(names) == 1 else None
+    default, names = default_system(index).name, [system.name for system in systems]
+    return default if default in names else names[0] if len(names) == 1 else None
 
 
 def grid(chosen: Sequence[str], rerankers: Sequence[str], index: Index) -> list[System]:
@@ -118,32 +118,30 @@ def grid(chosen: Sequence[str], rerankers: Sequence[str], index: Index) -> list[
     return systems
 
 
-def with_baseline(systems: Sequence[System], asked: str | Run | None, index: Index) -> tuple[list[System], str | Run]:
+def with_baseline(systems: Sequence[System], baseline: str | Run | None, index: Index) -> tuple[list[System], str | Run]:
     """Return the systems of the table, and the baseline: one of these systems or a saved run.
 
     Args:
         systems: The systems that the user named.
-        asked: Name or mode of the baseline, which is added to the systems if necessary, a run, or the path of a TREC run. None means
+        baseline: Its name or mode, which is added to the systems if necessary, a run, or the path of a TREC run. None means
             BM25 if it is in the table, else the first system.
         index: The index that is evaluated.
 
     Raises:
         UsageError: The baseline is neither a system nor a run.
     """
-    if isinstance(asked, Run):
-        return list(systems), asked
-    if asked is None:
+    if isinstance(baseline, Run):
+        return list(systems), baseline
+    if baseline is None:
         names = [system.name for system in systems]
         return list(systems), BM25 if BM25 in names else names[0]
-    for system in systems:
-        if asked.lower() == system.name.lower():
-            return list(systems), system.name
-    for system in systems:
-        if asked == system.mode and system.reranking is None:
-            return list(systems), system.name
-    if Path(asked).is_file() or asked.endswith((".trec", ".run")) or "/" in asked:
-        return list(systems), runs.read(Path(asked))
-    mode, _, reranker = asked.partition("+")
+    by_name = (system.name for system in systems if baseline.lower() == system.name.lower())
+    by_mode = (system.name for system in systems if baseline == system.mode and system.reranking is None)
+    if name := next(chain(by_name, by_mode), None):
+        return list(systems), name
+    if Path(baseline).is_file() or baseline.endswith((".trec", ".run")) or "/" in baseline:
+        return list(systems), runs.read(Path(baseline))
+    mode, _, reranker = baseline.partition("+")
     mode = "lexical" if mode == BM25 else mode
     reranker = re.sub(r"(^|>)rnn(?=[@>]|$)", r"\1rnn", reranker, flags=re.IGNORECASE)  # tables write rNN
     added = system_of(mode, index.choose(mode, reranker or None)[1], index)
@@ -155,14 +153,14 @@ def system_of(mode: str, reranking: Reranking | None, index: Index) -> System:
     profile = profiles.find(index.lineage, mode)
     stored = reranking_of(profile)
     if profile is None or stored is None:
-        return named(mode, reranking)
+        return plain_system(mode, reranking)
     if reranking == stored:
         return System(mode, mode, reranking)
     left_out = "reranking" if profile.ranker or profile.rules else "rNN"
-    return named(mode, reranking) if reranking else System(f"{mode} without {left_out}", mode)
+    return plain_system(mode, reranking) if reranking else System(f"{mode} without {left_out}", mode)
 
 
-def named(mode: str, reranking: Reranking | None) -> System:
+def plain_system(mode: str, reranking: Reranking | None) -> System:
     """A mode with its rerankers, under the name that tables show."""
     if reranking is None:
         return System(label(mode), mode)
@@ -242,7 +240,7 @@ def latency(
             took.append({system.name: _milliseconds(index, system, query) for system in (*systems[first:], *systems[:first])})
         progress(number + 1, len(queries))
     times = {system.name: [each[system.name] for each in took] for system in systems if took}
-    return {name: Latency(float(np.median(own)), float(np.quantile(own, 0.95)), len(own)) for name, own in times.items()}
+    return {name: Latency(float(np.median(each)), float(np.quantile(each, 0.95)), len(each)) for name, each in times.items()}
 
 
 def _milliseconds(index: Index, system: System, query: str) -> float:

@@ -112,7 +112,7 @@ def write_per_query(experiment: Experiment, path: Path) -> None:
     Texts that a spreadsheet would run as formulas begin with an apostrophe.
     """
     names = [*MEASURES, JUDGED]
-    with private_files.opened(path, encoding="utf-8", newline="\n") as file:
+    with private_files.open_private(path, encoding="utf-8", newline="\n") as file:
         file.write("\t".join(["query", "system", *names, "text"]) + "\n")
         for position, query in enumerate(experiment.queries):
             for system, values in experiment.values.items():
@@ -147,9 +147,9 @@ def as_json(experiment: Experiment) -> dict[str, Any]:
     """Return the results as JSON data: a row for each system and measure, and figures of each system as a whole."""
     rows, systems, number = [], [], len(experiment.queries)
     for row in experiment.rows:
-        named = {"system": row.system, "mode": row.mode, "reranker": row.reranker}
+        system = {"system": row.system, "mode": row.mode, "reranker": row.reranker}
         rows += [
-            {**named, "measure": name, "value": value, "p": row.p.get(name), "n": number} for name, value in row.values.items()
+            {**system, "measure": name, "value": value, "p": row.p.get(name), "n": number} for name, value in row.values.items()
         ]
         took = asdict(experiment.latency[row.system]) if row.system in experiment.latency else None
         counts = {"wins": row.wins, "ties": row.ties, "losses": row.losses}

@@ -253,7 +253,7 @@ class Job(ABC):
         except (RefusedDocuments, VerificationFailed):
             self.rejected()
             raise
-        if (waited := self.engine.seconds_waited) >= _NOTICEABLE:
+        if (waited := self.engine.retries.waited) >= _NOTICEABLE:
             advice = "a slower pace (--workers 1) or more memory may help."
             target.notes.append(f"Waited {waited:.0f} s for the server, which was overloaded or away; {advice}")
         target.notes += self.remarks(changes)

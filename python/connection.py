@@ -16,7 +16,7 @@ from termweave.indexer.generations import deletion, listing, publication
 from termweave.indexer.options import BuildOptions
 from termweave.indexer.update_plan import UpdateMode
 from termweave.search import index as searched
-from termweave.support.arguments import check_names
+from termweave.support.arguments import check, check_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from termweave.indexer.job import IndexingResult
     from termweave.learning.report import Learned
 
-#: The arguments of `index` that are no build options.
-_OWN = ("connection", "update", "defaults", "id_field", "title_field", "text_fields", "progress")
+#: The arguments of `index` that are not build options.
+_NOT_OF_BUILDS = ("connection", "update", "defaults", "id_field", "title_field", "text_fields", "progress")
 
 
-class LiveIndex(searched.Index):
-    """An index that also learns."""
+class Index(searched.Index):
+    """An index that is searched, and that learns from judged questions."""
 
     def learn(self, questions: str | None = None, *, minutes: float = 20.0, promote: bool = False) -> Learned:
         """Learn from judged questions or clicks how this index is searched best, and prove it: `termweave learn`.
@@ -54,10 +54,6 @@ class LiveIndex(searched.Index):
         if promote and learned.confirmed:
             learned = run.promote(self._server, learned)
         return learned
-
-
-#: Its public name: `termweave.Index`.
-Index = LiveIndex
 
 
 class Connection:
@@ -90,7 +86,7 @@ class Connection:
         weights: str | Path | None = None,
         dense: str | Path | None = None,
         dense_query: str | Path | None = None,
-    ) -> LiveIndex:
+    ) -> Index:
         """Open an index by its alias (or a generation by its full name).
 
         Args:
@@ -103,7 +99,7 @@ class Connection:
             UsageError: There is no such index, or it was not built by termweave.
             ModelError: The models found are not those the index was made with.
         """
-        return LiveIndex.open(self.engine, name, weights=weights, dense=dense, dense_query=dense_query)
+        return Index.open(self.engine, name, weights=weights, dense=dense, dense_query=dense_query)
 
     def indices(self) -> list[ListedIndex]:
         """The indices that termweave made on this server, as `termweave list --json` has them."""
@@ -213,20 +209,14 @@ def index(
         >>> documents = [{"id": "a", "text": "Green tea is steeped at 70 degrees."}]
         >>> index(documents, "tea")  # doctest: +SKIP
     """
-    given: object = connection
-    if given is not None and not hasattr(given, "engine"):
-        raise UsageError(
-            f"connection is what termweave.connect returns, not {type(given).__name__}.",
-            f"Write connection=termweave.connect({given!r})." if isinstance(given, str) else "",
-        )
-    if not isinstance(update, bool | UpdateMode):
-        raise UsageError(f"update is True, False or an UpdateMode, not {type(update).__name__}.", "Write update=True.")
+    if connection is not None:
+        check(connection=connection)
     if "delete_missing" in options or "allow_deletions" in options:
         raise UsageError(
             "index() has no option 'delete_missing': it belongs to the way of updating.",
             "Write update=termweave.indexer.UpdateMode(delete_missing=True).",
         )
-    check_names(options, BuildOptions, "index() has", _OWN)
+    check_names(options, BuildOptions, "index() has", _NOT_OF_BUILDS)
     chosen = BuildOptions(skip_bad=skip_bad, **options)
     source = open_documents(
         documents, name=name, skip_bad=skip_bad, id_field=id_field, title_field=title_field, text_fields=text_fields

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from termweave.errors import UsageError
 from termweave.rerank.candidate_features import NUMBERS, number, seconds_since
 from termweave.rerank.rerankers import METADATA, WORDS, Reranker, RerankResult
@@ -94,11 +96,7 @@ class FieldRule(Reranker):
         return RerankResult([self.share * each for each in worth], 1 - self.share, details=details)
 
     def check(self, layout: DocumentLayout) -> None:
-        """Refuse an index whose entry has another type.
-
-        Raises:
-            UsageError: It has.
-        """
+        """Raise `UsageError` for an index whose entry has another type than the rule reads."""
         column = layout.column(self.field)
         if column is not None and (column.number or column.kind) not in _KINDS[self._reads]:
             raise self._refusal()
@@ -109,24 +107,19 @@ class FieldRule(Reranker):
 
     def _refusal(self) -> UsageError:
         advice = " For numbers: decay@FIELD:SHARE:DISTANCE:BEST." if self._reads == "dates" else ""
-        return UsageError(
-            f"{self.name} reads {self._reads}, and {self.field!r} holds something else.",
-            f"Name an entry of {self._reads}.{advice}",
-        )
+        hint = f"Name an entry of {self._reads}.{advice}"
+        return UsageError(f"{self.name} reads {self._reads}, and {self.field!r} holds something else.", hint)
 
     def _best(self, values: Sequence[Any], now: datetime) -> tuple[Any, float]:
         """The value that is worth most, and its worth; without a value None and 0."""
-        if not values:
-            return None, 0.0
-        worth = [self._decayed(value, now) if self.decays else self._boosted(value) for value in values]
-        return max(zip(values, worth, strict=True), key=lambda pair: pair[1])
+        worth = [self._worth(value, now) for value in values]
+        return max(zip(values, worth, strict=True), key=lambda pair: pair[1], default=(None, 0.0))
 
-    def _boosted(self, value: Any) -> float:
-        """The worth of a value; without a pivot its logarithm, which `rerank` divides by the largest one."""
-        above = max(0.0, number(value))
-        return math.log1p(above) if self.pivot is None else above / (above + self.pivot)
-
-    def _decayed(self, value: Any, now: datetime) -> float:
+    def _worth(self, value: Any, now: datetime) -> float:
+        """The worth of a value; with `boost` and no pivot its logarithm, which `rerank` divides by the largest one."""
+        if not self.decays:
+            above = max(0.0, number(value))
+            return math.log1p(above) if self.pivot is None else above / (above + self.pivot)
         assert self.pivot is not None
         if isinstance(self.origin, tuple):
             distance = _kilometres(_point(str(value)), self.origin)
@@ -214,8 +207,6 @@ class Diversity(Reranker):
         Raises:
             UsageError: The query has no vector.
         """
-        import numpy as np  # noqa: PLC0415 - `--help` does not rank
-
         if request.vectors is None:
             raise UsageError("diverse needs vectors, and this index has no dense model.", "Index with a dense model.")
         relevance = (1 - self.share) * np.array(request.scores, dtype=float)
@@ -238,12 +229,7 @@ class Diversity(Reranker):
 def boost(option: str = "") -> FieldRule:
     """The reranker `boost`, for the entry point: ``FIELD[:SHARE[:PIVOT]]``."""
     field, share, pivot = _parts("boost", option, "FIELD[:SHARE[:PIVOT]], such as boost@votes:0.2", 3)
-    return FieldRule(
-        f"boost@{option}",
-        field.removeprefix(METADATA),
-        _share("boost", share),
-        None if not pivot else _above_zero("boost", pivot),
-    )
+    return FieldRule(f"boost@{option}", field, _share("boost", share), _above_zero("boost", pivot) if pivot else None)
 
 
 def decay(option: str = "") -> FieldRule:
@@ -253,7 +239,6 @@ def decay(option: str = "") -> FieldRule:
         "decay@place:0.2:10km:52.5,13.4"
     )
     field, share, span, origin = _parts("decay", option, form, 4)
-    field = field.removeprefix(METADATA)
     if not span:
         raise UsageError(f"decay@{option} names no half-life.", f"Write decay@{form}.")
     written = _SPAN.fullmatch(span)
@@ -276,7 +261,7 @@ def decay(option: str = "") -> FieldRule:
 def match(option: str = "") -> FieldMatch:
     """The reranker `match`, for the entry point: ``FIELD[:SHARE]``."""
     field, share = _parts("match", option, "FIELD[:SHARE], such as match@title:0.2", 2)
-    return FieldMatch(f"match@{option}", field.removeprefix(METADATA), _share("match", share))
+    return FieldMatch(f"match@{option}", field, _share("match", share))
 
 
 def diverse(option: str = "") -> Diversity:
@@ -300,10 +285,11 @@ def _kilometres(one: tuple[float, float], other: tuple[float, float]) -> float:
 
 
 def _parts(name: str, option: str, form: str, most: int) -> list[str]:
-    parts = option.split(":")
-    if not parts[0] or len(parts) > most:
+    """The parts of an option, which colons separate: the field, without "metadata.", and what else is there, "" for what is not."""
+    field, *others = option.split(":")
+    if not field or len(others) >= most:
         raise UsageError(f"{name}@{option} cannot be read." if option else f"{name} names no field.", f"Write {name}@{form}.")
-    return [*parts, *[""] * (most - len(parts))]
+    return [field.removeprefix(METADATA), *others, *[""] * (most - 1 - len(others))]
 
 
 def _share(name: str, text: str) -> float:

@@ -33,13 +33,16 @@ from itertools import islice
 from math import nan
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from termweave.errors import UsageError
+from termweave.rerank.neighbours.equations import Rules
+from termweave.rerank.neighbours.reciprocal import neighbourhood
 from termweave.rerank.rerankers import METADATA, SIGNAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from termweave.rerank.rerankers import RerankRequest
@@ -97,15 +100,12 @@ def checked_entries(types: Mapping[str, str], hint: str) -> Mapping[str, str]:
         UsageError: They are too many for one search; `hint` says what to do.
     """
     if len(types) > _MOST_ENTRIES:
-        raise UsageError(
-            f"The index has {len(types)} entries that could be features, and a server gives at most {_MOST_ENTRIES} in a search.",
-            hint,
-        )
+        raise UsageError(f"{len(types)} entries could be features, and a server gives at most {_MOST_ENTRIES} in a search.", hint)
     return types
 
 
 def needs(features: Iterable[str], types: Mapping[str, str]) -> frozenset[str]:
-    """What must be fetched with the candidates for these features (`rerankers.Need`).
+    """The data that must be fetched with the candidates to compute some features (`rerankers.Need`).
 
     Args:
         features: Names.
@@ -129,19 +129,14 @@ def _entry(feature: str, types: Mapping[str, str]) -> tuple[str, str, str] | Non
         UsageError: The feature is not known.
     """
     if feature.startswith(METADATA):
-        rest = feature.removeprefix(METADATA)
-        name, _, value = rest.partition("=")
-        for entry, kind in (
-            (rest, types.get(rest)),
-            (rest.removesuffix(_AGE), types.get(rest.removesuffix(_AGE))),
-            (name, types.get(name)),
-        ):
-            if kind in NUMBERS and entry == rest:
-                return entry, kind, ""
-            if kind == "date" and f"{entry}{_AGE}" == rest:
-                return entry, kind, ""
-            if kind == "keyword" and f"{entry}={value}" == rest:
-                return entry, kind, value
+        entry = feature.removeprefix(METADATA)
+        if (kind := types.get(entry)) in NUMBERS:
+            return entry, kind, ""
+        if entry.endswith(_AGE) and types.get(dated := entry.removesuffix(_AGE)) == "date":
+            return dated, "date", ""
+        name, equals, value = entry.partition("=")
+        if equals and types.get(name) == "keyword":
+            return name, "keyword", value
     elif feature in ("score", "rank", "terms", *_OF_VECTORS, *OF_BEHAVIOUR) or feature.rpartition(".")[2] in _OF_SIGNALS:
         return None
     raise UsageError(f"There is no feature {feature!r}.", "docs/rankers.md lists the features.")
@@ -176,10 +171,8 @@ class FeatureReader:
         Raises:
             UsageError: A feature is not known, needs vectors and there are none, or an entry has another type than in training.
         """
-        import numpy as np  # noqa: PLC0415 - `--help` does not rank
-
         weights = request.query.weights
-        kept: dict[str, _Values] = {
+        values: dict[str, _Values] = {
             "score": request.scores,
             "rank": np.arange(1.0, len(request.ids) + 1),
             "terms": float(len(request.query.text.split()) if weights is None else len(weights.terms)),
@@ -187,9 +180,9 @@ class FeatureReader:
         columns = np.full((len(self.features), len(request.ids)), np.nan)
         for row, feature in enumerate(self.features):
             if self.read is None or feature in self.read:
-                if feature not in kept:
-                    kept |= self._columns(feature, request)
-                columns[row] = kept[feature]
+                if feature not in values:
+                    values |= self._columns(feature, request)
+                columns[row] = values[feature]
         return columns.T
 
     def _columns(self, feature: str, request: RerankRequest) -> Mapping[str, _Values]:
@@ -209,8 +202,6 @@ class FeatureReader:
 
     @staticmethod
     def _of_vectors(feature: str, request: RerankRequest) -> dict[str, Column]:
-        import numpy as np  # noqa: PLC0415
-
         query, vectors = request.dense("A ranker that was trained with vectors")
         if feature == "neighbours":
             best = vectors @ vectors[: _NEIGHBOURS + 1].T
@@ -233,9 +224,9 @@ class FeatureReader:
                 return [float(value in map(_text, each)) for each in values]
             return [max(map(read, each), default=nan) for each in values]
         except (TypeError, ValueError) as error:
+            hint = "Train again on the index as it is now."
             raise UsageError(
-                f"The ranker was trained with {name!r} as a {kind}, and a document has something else there.",
-                "Train again on the index as it is now.",
+                f"The ranker was trained with {name!r} as a {kind}; a document has something else there.", hint
             ) from error
 
 
@@ -248,8 +239,6 @@ def neighbourhood_features(
         query: Unit vector ``(d,)``.
         vectors: Unit vectors of the candidates ``(n, d)``, those that are reranked together.
     """
-    from termweave.rerank import Rules, neighbourhood  # noqa: PLC0415 - loads numpy
-
     context = neighbourhood(query, vectors, Rules(*_SETS, 0.0, clamp=True))
     return context.similarity, context.jaccard
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from math import inf
+from math import inf, isnan
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
+from termweave.encoders import model_lookup
 from termweave.encoders.manifest import ModelFolder
 from termweave.encoders.recorded_models import ranker_folder
 from termweave.errors import ModelError, UsageError
 from termweave.records import ModelInfo
 from termweave.rerank import candidate_features
-from termweave.rerank.rerankers import Reranker, RerankResult
+from termweave.rerank.rerankers import Reranker, RerankResult, check_range
+from termweave.rerank.trees import tree_files
 from termweave.signals import fusion
 from termweave.signals.modes import Mode
 from termweave.support.messages import first_line
@@ -64,8 +68,7 @@ class FeatureReranker(Reranker):
 
     def __post_init__(self) -> None:
         """Raise `UsageError` for a value outside its range."""
-        if self.candidates < 1:
-            raise UsageError(f"ltr needs at least 1 candidate, not {self.candidates}.", "Use --rerank none to leave it out.")
+        check_range(KIND, self.candidates)
 
     @property
     def name(self) -> str:
@@ -74,7 +77,7 @@ class FeatureReranker(Reranker):
 
     @property
     def needs(self) -> frozenset[Need]:
-        """What the model's features are computed of."""
+        """The vectors, metadata and signals that the model's features are computed of."""
         return open_feature_ranker(self.model, self.hash).reader.needs
 
     def rerank(self, request: RerankRequest) -> RerankResult:
@@ -84,22 +87,22 @@ class FeatureReranker(Reranker):
             ModelError: The model cannot be opened.
             UsageError: A feature cannot be computed.
         """
-        opened = open_feature_ranker(self.model, self.hash)
-        rows = opened.reader.matrix(request)
+        ranker = open_feature_ranker(self.model, self.hash)
+        rows = ranker.reader.matrix(request)
 
         def details(row: int) -> Mapping[str, Any]:
-            base, added = opened.trees.contributions(rows[row])
-            read = dict(zip(opened.trees.features, rows[row].tolist(), strict=True))
-            parts = sorted(added.items(), key=lambda part: -abs(part[1]))
+            base, added = ranker.trees.contributions(rows[row])
+            values = {
+                name: None if isnan(value) else value
+                for name, value in zip(ranker.trees.features, rows[row].tolist(), strict=True)
+            }
+            shares = sorted(added.items(), key=lambda part: -abs(part[1]))
             return {
                 "base": base,
-                "features": [
-                    {"feature": name, "value": None if read[name] != read[name] else read[name], "share": share}
-                    for name, share in parts
-                ],
+                "features": [{"feature": name, "value": values[name], "share": share} for name, share in shares],
             }
 
-        return RerankResult(opened.trees.scores(rows).tolist() if request.ids else [], details=details)
+        return RerankResult(ranker.trees.scores(rows).tolist() if request.ids else [], details=details)
 
 
 @cache
@@ -113,10 +116,6 @@ def open_feature_ranker(model: str, expected: str) -> FeatureRanker:
     Raises:
         ModelError: The folder holds no such model, or one with another hash.
     """
-    import orjson  # noqa: PLC0415 - `--help` opens no model
-
-    from termweave.rerank.trees import tree_files  # noqa: PLC0415
-
     folder = ModelFolder.read(ranker_folder(model, expected))
     manifest = folder.manifest
     if manifest.kind != KIND:
@@ -125,25 +124,21 @@ def open_feature_ranker(model: str, expected: str) -> FeatureRanker:
     try:
         trees = tree_files.read(tree_files.content_of(folder.path / TREES))
         names, types = tuple(manifest.settings["features"]), dict(manifest.settings["types"])
-        trees = trees.named(names)
+        trees = trees.with_names(names)
         stored = orjson.loads((folder.path / RATES).read_bytes()) if RATES in manifest.files else {}
         rates = {document: (float(clicks), float(conversions)) for document, (clicks, conversions) in stored.items()}
         reader = candidate_features.FeatureReader(names, types, trees.used, rates=rates)
         _ = reader.needs  # refuses a feature that is not known
-        mode = _checked(Mode(KIND, **manifest.settings["mode"]))
+        mode = Mode(KIND, **manifest.settings["mode"])
+        fusion.method(mode.fusion)  # refuses a method that is not known
+        usable = min(mode.weights.values()) >= 0 and 0 < sum(mode.weights.values()) < inf
         until = float(manifest.settings["clicks_until"]) if rates else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         hint = "Train it again."
         raise ModelError(f"The feature ranker in {folder.path} cannot be read: {first_line(error)}.", hint) from error
+    if not usable:
+        raise ModelError(f"The feature ranker in {folder.path} has a mode whose weights are no weights.", "Train it again.")
     return FeatureRanker(ModelInfo(manifest.name, manifest.hash, None, None, 0, folder.path), trees, reader, mode, until)
-
-
-def _checked(mode: Mode) -> Mode:
-    """The mode, if its method and its weights are known; ValueError, TypeError, AttributeError or `UsageError` if not."""
-    fusion.method(mode.fusion)
-    if min(mode.weights.values()) < 0 or not 0 < sum(mode.weights.values()) < inf:
-        raise ValueError("the weights of its mode are no weights")
-    return mode
 
 
 def create(option: str = "") -> FeatureReranker:
@@ -152,8 +147,6 @@ def create(option: str = "") -> FeatureReranker:
     Raises:
         UsageError: No model is named, or there is none of this name.
     """
-    from termweave.encoders import model_lookup  # noqa: PLC0415 - `--help` looks no model up
-
     if not option:
         hint = "Train one: 'termweave train ltr --help'; then --rerank ltr@FOLDER."
         raise UsageError("The reranker 'ltr' needs a model, and no profile in use names one.", hint)

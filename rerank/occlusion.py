@@ -57,11 +57,8 @@ def effects(text: str, score: Score) -> list[dict[str, Any]]:
 
 def _without(text: str, spans: Sequence[tuple[int, int]]) -> str:
     """The text without some of its words."""
-    kept, end = [], 0
-    for start, stop in spans:
-        kept.append(text[end:start])
-        end = stop
-    return "".join([*kept, text[end:]])
+    ends, starts = [0, *(end for _, end in spans)], [*(start for start, _ in spans), len(text)]
+    return "".join(text[end:start] for end, start in zip(ends, starts, strict=True))
 
 
 def _of_the_weightiest_parts(

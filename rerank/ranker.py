@@ -18,17 +18,19 @@ from threading import Lock
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from termweave.encoders import Ranker, hub, model_lookup
+from termweave.encoders.kinds import read_folder
+from termweave.encoders.kinds.ranker import anchor_of
 from termweave.encoders.manifest import MANIFEST
 from termweave.encoders.recorded_models import ranker_folder
 from termweave.errors import TermweaveError, UsageError
 from termweave.rerank import occlusion
 from termweave.rerank.candidate_features import neighbourhood_features
-from termweave.rerank.rerankers import Reranker, RerankResult
+from termweave.rerank.rerankers import Reranker, RerankResult, check_range
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from termweave.encoders import Ranker
     from termweave.rerank.rerankers import Need, RerankRequest
 
 _OPENING = Lock()
@@ -40,7 +42,7 @@ WINDOWS = 4
 
 @dataclass(slots=True)
 class _Answered:
-    """What a ranker has computed for one query.
+    """The logits that a ranker has computed for one query.
 
     Attributes:
         logits: Text -> logit.
@@ -84,10 +86,7 @@ class CrossEncoderReranker(Reranker):
 
     def __post_init__(self) -> None:
         """Raise `UsageError` for a value outside its range."""
-        if self.candidates < 1:
-            raise UsageError(f"A ranker needs at least 1 candidate, not {self.candidates}.", "Use --rerank none to leave it out.")
-        if not 0 <= self.weight <= 1:
-            raise UsageError(f"The weight of a ranker is a number from 0 to 1, not {self.weight}.")
+        check_range("ranker", self.candidates, self.weight)
         if self.budget is not None and not (isinstance(self.budget, int | float) and self.budget >= 0):
             hint = "Write budget=80, or None for no limit."
             raise UsageError(f"The budget of a ranker is a number of milliseconds, not {self.budget!r}.", hint)
@@ -100,7 +99,21 @@ class CrossEncoderReranker(Reranker):
     @property
     def needs(self) -> frozenset[Need]:
         """The documents' texts, and their vectors if the model's anchor reads them."""
-        return frozenset({"texts", "vectors"} if needs_vectors(self.model, self.hash) else {"texts"})
+        try:
+            return frozenset({"texts", "vectors"} if _reads_vectors(self.model, self.hash) else {"texts"})
+        except TermweaveError:  # opening the model will say what is wrong
+            return frozenset({"texts"})
+
+    def open_scorer(self) -> Ranker:
+        """The opened model. It is opened once in a process, also if several threads ask for it at once.
+
+        Raises:
+            ModelError: The model cannot be opened, or the one on this host has another hash.
+        """
+        if self.scorer is not None:
+            return self.scorer
+        with _OPENING:
+            return open_ranker(self.model, self.hash)
 
     def with_budget(self, milliseconds: float) -> CrossEncoderReranker:
         """The same ranker with a time limit for each query; infinity: without one."""
@@ -133,7 +146,12 @@ class CrossEncoderReranker(Reranker):
             return {"logit": by_row[row], "weight": self.weight} if row in by_row else {"scored": False}
 
         def effects(row: int) -> list[dict[str, Any]]:
-            return self._effects(request.query.text, texts[row]) if row in by_row else []
+            """The words of a text's best window that the logit depends on most."""
+            if row not in by_row:
+                return []
+            scorer, query = self.open_scorer(), request.query.text
+            window = scorer.best_window(query, texts[row], WINDOWS)
+            return occlusion.effects(window, lambda changed: scorer.score(query, changed).tolist())
 
         return RerankResult(shares, 1 - self.weight, 1.0, details, scored=None if complete else len(logits), word_effects=effects)
 
@@ -141,29 +159,22 @@ class CrossEncoderReranker(Reranker):
         """The logits of the texts; with a budget those of the first texts."""
         if self.budget is not None and self.budget <= 0:  # the model is not even opened
             return []
-        known = self.answered or _Answered()
-        new = [text for text in dict.fromkeys(texts) if text not in known.logits]
+        answered = self.answered or _Answered()
+        new = [text for text in dict.fromkeys(texts) if text not in answered.logits]
         if new:
-            scorer = self.scorer or _opened(self.model, self.hash)
+            scorer = self.open_scorer()
             began = perf_counter()
             if self.budget is None:
                 logits = scorer.score(query, new, windows=WINDOWS)
             else:
-                logits = scorer.score_within(query, new, self.budget / 1000 - known.seconds, windows=WINDOWS)
-            known.seconds += perf_counter() - began
-            known.logits.update(zip(new, logits.tolist(), strict=False))
-        return [known.logits[text] for text in takewhile(known.logits.__contains__, texts)]
-
-    def _effects(self, query: str, text: str) -> list[dict[str, Any]]:
-        """The words of the text's best window that the logit depends on most."""
-        scorer = self.scorer or _opened(self.model, self.hash)
-        window = scorer.best_window(query, text, WINDOWS)
-        return occlusion.effects(window, lambda texts: scorer.score(query, texts).tolist())
+                logits = scorer.score_within(query, new, self.budget / 1000 - answered.seconds, windows=WINDOWS)
+            answered.seconds += perf_counter() - began
+            answered.logits.update(zip(new, logits.tolist(), strict=False))
+        return [answered.logits[text] for text in takewhile(answered.logits.__contains__, texts)]
 
     def _anchored(self, logits: Mapping[int, float], request: RerankRequest) -> dict[int, float]:
         """The logits, row -> logit, with what the model's anchor adds to them."""
-        weights = (self.scorer or _opened(self.model, self.hash)).anchor if logits else {}
-        added = anchor_shares(weights, request)
+        added = anchor_shares(self.open_scorer().anchor if logits else {}, request)
         return {row: logit + added[row] for row, logit in logits.items()}
 
     @staticmethod
@@ -177,33 +188,21 @@ class CrossEncoderReranker(Reranker):
         return [bottom + extent * (logits.get(row, lowest) - lowest) / spread for row in range(len(scores))]
 
 
-def needs_vectors(model: str, expected: str = "") -> bool:
-    """Whether a ranker's anchor reads vectors; False for a model that cannot be opened, because opening it says what is wrong.
-
-    A model on the hub is fetched, as opening it would fetch it.
+@cache
+def _reads_vectors(model: str, expected: str) -> bool:
+    """Whether the anchor of a ranker reads vectors. A model on the hub is fetched, as opening it would fetch it.
 
     Args:
         model: A name or folder.
         expected: The model's hash, if the profile of an index names it: then only models that this host has are read.
     """
-    try:
-        return _reads_vectors(model, expected)
-    except TermweaveError:
-        return False
-
-
-@cache
-def _reads_vectors(model: str, expected: str) -> bool:
-    from termweave.encoders.kinds import read_folder  # noqa: PLC0415
-    from termweave.encoders.kinds.ranker import anchor_of  # noqa: PLC0415 - numpy
-
     folder = ranker_folder(model, expected)
     weights = anchor_of(read_folder(folder, check=False).manifest) if (folder / MANIFEST).is_file() else {}
     return not _OF_VECTORS.isdisjoint(weights)
 
 
 def anchor_shares(weights: Mapping[str, float], request: RerankRequest) -> list[float]:
-    """What the anchor adds to the logit of each candidate.
+    """The number that the anchor adds to the logit of each candidate.
 
     Args:
         weights: Feature -> weight.
@@ -219,25 +218,9 @@ def anchor_shares(weights: Mapping[str, float], request: RerankRequest) -> list[
     return [sum(weight * columns[name][row] for name, weight in weights.items()) for row in range(len(request.ids))]
 
 
-def _opened(model: str, expected: str = "") -> Ranker:
-    """The model, opened once in a process, also if several threads ask for it at once."""
-    with _OPENING:
-        return open_ranker(model, expected)
-
-
 @cache
 def open_ranker(model: str, expected: str) -> Ranker:
-    """Open a ranker.
-
-    Args:
-        model: A folder, a package or a name.
-        expected: The hash that a profile was tuned with; "": any.
-
-    Raises:
-        ModelError: The model on this host has another hash.
-    """
-    from termweave.encoders import Ranker  # noqa: PLC0415 - compiled libraries load when a model does
-
+    """Open a ranker by folder or name; `expected` is the hash that a profile was tuned with, "" for any."""
     scorer = Ranker.load(ranker_folder(model, expected) if expected else model)
     scorer.score("", [""])  # opens the graph, so that it is opened once and no query's budget pays for it
     return scorer
@@ -249,12 +232,10 @@ def create(option: str = "") -> CrossEncoderReranker:
     Raises:
         UsageError: No model is named, or there is none of this name.
     """
-    from termweave.encoders import hub, model_lookup  # noqa: PLC0415 - `--help` looks no model up
-
     if not option:
         hint = "Name a cross-encoder: --rerank ranker@FOLDER, or --rerank ranker@hf:OWNER/NAME."
         raise UsageError("termweave ships no ranker, and no profile in use names one.", hint)
-    if not hub.named(option):
+    if not hub.is_hub_name(option):
         model_lookup.resolve(option)
     elif not hub.well_formed(option):
         raise UsageError(f"{option!r} is not the name of a model on the hub.", "Write hf:OWNER/NAME, or hf:OWNER/NAME@REVISION.")

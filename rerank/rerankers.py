@@ -44,6 +44,8 @@ CHAIN = ">"
 _KEPT = 64
 #: Rerankers whose option names fields and numbers, and no place.
 RULES = ("boost", "decay", "match", "diverse")
+_CLASS = "termweave.rerank.rerankers.Reranker"
+_OBJECT = f'Write rerank="rnn", or give ReciprocalNeighbours(k=5) from termweave.rerank, or an object whose class inherits from {_CLASS}.'
 #: What stands for the rerankers of the profile at the beginning of a chain.
 PROFILE = "profile"
 #: Rerankers in a chain: each scores all candidates again.
@@ -106,7 +108,7 @@ class RerankRequest:
 
 @dataclass(frozen=True, slots=True)
 class RerankResult:
-    """What a reranker makes of a request. The score of candidate i is ``keep * request.scores[i] + shares[i]``.
+    """The answer of a reranker to a request. The score of candidate i is ``keep * request.scores[i] + shares[i]``.
 
     Attributes:
         shares: One finite number for each candidate, in the order of the request.
@@ -145,10 +147,8 @@ class CutShort:
     candidates: int
 
     def __str__(self) -> str:
-        return (
-            f"{self.name} scored {self.scored:,} of {self.candidates:,} documents in its time budget; "
-            "the others follow in the order that they had before"
-        )
+        of = f"{self.scored:,} of {self.candidates:,} documents"
+        return f"{self.name} scored {of} in its time budget; the others follow in the order that they had before"
 
 
 def budgets_remark(cut_short: Sequence[CutShort], of: str = "") -> str:
@@ -172,11 +172,11 @@ class Reranker(ABC):
 
         @property
         def candidates(self) -> int:
-            """How many of the best documents are reranked."""
+            """Number of the best documents that are reranked."""
 
     @property
     def needs(self) -> frozenset[Need]:
-        """What must be fetched with the candidates: see `Need`."""
+        """The data that must be fetched with the candidates: see `Need`."""
         return frozenset()
 
     @property
@@ -216,17 +216,19 @@ class Reranking:
     stages: tuple[Reranker, ...]
 
     def __post_init__(self) -> None:
-        """Raise `UsageError` if there are too many stages, wherever they come from."""
-        _check_length(len(self.stages))
+        """Raise `UsageError` if there are too many stages."""
+        if len(self.stages) > MOST_STAGES:
+            hint = "Each of them scores all candidates again: leave some out."
+            raise UsageError(f"A chain has at most {MOST_STAGES} rerankers, not {len(self.stages):,}.", hint)
 
     @property
     def name(self) -> str:
-        """As `--rerank` takes it: "rnn", "rnn>mine"."""
+        """The name that `--rerank` takes: "rnn", "rnn>mine"."""
         return CHAIN.join(stage.name for stage in self.stages)
 
     @property
     def needs(self) -> frozenset[Need]:
-        """What any of the stages needs."""
+        """The data that the stages need together."""
         return frozenset[Need]().union(*(stage.needs for stage in self.stages))
 
     def for_page(self, start: int) -> Reranking:
@@ -259,11 +261,23 @@ class Reranking:
         return Reranking(tuple(stage.with_budget(share) or stage for stage in self.stages))
 
 
-def choose(asked: str | Reranker | Reranking | None, profile: Reranking | None = None) -> Reranking | None:
-    """The rerankers that somebody asked for.
+def check_range(name: str, candidates: int, weight: float = 0.0) -> None:
+    """Check the parameters of a reranker.
+
+    Raises:
+        UsageError: There are no candidates, or the weight does not lie in [0, 1].
+    """
+    if candidates < 1:
+        raise UsageError(f"{name} needs at least 1 candidate, not {candidates}.", "Use --rerank none to leave it out.")
+    if not 0 <= weight <= 1:
+        raise UsageError(f"The weight of {name} is a number from 0 to 1, not {weight}.")
+
+
+def choose(rerank: str | Reranker | Reranking | None, profile: Reranking | None = None) -> Reranking | None:
+    """The rerankers that the user of a search names.
 
     Args:
-        asked: Names, as `--rerank` takes them ("none", "rnn", "rnn@dense", "rnn>mine"), or a reranker; None: those of the profile.
+        rerank: Names, as `--rerank` takes them ("none", "rnn", "rnn@dense", "rnn>mine"), or a reranker; None: those of the profile.
             A folder or ``hf:OWNER/NAME`` is short for ``ranker@FOLDER``, ``ranker@hf:OWNER/NAME``. "profile" stands for those of the
             profile, so that "profile>boost@votes" goes on behind them.
         profile: The rerankers of the profile in use. A stage with the same name takes its parameters from there.
@@ -271,52 +285,44 @@ def choose(asked: str | Reranker | Reranking | None, profile: Reranking | None =
     Raises:
         UsageError: There is no such reranker, or the argument is none.
     """
-    if asked is None:
+    if rerank is None:
         return profile
-    if isinstance(asked, Reranking):
-        return asked
-    if not isinstance(asked, str):
-        if not isinstance(asked, Reranker):
-            raise UsageError(
-                f"rerank is the name of a reranker, or one of these, not {asked!r}.",
-                'Write rerank="rnn", or give a reranker: rerank=ReciprocalNeighbours(k=5), from termweave.rerank. A class of your own '
-                "inherits from termweave.rerank.rerankers.Reranker.",
-            )
-        return Reranking((asked,))
-    if asked.strip() == "none":
+    if isinstance(rerank, Reranking):
+        return rerank
+    if isinstance(rerank, Reranker):
+        return Reranking((rerank,))
+    if not isinstance(rerank, str):
+        raise UsageError(f"rerank is the name of a reranker, or one of these, not {rerank!r}.", _OBJECT)
+    if rerank.strip() == "none":
         return None
-    stages = [_stage(name, profile) for name in split_chain(asked) if name != PROFILE]
-    own = profile.stages if profile and PROFILE in split_chain(asked) else ()
-    return Reranking((*own, *stages)) if own or stages else None
+    names = split_chain(rerank)
+    of_profile = profile.stages if profile and names[0] == PROFILE else ()
+    stages = (*of_profile, *(_stage(name, profile) for name in names if name != PROFILE))
+    return Reranking(stages) if stages else None
 
 
-def split_chain(asked: str) -> list[str]:
+def split_chain(chain: str) -> list[str]:
     """The names in a chain of rerankers.
 
     Raises:
-        UsageError: There are too many.
+        UsageError: The profile does not come first.
     """
-    names = [name.strip() for name in asked.split(CHAIN)]
-    _check_length(len(names))
+    names = [name.strip() for name in chain.split(CHAIN)]
     if PROFILE in names[1:]:
         raise UsageError("The rerankers of the profile come first in a chain.", f"Write {PROFILE}{CHAIN}{names[0]}.")
     return names
 
 
-def _check_length(stages: int) -> None:
-    if stages > MOST_STAGES:
-        hint = "Each of them scores all candidates again: leave some out."
-        raise UsageError(f"A chain has at most {MOST_STAGES} rerankers, not {stages:,}.", hint)
-
-
 def _stage(text: str, profile: Reranking | None) -> Reranker:
     """One reranker of a chain: NAME or NAME@OPTION."""
     name, _, option = text.partition("@")
-    known = plugins.names("rerankers")
-    if name not in known and _is_model(text):
+    registered = plugins.names("rerankers")
+    if name not in registered and (text.startswith("hf:") or paths.written_as_path(text)):
         name, option = "ranker", text
-    if name not in known:
-        hint = f"Known: none, {', '.join(known)}, or the folder of a cross-encoder; join several with {CHAIN} (rnn{CHAIN}NAME)."
+    if name not in registered:
+        hint = (
+            f"Known: none, {', '.join(registered)}, or the folder of a cross-encoder; join several with {CHAIN} (rnn{CHAIN}NAME)."
+        )
         raise UsageError(f"There is no reranker {text!r}.", hint)
     for stage in profile.stages if profile else ():
         if stage.name.partition("@")[0] == name and name not in RULES:
@@ -336,23 +342,16 @@ def rule(text: str) -> Reranker:
     return _stage(text, None)
 
 
-def _is_model(text: str) -> bool:
-    """Whether a text is a folder or a model on the hub, and not the name of a reranker."""
-    return text.startswith("hf:") or paths.written_as_path(text)
-
-
 @lru_cache(_KEPT)
 def _create(name: str, option: str) -> Reranker:
     """Make a reranker, once in a process: models stay loaded from search to search."""
     factory = plugins.load("rerankers", name)
     with plugins.answerable("rerankers", name):
-        made: Reranker = factory(option) if option else factory()
-        if not isinstance(made, Reranker):
-            raise UsageError(
-                f"The reranker {name!r} does not inherit from termweave.rerank.rerankers.Reranker.",
-                f"Let it, with a name, needs (of {', '.join(NEEDS)}), candidates and rerank(request): docs/python.md has an example.",
-            )
-        _ = made.name, made.candidates
-        if wrong := [need for need in made.needs if need not in NEEDS and not need.startswith((METADATA, WORDS, SIGNAL))]:
-            raise UsageError(f"The reranker {name!r} needs {', '.join(map(repr, wrong))}.", f"It may need {', '.join(NEEDS)}.")
-    return made
+        reranker: Reranker = factory(option) if option else factory()
+        if not isinstance(reranker, Reranker):
+            raise UsageError(f"The reranker {name!r} does not inherit from {_CLASS}.", "docs/python.md has an example.")
+        _ = reranker.name, reranker.candidates
+        for need in reranker.needs:
+            if need not in NEEDS and not need.startswith((METADATA, WORDS, SIGNAL)):
+                raise UsageError(f"The reranker {name!r} needs {need!r}.", f"It may need {', '.join(NEEDS)}.")
+    return reranker

@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from termweave.errors import UsageError
-from termweave.rerank.rerankers import Reranker, RerankResult
+from termweave.rerank.neighbours.equations import Rules
+from termweave.rerank.neighbours.reciprocal import neighbourhood
+from termweave.rerank.rerankers import Reranker, RerankResult, check_range
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from termweave.rerank import Rules
     from termweave.rerank.rerankers import Need, RerankRequest
 
 
@@ -40,10 +41,7 @@ class ReciprocalNeighbours(Reranker):
 
     def __post_init__(self) -> None:
         """Raise `UsageError` for a value outside its range; `Rules` checks k, k_exp and tau."""
-        if self.candidates < 1:
-            raise UsageError(f"rNN needs at least 1 candidate; N is {self.candidates}.", "Use --rerank none to leave it out.")
-        if not 0 <= self.weight <= 1:
-            raise UsageError(f"The weight of rNN is a number from 0 to 1, not {self.weight}.")
+        check_range("rNN", self.candidates, self.weight)
 
     @property
     def name(self) -> str:
@@ -58,8 +56,6 @@ class ReciprocalNeighbours(Reranker):
     @property
     def rules(self) -> Rules:
         """The parameters of the neighbour sets."""
-        from termweave.rerank import Rules  # noqa: PLC0415 - loads numpy
-
         return Rules(self.k, self.k_exp, self.tau, clamp=True)
 
     def with_option(self, option: str) -> ReciprocalNeighbours:
@@ -79,8 +75,6 @@ class ReciprocalNeighbours(Reranker):
         Raises:
             UsageError: The query has no vector.
         """
-        from termweave.rerank import neighbourhood  # noqa: PLC0415 - loads numpy
-
         context = neighbourhood(*request.dense("The reranker 'rnn'"), self.rules, request.liked)
         jaccard, inner = context.jaccard.tolist(), context.similarity.tolist()
         by_dense = self.similarity == "dense"

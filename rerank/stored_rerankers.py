@@ -14,7 +14,7 @@ from termweave.rerank.rnn import ReciprocalNeighbours
 from termweave.support.messages import counted, is_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable
 
     from termweave.catalog.layout import DocumentLayout
     from termweave.catalog.lineage import Lineage
@@ -39,12 +39,21 @@ def stages_of(profile: Profile | None) -> tuple[Reranker, ...]:
         return ()
     stages: list[Reranker] = [] if profile.reranking is None else [ReciprocalNeighbours(**profile.reranking)]
     if profile.ranker is not None:
-        if not _names_a_known_model(profile.ranker):
-            raise TypeError
-        parameters = {name: value for name, value in profile.ranker.items() if name != "kind"}
-        trees = profile.ranker.get("kind") == feature_ranker.KIND
-        stages.append(feature_ranker.FeatureReranker(**parameters) if trees else CrossEncoderReranker(**parameters))
+        stages.append(_ranker(**profile.ranker))
     return (*stages, *rules_of(profile))
+
+
+def _ranker(model: str, hash: str, kind: str = "", **parameters: Any) -> Reranker:  # noqa: A002 - the stored name
+    """A stored ranker, which opens only a model that this host has, and only with this hash.
+
+    Anyone who can write to the index can change what is stored. Without a hash the name would be opened as if the user had given
+    it: as a path, or from the hub.
+    """
+    makers: dict[str, Callable[..., Reranker]] = {"": CrossEncoderReranker, feature_ranker.KIND: feature_ranker.FeatureReranker}
+    is_ours = kind in makers and isinstance(model, str) and is_hash(hash)
+    if not is_ours or not parameters.keys() <= {"candidates", "weight", "budget"}:
+        raise TypeError
+    return makers[kind](model, hash=hash, **parameters)
 
 
 def rules_of(profile: Profile | None) -> tuple[Reranker, ...]:
@@ -53,18 +62,16 @@ def rules_of(profile: Profile | None) -> tuple[Reranker, ...]:
 
 
 def leave_room(profile: Profile, others: int, who: str) -> None:
-    """Refuse rules that leave no place for so many rerankers before them, which `who` may choose.
+    """Check that a chain has room for the rules of a profile behind so many rerankers, which `who` may choose.
 
     Raises:
-        UsageError: There are too many.
+        UsageError: The chain would be too long.
     """
     count = len(profile.rules or ())
-    if count and count + others > rerankers.MOST_STAGES:
-        raise UsageError(
-            f"The profile {profile.name!r} has {counted(count, 'rule')}, and {who} puts up to {others} before {'it' if count == 1 else 'them'}: "
-            f"a chain has at most {rerankers.MOST_STAGES} rerankers.",
-            f"Use a profile with fewer rules ('termweave profiles NAME --save'){', or tune without --rerank' * (others > 1)}.",
-        )
+    if count and count + others > (most := rerankers.MOST_STAGES):
+        rules = f"has {counted(count, 'rule')}, and {who} puts up to {others} before {'it' if count == 1 else 'them'}"
+        hint = f"Use a profile with fewer rules ('termweave profiles NAME --save'){', or tune without --rerank' * (others > 1)}."
+        raise UsageError(f"The profile {profile.name!r} {rules}: a chain has at most {most} rerankers.", hint)
 
 
 def fitting(tuned: Lineage, layout: DocumentLayout) -> tuple[dict[str, Any], list[str]]:
@@ -74,7 +81,7 @@ def fitting(tuned: Lineage, layout: DocumentLayout) -> tuple[dict[str, Any], lis
         tuned: The lineage of the generation that has them.
         layout: The layout of the other one, which has the same models and signals.
     """
-    kept, warnings = dict(tuned.profiles), []
+    profiles, warnings = dict(tuned.profiles), []
     for name, stored in tuned.profiles.items():
         # Searches say that a profile is damaged, or that its model is not on this host.
         with suppress(TermweaveError, AttributeError, KeyError, TypeError):
@@ -84,23 +91,14 @@ def fitting(tuned: Lineage, layout: DocumentLayout) -> tuple[dict[str, Any], lis
             rules = [rule for rule in stored.get("rules") or () if rule not in lost]
             why = "the metadata that it reads are gone, or have become another type (one text makes texts of a column of numbers)"
             if {*lost} <= {*(stored.get("rules") or ())}:
-                kept[name] = {key: value for key, value in stored.items() if key != "rules"} | ({"rules": rules} if rules else {})
+                profiles[name] = {key: value for key, value in stored.items() if key != "rules"} | (
+                    {"rules": rules} if rules else {}
+                )
                 warnings.append(f"The profile {name!r} goes on without {', '.join(lost)}: {why}.")
             else:
-                del kept[name]
+                del profiles[name]
                 warnings.append(f"Profile left behind ({name}): {why}. Train its ranker again.")
-    return {"profiles": kept, "profile": tuned.profile if tuned.profile in kept else ""}, warnings
-
-
-def _names_a_known_model(ranker: Mapping[str, Any]) -> bool:
-    """Whether a stored ranker is one that `termweave tune` stores: it opens only a model that this host has, and only with this hash.
-
-    Anyone who can write to the index can change it. Without a hash the name would be opened as if the user had given it: as a path, or
-    from the hub.
-    """
-    own = {"kind"} if ranker.get("kind") == feature_ranker.KIND else {"weight", "budget"}
-    known = ranker.keys() <= {"model", "hash", "candidates", *own}
-    return known and isinstance(ranker["model"], str) and is_hash(ranker.get("hash"))
+    return {"profiles": profiles, "profile": tuned.profile if tuned.profile in profiles else ""}, warnings
 
 
 def _reads(stage: Reranker, before: DocumentLayout, now: DocumentLayout) -> bool:

@@ -181,9 +181,9 @@ class Fusion:
     lists: Mapping[str, Ranked]
     values: Mapping[str, list[float]]
 
-    def signal_scores(self, wanted: Collection[str], factor: float = 1.0) -> dict[str, dict[str, SignalScore]]:
-        """Each signal's score of the wanted documents, with its share of the fused score times `factor`."""
-        collected: dict[str, dict[str, SignalScore]] = {document: {} for document in wanted}
+    def signal_scores(self, documents: Collection[str], factor: float = 1.0) -> dict[str, dict[str, SignalScore]]:
+        """Document id -> each signal's score of the document, with its share of the fused score times `factor`."""
+        collected: dict[str, dict[str, SignalScore]] = {document: {} for document in documents}
         for name, ranked in self.lists.items() if collected else ():
             scale, values, scores = factor * self.counts[name], self.values[name], ranked.scores
             for place, document in enumerate(scores):

@@ -150,13 +150,13 @@ def _plain(character: str) -> str:
     read = replacement(character) or character
     if read.isspace():
         return " "
-    kept = "".join(part for part in unicodedata.normalize("NFD", read.strip()) if unicodedata.category(part) != "Mn")
-    return unicodedata.normalize("NFC", kept) if kept else character
+    bare = "".join(part for part in unicodedata.normalize("NFD", read.strip()) if unicodedata.category(part) != "Mn")
+    return unicodedata.normalize("NFC", bare) if bare else character
 
 
 @cache
 def _mappings() -> list[str]:
-    """What a `mapping` character filter replaces: letters with marks, ligatures, separators."""
+    """The rules of a `mapping` character filter, which replaces letters with marks, ligatures and separators."""
     characters = [chr(code) for code in range(sys.maxunicode + 1) if code not in _HANGUL and not 0xD800 <= code <= 0xDFFF]
     replaced = ((character, _plain(character)) for character in characters)
     return [f"{_written(character)}=>{_written(plain)}" for character, plain in replaced if plain != character]

@@ -27,7 +27,7 @@ PIECE = re.compile(
 #: Beginning of the description of a filter, which scores nothing, and of a node that counts the best of its children.
 _FILTER, _BEST = "match on required clause", "max of:"
 #: Description of an explanation's node for one term.
-_TERM_NODE = re.compile(r"weight\((?P<terms>.*) in \d+\)", re.DOTALL)
+_TERM_NODE = re.compile(r"weight\((Synonym\((?P<synonyms>.*)\)|(?P<terms>.*)) in \d+\)", re.DOTALL)
 
 
 class MatchSignal(Signal):
@@ -102,11 +102,11 @@ def match_clause(
         return None
     fields = {fields: 1.0} if isinstance(fields, str) else fields
     limit = max(1, clause_budget(capabilities, where) // len(fields))
-    kept, dropped = _shortened(text, limit) if count > limit else (text, ())
+    text, dropped = _shortened(text, limit) if count > limit else (text, ())
     if [*fields.values()] == [1.0]:
-        return Clause(filtered({"match": {next(iter(fields)): {"query": kept}}}, where), dropped=dropped)
+        return Clause(filtered({"match": {next(iter(fields)): {"query": text}}}, where), dropped=dropped)
     weighted = [f"{name}^{weight}" for name, weight in fields.items()]
-    return Clause(filtered({"multi_match": {"query": kept, "type": "most_fields", "fields": weighted}}, where), dropped=dropped)
+    return Clause(filtered({"multi_match": {"query": text, "type": "most_fields", "fields": weighted}}, where), dropped=dropped)
 
 
 def pieces(text: str) -> int:
@@ -119,21 +119,21 @@ def _shortened(text: str, limit: int) -> tuple[str, tuple[str, ...]]:
 
     A first word that is longer than the limit, such as a Chinese or Thai text without spaces, is cut.
     """
-    kept: list[str] = []
+    words: list[str] = []
     dropped: list[str] = []
     room = limit
     for word in dict.fromkeys(text.split()):
         matches = list(PIECE.finditer(word))
         if len(matches) <= room:
-            kept.append(word)
+            words.append(word)
             room -= len(matches)
         elif room == limit:
-            kept.append(word[: matches[room].start()])
+            words.append(word[: matches[room].start()])
             dropped.append(word[matches[room].start() :])
             room = 0
         else:
             dropped.append(word)
-    return " ".join(kept), tuple(dropped)
+    return " ".join(words), tuple(dropped)
 
 
 def term_shares(explanation: Mapping[str, Any] | None, fields: str | Collection[str]) -> list[TermShare]:
@@ -155,13 +155,11 @@ def _scores(node: Mapping[str, Any], prefixes: tuple[str, ...]) -> Iterator[tupl
     description = str(node.get("description", ""))
     if description.startswith(_FILTER):
         return
-    match = _TERM_NODE.match(description)
-    if match:
-        terms = match["terms"]
-        inner = terms.removeprefix("Synonym(").removesuffix(")") if terms.startswith("Synonym(") else terms
-        prefix = next(filter(inner.startswith, prefixes), "")
+    if match := _TERM_NODE.match(description):
+        terms = match["synonyms"] or match["terms"]
+        prefix = next(filter(terms.startswith, prefixes), "")
         # A query term with synonyms: each is prefixed with the field.
-        yield inner.removeprefix(prefix).replace(f" {prefix}", " ") if prefix else inner, float(node["value"])
+        yield terms.removeprefix(prefix).replace(f" {prefix}", " ") if prefix else terms, float(node["value"])
         return
     children = node.get("details", ())
     for child in sorted(children, key=lambda each: -each["value"])[:1] if description == _BEST else children:

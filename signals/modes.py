@@ -53,8 +53,8 @@ def parse(text: str, available: Sequence[str], profiles: Collection[str] = ()) -
     """
     if not text.strip():
         raise UsageError("The mode is empty.", _list_of_modes(available, profiles))
-    signals, separator, named = text.partition("@")
-    method = fusion.method(named if separator else fusion.DEFAULT)
+    signals, separator, method_name = text.partition("@")
+    method = fusion.method(method_name if separator else fusion.DEFAULT)
     if signals.strip() == "hybrid":
         parts = dict.fromkeys(hybrid(available), 1.0)
     else:
@@ -76,8 +76,8 @@ def parse(text: str, available: Sequence[str], profiles: Collection[str] = ()) -
 
 def _list_of_modes(available: Sequence[str], profiles: Collection[str]) -> str:
     """A sentence with the modes that the index has."""
-    known = f"Known: hybrid, {', '.join(available)}, or signals with weights (weights:0.6,dense:0.4)"
-    return f"{known}; profiles of tune: {', '.join(profiles)}." if profiles else f"{known}."
+    modes = f"Known: hybrid, {', '.join(available)}, or signals with weights (weights:0.6,dense:0.4)"
+    return f"{modes}; profiles of tune: {', '.join(profiles)}." if profiles else f"{modes}."
 
 
 def hybrid(available: Sequence[str]) -> list[str]:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 #: escaped. Replacing them by "_" would merge 3.5 and 3_5.
 SEPARATOR = "."
 #: Longer terms are dropped: they are not words, and the server refuses a document with a term of more than 32,766 bytes.
-MAX_TERM_LENGTH = 200
+_LONGEST = 200
 #: The share of the sample's impacts that the scale covers; larger impacts are clipped.
 _QUANTILE = 0.999
 
@@ -118,9 +118,9 @@ class WeightedTerms(Signal):
         if not math.isfinite(encoding.weights.weights.dot(encoding.weights.weights)):
             raise _not_finite(f"document {document.id!r}")
         weights = Pruning(self.prune_share, self.prune_below).apply(encoding.weights, self.w_max)
-        if max(map(len, weights.terms)) <= MAX_TERM_LENGTH and "" not in weights.terms:
+        if max(map(len, weights.terms)) <= _LONGEST and "" not in weights.terms:
             return weights
-        return weights.part([place for place, term in enumerate(weights.terms) if storable(term)])
+        return weights.part([place for place, term in enumerate(weights.terms) if _storable(term)])
 
 
 def scale(sample: Sequence[NDArray[np.float32]]) -> float:
@@ -159,16 +159,9 @@ def unescape(name: str, sign: str) -> str:
     return name.replace(f"%{ord(sign):02X}", sign).replace("%25", "%")
 
 
-def storable(term: str) -> bool:
+def _storable(term: str) -> bool:
     """Whether a term can be a feature name or a token."""
-    return 0 < len(term) <= MAX_TERM_LENGTH
-
-
-def to_send(query: TermWeights, budget: int) -> tuple[dict[str, float], tuple[str, ...]]:
-    """The terms of a query that are sent, with their weights, and the terms beyond the budget; both heaviest first."""
-    pairs = zip(query.terms, query.weights.tolist(), strict=True)
-    weighted = sorted(((term, factor) for term, factor in pairs if factor > 0 and storable(term)), key=lambda p: (-p[1], p[0]))
-    return dict(weighted[:budget]), tuple(term for term, _ in weighted[budget:])
+    return 0 < len(term) <= _LONGEST
 
 
 @dataclass(frozen=True)
@@ -222,14 +215,16 @@ class Weights(WeightedTerms):
         self, query: Encoding, *, size: int, where: Sequence[Mapping[str, Any]], capabilities: Capabilities
     ) -> Clause | None:
         """The dot product with the query's weights. The lightest terms are dropped if the server allows fewer clauses."""
-        if query.weights is None:
-            return None
-        kept, dropped = to_send(query.weights, clause_budget(capabilities, where))
-        if not kept:
+        # Heaviest first.
+        weights = query.weights.as_dict() if query.weights is not None else {}
+        ordered = [(term, weight) for term, weight in weights.items() if weight > 0 and _storable(term)]
+        budget = clause_budget(capabilities, where)
+        terms, dropped = dict(ordered[:budget]), tuple(term for term, _ in ordered[budget:])
+        if query.weights is None or not terms:
             return None
         full_match_score = self.full_match_score(query.weights)
-        product, scale = dialect_of(capabilities).weights_query(f"{self.prefix}weights", _features(kept), capabilities)
-        return Clause(filtered(product, where), scale, kept, dropped, full_match_score=full_match_score)
+        product, scale = dialect_of(capabilities).weights_query(f"{self.prefix}weights", _features(terms), capabilities)
+        return Clause(filtered(product, where), scale, terms, dropped, full_match_score=full_match_score)
 
     def query_features(self, query: Encoding, capabilities: Capabilities) -> dict[str, float]:
         """The features of a query with the factors that `clause` sends, for a client that makes the clause itself."""
@@ -243,13 +238,12 @@ class Weights(WeightedTerms):
         levels = self.levels_of(stored)
         shares: dict[str, float] = {}
         for alternatives in clause.parts or [[clause.terms or {}]]:
-            counted = [
+            matched = [
                 {term: factor * levels[term] for term, factor in terms.items() if term in levels} for terms in alternatives
             ]
-            for term, share in max(counted, key=lambda each: sum(each.values())).items():
+            for term, share in max(matched, key=lambda each: sum(each.values())).items():
                 shares[term] = shares.get(term, 0.0) + share
-        ordered = sorted(shares.items(), key=lambda pair: (-pair[1], pair[0]))
-        return [TermShare(term, share) for term, share in ordered]
+        return [TermShare(term, share) for term, share in sorted(shares.items(), key=lambda pair: (-pair[1], pair[0]))]
 
 
 def _features(weights: Mapping[str, float]) -> dict[str, float]:

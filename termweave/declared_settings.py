@@ -48,7 +48,7 @@ LARGEST = 2**31 - 1
 
 @dataclass(frozen=True)
 class Setting:
-    """What people read about a setting.
+    """The help, the flag and the conversion of a setting: all that people read about it, and how they write it.
 
     Attributes:
         help: One or more sentences.
@@ -87,7 +87,7 @@ class DeclaredSetting:
         annotation: Its type, with all metadata.
         default: Its default; None where there is none.
         heading: Heading above the setting.
-        setting: What people read about it.
+        setting: Its help, flag and conversion.
     """
 
     name: str
@@ -159,7 +159,7 @@ class DeclaredSetting:
             raise UsageError(f"{self.name} must be {self._must_be(error)}, not {shown}.", self.setting.help) from None
 
     def _must_be(self, error: Any) -> str:
-        """What the value must be, by the first error that pydantic found."""
+        """Say what the value must be, by the first error that pydantic reports."""
         if self.choices:
             *first, last = self.choices
             return f"{', '.join(first)} or {last}" if first else last
@@ -203,20 +203,20 @@ def _settings_of(record: type[Any]) -> Mapping[str, DeclaredSetting]:
     return settings
 
 
-def parse(record: type[_Record], given: Mapping[str, object], subject: str = "") -> _Record:
+def parse(record: type[_Record], values: Mapping[str, object], subject: str = "") -> _Record:
     """Make a record of values, some of which may be texts.
 
     Args:
         record: The dataclass.
-        given: Name -> value; what is missing has its default.
+        values: Name -> value; what is missing has its default.
         subject: Begins the message about a name that does not exist: "The method coder has".
 
     Raises:
         UsageError: A name does not exist, or a value is not allowed.
     """
-    check_names(given, record, subject or f"{record.__name__} has")
+    check_names(values, record, subject or f"{record.__name__} has")
     declared = settings_of(record)
-    return record(**{name: declared[name].parse(value) if name in declared else value for name, value in given.items()})
+    return record(**{name: declared[name].parse(value) if name in declared else value for name, value in values.items()})
 
 
 def check(record: object) -> None:

@@ -71,11 +71,11 @@ def answerable(group: Group, name: str) -> Iterator[None]:
 
 
 @contextmanager
-def blamed(what: str, where: Callable[[], str]) -> Iterator[None]:
+def blamed(subject: str, where: Callable[[], str]) -> Iterator[None]:
     """Run code of a plugin whose registered name is not known, and name the plugin if it raises an unexpected exception.
 
     Args:
-        what: Subject of the message: "The reader of CSV files".
+        subject: Subject of the message: "The reader of CSV files".
         where: Function that returns the plugin's ``module:object``; called only after an exception.
 
     Raises:
@@ -89,7 +89,7 @@ def blamed(what: str, where: Callable[[], str]) -> Iterator[None]:
         if where().startswith("termweave."):
             raise
         hint = "Report the error to the authors of that package, and use another one until it is corrected."
-        message = f"{what} of another package, {where()}, ended with {type(error).__name__}: {first_line(error)}."
+        message = f"{subject} of another package, {where()}, ended with {type(error).__name__}: {first_line(error)}."
         raise TermweaveError(message, hint) from error
 
 
@@ -99,5 +99,5 @@ def _points(group: Group, name: str) -> EntryPoints:
 
 
 def _one(group: Group) -> str:
-    """What one object of a group is called in messages."""
+    """The word for one object of a group in messages: "search feature"."""
     return group[:-1].replace("_", " ")

@@ -105,8 +105,8 @@ class Document:
 
         The expansion comes last, so that a model that reads only the beginning sees the text, and offsets into the text stay right.
         """
-        own = ". ".join(part for part in (self.title, self.text) if part.strip())
-        return "\n".join(part for part in (own, self.expansion) if part.strip())
+        visible = ". ".join(part for part in (self.title, self.text) if part.strip())
+        return "\n".join(part for part in (visible, self.expansion) if part.strip())
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +130,11 @@ class Query:
 
         A first passage stands for its document, which has more than one.
         """
-        own, title, text = (_letters(each) for each in (self.text, document.title, document.text))
+        query, title, text = (_letters(each) for each in (self.text, document.title, document.text))
         texts = [each for each in (text, title + text) if each]
-        same = own in {title, *texts} or any(own.startswith(each) for each in texts if document.passage or len(each) >= _LONG)
-        part = len(own) >= _LONG and any(each.startswith(own) for each in texts)
-        return self.id == document.source_id and own != "" and (same or part)
+        same = query in {title, *texts} or any(query.startswith(each) for each in texts if document.passage or len(each) >= _LONG)
+        part = len(query) >= _LONG and any(each.startswith(query) for each in texts)
+        return self.id == document.source_id and query != "" and (same or part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ class Encoding:
         text: The text itself, for signals that need no model (lexical).
         weights: Term weights; None without a weights model.
         vector: float32 ``(d,)`` of unit length; None without a dense model.
-        rewritten: What was made of a query as somebody typed it; None: the text is searched as it is.
+        rewritten: The result of rewriting the query; None: the text is searched as it is.
         liked: The documents that the query was made of; None for a query of words.
     """
 
@@ -199,7 +199,7 @@ class LikedDocuments:
 
 @dataclass(frozen=True, slots=True)
 class RewrittenQuery:
-    """What `termweave.search.rewriting` made of a query.
+    """The result of rewriting a query (`termweave.search.rewriting`).
 
     Attributes:
         typed: The query as it was typed.
@@ -249,7 +249,7 @@ class ModelInfo:
     spread: float = 0.0
 
     @property
-    def opened(self) -> Path:
+    def local_folder(self) -> Path:
         """The folder of a model that was opened on this host."""
         assert self.folder is not None
         return self.folder
@@ -325,7 +325,7 @@ class FoundPassage:
         start: Offset of the first character of `text` in the document's text.
         end: Offset behind the last.
         text: The passage, and its neighbours if they were asked for.
-        score: What it is worth for the query (`termweave.search.features.passages`).
+        score: Score of the passage for the query (`termweave.search.features.passages`).
     """
 
     number: int
@@ -392,8 +392,8 @@ class Hit:
 
     def __reduce__(self) -> tuple[type[Hit], tuple[Any, ...]]:
         """Pickle the hit without its explainer, which holds a connection."""
-        kept = (self.id, self.score, self.rank, dict(self.fields), dict(self.signals), self.explanation)
-        return Hit, (*kept, None, self.passage, self.highlights, self.reranked, self.passages)
+        before = (self.id, self.score, self.rank, dict(self.fields), dict(self.signals), self.explanation)
+        return Hit, (*before, None, self.passage, self.highlights, self.reranked, self.passages)
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON values of this hit, as in ``termweave search --json``."""

@@ -102,16 +102,13 @@ def load(**flags: Any) -> Settings:
     Raises:
         UsageError: A setting does not exist or has an impossible value, or a file cannot be read. The message names the place.
     """
-    given = {name: value for name, value in flags.items() if value is not None}
-    if unknown := given.keys() - Settings.model_fields.keys():
+    flags = {name: value for name, value in flags.items() if value is not None}
+    if unknown := flags.keys() - Settings.model_fields.keys():
         raise UsageError(f"There is no setting {min(unknown)!r}.", f"Known: {', '.join(Settings.model_fields)}.")
-    deciding, ignored = winners(_places(given), Settings.model_fields)
-    try:
-        settings = Settings(**{name: place.values[name] for name, place in deciding.items()})
-    except ValidationError as error:
-        wrong = "; ".join(_wrong(str(each["loc"][0]), each["input"], each["msg"], deciding) for each in error.errors())
-        raise UsageError(f"{wrong}.", "Correct it there, or remove it.") from None
-    settings.remember({name: place.label(name) for name, place in deciding.items()}, ignored)
+    deciding, ignored = winners(_places(flags), Settings.model_fields)
+    origins = {name: place.label(name) for name, place in deciding.items()}
+    settings = _validated({name: place.values[name] for name, place in deciding.items()}, origins)
+    settings.remember(origins, ignored)
     for sentence in (*(each.sentence for each in ignored), *_exposed_secrets(deciding), *_unknown_variables()):
         logging.getLogger(__name__).warning("Warning: %s", sentence)
     return settings
@@ -120,19 +117,13 @@ def load(**flags: Any) -> Settings:
 def _unknown_variables() -> list[str]:
     """Sentences about ``TERMWEAVE_*`` variables that no part of termweave reads: a name was misspelt."""
     of_source = [f"source_{name}" for name in OF_A_SERVER]
-    known = [variable(name)[1:] for name in (*Settings.model_fields, *of_source, *_OTHER_VARIABLES)]
+    variables = [variable(name)[1:] for name in (*Settings.model_fields, *of_source, *_OTHER_VARIABLES)]
     sentences = []
     for name in sorted(os.environ):
-        if name.upper().startswith("TERMWEAVE_") and name.upper() not in known:
-            near = get_close_matches(name.upper(), known, 1)
+        if name.upper().startswith("TERMWEAVE_") and name.upper() not in variables:
+            near = get_close_matches(name.upper(), variables, 1)
             sentences.append(f"${name} is not a setting and is not read." + (f" Did you mean ${near[0]}?" if near else ""))
     return sentences
-
-
-def users_file() -> tuple[Path, Mapping[str, Any]]:
-    """The settings file of the user, and the settings in it; none if there is no such file."""
-    path = paths.config() / FILE_NAME
-    return path, _read(path) if os.path.lexists(path) else {}
 
 
 def _exposed_secrets(deciding: Mapping[str, SettingsPlace]) -> list[str]:
@@ -142,12 +133,22 @@ def _exposed_secrets(deciding: Mapping[str, SettingsPlace]) -> list[str]:
     return [f"{file} holds a password, and other users of this machine can read it. Run: chmod 600 {file}" for file in readable]
 
 
-def _wrong(name: str, value: object, reason: str, deciding: Mapping[str, SettingsPlace]) -> str:
-    """Say what is wrong with a value, and which place gives it. A secret is not shown."""
-    place = deciding[name].label(name, sentence=True) if name in deciding else "the environment"
-    where = place if name in deciding and deciding[name].name == "flag" else f"{name}, from {place},"
-    shown = "what it is" if name in _SECRET else repr(value)
-    return f"{where} cannot be {shown}: {reason[:1].lower()}{reason[1:]}"
+def _validated(values: Mapping[str, Any], origins: Mapping[str, str]) -> Settings:
+    """Make settings of values; a message about a wrong value names the place that gives it, and does not show a secret.
+
+    Raises:
+        UsageError: A setting has an impossible value.
+    """
+    try:
+        return Settings(**values)
+    except ValidationError as error:
+        sentences = []
+        for each in error.errors():
+            name, reason = str(each["loc"][0]), each["msg"]
+            where = flag(name) if origins[name] == "flag" else f"{name}, from {origins[name]},"
+            shown = "what it is" if name in _SECRET else repr(each["input"])
+            sentences.append(f"{where} cannot be {shown}: {reason[:1].lower()}{reason[1:]}")
+        raise UsageError(f"{'; '.join(sentences)}.", "Correct it there, or remove it.") from None
 
 
 def _places(flags: Mapping[str, Any]) -> list[SettingsPlace]:
@@ -157,16 +158,16 @@ def _places(flags: Mapping[str, Any]) -> list[SettingsPlace]:
     environment = {name: variables[key] for name in Settings.model_fields if (key := variable(name)[1:]) in variables}
     users_file = paths.config() / FILE_NAME
     files = [
-        SettingsPlace(str(file), _read(file), is_file=True, is_working_folder=file.resolve() != users_file.resolve())
+        SettingsPlace(str(file), _read_file(file), is_file=True, is_working_folder=file.resolve() != users_file.resolve())
         for file in dict.fromkeys((Path.cwd() / FILE_NAME, users_file))  # the most important one first
         if os.path.lexists(file)
     ]
     last = {"url": os.environ["OPENSEARCH_URL"]} if os.environ.get("OPENSEARCH_URL") else {}
-    given = [SettingsPlace("flag", flags), SettingsPlace("environment", environment)]
-    return [*given, *files, SettingsPlace("$OPENSEARCH_URL", last)]
+    typed = [SettingsPlace("flag", flags), SettingsPlace("environment", environment)]
+    return [*typed, *files, SettingsPlace("$OPENSEARCH_URL", last)]
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _read_file(file: Path) -> dict[str, Any]:
     """The settings in a file.
 
     Raises:
@@ -209,25 +210,22 @@ def of_source(url: str | None, target: Settings) -> Settings:
     Raises:
         UsageError: A setting has an impossible value.
     """
-    own, origins = _settings_of_address(url)
-    if not own and (url is None or (target.url is not None and _same_server(url, target.url))):
+    values, origins = _settings_of_address(url)
+    if not values and (url is None or (target.url is not None and _same_server(url, target.url))):
         return target
     if url is None:
         hint = "Name its server (https://HOST:9200/INDEX), or remove $TERMWEAVE_SOURCE_USER and the like."
         raise UsageError("Credentials of the source are given, but the source is on the server that is written to.", hint)
-    values = {name: own.get(name, Settings.model_fields[name].default) for name in OF_A_SERVER}
-    try:
-        settings = Settings(**values, url=url, timeout=target.timeout, compress=target.compress)
-    except ValidationError as error:
-        wrong = "; ".join(f"{each['loc'][0]}, from {origins.get(str(each['loc'][0]))}: {each['msg']}" for each in error.errors())
-        raise UsageError(f"A setting of the source cannot be used: {wrong}.", "Correct it there, or remove it.") from None
+    common = {"url": url, "timeout": target.timeout, "compress": target.compress}
+    settings = _validated({**values, **common}, {**origins, **dict.fromkeys(common, "SOURCE")})
     settings.remember({**origins, "url": "SOURCE"}, ())
     return settings
 
 
 def _settings_of_address(url: str | None) -> tuple[dict[str, Any], dict[str, str]]:
     """The settings that count for an address, and where each comes from. The first place that gives a password decides about it."""
-    path, file = users_file()
+    path = paths.config() / FILE_NAME
+    file = _read_file(path) if os.path.lexists(path) else {}
     of_file = file if url is not None and _same_server(url, str(file.get("url", ""))) else {}
     variables = {name: value for name in OF_A_SERVER if (value := os.environ.get(f"TERMWEAVE_SOURCE_{name.upper()}"))}
     taken = PASSWORDS if any(name in variables for name in PASSWORDS) else ()
@@ -242,7 +240,7 @@ def _same_server(url: str, other: str) -> bool:
 
 
 def _server(url: str) -> tuple[str, str, str]:
-    """What distinguishes two servers: scheme, host with port, and path; not the user. Whoever connects refuses an address that is none."""
+    """Scheme, host with port, and path of an address, which distinguish two servers. An address that is none is refused by whoever connects."""
     try:
         parts = urlsplit(url.rstrip("/"))
     except ValueError:

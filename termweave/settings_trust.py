@@ -1,4 +1,4 @@
-"""Which place decides a setting: credentials stay with the server that they were given for.
+"""The place that decides each setting: credentials stay with the server that they were given for.
 
 Flags, environment and the user's own file are trusted. The file in the working folder is not, because it may belong to a repository of
 somebody else: docs/connecting.md says which settings count for which server.
@@ -125,9 +125,9 @@ class _Server:
         if place.is_working_folder and not self.is_working_folders:
             others = "a file in the working folder decides only about an address that no one but the file names"
             return f"is not used: {others}, and {here}"
-        named = place.values.get("url") if place.is_file else None
-        if named is not None and named != self.url:
-            return f"is not used: the file gives it for {without_password(str(named))}, and {here}"
+        url_of_file = place.values.get("url") if place.is_file else None
+        if url_of_file is not None and url_of_file != self.url:
+            return f"is not used: the file gives it for {without_password(str(url_of_file))}, and {here}"
         if self.is_working_folders and not place.is_working_folder and name in CREDENTIALS and self.source is not None:
             trust = "If you trust that server, name it yourself with --url or $TERMWEAVE_URL."
             return f"is not sent to {address}: only {self.source.name}, a file in the working folder, names that address. {trust}"

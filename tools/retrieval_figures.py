@@ -152,9 +152,9 @@ def measure(encoder: TextEncoder, collection: Collection, pool: Pool, precision:
         precision: Precision of the graph, for the table.
     """
     model = encoder.models["weights"]
-    manifest = read_folder(model.opened, check=False).manifest
+    manifest = read_folder(model.local_folder, check=False).manifest
     bm25 = BM25()  # with its usual parameters, because results are compared with it
-    analysis = analysis_of(manifest.analysis, PieceTokenizer(model.opened / TOKENIZER).tokenizer, model=manifest.name)
+    analysis = analysis_of(manifest.analysis, PieceTokenizer(model.local_folder / TOKENIZER).tokenizer, model=manifest.name)
     statistics = collection.statistics(analysis)
     queries, qrels = drawn(collection, pool)
     texts = [query.text for query in queries]
@@ -211,15 +211,15 @@ def searched(
         return list(range(len(collection.texts)))
     # All judged documents of the split are in the pool, also those of queries that were not drawn.
     judgements = collection.judged(pool.split)[1] if pool.others else qrels
-    wanted = {collection.index[document] for query in judgements.values() for document in query if document in collection.index}
+    chosen = {collection.index[document] for query in judgements.values() for document in query if document in collection.index}
     if pool.hard:
         documents, queries = bm25()
         index = SparseIndex(documents)
         for query in queries:
-            wanted.update(index.search(query, pool.hard)[0].tolist())
-    rest = [place for place in range(len(collection.texts)) if place not in wanted]
-    wanted.update(random.Random(1).sample(rest, min(pool.others, len(rest))))  # noqa: S311
-    return sorted(wanted)
+            chosen.update(index.search(query, pool.hard)[0].tolist())
+    rest = [place for place in range(len(collection.texts)) if place not in chosen]
+    chosen.update(random.Random(1).sample(rest, min(pool.others, len(rest))))  # noqa: S311
+    return sorted(chosen)
 
 
 def _ndcg(
@@ -235,13 +235,13 @@ def _ndcg(
 def record(path: Path, split: str, rows: Sequence[PoolFigures]) -> None:
     """Write rows into a model folder: into ``termweave.json`` under "metrics", and into its card."""
     manifest = read_folder(path, check=False).manifest
-    kept = [PoolFigures(**row) for row in manifest.metrics.get(split, [])]
+    earlier = [PoolFigures(**row) for row in manifest.metrics.get(split, [])]
     done = {(row.set, row.precision) for row in rows}
-    every = [*(row for row in kept if (row.set, row.precision) not in done), *rows]
+    every = [*(row for row in earlier if (row.set, row.precision) not in done), *rows]
     manifest = replace(manifest, metrics={**manifest.metrics, split: [asdict(row) for row in every]})
     write_manifest(path, manifest)
     if "train" not in manifest.metrics:  # the card of `termweave train` has no such figures
-        shown = {name: tables([PoolFigures(**row) for row in found]) for name, found in manifest.metrics.items()}
+        shown = {name: tables([PoolFigures(**row) for row in figures]) for name, figures in manifest.metrics.items()}
         (path / "README.md").write_text(_card(manifest, shown), encoding="utf-8")
 
 

@@ -75,7 +75,7 @@ class LearningProcess:
         """
         private_files.make_folder(self._task.log.parent.parent)
         private_files.make_folder(self._task.log.parent)
-        with private_files.opened(self._task.log, "wb") as log:
+        with private_files.open_private(self._task.log, "wb") as log:
             # A new session: Ctrl-C in a terminal is for the server, which then closes the pipe.
             self._process = start_python("-m", __name__, stderr=log, start_new_session=True)
         with self._process as process:

@@ -120,7 +120,7 @@ def command(
             with out.progress("Timing") as bar:
                 measured = systems.latency(index, systems.with_baseline(rows, baseline, index)[0], texts, bar)
             experiment = replace(experiment, latency=measured)
-        verdicts = [gates.check(gate, experiment, judged) for gate in parsed]
+        verdicts = [gates.verdict(gate, experiment, judged) for gate in parsed]
     finally:  # after the gates, which may read older runs from the same folder; even if a gate fails, the runs are written
         if folder is not None:
             _write(experiment, folder, out)
@@ -162,6 +162,6 @@ def _write_page(path: Path, experiment: Experiment, dataset: Dataset, index: Ind
     models = dict.fromkeys(model.name for model in index.lineage.models.values())
     server = index.engine
     about = {"index": index.generation, server.product: server.capabilities.version, "models": ", ".join(models) or "none"}
-    with private_files.opened(path, encoding="utf-8") as file:
+    with private_files.open_private(path, encoding="utf-8") as file:
         file.write(html_page.html(experiment, dataset, about=about, verdicts=verdicts))
     out.say(f"The report is {path}")

@@ -42,7 +42,7 @@ _EXPECTED_PRIOR = 1.0
 
 @dataclass(frozen=True)
 class Impressions:
-    """What was shown and clicked, summed over sessions: one row for each query, document and position.
+    """Impressions and clicks, summed over sessions: one row for each query, document and position.
 
     Attributes:
         pair: int64 ``(n,)``, number of the pair of query and document, from 0.

@@ -60,7 +60,7 @@ class _Search:
 
 @dataclass(frozen=True)
 class Behaviour:
-    """What users did, by query and document.
+    """Clicks and impressions of the users of a log, by query and document.
 
     Attributes:
         pairs: The pairs (query, document), in the order of the impressions' numbers.
@@ -106,17 +106,17 @@ class Behaviour:
         return {query: of for query, of in grades.items() if any(of.values())}
 
     def remarks(self, model: click_model.PositionModel, *, corrected: bool) -> list[str]:
-        """What a user should know of the log."""
+        """Sentences about events that were left out, and about what the log can prove."""
         sentences = []
         if self.unplaced:
             sentences.append(f"{counted(self.unplaced, 'click')} on documents without a known position left out.")
         if self.lost:
             lost = "without the query_id of a logged search, and without a query and who typed it"
             sentences.append(f"{counted(self.lost, 'event')} left out: {lost}.")
-        if self.busiest is not None and 2 * self.busiest[1] > self.busiest[2] > 1:
-            (kind, name), clicks, of = self.busiest
-            made = f"made {clicks:,} of {counted(of, 'click')}; it counts once for each query and document"
-            sentences.append(f"The {PERSONS[kind]} {clipped(name, _NAMED)!r} {made}.")
+        (kind, name), clicks, total = self.busiest or ((0, ""), 0, 0)
+        if 2 * clicks > total > 1:
+            share = f"made {clicks:,} of {counted(total, 'click')}; it counts once for each query and document"
+            sentences.append(f"The {PERSONS[kind]} {clipped(name, _NAMED)!r} {share}.")
         if self.internal:
             reason = "the search requests named no object_id_field, and the server logged its internal document numbers"
             sentences.append(f"{counted(self.internal, 'list')} of shown documents left out: {reason}.")
@@ -130,7 +130,7 @@ class Behaviour:
         return sentences
 
 
-def read(queries: Iterable[Mapping[str, Any]], events: Iterable[Mapping[str, Any]]) -> Behaviour:
+def behaviour_of(queries: Iterable[Mapping[str, Any]], events: Iterable[Mapping[str, Any]]) -> Behaviour:
     """Join queries and events, and sum what was shown and clicked."""
     searches: dict[_Key, _Search] = {}
     internal = lost = 0
@@ -174,25 +174,22 @@ def _note(event: EventRecord, searches: dict[_Key, _Search]) -> bool:
     return True
 
 
-def _first_ordinal(searches: Iterable[_Search]) -> int:
-    """Whether the ordinals of a log count from 0 or from 1: the smallest one tells, because something always stands first."""
-    ordinals = (ordinal for search in searches for ordinal in (*search.seen.values(), *search.clicked.values()))
-    return min(1, min((ordinal for ordinal in ordinals if ordinal is not None), default=1))
-
-
 def _summed(searches: Collection[_Search], lost: int, internal: int) -> Behaviour:
     """Count each person once for each query and document, where it was clicked first, else where it was shown first."""
     numbers: dict[tuple[str, str], int] = {}
     rows: defaultdict[tuple[int, int], list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
-    unplaced, first = 0, _first_ordinal(searches)
+    unplaced = 0
+    # The ordinals of a log count from 0 or from 1: the smallest one tells, because something always stands first.
+    ordinals = (ordinal for search in searches for ordinal in (*search.seen.values(), *search.clicked.values()))
+    first = min(1, min((ordinal for ordinal in ordinals if ordinal is not None), default=1))
     of_persons: defaultdict[Person, list[_Search]] = defaultdict(list)
     for search in searches:
         of_persons[search.person].append(search)
-    for own in of_persons.values():
+    for theirs in of_persons.values():
         once: dict[int, tuple[int, bool, bool]] = {}
-        for search in own:
-            ordinals = search.clicked | search.seen
-            shown = {document: ordinal - first for document, ordinal in ordinals.items() if ordinal is not None} | search.listed
+        for search in theirs:
+            stated = search.clicked | search.seen
+            shown = {document: ordinal - first for document, ordinal in stated.items() if ordinal is not None} | search.listed
             unplaced += len(search.clicked.keys() - shown.keys())
             for document, place in shown.items():
                 pair = numbers.setdefault((search.query, document), len(numbers))
@@ -207,11 +204,7 @@ def _summed(searches: Collection[_Search], lost: int, internal: int) -> Behaviou
     keys = np.array(list(rows), np.int64).reshape(-1, 2)
     values = np.array(list(rows.values())).reshape(-1, 3)
     impressions = click_model.Impressions(keys[:, 0], keys[:, 1], *values.T)
-    return Behaviour(list(numbers), impressions, unplaced, lost, internal, busiest=_busiest(of_persons))
-
-
-def _busiest(of_persons: Mapping[Person, Collection[_Search]]) -> tuple[Person, int, int] | None:
-    """The client or session with most clicks, its clicks, and all clicks; None if no record names one."""
-    clicks = {person: sum(len(search.clicked) for search in own) for person, own in of_persons.items()}
-    person = max((each for each in clicks if each[0] < len(PERSONS)), key=clicks.__getitem__, default=None)
-    return None if person is None else (person, clicks[person], sum(clicks.values()))
+    clicks = {person: sum(len(search.clicked) for search in theirs) for person, theirs in of_persons.items()}
+    person = max(((rank, name) for rank, name in clicks if rank < len(PERSONS)), key=clicks.__getitem__, default=None)
+    busiest = None if person is None else (person, clicks[person], sum(clicks.values()))
+    return Behaviour(list(numbers), impressions, unplaced, lost, internal, busiest=busiest)

@@ -48,7 +48,7 @@ _FOREIGN = {
 
 @dataclass(frozen=True, slots=True)
 class ReadingLimits:
-    """How much of a file is read, packed or not. The defaults are those of the command line, whose user chose the file.
+    """Limits on the size of a file, packed or not. The defaults are those of the command line, whose user chose the file.
 
     Attributes:
         unpacked: Bytes that a compressed file has when it is decompressed: a few kilobytes can become terabytes.
@@ -126,7 +126,7 @@ class _Pieces(io.RawIOBase):
 
 
 @contextmanager
-def opened(
+def decompressed(
     path: Path, progress: Progress | None = None, where: Callable[[], str] = lambda: ""
 ) -> Iterator[io.BufferedReader[Any]]:
     """Open a file and decompress it if its first bytes show that it is compressed; its name does not matter.
@@ -168,15 +168,15 @@ def opened(
 
 
 def is_packed(path: Path) -> bool:
-    """Whether a file is compressed in a format that `opened` decompresses."""
+    """Whether a file is compressed in a format that `decompressed` reads."""
     with path.open("rb") as stream:
         return _packing(stream.read(4)) is not None
 
 
 def foreign(start: bytes) -> tuple[str, str] | None:
     """For a well-known format that no reader supports: its name and what to do. None for all other files."""
-    if known := next((kind for magic, kind in _FOREIGN.items() if start.startswith(magic)), None):
-        return known
+    if kind := next((kind for magic, kind in _FOREIGN.items() if start.startswith(magic)), None):
+        return kind
     if b"\r" in start and b"\n" not in start and b"\0" not in start:  # Excel's "CSV (Macintosh)"
         return "a text whose lines end in carriage returns only", r"Replace them with line feeds: `tr '\r' '\n'`."
     return None

@@ -103,9 +103,9 @@ def identity(entry: dict[str, Any], keys: Sequence[str] = ID_KEYS) -> str | None
     Raises:
         BadLine: The value cannot be an id.
     """
-    if (found := _taken(entry, keys)) is None:
+    key, value = _taken(entry, keys)
+    if not key:
         return None
-    key, value = found
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if not isinstance(value, str):
@@ -115,14 +115,14 @@ def identity(entry: dict[str, Any], keys: Sequence[str] = ID_KEYS) -> str | None
     return checked_id(value)
 
 
-def _taken(entry: dict[str, Any], keys: Sequence[str]) -> tuple[str, Any] | None:
-    """Remove the first of `keys` that exists from an entry, which may lie in objects; return it with its value."""
+def _taken(entry: dict[str, Any], keys: Sequence[str]) -> tuple[str, Any]:
+    """Remove the first of `keys` that exists from an entry, which may lie in objects; return it with its value, "" if none exists."""
     for key in keys:
         if key in entry:
             return key, entry.pop(key)
         if "." in key and (value := take(entry, key)) is not None:
             return key, value
-    return None
+    return "", None
 
 
 def checked_id(text: str) -> str:
@@ -142,14 +142,10 @@ def text_of(entry: dict[str, Any], keys: Sequence[str]) -> str | None:
     Raises:
         BadLine: The value is not a string.
     """
-    if (found := _taken(entry, keys)) is None:
-        return None
-    key, value = found
-    if value is None:
-        return ""
-    if not isinstance(value, str):
+    key, value = _taken(entry, keys)
+    if not isinstance(value, str | None):
         raise BadLine(f"{key!r} is {_shortened(value)} where a string should be")
-    return value
+    return (value or "") if key else None
 
 
 def _names(entry: dict[str, Any]) -> str:
@@ -277,7 +273,7 @@ class Mapper:
         return Document(id_, text or "", title or "", entry, line)
 
     def finish(self) -> None:
-        """Refuse a title field that no entry had; called after the last entry.
+        """Check that some entry had the title field; called after the last entry.
 
         Raises:
             UsageError: No entry has the field that the user named for the title. (Single entries may lack it.)
@@ -287,20 +283,19 @@ class Mapper:
             raise UsageError(f"No entry has a {self._fields.title!r}, which --title-field names.", hint)
 
     def _id(self, entry: dict[str, Any], line: int) -> str:
+        id_ = identity(entry, (self._fields.id,) if self._fields.id is not None else self._ids)
         if self._fields.id is not None:
-            own = identity(entry, (self._fields.id,))
-            if own is None:
+            if id_ is None:
                 hint = f"Correct --id-field{_SKIPPED}"
                 raise BadLine(f"no {self._fields.id!r}, which --id-field names, among {_names(entry)}", hint)
-            return own
-        own = identity(entry, self._ids)
+            return id_
         if self._numbered is None:
-            self._numbered = own is None
-        elif self._numbered and own is not None:
-            raise BadLine(f"the id {_shortened(own)}, though earlier documents have no id and are numbered")
-        elif not self._numbered and own is None:
+            self._numbered = id_ is None
+        elif self._numbered and id_ is not None:
+            raise BadLine(f"the id {_shortened(id_)}, though earlier documents have no id and are numbered")
+        elif not self._numbered and id_ is None:
             raise BadLine(f"no id, though earlier documents have one; its usual names are {', '.join(map(repr, ID_KEYS))}")
-        return own or str(line)
+        return id_ or str(line)
 
     def _text(self, entry: dict[str, Any]) -> str | None:
         if not self._fields.text:

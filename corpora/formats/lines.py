@@ -14,7 +14,7 @@ from hashlib import blake2b, file_digest
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from termweave.corpora.formats.compression import SUFFIXES, called, copies, limits, opened
+from termweave.corpora.formats.compression import SUFFIXES, called, copies, decompressed, limits
 from termweave.errors import InputError, UsageError
 from termweave.support import private_files
 
@@ -39,7 +39,7 @@ def head(path: Path) -> bytes:
         UsageError: The file cannot be opened.
         InputError: The file is compressed and damaged from the start.
     """
-    with opened(path) as stream:
+    with decompressed(path) as stream:
         # read1 returns the first bytes even if the file is cut short soon after
         chunks = (chunk.removeprefix(BOM).lstrip(b" \t\r\n") for chunk in iter(lambda: stream.read1(HEAD), b""))
         return next(filter(None, chunks), b"")
@@ -69,7 +69,7 @@ def raw_lines(path: Path, progress: Progress | None = None) -> Iterator[tuple[in
         InputError: The file is UTF-16, cannot be read to its end, or has more lines than `limits` allows.
     """
     number, most, longest = 0, limits().lines, longest_line()
-    with opened(path, progress, where=lambda: f"after line {number:,}") as stream:
+    with decompressed(path, progress, where=lambda: f"after line {number:,}") as stream:
         if is_utf16(stream.peek(4)[:4]):
             hint = "Convert it to UTF-8: `iconv -f UTF-16 -t UTF-8`."
             raise InputError(f"{called(path)} is UTF-16 or UTF-32, but must be UTF-8.", hint)
@@ -163,7 +163,7 @@ def unpacked(path: Path) -> Path:
     Raises:
         InputError: The file is damaged, or there is no room for the copy.
     """
-    with opened(path) as stream:
+    with decompressed(path) as stream:
         return _copy(stream, called(path))
 
 
@@ -180,9 +180,9 @@ def new_copy(name: str) -> Iterator[IO[bytes]]:
     Raises:
         InputError: There is no room.
     """
-    handle, made = tempfile.mkstemp(dir=private_files.scratch())
+    handle, name_of_copy = tempfile.mkstemp(dir=private_files.scratch())
     os.close(handle)
-    path = Path(made)
+    path = Path(name_of_copy)
     copies[path] = name
     try:
         with path.open("wb") as copy:  # closing it writes the last part

@@ -113,11 +113,11 @@ def html(text: str) -> tuple[str, str]:
     The page is read as tokens, not as a tree. Tokens take linear time for every page. A tree does not: libxml2 and lexbor need 20 s for
     1 MB of some nestings, and formatting elements that stay open are repeated in every paragraph.
     """
-    title, content = _read(text, whole=False)
-    return (title, content) if content else _read(_NOSCRIPT.sub(r"\1div", text), whole=True)
+    title, content = _title_and_text(text, whole=False)
+    return (title, content) if content else _title_and_text(_NOSCRIPT.sub(r"\1div", text), whole=True)
 
 
-def _read(text: str, *, whole: bool) -> tuple[str, str]:
+def _title_and_text(text: str, *, whole: bool) -> tuple[str, str]:
     """Title and text of a page; `whole`: with what surrounds the content."""
     xhtml = _XHTML in text[:_DECLARED_WITHIN]
     page = _Page(() if whole else ("nav", "footer", "header") if _MAIN.search(text) else ("nav", "footer"), xhtml=xhtml)
@@ -138,8 +138,7 @@ def restructured(text: str) -> tuple[str, str]:
         is_rule, rule = _RULE.fullmatch(line.rstrip()), _RULE.fullmatch(below.rstrip())
         if line.strip() and not is_rule and rule and len(rule[0]) >= len(line.strip()):
             over = number > 0 and _RULE.fullmatch(lines[number - 1].rstrip()) is not None
-            kept = [*lines[: number - over], *lines[number + 2 :]]
-            return line.strip(), "\n".join(kept).strip()
+            return line.strip(), "\n".join([*lines[: number - over], *lines[number + 2 :]]).strip()
     return "", text.strip()
 
 
@@ -169,12 +168,12 @@ def decoded(page: bytes) -> str:
     """
     if is_utf16(page[:4]) and b"\0" in page[:2]:
         return page.decode("utf-16-be" if page[0] == 0 else "utf-16-le", "replace")
-    found = detect(page)
-    if found.confidence < 1 and (late := _CHARSET.search(page[:_DECLARED_WITHIN])):
-        found = detect(late[0] + page)
+    guess = detect(page)
+    if guess.confidence < 1 and (late := _CHARSET.search(page[:_DECLARED_WITHIN])):
+        guess = detect(late[0] + page)
     few = len(page) - len(page.translate(None, bytes(range(128, 256)))) < _FEWEST
-    unsure = found.codec is None or (found.language is None and found.confidence < (1 if few else _SURE))
-    return page.decode("whatwg-windows-1252" if unsure else str(found.codec)).removeprefix("\ufeff").replace("\0", "")
+    unsure = guess.codec is None or (guess.language is None and guess.confidence < (1 if few else _SURE))
+    return page.decode("whatwg-windows-1252" if unsure else str(guess.codec)).removeprefix("\ufeff").replace("\0", "")
 
 
 class _Page:

@@ -22,7 +22,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from termweave.corpora.formats.compression import opened
+from termweave.corpora.formats.compression import decompressed
 from termweave.corpora.formats.lines import MAX_LINE
 from termweave.support.messages import first_line
 
@@ -166,7 +166,7 @@ def extracted(path: Path, kind: str) -> tuple[str, str]:
         Refused: It is encrypted, or too large.
         Exception: It is damaged: any exception of a library.
     """
-    with opened(path) as stream:
+    with decompressed(path) as stream:
         content = stream.read(LONGEST + 1)
     if len(content) > LONGEST:
         raise Refused(f"it is larger than {LONGEST // 1_000_000} MB")

@@ -39,14 +39,14 @@ class ChangedDocuments(IndexSource):
     def identities(self) -> Iterator[list[str]]:
         """The ids of all documents of the index, page by page, from the same point in time."""
         field = self.reading.fields.id
-        own = field if field and field != "_id" else None
-        body = {"_source": [own] if own else False}
+        path = field if field and field != "_id" else None
+        body = {"_source": [path] if path else False}
         pace = Pace(self.reading.index.rate)
         point = PointInTime(self.engine, self.reading.index.query, self._views)
         try:
             for view in point.views:
                 for hits, _ in point.pages(view, 0, None, body, lambda: pace.turn(_IDS)):
-                    ids = (id_at(hit["_source"], own) if own else hit["_id"] for hit in hits)
+                    ids = (id_at(hit["_source"], path) if path else hit["_id"] for hit in hits)
                     yield [identity for identity in ids if identity is not None]
         finally:
             point.close(delete=False)

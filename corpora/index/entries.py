@@ -38,7 +38,7 @@ def _leaves(properties: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[s
 
 
 def check_stored(mappings: Mapping[str, Any], index: str, fields: Fields) -> None:
-    """Refuse an index that does not keep what its documents were made of.
+    """Check that an index keeps the `_source` of its documents, with title and text.
 
     Raises:
         UsageError: ``_source`` is off, or leaves a field out that is needed.
@@ -60,7 +60,7 @@ def check_stored(mappings: Mapping[str, Any], index: str, fields: Fields) -> Non
 def check_held(
     sources: Sequence[Mapping[str, Any]], mappings: Sequence[Mapping[str, Any]], shown: str, fields: Fields
 ) -> list[str]:
-    """Refuse texts that no document has in its `_source` because the index fills them from other fields.
+    """Check that no text is lacking in every `_source` because the index fills its field from other fields.
 
     Args:
         sources: The `_source` of some documents.
@@ -75,15 +75,17 @@ def check_held(
         UsageError: The message names the fields that such a text is filled from.
     """
     leaves = [leaf for each in mappings for leaf in _leaves(each.get("properties") or {})]
-    known_names = {known for known, _ in leaves}
-    unheld = not fields.text and not any(key in source for source in sources for key in TEXT_KEYS)
-    usual = [name for name in TEXT_KEYS if unheld and name in known_names]
+    mapped = {path for path, _ in leaves}
+    absent = not fields.text and not any(key in source for source in sources for key in TEXT_KEYS)
+    usual = [name for name in TEXT_KEYS if absent and name in mapped]
     remarks = []
     for name in (fields.title, *fields.text, *usual):
         if not name or not sources or any(take(dict(source), name) is not None for source in sources):
             continue
-        origins = [field["path"] for known, field in leaves if known == name and field.get("type") == "alias"]
-        origins += [known for known, field in leaves if name in _names(field.get("copy_to"))]
+        origins = [field["path"] for path, field in leaves if path == name and field.get("type") == "alias"]
+        for path, field in leaves:
+            targets = field.get("copy_to", ())  # a name or several
+            origins += [path] if name in ([targets] if isinstance(targets, str) else targets) else []
         if origins:
             hint = f"Name {origins[0]} instead, with --{'title' if name == fields.title else 'text'}-field."
             raise UsageError(f"{shown} fills the field {name!r} from {', '.join(origins)}; no document holds it.", hint)
@@ -91,32 +93,28 @@ def check_held(
     return remarks
 
 
-def _names(value: str | Sequence[str] | None) -> Sequence[str]:
-    return [value] if isinstance(value, str) else value or ()
-
-
 def _covered(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(name, pattern) or name.startswith(f"{pattern}.") for pattern in patterns)
 
 
-def check_named(known: Mapping[str, str], shown: str, fields: Fields) -> None:
-    """Refuse fields that the index does not have, and an index whose text has no usual name.
+def check_named(types: Mapping[str, str], shown: str, fields: Fields) -> None:
+    """Check that the index has the fields that the user named, or text under a usual name.
 
     Args:
-        known: The fields of mapping and documents, with their types.
+        types: The fields of mapping and documents, with their types.
         shown: The source, for messages.
         fields: Fields that the user named.
 
     Raises:
         UsageError: The message lists the fields that are there, texts first.
     """
-    order = sorted(known, key=lambda name: (known[name] not in {"text", "match_only_text"}, known[name] != "keyword", name))
-    listed = few([f"{name} ({known[name]})" for name in order], _NAMED) or "none"
-    usable = {"_id", *known, *(name.rpartition(".")[0] for name in known)}
+    order = sorted(types, key=lambda name: (types[name] not in {"text", "match_only_text"}, types[name] != "keyword", name))
+    listed = few([f"{name} ({types[name]})" for name in order], _NAMED) or "none"
+    usable = {"_id", *types, *(name.rpartition(".")[0] for name in types)}
     for name in fields.named():
         if name not in usable:
             raise UsageError(f"{shown} has no field {name!r}.", f"Its fields: {listed}.")
-    if not fields.text and not fields.title and not any(name in known for name in (*TEXT_KEYS, TITLE_KEY)):
+    if not fields.text and not fields.title and not {*TEXT_KEYS, TITLE_KEY} & types.keys():
         hint = f"Name its fields with --text-field and --title-field. Its fields: {listed}."
         raise UsageError(f"{shown} has no field of a usual name for the text ({', '.join(TEXT_KEYS)}).", hint)
 
@@ -153,7 +151,7 @@ def entry_of(hit: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
 
 
 def check_id(source: Mapping[str, Any], identity: str) -> None:
-    """Refuse a document whose own field `id` would be lost, because termweave writes the `_id` there.
+    """Check that the field `id` of a document may be replaced by its `_id`, as termweave does.
 
     Raises:
         BadLine: It has another value.
@@ -162,18 +160,18 @@ def check_id(source: Mapping[str, Any], identity: str) -> None:
         raise BadLine("its field 'id' is not its _id, which termweave writes there")
 
 
-def enriched_document(identity: str, own: Mapping[str, Any], reading: Reading) -> Document:
+def enriched_document(identity: str, source: Mapping[str, Any], reading: Reading) -> Document:
     """Title and text of a document of an enriched index, under its `_id`: what its signals are made of.
 
     Args:
         identity: Its `_id`.
-        own: The application's fields.
+        source: The application's fields.
         reading: How they are read.
 
     Raises:
         BadLine: It cannot be read.
     """
-    entry = entry_of({"_id": identity, "_source": own}, reading)
+    entry = entry_of({"_id": identity, "_source": source}, reading)
     return replace(Mapper(reading.fields).document(entry, 1), id=identity, metadata={}).normal
 
 

@@ -162,24 +162,17 @@ class PageReader:
                 number, start = self._waiting.get_nowait()
             except queue.Empty:
                 return
-            yield from self._read(number, start)
-
-    def _read(self, number: int, start: int) -> Iterator[Page]:
-        part = self._slices[number]
-        view = self._point.views[part.shard]
-        pages = self._point.pages(view, start, part.high, self._body, lambda: self._pace.turn(self._size, self._stop))
-        for hits, following in pages:
-            kept = _contents(hits)
-            self._fit(kept)
-            yield Page(number, following, kept)
-            if self._stop.is_set():
-                return
-
-    def _fit(self, hits: list[dict[str, Any]]) -> None:
-        """Choose the size of the next page by the size of the documents of this one."""
-        if hits:
-            mean = len(orjson.dumps(hits)) / len(hits)
-            self._size = max(1, min(_MOST, int(_BYTES / mean), 4 * self._size))
+            part = self._slices[number]
+            view = self._point.views[part.shard]
+            pages = self._point.pages(view, start, part.high, self._body, lambda: self._pace.turn(self._size, self._stop))
+            for hits, following in pages:
+                page = Page(number, following, _contents(hits))
+                if hits:  # the next page is as large as the documents of this one allow
+                    mean = len(orjson.dumps(page.hits)) / len(hits)
+                    self._size = max(1, min(_MOST, int(_BYTES / mean), 4 * self._size))
+                yield page
+                if self._stop.is_set():
+                    return
 
 
 def changed_since(point: PointInTime, pace: Pace, excludes: Sequence[str]) -> Iterator[list[dict[str, Any]]]:
@@ -213,7 +206,7 @@ class Spool:
             self._folder = folder or Path(tempfile.mkdtemp(dir=private_files.scratch()))
         self._file = self._folder / "pages"
         self._end = 0
-        self._lock, self._held = ExitStack(), False
+        self._lock, self._locked = ExitStack(), False
         weakref.finalize(self, self._lock.close)
 
     def hold(self) -> None:
@@ -223,12 +216,12 @@ class Spool:
             TermweaveError: Another process holds it.
             InputError: The lock cannot be written.
         """
-        if self._held or not self.lasting:
+        if self._locked or not self.lasting:
             return
         with _writing(self._folder):
             private_files.make_folder(self._folder.parent)
             self._lock.enter_context(file_locks.one_at_a_time(self._folder.with_suffix(".lock"), partial(_refuse, self._folder)))
-        self._held = True
+        self._locked = True
 
     def get(self) -> dict[str, Any] | None:
         """The state that `put` stored; None if there is none."""
@@ -268,7 +261,7 @@ class Spool:
             self.hold()
             shutil.rmtree(self._folder, ignore_errors=True)
             self._lock.close()
-            self._held = False
+            self._locked = False
 
 
 def snapshots() -> Path:

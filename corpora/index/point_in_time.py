@@ -190,12 +190,12 @@ def shards_of(engine: Engine, name: str, indices: Collection[str]) -> list[Shard
     answer = engine.request("GET", f"/{quote(name)}/_search_shards")
     if not all(answer["shards"]):
         raise EngineError(f"A shard of {name!r} cannot be read.", "GET /_cluster/allocation/explain says why.")
-    found = sorted((copies[0]["index"], copies[0]["shard"]) for copies in answer["shards"])
-    if {index for index, _ in found} != set(indices):
+    shards = sorted((copies[0]["index"], copies[0]["shard"]) for copies in answer["shards"])
+    if {index for index, _ in shards} != set(indices):
         raise InputError(f"{name!r} stands for other indices than a moment ago.", "Repeat the command.")
     uuids = {index: uuid_of(engine, index) for index in indices}
     filters = {index: each.get("filter") for index, each in answer["indices"].items()}
-    return [ShardView(index, number, uuids[index], alias_filter=filters[index]) for index, number in found]
+    return [ShardView(index, number, uuids[index], alias_filter=filters[index]) for index, number in shards]
 
 
 def uuid_of(engine: Engine, index: str) -> str:
@@ -254,8 +254,8 @@ def _open(engine: Engine, view: ShardView) -> str:
         shards = answer.get("_shards", {"successful": 1}) if _is_elasticsearch(engine) else answer["_shards"]
         if shards.get("successful") != 1:  # its node has died: another copy may take over
             reason, hint = f"shard {view.number} has no copy that can be read", "GET /_cluster/allocation/explain says why."
-            asked = {"request": f"POST {path}", "hint": hint, "product": engine.product}
-            raise EngineResponseError(HTTPStatus.SERVICE_UNAVAILABLE, reason, answer, **asked)
+            context = {"request": f"POST {path}", "hint": hint, "product": engine.product}
+            raise EngineResponseError(HTTPStatus.SERVICE_UNAVAILABLE, reason, answer, **context)
         return str(answer["pit_id"] if "pit_id" in answer else answer["id"])
 
     return engine.repeat(attempt)
@@ -291,7 +291,7 @@ def _search(engine: Engine, pit: str, body: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _check_order(hits: Sequence[Mapping[str, Any]], low: int, url: str) -> None:
-    """Refuse a page that is not in the order of the sequence numbers: reading would never end, or leave documents out.
+    """Check that a page is in the order of the sequence numbers: else reading would never end, or leave documents out.
 
     Raises:
         EngineError: The numbers go back.

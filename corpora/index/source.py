@@ -74,19 +74,19 @@ class IndexSource(EntrySource, Reader):
         theirs = (name for name in sorted(vectors) if name.partition(".")[0] not in self._written)
         self._vectors = [f"{name} ({merged[name]})" for name in theirs]
         self.excluded = sorted(self._written | vectors)
-        known = {name: kind for name, kind in merged.items() if not {name, name.partition(".")[0]} & {*self.excluded}}
+        types = {name: kind for name, kind in merged.items() if not {name, name.partition(".")[0]} & {*self.excluded}}
         sources = [hit["_source"] for hit in self.sample if hit["_source"]]
         for source in sources:
-            known = dict.fromkeys((name for name in source if name not in self.excluded), "not in the mapping") | known
+            types = dict.fromkeys((name for name in source if name not in self.excluded), "not in the mapping") | types
+        self._types = types
         self._remarks: list[str] = []
         if reading.index.texts:
-            entries.check_named(known, place.shown, reading.fields)
+            entries.check_named(types, place.shown, reading.fields)
             self._remarks = entries.check_held(sources, list(self.mappings.values()), place.shown, reading.fields)
         if pipeline.filters:
             hidden = f"documents that its default search pipeline {pipeline.name!r} hides are not read"
             self._remarks.append(f"{place.shown}: {hidden}.")
         self._remarks += pipeline.remarks
-        self._known = known
 
     @classmethod
     def recognises(cls, spec: str) -> bool:
@@ -141,8 +141,7 @@ class IndexSource(EntrySource, Reader):
 
         None: there is none, or there are several that were enriched otherwise.
         """
-        made = [(mapping.get("_meta") or {}).get("termweave") or {} for mapping in self.mappings.values()]
-        stored = {str(each.get("source", {}).get("fields", "")) for each in made if each}
+        stored = {str(meta.get("source", {}).get("fields", "")) for meta in map(_meta, self.mappings.values()) if meta}
         if not stored and self.reading.index.hidden and (first := predecessor(self.engine, self.address.index)):
             stored = {first[1].source.get("fields", "")}
         return parsed_fields(stored.pop()) if len(stored) == 1 else None
@@ -195,7 +194,7 @@ class IndexSource(EntrySource, Reader):
     @property
     def remarks(self) -> list[str]:
         """Sentences about the fields that are read, and about those that are left out; an enrichment reads title and text alone."""
-        names = dict.fromkeys(["_id", *(name.partition(".")[0] for name in self._known), *self.reading.fields.named()])
+        names = dict.fromkeys(["_id", *(name.partition(".")[0] for name in self._types), *self.reading.fields.named()])
         read, _, metadata = described(names, self.reading.fields).partition("; metadata = ")
         read += f"; metadata = {metadata}" if metadata and not self.reading.index.hidden else ""
         sentences = [f"{self.name}: {read}."] if self.reading.index.texts else []
@@ -327,21 +326,16 @@ def _mappings(engine: Engine, place: addresses.IndexAddress) -> dict[str, dict[s
     try:
         answer = engine.of_indices(f"/{quote(place.index)}/_mapping", "mappings")
     except EngineError as error:
-        if place.url is not None and _is_of_a_file(error):
+        # No search engine answered, but a page, a redirect, or something that is not JSON.
+        status = error.status if isinstance(error, EngineResponseError) else 0
+        redirects = HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST
+        foreign = isinstance(error, NotOpenSearch) or redirects or type(error) is EngineError
+        if place.url is not None and foreign:
             raise NotAnIndex(f"{place.shown} is not an index.", "Name an index or a file.") from error
-        if not isinstance(error, EngineResponseError) or isinstance(error, NotOpenSearch) or error.status != HTTPStatus.NOT_FOUND:
+        if isinstance(error, NotOpenSearch) or status != HTTPStatus.NOT_FOUND:
             raise
         raise UsageError(f"There is no index {place.index!r} at {engine.url}.", _names(engine)) from None
     return {index: each["mappings"] for index, each in answer.items()}
-
-
-def _is_of_a_file(error: EngineError) -> bool:
-    """Whether an error says that no search engine answered: a page, a redirect, something that is not JSON."""
-    if isinstance(error, NotOpenSearch):
-        return True
-    if isinstance(error, EngineResponseError):
-        return HTTPStatus.MULTIPLE_CHOICES <= error.status < HTTPStatus.BAD_REQUEST
-    return type(error) is EngineError
 
 
 def _enriched(mapping: Mapping[str, Any], index: str, place: addresses.IndexAddress) -> list[str]:
@@ -350,11 +344,16 @@ def _enriched(mapping: Mapping[str, Any], index: str, place: addresses.IndexAddr
     Raises:
         UsageError: termweave made the whole index.
     """
-    made = (mapping.get("_meta") or {}).get("termweave") or {}
-    if made and "enriched" not in made.get("source", {}):
+    meta = _meta(mapping)
+    if meta and "enriched" not in meta.get("source", {}):
         hint = "Name the source that it was made from."
         raise UsageError(f"{place.shown} was made by termweave ({index}): its documents are not those of its source.", hint)
-    return str(made["source"]["enriched"]).split() if made else []
+    return str(meta["source"]["enriched"]).split() if meta else []
+
+
+def _meta(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts that termweave stored with an index; {} for one that it never wrote to."""
+    return (mapping.get("_meta") or {}).get("termweave") or {}
 
 
 def _names(engine: Engine) -> str:

@@ -98,7 +98,7 @@ class UbiLog(Judged, JudgementSource):
         """
         place = self._spec.removeprefix(PREFIX)
         records = _of_cluster if place.startswith(_CLUSTER) else _of_files
-        behaviour = ubi.read(records(place, QUERIES), records(place, EVENTS))
+        behaviour = ubi.behaviour_of(records(place, QUERIES), records(place, EVENTS))
         if not behaviour.impressions.clicked.any():
             shown, actions = f"{len(behaviour.pairs):,} pairs of query and document were", ", ".join(sorted(CLICKS))
             hint = f"A click is an event with the query_id of a search, an object_id, and one of the actions {actions}."
@@ -125,7 +125,7 @@ def _of_files(place: str, name: str) -> Iterator[dict[str, Any]]:
         files = f"{QUERIES}.jsonl and {EVENTS}.jsonl, or {_BOTH}.ndjson (each perhaps as .gz or .zst)"
         hint = f"Put {files} into a folder, or write ubi:opensearch to read the indices."
         raise UsageError(f"There is no {name}.jsonl in {folder}.", hint)
-    wanted = True
+    is_ours = True
     for number, line in lines.lines(file):
         try:
             record = parse(line)
@@ -133,8 +133,8 @@ def _of_files(place: str, name: str) -> Iterator[dict[str, Any]]:
             raise bad.at(str(file), number, skips=False) from None
         action = next(iter(record.values())) if len(record) == 1 and record.keys() <= {"index", "create"} else None
         if isinstance(action, dict):
-            wanted = not file.name.startswith(_BOTH) or action.get("_index") == name
-        elif wanted:
+            is_ours = not file.name.startswith(_BOTH) or action.get("_index") == name
+        elif is_ours:
             source = record.get("_source")
             yield source if isinstance(source, dict) else record
 

@@ -82,8 +82,8 @@ class BeirFolder(Judged, Derived, OpenedSource, Reader):
         if files.plain_or_packed(dataset._folder, QUERIES) is None:
             hint = f"Put queries and {QRELS}/{split}.tsv beside {CORPUS}."
             raise UsageError(f"{spec} contains no {QUERIES}, compressed or not: it is a corpus, not a data set.", hint)
-        if split not in (known := dataset.splits()):
-            hint = f"There are: {', '.join(known)}." if known else f"Put judgements into {QRELS}/{split}.tsv."
+        if split not in (splits := dataset.splits()):
+            hint = f"There are: {', '.join(splits)}." if splits else f"Put judgements into {QRELS}/{split}.tsv."
             raise UsageError(f"{spec} has no split {split!r}.", hint)
         return dataset
 

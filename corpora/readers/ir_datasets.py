@@ -74,8 +74,8 @@ class IrDataset(Judged, EntrySource, Reader):
         whole = _load(name)
         if split == DEFAULT_SPLIT and whole.has_qrels() and whole.has_queries():
             return cls(name, split=split)
-        if split not in (known := _splits(name)):
-            hint = f"There are: {few(known, _NAMED)}." if known else "It is a corpus, not a data set."
+        if split not in (splits := _splits(name)):
+            hint = f"There are: {few(splits, _NAMED)}." if splits else "It is a corpus, not a data set."
             raise UsageError(f"{spec} has no split {split!r}.", hint)
         return cls(name, f"{name}/{split}", split)
 

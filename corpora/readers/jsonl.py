@@ -90,7 +90,7 @@ def _diagnosis(line: bytes, error: orjson.JSONDecodeError) -> BadLine:
 
 
 def export_of(entry: dict[str, Any]) -> str:
-    """What a file is whose first line is this one: `HITS`, `BULK`, `EXTENDED`, or "" for lines that are documents."""
+    """The kind of export that a first line shows: `HITS`, `BULK`, `EXTENDED`, or "" for lines that are documents."""
     if {"_id", "_source"} <= entry.keys() and isinstance(entry["_source"], dict):
         return HITS
     return BULK if _is_action(entry) else EXTENDED if plain(entry) != entry else ""
@@ -108,15 +108,12 @@ def exported(export: str, read: Callable[[], Numbered]) -> Numbered:
         export: As `export_of`.
         read: Reads all lines of the file from its beginning.
     """
-    if export == BULK:
-        yield from _results(read)
-        return
-    for number, entry in read():
-        if export != HITS or isinstance(entry, BadLine):
-            yield number, entry
-        else:
+    for number, entry in _results(read) if export == BULK else read():
+        if export == HITS and not isinstance(entry, BadLine):
             source, absent = entry.get("_source"), BadLine("no _source, though the first line has one: that of a hit")
             yield number, {**source, "_id": entry.get("_id")} if isinstance(source, dict) else absent
+        else:
+            yield number, entry
 
 
 def _results(read: Callable[[], Numbered]) -> Numbered:
@@ -210,7 +207,7 @@ class JsonLines(FileSource):
 
     @property
     def kind(self) -> str:
-        """What the fingerprint depends on besides the bytes."""
+        """The part of the fingerprint that tells how the bytes are read."""
         return f"{super().kind} {self._export}" if self._export else super().kind
 
     @property
@@ -222,13 +219,13 @@ class JsonLines(FileSource):
             return []
         names = [*entry, *(name for name in fields.named() if "." in name and take(dict(entry), name) is not None)]
         export = f"{self._export}; " if self._export else ""
-        known = f"{self.shown}: {export}on its first {self.ENTRY}, {described(names, fields, self.ENTRY)}."
+        remark = f"{self.shown}: {export}on its first {self.ENTRY}, {described(names, fields, self.ENTRY)}."
         lacks = (fields.id is not None and fields.id not in names) or (bool(fields.text) and not set(fields.text) & set(names))
-        return [] if lacks else [known]  # it cannot be read
+        return [] if lacks else [remark]  # it cannot be read
 
     @cached_property
     def _export(self) -> str:
-        """What the first line shows that the file is."""
+        """The kind of export that the first line shows; "" for lines that are documents."""
         entry = next((entry for _, entry in self._parsed(whole=False)), None)
         return export_of(entry) if isinstance(entry, dict) else ""
 
@@ -236,8 +233,8 @@ class JsonLines(FileSource):
     def _fields(self) -> Fields:
         """The fields that the user named, as the documents have them: ``_id`` for ``_id.$oid``, ``title`` for ``_source.title`` of a hit."""
         wrapped = r"\.\$(oid|uuid|date|number\w+)$" + (r"|^_source\." if self._export == HITS else "")
-        named = self.reading.fields
-        id_, title, *text = (name and re.sub(wrapped, "", name) for name in (named.id, named.title, *named.text))
+        fields = self.reading.fields
+        id_, title, *text = (name and re.sub(wrapped, "", name) for name in (fields.id, fields.title, *fields.text))
         return Fields(id_, title, tuple(filter(None, text)))
 
     def _parsed(self, progress: Progress | None = None, *, whole: bool = True) -> Iterator[tuple[int, dict[str, Any] | BadLine]]:

@@ -72,7 +72,7 @@ class OfficeFile(FileSource):
 
     @property
     def remarks(self) -> list[str]:
-        """What is read as what."""
+        """A sentence that the file is one document under its name."""
         return [f"{self.shown} is one document; id = its name. Searches return parts of it with --passage-size 120."]
 
     def entries(self, progress: Progress | None) -> Iterator[tuple[None, Document | BadLine]]:

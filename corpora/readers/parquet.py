@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from termweave.catalog.source_fields import ID_KEYS, TEXT_KEYS, TITLE_KEY
 from termweave.corpora.file_source import FileSource
 from termweave.corpora.formats import lines
-from termweave.corpora.formats.compression import opened
+from termweave.corpora.formats.compression import decompressed
 from termweave.corpora.formats.fields import BadLine, Mapper, attempted, described, json_value, too_long
 from termweave.errors import InputError, UsageError
 from termweave.support.extras import needed
@@ -45,16 +45,13 @@ class Parquet(FileSource):
     def __init__(self, path: Path, reading: Reading | None = None) -> None:
         super().__init__(path, reading)
         needed("pyarrow.parquet", "parquet", f"{self.shown} is a Parquet file, and pyarrow")
-        asked = self.reading.fields
-        if twice := {name for name in self._names if self._names.count(name) > 1}:
+        fields, names, columns = self.reading.fields, self._names, f"columns: {', '.join(map(repr, self._names))}."
+        if twice := {name for name in names if names.count(name) > 1}:
             raise UsageError(f"{self.shown} has two columns called {min(twice)!r}.", "Rename one of them.")
-        for name in asked.named():
-            if name not in self._names:
-                hint = f"Columns: {', '.join(map(repr, self._names))}."
-                raise UsageError(f"{self.shown} has no column {name!r}.", hint)
-        if not asked.text and not {*TEXT_KEYS, TITLE_KEY, asked.title} & {*self._names}:
-            hint = f"Name it with --text-field; columns: {', '.join(map(repr, self._names))}."
-            raise UsageError(f"No column of {self.shown} has a usual name for the text.", hint)
+        if absent := [name for name in fields.named() if name not in names]:
+            raise UsageError(f"{self.shown} has no column {absent[0]!r}.", f"C{columns[1:]}")
+        if not fields.text and not {*TEXT_KEYS, TITLE_KEY, fields.title} & {*names}:
+            raise UsageError(f"No column of {self.shown} has a usual name for the text.", f"Name it with --text-field; {columns}")
 
     @classmethod
     def recognises(cls, spec: str) -> bool:
@@ -62,7 +59,7 @@ class Parquet(FileSource):
         path = Path(spec)
         if not path.is_file():
             return False
-        with opened(path) as stream:
+        with decompressed(path) as stream:
             return stream.peek(len(_MAGIC))[: len(_MAGIC)] == _MAGIC
 
     @property
@@ -71,8 +68,8 @@ class Parquet(FileSource):
         columns = [name for name in self._names if name not in self._binary]
         remarks = [f"{described(columns, self.reading.fields, self.ENTRY)}."]
         if self._binary:
-            named = ", ".join(map(repr, sorted(self._binary)))
-            remarks.append(f"binary columns are left out of the metadata ({named}); convert columns with text to strings.")
+            names = ", ".join(map(repr, sorted(self._binary)))
+            remarks.append(f"binary columns are left out of the metadata ({names}); convert columns with text to strings.")
         return [f"{self.shown}: {remark}" for remark in remarks]
 
     def entries(self, progress: Progress | None) -> Iterator[tuple[int, Document | BadLine]]:
@@ -82,7 +79,7 @@ class Parquet(FileSource):
         mapper, number = Mapper(self.reading.fields), 0
         columns = [name for name in self._names if name not in self._binary]
         try:
-            with self._opened() as table:
+            with self._open() as table:
                 total = table.metadata.num_rows
                 for group in range(table.num_row_groups):  # one by one: all before a damaged group are read
                     for batch in table.iter_batches(_ROWS, row_groups=[group], columns=columns, use_threads=False):
@@ -98,7 +95,7 @@ class Parquet(FileSource):
             progress(self.size)
         mapper.finish()
 
-    def _opened(self) -> Any:
+    def _open(self) -> Any:
         import pyarrow as pa  # noqa: PLC0415
         import pyarrow.parquet as pq  # noqa: PLC0415
 
@@ -112,7 +109,7 @@ class Parquet(FileSource):
     @cached_property
     def _schema(self) -> Any:
         try:
-            with self._opened() as table:
+            with self._open() as table:
                 schema = table.schema_arrow
                 schema.names  # noqa: B018 - pyarrow decodes the names now
                 return schema
@@ -127,8 +124,8 @@ class Parquet(FileSource):
     @cached_property
     def _binary(self) -> set[str]:
         """Columns that contain bytes and are not id, title or text."""
-        asked = self.reading.fields
-        mapped = {asked.title or TITLE_KEY, *(asked.text or TEXT_KEYS), *((asked.id,) if asked.id else ID_KEYS)}
+        fields = self.reading.fields
+        mapped = {fields.title or TITLE_KEY, *(fields.text or TEXT_KEYS), *((fields.id,) if fields.id else ID_KEYS)}
         return {field.name for field in self._schema if field.name not in mapped and _holds_bytes(field.type)}
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from termweave.catalog.source_fields import ID_KEYS, TEXT_KEYS, TITLE_KEY, Fields
 from termweave.corpora.file_source import FileSource
 from termweave.corpora.formats import lines as files
-from termweave.corpora.formats.compression import opened
+from termweave.corpora.formats.compression import decompressed
 from termweave.corpora.formats.fields import SKIP_HINT, BadLine, Mapper, attempted, described, not_utf8, too_long
 from termweave.errors import InputError, UsageError
 from termweave.support.messages import counted
@@ -111,14 +111,14 @@ def _quotings(lines: list[str], delimiter: str) -> tuple[bool, ...]:
 
 
 def _fit(lines: list[str], dialect: Dialect) -> tuple[tuple[bool, float, int], tuple[str, ...]] | None:
-    """How well a dialect fits some lines, to be compared with others, and the cells of the first row; None if the lines are no table in it."""
+    """A measure of how well a dialect fits some lines, and the cells of the first row; None if the lines are no table in it."""
     rows = [row for row in _readable_rows(lines, dialect) if row is None or any(row)]
     first = tuple(rows[0] or ()) if rows else ()
     width = len(first)
     agreeing = sum(row is not None and len(row) == width for row in rows) / max(1, len(rows))
-    known = width > 1 and any(cell.strip().lower() in KNOWN for cell in first)
-    is_table = known or (width > 1 and len(rows) > 1 and agreeing > _ENOUGH)
-    return ((known, round(agreeing, 2), width), first) if is_table else None
+    has_names = width > 1 and any(cell.strip().lower() in KNOWN for cell in first)
+    is_table = has_names or (width > 1 and len(rows) > 1 and agreeing > _ENOUGH)
+    return ((has_names, round(agreeing, 2), width), first) if is_table else None
 
 
 def _readable_rows(lines: list[str], dialect: Dialect) -> Iterator[list[str] | None]:
@@ -138,7 +138,7 @@ def find_dialect(path: Path) -> Dialect | None:
     """Detect the dialect of a file; None if it is not a table. The file may contain bytes that are not UTF-8, but no NUL in its first line."""
     start, whole = b"", False
     try:
-        with opened(path) as stream:
+        with decompressed(path) as stream:
             while len(start) < _START and (chunk := stream.read1(_START - len(start))):
                 start += chunk
             whole = len(start) < _START
@@ -173,7 +173,7 @@ class Table(FileSource):
 
     @property
     def kind(self) -> str:
-        """What the fingerprint depends on besides the bytes."""
+        """The part of the fingerprint that tells how the bytes are read."""
         return f"{super().kind} {self.reading.list_separator!r}" if self.reading.list_separator else super().kind
 
     @cached_property
@@ -204,9 +204,8 @@ class Table(FileSource):
             raise BadLine(f"{counted(len(row), 'cell')} where {len(names)} should be")
         cells: dict[str, Any] = dict(zip(names, row, strict=True))
         if separator := self.reading.list_separator:
-            kept = {self._columns.fields.id, self._columns.fields.title, *self._columns.fields.text}
             for name, cell in cells.items():
-                if name not in kept and separator in cell:
+                if name not in self._columns.fields.named() and separator in cell:
                     cells[name] = [part.strip() for part in cell.split(separator) if part.strip()]
         return mapper.document(cells, line)
 
@@ -220,12 +219,12 @@ class _Columns:
         fields: Columns of id, title and text, all of them among `names`.
     """
 
-    def __init__(self, first: tuple[str, ...], asked: Fields, file: str) -> None:
+    def __init__(self, first: tuple[str, ...], fields: Fields, file: str) -> None:
         cells = [cell.strip() for cell in first]
-        known = any(cell.lower() in KNOWN for cell in cells)
+        usual_names = any(cell.lower() in KNOWN for cell in cells)
         # A number in the options does not make a header line: in "1<tab>some text" the 1 is the id of a document.
-        self.header = known or any(cell in asked.named() and not _is_number(cell, len(cells)) for cell in cells)
-        self._by_options = self.header and not known
+        self.header = usual_names or any(cell in fields.named() and not _is_number(cell, len(cells)) for cell in cells)
+        self._by_options = self.header and not usual_names
         numbers = [f"column{number}" for number in range(1, len(cells) + 1)]
         self.names = [cell or number for cell, number in zip(cells, numbers, strict=True)] if self.header else numbers
         if any("\udc80" <= character <= "\udcff" for name in self.names for character in name):
@@ -241,18 +240,18 @@ class _Columns:
             if _is_number(name, len(self.names)):
                 return self.names[int(name) - 1]
             unknown = f"If that is a document, give the columns' numbers, 1 to {len(cells)}; if it is a header line, their names."
-            hint = "Name one of these, or its number." if known else unknown
+            hint = "Name one of these, or its number." if usual_names else unknown
             raise UsageError(f"{file} has no column {name!r}; its first line is: {shown}.", hint)
 
-        taken = {*map(column, asked.named())}
+        taken = {*map(column, fields.named())}
         free = {name.lower(): name for name in reversed(self.names) if name not in taken}
 
         def usual(keys: tuple[str, ...]) -> str | None:
             return next((free[key] for key in keys if key in free), None)
 
-        texts = tuple(map(column, asked.text)) or tuple(filter(None, [usual(TEXT_KEYS)]))
-        title = column(asked.title) if asked.title else usual((TITLE_KEY,))
-        id_ = column(asked.id) if asked.id else usual(ID_KEYS)
+        texts = tuple(map(column, fields.text)) or tuple(filter(None, [usual(TEXT_KEYS)]))
+        title = column(fields.title) if fields.title else usual((TITLE_KEY,))
+        id_ = column(fields.id) if fields.id else usual(ID_KEYS)
         if not texts and title is None:
             hint = "Name it: --text-field NAME, --id-field NAME; without a header line by number (1, 2, ...)."
             raise UsageError(f"{file} is a table, and no column has a usual name for the text; its first line is: {shown}.", hint)
@@ -359,7 +358,7 @@ def _rows(lines: _Lines, dialect: Dialect) -> Iterator[tuple[int, list[str] | Ba
 
 
 def _hint(message: str, delimiter: str) -> str:
-    """What to do about a message of `csv`."""
+    """The advice about a message of `csv`."""
     if "new-line" in message or "field larger" in message:
         return SKIP_HINT
     # If quotes are ordinary characters, quoting every cell and doubling the quotes in it makes the file readable.
@@ -372,5 +371,5 @@ def _hint(message: str, delimiter: str) -> str:
 def _reason(message: str, lines: _Lines) -> str:
     """A clause that describes the problem behind a message of `csv`."""
     quote = "a quoted cell has text after its closing quote"  # "',' expected after '"'"
-    known = next((reason for part, reason in _REASONS.items() if part in message), quote)
-    return f"{known}, up to line {lines.last}" if lines.last > lines.first else known
+    reason = next((reason for part, reason in _REASONS.items() if part in message), quote)
+    return f"{reason}, up to line {lines.last}" if lines.last > lines.first else reason

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from termweave.corpora.file_source import FileSource
 from termweave.corpora.formats import lines, markup
-from termweave.corpora.formats.compression import SUFFIXES, opened
+from termweave.corpora.formats.compression import SUFFIXES, decompressed
 from termweave.corpora.formats.fields import BadLine, attempted, too_long
 from termweave.corpora.readers import office_file as office
 from termweave.corpora.readers.beir import CORPUS, folders_in
@@ -96,9 +96,9 @@ def _files(folder: Path, include: Sequence[str] = ()) -> Iterator[_File]:
             if not name.startswith(".") and path.is_file():
                 id_ = path.relative_to(folder).as_posix()
                 kind = kind_of(name)
-                known = kind in markup.KINDS or (kind in office.MODULES and office.readable())
+                is_known = kind in markup.KINDS or (kind in office.MODULES and office.readable())
                 outside = path.is_symlink() and not path.resolve().is_relative_to(root)
-                yield _File(path, id_, _matches(id_, include) if include else known, outside)
+                yield _File(path, id_, _matches(id_, include) if include else is_known, outside)
 
 
 def _matches(id_: str, include: Sequence[str]) -> bool:
@@ -220,7 +220,7 @@ def _document(path: Path, id_: str, extractor: office.Extractor) -> Document:
     if kind in office.MODULES and office.readable():
         return extractor.document(path, kind, id_)
     try:
-        with opened(path) as stream:
+        with decompressed(path) as stream:
             content = stream.read(lines.MAX_LINE + 1)
     except TermweaveError as error:  # a damaged file in a folder is one bad entry
         raise BadLine(error.message.removeprefix(f"{path} is ").removeprefix(f"{path} ").rstrip(".")) from None

@@ -33,7 +33,7 @@ class ChineseWords(Analysis):
 
     id: ClassVar[str] = "bert-words.jieba.lucene33.porter.1"
     language: ClassVar[str | None] = "Chinese"
-    own: ClassVar[bool] = True
+    cuts_words: ClassVar[bool] = True
 
     def __init__(self, tokenizer: Any) -> None:
         """Prepare the analysis; the dictionary is read once per process (.2 s)."""
@@ -138,7 +138,7 @@ class VocabularyTerms(Analysis):
 
     id: ClassVar[str] = "vocabulary.1"
     language: ClassVar[str | None] = None
-    own: ClassVar[bool] = True
+    cuts_words: ClassVar[bool] = True
 
     def __init__(self, tokenizer: Any) -> None:
         super().__init__(tokenizer)
@@ -214,8 +214,6 @@ def analysis_of(identity: str | None, tokenizer: Any, *, model: str) -> Analysis
     """
     analysis = ANALYSES.get(identity or "")
     if analysis is None:
-        raise ModelError(
-            f"The model {model!r} needs the analysis {identity!r}; this termweave has {', '.join(map(repr, ANALYSES))}.",
-            "Train it again, or use the version of termweave that made it.",
-        )
+        hint = "Train it again, or use the version of termweave that made it."
+        raise ModelError(f"The model {model!r} needs the analysis {identity!r}; known: {', '.join(map(repr, ANALYSES))}.", hint)
     return analysis(tokenizer)

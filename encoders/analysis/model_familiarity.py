@@ -78,7 +78,7 @@ Verdict = Literal["known", "mixed", "foreign"]
 
 @dataclass(frozen=True, slots=True)
 class Familiarity:
-    """How well a model's tokeniser covers a sample.
+    """Figures about a sample of texts that say whether a model's tokeniser covers their language.
 
     Attributes:
         words: Number of words examined; words without a letter do not count.
@@ -169,11 +169,10 @@ def familiarity(texts: Sequence[str], tokenizer: Any, language: str | None) -> F
             script = _script(letter)
             scripts[script] += 1
             unknown[script] += script not in covered or ids == [unknown_id]
-    language_guess = guess(others, english, words)
-    count = max(words, 1)
+    count, guessed = max(words, 1), guess(others, english, words)
     main = next((script for script, _ in scripts.most_common()), None)
     strange = next((script for script, many in unknown.most_common(1) if many and script not in covered), None)
-    return Familiarity(words, unknown.total() / count, main, strange, english / count, pieces / count, language, language_guess)
+    return Familiarity(words, unknown.total() / count, main, strange, english / count, pieces / count, language, guessed)
 
 
 def analyzer_of(texts: Sequence[str]) -> str:
@@ -197,10 +196,9 @@ def is_chinese(texts: Iterable[str]) -> bool:
         >>> is_chinese(["自然语言处理"]), is_chinese(["自然言語を処理する"]), is_chinese(["Natural language"])
         (True, False, False)
     """
-    letters = Counter(
-        unicodedata.name(letter, "OTHER").partition(" ")[0] for text in texts for letter in text[:_CHARACTERS] if letter.isalpha()
-    )
-    return letters["CJK"] > 0.5 * letters.total() and sum(letters[name] for name in _CJK - {"CJK"}) < 0.05 * letters.total()
+    letters = [letter for text in texts for letter in text[:_CHARACTERS] if letter.isalpha()]
+    names = Counter(unicodedata.name(letter, "OTHER").split()[0] for letter in letters)
+    return names["CJK"] > 0.5 * len(letters) and sum(names[name] for name in _CJK - {"CJK"}) < 0.05 * len(letters)
 
 
 def _words(encoding: Any) -> list[tuple[tuple[int, int], list[int]]]:

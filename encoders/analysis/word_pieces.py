@@ -73,8 +73,8 @@ class PieceTokenizer:
         special = [self.tokenizer.token_to_id(token) for token in ("[CLS]", "[SEP]")]
         if None in special:
             raise ModelError(f"{file} has no [CLS] or no [SEP].", "Weights of whole words, and training, need a BERT-like model.")
-        own = self.tokenizer.encode("").ids  # MPNet has BERT's words, and [CLS] among them, but reads <s> and </s>
-        self._first, self._last = own if len(own) == 2 else special
+        ids = self.tokenizer.encode("").ids  # MPNet has BERT's words, and [CLS] among them, but reads <s> and </s>
+        self._first, self._last = ids if len(ids) == 2 else special
 
     def encode(
         self, texts: Sequence[str], max_length: int, *, ends: Sequence[NDArray[np.int64]] | None = None, prompt: str = ""
@@ -94,10 +94,8 @@ class PieceTokenizer:
         before = self.tokenizer.encode(prompt, add_special_tokens=False).ids
         room = max_length - 2 - len(before)
         if before and room < 1:
-            raise ModelError(
-                f"The model reads {max_length} tokens, and its prompt {prompt!r} has {len(before)}.",
-                "Train it with a longer max_length.",
-            )
+            problem = f"The model reads {max_length} tokens, and its prompt {prompt!r} has {len(before)}."
+            raise ModelError(problem, "Train it with a longer max_length.")
         if ends is not None:
             heads = [text[: int(end[room - 1])] if len(end) > room else text for text, end in zip(texts, ends, strict=True)]
             encodings = self.tokenizer.encode_batch(heads, add_special_tokens=False)
@@ -111,20 +109,20 @@ class PieceTokenizer:
         return [added + len(encoding.ids) for encoding in self.tokenizer.encode_batch(texts, add_special_tokens=False)]
 
     def _pieces(self, encoding: Any, before: list[int], room: int) -> Pieces:
-        kept, none = encoding.ids[:room], [-1] * (1 + len(before))
-        ids = np.array([self._first, *before, *kept, self._last], dtype=np.int64)
-        words = np.array([*none, *encoding.word_ids[: len(kept)], -1], dtype=np.int64)
-        starts = np.array([*none, *(start for start, _ in encoding.offsets[: len(kept)]), -1], dtype=np.int64)
+        none = [-1] * (1 + len(before))
+        ids = np.array([self._first, *before, *encoding.ids[:room], self._last], dtype=np.int64)
+        words = np.array([*none, *encoding.word_ids[:room], -1], dtype=np.int64)
+        starts = np.array([*none, *(start for start, _ in encoding.offsets[:room]), -1], dtype=np.int64)
         return Pieces(ids, words, starts)
 
 
-def encodings_of_beginnings(tokenizer: Any, texts: Sequence[str], wanted: int) -> list[Any]:
-    """Encodings without special tokens; of a long text only as much as has the wanted number of tokens."""
-    heads = [_beginning(text, wanted * _CHARACTERS) for text in texts]
+def encodings_of_beginnings(tokenizer: Any, texts: Sequence[str], count: int) -> list[Any]:
+    """Encodings without special tokens; of a long text only as much as has `count` tokens."""
+    heads = [_beginning(text, count * _CHARACTERS) for text in texts]
     encodings: list[Any] = tokenizer.encode_batch(heads, add_special_tokens=False)
     for place, (text, head) in enumerate(zip(texts, heads, strict=True)):
         size = len(head)
-        while len(encodings[place].ids) < wanted and size < len(text):  # long words, or many characters without a token
+        while len(encodings[place].ids) < count and size < len(text):  # long words, or many characters without a token
             longer = _beginning(text, 4 * size)
             size, encodings[place] = len(longer), tokenizer.encode(longer, add_special_tokens=False)
     return encodings
@@ -153,8 +151,8 @@ class ModelTokenizer:
 
         self.tokenizer: Any = read_tokenizer(file)
         if lower:
-            own = [self.tokenizer.normalizer] if self.tokenizer.normalizer else []
-            self.tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *own])
+            others = [self.tokenizer.normalizer] if self.tokenizer.normalizer else []
+            self.tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *others])
         self._added, self._added_to_pair = (self.tokenizer.num_special_tokens_to_add(pair) for pair in (False, True))
 
     def encode(self, texts: Sequence[str], max_length: int, *, special: bool = True) -> list[NDArray[np.int64]]:

@@ -76,7 +76,7 @@ class Words:
         ends: int64 ``(n,)``, offsets behind the last characters, combining marks included.
         clean_ends: int64 ``(n,)``, offsets behind the last characters in `clean`.
         terms: The term of each word; "" for a dropped word.
-        own: Whether the analysis splits words itself, so that they are not those of the tokeniser.
+        cuts_words: Whether the analysis cuts words itself, so that they are not those of the tokeniser.
     """
 
     clean: str
@@ -84,11 +84,11 @@ class Words:
     ends: NDArray[np.int64]
     clean_ends: NDArray[np.int64]
     terms: list[str]
-    own: bool = False
+    cuts_words: bool = False
 
     def word_of_piece(self, pieces: Pieces) -> NDArray[np.int64]:
         """int64 ``(pieces,)``: the index of the word of each piece, -1 for [CLS] and [SEP]."""
-        if not self.own:
+        if not self.cuts_words:
             return pieces.words
         # A piece belongs to the word in which it begins.
         return np.where(pieces.words < 0, -1, np.searchsorted(self.clean_ends, pieces.starts, side="right"))
@@ -167,8 +167,8 @@ class Analysis:
     id: ClassVar[str] = ANALYSIS
     #: The language of the stemmer and the stop list; messages and the check of the corpus's language use it.
     language: ClassVar[str | None] = "English"
-    #: The value of `Words.own`.
-    own: ClassVar[bool] = False
+    #: The value of `Words.cuts_words`.
+    cuts_words: ClassVar[bool] = False
 
     def __init__(self, tokenizer: Any) -> None:
         """Take over the normaliser and the pre-tokeniser of a model.
@@ -205,7 +205,7 @@ class Analysis:
                 starts[1:] = np.maximum(starts[1:], ends[:-1])  # word-pieces that meet inside a ligature
             if not clean.isascii():
                 ends = _with_marks(text, starts, ends)
-            results.append(Words(clean, starts, ends, clean_ends, terms, self.own))
+            results.append(Words(clean, starts, ends, clean_ends, terms, self.cuts_words))
         return results
 
     def terms(self, texts: Sequence[str]) -> list[list[str]]:

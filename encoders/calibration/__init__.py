@@ -1,4 +1,4 @@
-"""How far apart a model's scores lie: the unit in which fusion measures the scores of a query.
+"""The spread of a model's scores: the unit in which fusion measures the scores of a query.
 
 The similarities of one dense model lie between -.1 and .7, those of another all between .7 and .9. What a difference of .1 means
 therefore depends on the model. It is measured on fixed questions and texts that are part of this package, so that it is a property
@@ -37,7 +37,7 @@ def questions_and_texts(language: str) -> tuple[list[str], list[str]]:
 
 
 def spread(encoder: TextEncoder, output: str) -> float:
-    """How far the scores of an encoder's model for an output lie apart.
+    """Measure the distance between the scores that an encoder's model gives for an output.
 
     An exported model brings the figure along (`write`). For other models the first call encodes the texts, which takes seconds, and
     notes the figure in the cache.
@@ -54,14 +54,13 @@ def spread(encoder: TextEncoder, output: str) -> float:
     if output not in models:
         return 0.0
     hashes = _hashes(encoder, output)
-    known = noted(models[output].folder, hashes, output)
-    if known is not None:
-        return known
-    note = _cached(output, hashes)
-    note.parent.mkdir(parents=True, exist_ok=True)
-    measured = _measured(encoder) if output == "dense" else _measured_weights(encoder)
-    _note(note, output, measured, hashes)
-    return measured
+    figure = noted(models[output].folder, hashes, output)
+    if figure is None:
+        figure = _measured(encoder) if output == "dense" else _measured_weights(encoder)
+        note = _cached(output, hashes)
+        note.parent.mkdir(parents=True, exist_ok=True)
+        _note(note, output, figure, hashes)
+    return figure
 
 
 def noted(folder: Path | None, hashes: list[str], output: str = "dense") -> float | None:
@@ -83,7 +82,7 @@ def _cached(output: str, hashes: list[str]) -> Path:
 
 def write(encoder: TextEncoder) -> None:
     """Measure an exported dense model and note the figure in its folder, so that it travels with the model."""
-    _note(encoder.models["dense"].opened / NOTE, "dense", _measured(encoder), _hashes(encoder, "dense"))
+    _note(encoder.models["dense"].local_folder / NOTE, "dense", _measured(encoder), _hashes(encoder, "dense"))
 
 
 def _hashes(encoder: TextEncoder, output: str) -> list[str]:
@@ -115,13 +114,19 @@ def _measured_weights(encoder: TextEncoder) -> float:
     """`spread` of weights, measured in English."""
     encoder = encoder.only({"weights"})
     questions, texts = questions_and_texts("english")
-    asked = [each.weights for each in encoder.encode(questions, kind="query") if each.weights is not None]
-    answers = [each.weights for each in encoder.encode(texts, kind="document") if each.weights is not None]
-    documents = [dict(zip(each.terms, each.weights.tolist(), strict=True)) for each in answers]
+    queries, documents = (
+        [
+            dict(zip(each.weights.terms, each.weights.weights.tolist(), strict=True))
+            for each in encodings
+            if each.weights is not None
+        ]
+        for encodings in (encoder.encode(questions, kind="query"), encoder.encode(texts, kind="document"))
+    )
     shares = []
-    for query in asked:
-        pairs = list(zip(query.terms, query.weights.tolist(), strict=True))
-        scores = sorted((sum(factor * held.get(term, 0.0) for term, factor in pairs) for held in documents), reverse=True)
-        if scores[0] > 0:
-            shares.append(1 - scores[round(BELOW * len(texts)) - 1] / scores[0])
+    for query in queries:
+        best, *others = sorted(
+            (sum(factor * text.get(term, 0.0) for term, factor in query.items()) for text in documents), reverse=True
+        )
+        if best > 0:
+            shares.append(1 - others[round(BELOW * len(texts)) - 2] / best)
     return max(1e-6, float(np.mean(shares))) if shares else 1.0

@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 
     from termweave.encoders.kinds.base import OpenModel
 
-_MODELS: tuple[type[OpenModel], ...] = (AnchoredModel, Bm25Model, DenseModel, SparseModel, RankerModel)
-KINDS: Mapping[str, type[OpenModel]] = {model.kind: model for model in _MODELS}
+KINDS: Mapping[str, type[OpenModel]] = {
+    model.kind: model for model in (AnchoredModel, Bm25Model, DenseModel, SparseModel, RankerModel)
+}
 
 
 def kind_of(manifest: Manifest) -> type[OpenModel]:
@@ -45,10 +46,8 @@ def kind_of(manifest: Manifest) -> type[OpenModel]:
     """
     kind = KINDS.get(manifest.kind)
     if kind is None:
-        raise ModelError(
-            f"The model {manifest.name!r} is of the kind {manifest.kind!r}; this termweave runs {', '.join(KINDS)}.",
-            "Update termweave, or name another model.",
-        )
+        problem = f"The model {manifest.name!r} is of the kind {manifest.kind!r}; this termweave runs {', '.join(KINDS)}."
+        raise ModelError(problem, "Update termweave, or name another model.")
     return kind
 
 
@@ -65,4 +64,4 @@ def read_folder(path: Path, *, check: bool = True, name: str = "") -> ModelFolde
     """
     if (path / MANIFEST).is_file():
         return ModelFolder.read(path, check=check)
-    return sentence_layout.read(path, name if hub.named(name) else path.name)
+    return sentence_layout.read(path, name if hub.is_hub_name(name) else path.name)

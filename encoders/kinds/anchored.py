@@ -18,7 +18,7 @@ from termweave.encoders.kinds.pooling import unit
 from termweave.encoders.manifest import TOKENIZER
 from termweave.encoders.onnx.checked_graphs import cosines, rank_correlation, sample_texts
 from termweave.encoders.onnx.runtime import GraphInput
-from termweave.encoders.term_weighting import BM25, Form, anchored, multiplier, place_tags
+from termweave.encoders.term_weighting import BM25, Form, anchored, place_tags
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -103,7 +103,7 @@ class AnchoredModel(OpenModel):
         return [unit(result[0]) for result in self.run(texts, ["dense"], read)]
 
     def _input(self, pieces: Pieces, features: NDArray[np.float32], owners: NDArray[np.int64]) -> GraphInput:
-        """What the graph reads of a text, given the word of each piece: tags of the pieces' places are a third feature."""
+        """The graph's input for a text, given the word of each piece: tags of the pieces' places are a third feature."""
         return GraphInput(pieces.ids, np.column_stack((features, place_tags(owners))) if self.tagged else features)
 
     def load_torch(self) -> Any:
@@ -122,15 +122,13 @@ class AnchoredModel(OpenModel):
             for pieces in self.tokenizer.encode([text], self.manifest.max_length, prompt=self.settings.prompt(kinds[number % 2]))
         ]
 
-    def compare(self, expected: Outputs, given: Outputs) -> dict[str, float]:
-        """Of the documents' multipliers the rank correlation and the mean difference, of the vectors the cosines."""
-        multipliers = [
-            (multiplier(one[0].astype(float)), multiplier(other[0].astype(float)))
-            for one, other in zip(expected, given, strict=True)
-        ]
+    def compare(self, expected: Outputs, computed: Outputs) -> dict[str, float]:
+        """The rank correlation and mean difference of the documents' multipliers, and the cosines of the vectors."""
+        activate, pairs = Form().activate, list(zip(expected, computed, strict=True))
+        multipliers = [(activate(one[0].astype(float)), activate(other[0].astype(float))) for one, other in pairs]
         differences = np.concatenate([one - other for one, other in multipliers])
         return {
             "rank_correlation": rank_correlation(multipliers),
             "multiplier_difference": float(np.mean(np.abs(differences))),
-            **cosines([(one[2], other[2]) for one, other in zip(expected, given, strict=True)]),
+            **cosines([(one[2], other[2]) for one, other in pairs]),
         }

@@ -1,4 +1,4 @@
-"""What every kind of model provides: a subclass of `OpenModel`, whose objects are folders of this kind, ready to encode."""
+"""The base class of the kinds of models, `OpenModel`: its objects are model folders, ready to encode; and the settings of folders."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class KindSettings:
         return settings
 
     def problem(self, manifest: Manifest) -> str:
-        """What is wrong with the kind's own fields, for a message; "" if nothing is."""
+        """The fault in the fields that the kind adds, for a message; "" if there is none."""
         return ""
 
     def names(self) -> list[str]:
@@ -84,7 +84,7 @@ class PromptSettings(KindSettings):
     prompts: dict[str, str] = field(default_factory=dict)
 
     def problem(self, manifest: Manifest) -> str:
-        """What is wrong with the prompts; "" if nothing is."""
+        """The fault in the prompts, for a message; "" if there is none."""
         return "" if all(isinstance(text, str) for text in self.prompts.values()) else "prompts are texts"
 
     def prompt(self, kind: Kind) -> str:
@@ -167,8 +167,8 @@ class OpenModel(ABC):
         Returns:
             The outputs for each input, in order.
         """
-        size, most, first = (_GPU_BLOCK, _GPU_BLOCK, 0) if self.graph.on_gpu else (_FIRST_BLOCK, _BLOCK, 0)
-        started = []
+        size, most = (_GPU_BLOCK, _GPU_BLOCK) if self.graph.on_gpu else (_FIRST_BLOCK, _BLOCK)
+        started, first = [], 0
         while first < len(texts):
             started.append(self.graph.start(read(texts[first : first + size]), outputs))
             first += size
@@ -176,7 +176,7 @@ class OpenModel(ABC):
         return (result for finish in started for result in finish())
 
     def token_inputs(self, texts: Sequence[str]) -> list[GraphInput]:
-        """What a graph reads of texts that reads their token ids alone."""
+        """The inputs of a graph that reads the token ids of texts, and nothing else."""
         return [GraphInput(ids) for ids in self.tokenizer.encode(texts, self.manifest.max_length)]
 
     @classmethod
@@ -211,12 +211,10 @@ class OpenModel(ABC):
     def lacks(cls, manifest: Manifest, output: str) -> ModelError:
         """The error for a model of this kind that does not have an output: "weights", "dense" or "dense_query"."""
         outputs = " and ".join(_OUTPUTS.get(name, name) for name in manifest.outputs)
-        flag, output = output.replace("_", "-"), output.removesuffix("_query")
         training = ", or train term weights on this one: `termweave train`" if output == "weights" else ""
-        return ModelError(
-            f"The model {manifest.name!r} is {cls.label}: it gives {outputs}, not {_OUTPUTS[output]}.",
-            f"Name another model for --{flag}{training}.",
-        )
+        hint = f"Name another model for --{output.replace('_', '-')}{training}."
+        lacking = _OUTPUTS[output.removesuffix("_query")]
+        return ModelError(f"The model {manifest.name!r} is {cls.label}: it gives {outputs}, not {lacking}.", hint)
 
     def load_torch(self) -> Any:
         """The torch module that an export traces: its inputs are those of the graph, its outputs are `graph_outputs`.
@@ -231,8 +229,8 @@ class OpenModel(ABC):
         """The inputs on which an export compares the torch module and the graphs: sample texts, without a prompt."""
         return [text for text in self.token_inputs(sample_texts()) if len(text.ids)]
 
-    def compare(self, expected: Outputs, given: Outputs) -> dict[str, float]:
-        """Figures of how close a graph's outputs are to torch's, over the parity sample: name -> value."""
+    def compare(self, expected: Outputs, computed: Outputs) -> dict[str, float]:
+        """Figures that compare a graph's outputs with those expected by torch, over the parity sample: name -> value."""
         return {}
 
     @property

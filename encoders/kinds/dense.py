@@ -38,7 +38,7 @@ _EXPORT = "Export the model with `termweave export`, or with optimum's task feat
 
 @dataclass(frozen=True)
 class DenseSettings(PromptSettings):
-    """How a dense model reads texts and makes vectors: `Manifest.settings` of the kind.
+    """The settings of a dense model (`Manifest.settings`): the way from a text to its vector.
 
     Attributes:
         include_prompt: Whether the tokens of the prompt take part in the pooling.
@@ -56,7 +56,7 @@ class DenseSettings(PromptSettings):
     query: dict[str, Any] = field(default_factory=dict)
 
     def problem(self, manifest: Manifest) -> str:
-        """What is wrong with prompts, pooling or layers; "" if nothing is."""
+        """The fault in prompts, pooling or layers, for a message; "" if there is none."""
         if problem := super().problem(manifest):
             return problem
         if not all(isinstance(getattr(self, name), sort) for name, sort in (("truncated", int), ("query", dict))):
@@ -93,7 +93,7 @@ class DenseModel(OpenModel):
         ]
         query = self.query_folder(self.folder)
         if query is not None:
-            self.manifest.refuse_other_dimension(query.manifest)
+            self.manifest.check_dimension_of(query.manifest)
             self.query_model = DenseModel(query, self.threads, self.precision)
 
     @classmethod
@@ -104,9 +104,9 @@ class DenseModel(OpenModel):
             return ModelFolder.read(folder.path / settings.query_folder)
         if not settings.query:
             return None
-        own = {**settings.query["settings"], "query": {}}
-        manifest = replace(folder.manifest, **{**settings.query, "settings": own})
-        home = str(own.get("transformer", ""))
+        of_queries = {**settings.query["settings"], "query": {}}
+        manifest = replace(folder.manifest, **{**settings.query, "settings": of_queries})
+        home = str(of_queries.get("transformer", ""))
         if home == settings.transformer:
             graphs = {name: graph for name in GRAPHS if (graph := folder.graph(name))}
         else:  # the graphs lie beside the weights
@@ -135,14 +135,14 @@ class DenseModel(OpenModel):
         """The name under which the graph gives the states of the tokens."""
         names = self.graph.outputs
         if (output := states_of(names)) is None:
-            raise ModelError(
-                f"The graph of {self.manifest.name!r} gives {', '.join(names)}, and not the states of its tokens ({STATES}).",
-                _EXPORT,
+            problem = (
+                f"The graph of {self.manifest.name!r} gives {', '.join(names)}, and not the states of its tokens ({STATES})."
             )
+            raise ModelError(problem, _EXPORT)
         return output
 
     def _skipped(self, prompt: str) -> int:
-        """How many of the first tokens the pooling leaves out: a prompt with the special tokens before it, not the one behind it."""
+        """Number of first tokens that the pooling leaves out: a prompt with the special tokens before it, not the one behind it."""
         if self.settings.include_prompt or not prompt:
             return 0
         ids, bare = self.tokenizer.encode([prompt, ""], self.manifest.max_length)
@@ -151,10 +151,8 @@ class DenseModel(OpenModel):
     def _pooled(self, states: NDArray[np.float32], skipped: int = 0) -> NDArray[np.float32]:
         """The states of one text in one vector: ``(n, d)`` -> ``(d,)``, or ``(m * d,)`` for m modes of pooling."""
         if states.ndim != 2:
-            raise ModelError(
-                f"The graph of {self.manifest.name!r} gives one vector as {self._states_output}, and not the states of its tokens.",
-                _EXPORT,
-            )
+            problem = f"The graph of {self.manifest.name!r} gives one vector as {self._states_output}, and not the states of its tokens."
+            raise ModelError(problem, _EXPORT)
         return pool(states, self.manifest.pooling, skipped)
 
     def _vector(self, pooled: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -165,10 +163,8 @@ class DenseModel(OpenModel):
         vector = vector[: self.settings.truncated or None]
         if len(vector) != self.manifest.dimension:
             expected = self._layers[0].weight.shape[1] if self._layers else self.manifest.dimension
-            raise ModelError(
-                f"The graph of {self.manifest.name!r} gives vectors of {len(pooled)} numbers, but its description says {expected}.",
-                "The graph belongs to another model: export it again with `termweave export`.",
-            )
+            problem = f"The graph of {self.manifest.name!r} gives vectors of {len(pooled)} numbers, but its description says {expected}."
+            raise ModelError(problem, "The graph belongs to another model: export it again with `termweave export`.")
         return unit(vector)
 
     def load_torch(self) -> Any:
@@ -182,7 +178,7 @@ class DenseModel(OpenModel):
         prompt = self.settings.prompt("document")
         return [text for text in self.token_inputs([prompt + text for text in sample_texts()]) if len(text.ids)]
 
-    def compare(self, expected: Outputs, given: Outputs) -> dict[str, float]:
+    def compare(self, expected: Outputs, computed: Outputs) -> dict[str, float]:
         """The cosines of the vectors."""
-        pairs = zip(expected, given, strict=True)
-        return cosines([(self._vector(self._pooled(one[0])), self._vector(self._pooled(other[0]))) for one, other in pairs])
+        vectors = [[self._vector(self._pooled(states)) for states, *_ in outputs] for outputs in (expected, computed)]
+        return cosines(list(zip(*vectors, strict=True)))

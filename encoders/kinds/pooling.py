@@ -39,7 +39,7 @@ def pool(states: NDArray[np.float32], mode: str, prompt: int = 0) -> NDArray[np.
 
 @lru_cache(4096)
 def token_factors(length: int, mode: str, prompt: int = 0) -> NDArray[np.float32]:
-    """What `pool` multiplies the states of each token with before it adds them up; "max" is not such a sum.
+    """The factors by which `pool` multiplies the states of each token before it adds them up; "max" is not such a sum.
 
     Args:
         length: Tokens of the text, n.

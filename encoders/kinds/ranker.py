@@ -36,7 +36,7 @@ LOGITS = "logits"
 
 @dataclass(frozen=True)
 class RankerSettings(KindSettings):
-    """How a ranker reads pairs: `Manifest.settings` of the kind.
+    """The settings of a ranker (`Manifest.settings`): the way from a query and a document to a score.
 
     Attributes:
         types: Whether the model is told which tokens are of the document (``token_type_ids``).
@@ -49,9 +49,8 @@ class RankerSettings(KindSettings):
     labels: int = 1
 
     def problem(self, manifest: Manifest) -> str:
-        """What is wrong with the prompt or the number of labels; "" if nothing is."""
-        allowed = {"the prompt is a text": isinstance(self.prompt, str), "labels is 1 or 2": self.labels in {1, 2}}
-        return ", ".join(sentence for sentence, is_so in allowed.items() if not is_so)
+        """The fault in the prompt or the number of labels, for a message; "" if there is none."""
+        return "" if isinstance(self.prompt, str) and self.labels in {1, 2} else "the prompt is a text, and labels is 1 or 2"
 
 
 class RankerModel(OpenModel):
@@ -98,7 +97,7 @@ class RankerModel(OpenModel):
 
     def best_window(self, query: str, document: str, windows: int) -> str:
         """The part of a document that its score comes from; a document that fits beside the query is its own window."""
-        spans = self.reader.spans(query, document, windows)
+        spans = self.tokenizer.window_spans((self.settings.prompt + query, document), self.manifest.max_length, windows)
         if len(spans) < 2:
             return document
         _, inputs = self.reader.read(query, [document], windows)
@@ -107,17 +106,13 @@ class RankerModel(OpenModel):
         return document[start:end]
 
     def _score(self, logits: NDArray[np.float32]) -> float:
-        if logits.shape != (self.settings.labels,):
-            raise ModelError(
-                f"The model {self.manifest.name!r} gives {logits.size} numbers for a pair; its description says {self.settings.labels}.",
-                "Name a cross-encoder with one label or two.",
-            )
-        score = single_score(logits)
-        if not np.isfinite(score):
-            raise ModelError(
-                f"The model {self.manifest.name!r} gives a score that is not a number.",
-                "It diverged in training, or the file is damaged: name another model.",
-            )
+        name, labels = self.manifest.name, self.settings.labels
+        if logits.shape != (labels,):
+            hint = "Name a cross-encoder with one label or two."
+            raise ModelError(f"The model {name!r} gives {logits.size} numbers for a pair; its description says {labels}.", hint)
+        if not math.isfinite(score := single_score(logits)):
+            hint = "It diverged in training, or the file is damaged: name another model."
+            raise ModelError(f"The model {name!r} gives a score that is not a number.", hint)
         return score
 
     def load_torch(self) -> Any:
@@ -127,12 +122,12 @@ class RankerModel(OpenModel):
         return PairScores(load_backbone(self.folder.path / self.settings.transformer, head="ForSequenceClassification")).eval()
 
     def parity_sample(self) -> list[GraphInput]:
-        """Each text of the sample with the next one."""
-        return self.reader.sample()
+        """Each text of the sample for exports with the next one."""
+        return [self.reader.read(query, [document])[1][0] for query, document in pairwise(sample_texts())]
 
-    def compare(self, expected: Outputs, given: Outputs) -> dict[str, float]:
+    def compare(self, expected: Outputs, computed: Outputs) -> dict[str, float]:
         """The rank correlation of the scores of all pairs, and their mean difference in standard deviations of torch's."""
-        scores, others = (np.array([single_score(result[0]) for result in results]) for results in (expected, given))
+        scores, others = (np.array([single_score(result[0]) for result in results]) for results in (expected, computed))
         deviation = float(scores.std()) or 1.0
         return {
             "rank_correlation": rank_correlation([(scores, others)]),
@@ -175,10 +170,8 @@ class PairReader:
         self.manifest, self.settings = folder.manifest, settings
         self.tokenizer = ModelTokenizer(folder.path / settings.transformer / TOKENIZER, lower=settings.lower)
         if not self.tokenizer.joins_pairs:
-            raise ModelError(
-                f"The tokeniser of {self.manifest.name!r} has no template for pairs: nothing separates query and document.",
-                "Name a cross-encoder whose tokenizer.json has a post_processor with a pair, such as [CLS] $A [SEP] $B [SEP].",
-            )
+            hint = "Name a cross-encoder whose tokenizer.json has a post_processor with a pair, such as [CLS] $A [SEP] $B [SEP]."
+            raise ModelError(f"The tokeniser of {self.manifest.name!r} puts nothing between query and document.", hint)
 
     def read(self, query: str, documents: Sequence[str], windows: int = 1) -> tuple[list[int], list[GraphInput]]:
         """Token ids of the query with each window of each document, and token types, all 0 if the model reads none.
@@ -190,16 +183,8 @@ class PairReader:
         """
         pairs = [(self.settings.prompt + query, document) for document in documents]
         by_document = self.tokenizer.encode_pair_windows(pairs, self.manifest.max_length, windows)
-        return list(map(len, by_document)), [self._input(*window) for entry in by_document for window in entry]
-
-    def _input(self, ids: NDArray[np.int64], types: NDArray[np.int64]) -> GraphInput:
-        return GraphInput(ids, types=types if self.settings.types else np.zeros_like(ids))
-
-    def sample(self) -> list[GraphInput]:
-        """Each text of the sample for exports with the next one."""
-        pairs = self.tokenizer.encode_pair_windows(list(pairwise(sample_texts())), self.manifest.max_length, 1)
-        return [self._input(*first) for first, *_ in pairs]
-
-    def spans(self, query: str, document: str, windows: int) -> list[tuple[int, int]]:
-        """Start and end of each window of a document, in characters."""
-        return self.tokenizer.window_spans((self.settings.prompt + query, document), self.manifest.max_length, windows)
+        read_types = self.settings.types
+        inputs = [
+            GraphInput(ids, types=types if read_types else np.zeros_like(ids)) for entry in by_document for ids, types in entry
+        ]
+        return list(map(len, by_document)), inputs

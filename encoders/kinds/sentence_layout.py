@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 _DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 #: Architectures whose positions begin behind the padding id, so that two positions of the table are no tokens.
 _OFFSET_POSITIONS = frozenset({"roberta", "xlm-roberta", "camembert", "mpnet", "xlm-roberta-xl", "longformer"})
+#: Most tokens of a text where a folder says nothing.
+_USUAL_LENGTH = 512
 #: Entries of ``config.json`` that change nothing in what is computed.
 _NOT_COMPUTED = frozenset({"_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version", "use_cache"})
 
@@ -70,7 +72,7 @@ def _read(path: Path, name: str) -> ModelFolder:
     if modules.query is None or folder.manifest.kind != "dense":
         return folder
     query = _read_tower(path, name, about, modules.query).manifest
-    folder.manifest.refuse_other_dimension(query)
+    folder.manifest.check_dimension_of(query)
     tower = {key: getattr(query, key) for key in ("hash", "max_length", "pooling", "settings", "files")}
     return replace(folder, manifest=replace(folder.manifest, settings={**folder.manifest.settings, "query": tower}))
 
@@ -84,8 +86,8 @@ def _read_tower(path: Path, name: str, about: Mapping[str, Any], modules: Module
     manifest = Manifest(name, _kind(name, path, config, about, modules.kind), (), "", _max_length(config, length))
     if manifest.kind == "dense":
         layers, dimension = modules.layers(path, _width(home / CONFIG, config))
-        kept = about.get("truncate_dim")  # for models of the Matryoshka sort
-        truncated = kept if isinstance(kept, int) and 0 < kept < dimension else 0
+        size = about.get("truncate_dim")  # for models of the Matryoshka sort
+        truncated = size if isinstance(size, int) and 0 < size < dimension else 0
         _check_similarity(name, about, normalised=modules.normalised and not truncated)
         shared |= {"prompts": prompts_of(about), "include_prompt": modules.include_prompt}
         settings = asdict(DenseSettings(**shared, layers=layers, truncated=truncated))
@@ -105,41 +107,31 @@ def _read_tower(path: Path, name: str, about: Mapping[str, Any], modules: Module
     graph = path / SENTENCE_GRAPH
     own_graph = manifest.kind in {"dense", "ranker"} and modules.transformer in {"", "0_Transformer"} and graph.is_file()
     if config.get("auto_map") and not own_graph:
-        raise ModelError(
-            f"The model {name!r} brings code of its own ({CONFIG} has auto_map), and termweave runs no code of a model.",
-            f"Name a model of an architecture that transformers has itself, or one with {SENTENCE_GRAPH}.",
-        )
+        hint = f"Name a model of an architecture that transformers has itself, or one with {SENTENCE_GRAPH}."
+        raise ModelError(f"The model {name!r} brings code of its own ({CONFIG} has auto_map), which is not run.", hint)
     cores = graph_files(graph) if own_graph else weight_files(home)
-    if not cores and [*home.glob("pytorch_model.bin"), *home.glob("pytorch_model-*.bin")]:
-        raise ModelError(
-            f"The weights of the model {name!r} are a pickle (pytorch_model.bin), which may hold code and is not read.",
-            "Save them as safetensors on a host that trusts them: AutoModel.from_pretrained(DIR).save_pretrained(DIR).",
-        )
+    if not cores and any(home.glob("pytorch_model*.bin")):
+        hint = "Save them as safetensors on a host that trusts them: AutoModel.from_pretrained(DIR).save_pretrained(DIR)."
+        raise ModelError(f"The weights of the model {name!r} are a pickle, which may hold code and is not read.", hint)
     if not cores:
-        raise ModelError(
-            f"The model {name!r} has no weights: {home} holds no safetensors, and {SENTENCE_GRAPH} is missing, too.",
-            "Save it again as safetensors: SentenceTransformer(...).save(DIR).",
-        )
+        hint = "Save it again as safetensors: SentenceTransformer(...).save(DIR)."
+        raise ModelError(f"The model {name!r} has no weights: {home} holds no safetensors and no {SENTENCE_GRAPH}.", hint)
     identities = {str(file.relative_to(path)): identity(file) for file in (*cores, home / TOKENIZER, home / CONFIG)}
-    named = _named(manifest, path, cores, {} if own_graph else config)
-    return ModelFolder(path, named, {"fp32": graph} if own_graph else {}, identities)
+    manifest = _with_hash(manifest, path, cores, {} if own_graph else config)
+    return ModelFolder(path, manifest, {"fp32": graph} if own_graph else {}, identities)
 
 
 def _configuration(path: Path, home: Path, name: str) -> Any:
     """The configuration of a transformer that has a tokeniser and an architecture."""
     if not (home / CONFIG).is_file():
-        raise ModelError(
-            f"{path} is not a model folder: it has neither {MANIFEST} nor {CONFIG}.",
-            "Give a folder that training, export or sentence-transformers wrote.",
-        )
+        hint = "Give a folder that training, export or sentence-transformers wrote."
+        raise ModelError(f"{path} is not a model folder: it has neither {MANIFEST} nor {CONFIG}.", hint)
     config = read_json(home / CONFIG)
     if not isinstance(config.get("model_type"), str):
         raise ModelError(f"{path} is of an unknown architecture: its {CONFIG} has no model_type.", AGAIN)
     if not (home / TOKENIZER).is_file():
-        raise ModelError(
-            f"The model {name!r} has no tokeniser: {home / TOKENIZER} is missing.",
-            "Save it there with transformers' fast tokeniser: AutoTokenizer.from_pretrained(...).save_pretrained(DIR).",
-        )
+        hint = "Save it there with transformers' fast tokeniser: AutoTokenizer.from_pretrained(...).save_pretrained(DIR)."
+        raise ModelError(f"The model {name!r} has no tokeniser: {home / TOKENIZER} is missing.", hint)
     return config
 
 
@@ -151,12 +143,12 @@ def _has_word_pieces(file: Path) -> bool:
 
 def _kind(name: str, path: Path, config: Mapping[str, Any], about: Mapping[str, Any], kind: str) -> str:
     """The kind of a model: what sentence-transformers wrote, what its modules say, or what its architecture is."""
-    family = about.get("model_type")
-    families = {"None": "dense", "SentenceTransformer": "dense", "SparseEncoder": "sparse", "CrossEncoder": "ranker"}
-    if str(family) not in families:
+    family = str(about.get("model_type") or "SentenceTransformer")
+    families = {"SentenceTransformer": "dense", "SparseEncoder": "sparse", "CrossEncoder": "ranker"}
+    if family not in families:
         raise ModelError(f"The model {name!r} is a {family}, which termweave does not run.", "Name a SentenceTransformer model.")
-    if families[str(family)] != "dense":
-        return families[str(family)]
+    if families[family] != "dense":
+        return families[family]
     classifier = any(str(each).endswith("ForSequenceClassification") for each in config.get("architectures") or ())
     return "ranker" if classifier and not (path / MODULES).is_file() else kind
 
@@ -166,10 +158,8 @@ def _labels(name: str, config: Mapping[str, Any]) -> int:
     listed = config.get("id2label")
     labels = len(listed) if isinstance(listed, dict) else config.get("num_labels", 2)
     if not isinstance(labels, int) or labels not in {1, 2}:
-        raise ModelError(
-            f"The model {name!r} has {labels} labels; a ranker has one score, or two labels (not relevant, relevant).",
-            "Name a cross-encoder that was trained for ranking.",
-        )
+        hint = "Name a cross-encoder that was trained for ranking."
+        raise ModelError(f"The model {name!r} has {labels} labels; a ranker has one, or two (not relevant, relevant).", hint)
     return labels
 
 
@@ -182,16 +172,14 @@ def has_types(home: Path) -> bool:
 
 
 def _check_similarity(name: str, about: Mapping[str, Any], *, normalised: bool) -> None:
-    """Refuse a model whose vectors are compared otherwise than by cosine."""
+    """Raise `ModelError` for a model whose vectors are compared otherwise than by cosine."""
     similarity = about.get("similarity_fn_name")
     if similarity not in {None, "cosine"} and not normalised:
-        raise ModelError(
-            f"The model {name!r} compares vectors by {similarity}; termweave compares vectors of length 1, by cosine.",
-            "Name a model for cosine similarity, or one whose last module is Normalize.",
-        )
+        hint = "Name a model for cosine similarity, or one whose last module is Normalize."
+        raise ModelError(f"The model {name!r} compares vectors by {similarity}; termweave compares them by cosine.", hint)
 
 
-def _named(manifest: Manifest, path: Path, cores: Sequence[Path], config: Mapping[str, Any]) -> Manifest:
+def _with_hash(manifest: Manifest, path: Path, cores: Sequence[Path], config: Mapping[str, Any]) -> Manifest:
     """The manifest with the digests of its files and the model's hash, over all that decides a vector.
 
     Args:
@@ -239,9 +227,8 @@ def _prompts(about: Mapping[str, Any]) -> tuple[dict[str, str], str]:
 def _max_length(config: Mapping[str, Any], length: int) -> int:
     """The most tokens of a text: what the folder says, at most the positions that the transformer has."""
     positions = config.get("max_position_embeddings")
-    limits: list[int] = []
-    if isinstance(positions, int) and positions > 0:
-        padding = config.get("pad_token_id")
-        offset = (padding if isinstance(padding, int) else 1) + 1 if config["model_type"] in _OFFSET_POSITIONS else 0
-        limits.append(positions - offset)
-    return min([*limits, *([length] if length else [])], default=512)
+    if not isinstance(positions, int) or positions <= 0:
+        return length or _USUAL_LENGTH
+    padding = config.get("pad_token_id")
+    offset = (padding if isinstance(padding, int) else 1) + 1 if config["model_type"] in _OFFSET_POSITIONS else 0
+    return min(positions - offset, length or positions)

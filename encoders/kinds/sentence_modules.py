@@ -74,12 +74,10 @@ class Modules:
                 raise ModelError(f"The layer {home} reads or writes something else than the sentence's vector.", _ADVICE)
             file, residual = f"{folder}/{WEIGHTS}", bool(config.get("use_residual"))
             layer = DenseLayer.read(path / file, activation, residual=residual)
-            if layer.weight.shape[1] != dimension:
-                raise ModelError(
-                    f"The layer {home} takes vectors of {layer.weight.shape[1]} numbers, and what comes before it gives {dimension}.",
-                    AGAIN,
-                )
-            dimension = layer.weight.shape[0]
+            out, taken = layer.weight.shape
+            if taken != dimension:
+                raise ModelError(f"The layer {home} takes vectors of {taken} numbers, and gets vectors of {dimension}.", AGAIN)
+            dimension = out
             layers.append({"file": file, "activation": activation, "residual": residual})
         return layers, dimension
 
@@ -87,10 +85,10 @@ class Modules:
         """The settings of a table of query weights, which lies in the module's folder, or ``idf.json`` in the folder of the model."""
         home = self.transformer
         config = read_json(path / home / CONFIG, missing={})
-        given = config.get("path")
-        names = [f"{home}/{WEIGHTS}".lstrip("/"), f"{home}/{IDF}".lstrip("/"), IDF] if home else [IDF]
-        if isinstance(given, str) and given.endswith(".json") and is_inside(given):
-            names = [given, f"{home}/{given}", *names]
+        names = [f"{home}/{WEIGHTS}", f"{home}/{IDF}", IDF] if home else [IDF]
+        stored = config.get("path")
+        if isinstance(stored, str) and stored.endswith(".json") and is_inside(stored):
+            names = [stored, f"{home}/{stored}", *names]
         table = next((name for name in names if (path / name).is_file()), "")
         if not table:
             raise ModelError(f"The model in {path} has no table of query weights: {names[0]} is missing.", AGAIN)
@@ -119,10 +117,8 @@ def _module(path: Path, file: str, kind: object, folder: str) -> tuple[str, str]
     """
     package, _, name = str(kind).rpartition(".")
     if package.partition(".")[0] != "sentence_transformers":
-        raise ModelError(
-            f"The model in {path} brings code of its own (the module {str(kind)!r}), and termweave runs no code of a model.",
-            "Name a model made of sentence-transformers' own modules.",
-        )
+        hint = "Name a model made of sentence-transformers' own modules."
+        raise ModelError(f"The model in {path} brings code of its own (the module {str(kind)!r}), which is not run.", hint)
     if folder and not is_inside(folder):
         raise ModelError(f"{path / file} names the folder {folder!r}, which is not inside the model's.", AGAIN)
     return name, folder
@@ -137,61 +133,55 @@ def _routed(path: Path, modules: Sequence[tuple[str, str]]) -> Modules:
     try:
         routes, types = config["structure"], config["types"]
         default = config.get("parameters", {}).get("default_route")
-        named = {
+        by_route = {
             route: [_module(path, f"{home}/{name}", types[module], f"{home}/{module}".strip("/")) for module in routes[route]]
             for route in ("document", "query", default)
             if route in routes
         }
-        chains = [[*named.get(route, named.get(default, ())), *modules[1:]] for route in ("document", "query")]
+        chains = [[*by_route.get(route, by_route.get(default, ())), *modules[1:]] for route in ("document", "query")]
     except (TypeError, KeyError, AttributeError) as error:
         raise ModelError(f"{file} does not describe the modules of queries and documents.", AGAIN) from error
-    if default not in routes and not {"document", "query"} <= named.keys():
-        raise ModelError(
-            f"{file} has routes for {', '.join(map(repr, routes))}; termweave needs 'document' and 'query'.",
-            "Save the model with Router.for_query_document.",
-        )
+    if default not in routes and not {"document", "query"} <= by_route.keys():
+        problem = f"{file} has routes for {', '.join(map(repr, routes))}; termweave needs 'document' and 'query'."
+        raise ModelError(problem, "Save the model with Router.for_query_document.")
     document, query = (_chain(path, chain) for chain in chains)
-    if (document.kind, query.kind) not in {("dense", "dense"), ("sparse", "sparse"), ("sparse", "table")} or (
-        query.kind == "sparse" and query != document
-    ):
-        raise ModelError(
-            f"{file} has models of documents and of queries that termweave does not run together.",
-            "Name dense encoders, one sparse encoder, or a sparse encoder with a table of query weights (SparseStaticEmbedding).",
+    together = (document.kind, query.kind) in {("dense", "dense"), ("sparse", "table")} or document == query
+    if not together or document.kind not in {"dense", "sparse"}:
+        hint = (
+            "Name dense encoders, one sparse encoder, or a sparse encoder with a table of query weights (SparseStaticEmbedding)."
         )
+        raise ModelError(f"{file} has models of documents and of queries that termweave does not run together.", hint)
     return document if document == query else replace(document, query=query)
 
 
 def _chain(path: Path, modules: Sequence[tuple[str, str]]) -> Modules:
     """The meaning of modules that follow each other."""
-    kinds = [kind for kind, _ in modules]
+    kinds, folders = [kind for kind, _ in modules], [folder for _, folder in modules]
     if kinds == ["SparseStaticEmbedding"]:
-        return Modules(modules[0][1], kind="table")
+        return Modules(folders[0], kind="table")
     if kinds == ["Transformer"]:
-        return Modules(modules[0][1], kind="ranker")
+        return Modules(folders[0], kind="ranker")
     if kinds in (["Transformer", "SpladePooling"], ["MLMTransformer", "SpladePooling"]):
-        return _splade(path, modules[0][1], modules[1][1])
+        return _splade(folders[0], path / folders[1] / CONFIG)
     if not re.fullmatch("Transformer Pooling( Dense)*( Normalize)?", " ".join(kinds)):
-        raise ModelError(
-            f"{path / MODULES} lists the modules {', '.join(kinds)}; termweave runs Transformer, Pooling, Dense and Normalize, "
-            "in this order.",
-            "Name a model that gives one vector for a text.",
-        )
-    pooling = read_json(path / modules[1][1] / CONFIG)
-    mode = _pooling_mode(path / modules[1][1] / CONFIG, pooling)
+        order = "Transformer, Pooling, Dense and Normalize, in this order"
+        hint = "Name a model that gives one vector for a text."
+        raise ModelError(f"{path / MODULES} lists the modules {', '.join(kinds)}; termweave runs {order}.", hint)
+    file = path / folders[1] / CONFIG
+    pooling = read_json(file)
     dense = tuple(folder for kind, folder in modules if kind == "Dense")
     include_prompt, normalised = bool(pooling.get("include_prompt", True)), kinds[-1] == "Normalize"
-    return Modules(modules[0][1], mode, include_prompt=include_prompt, dense=dense, normalised=normalised)
+    mode = _pooling_mode(file, pooling)
+    return Modules(folders[0], mode, include_prompt=include_prompt, dense=dense, normalised=normalised)
 
 
-def _splade(path: Path, transformer: str, folder: str) -> Modules:
-    """The modules of a sparse model."""
-    config = read_json(path / folder / CONFIG)
+def _splade(transformer: str, file: Path) -> Modules:
+    """The modules of a sparse model, whose pooling a file describes."""
+    config = read_json(file)
     pooling, activation = config.get("pooling_strategy", "max"), config.get("activation_function", "relu")
     if pooling not in {"max", "sum"} or activation not in {"relu", "log1p_relu"}:
-        raise ModelError(
-            f"{path / folder / CONFIG} names the pooling {pooling!r} with {activation!r}.",
-            "Known: max and sum, with relu or log1p_relu.",
-        )
+        hint = "Known: max and sum, with relu or log1p_relu."
+        raise ModelError(f"{file} names the pooling {pooling!r} with {activation!r}.", hint)
     return Modules(transformer, pooling, kind="sparse", twice=activation == "log1p_relu")
 
 
@@ -221,15 +211,13 @@ def read_settings(home: Path) -> tuple[bool, int]:
     deciding = {name: settings.get(name) for name in ("query_length", "document_length", "query_expansion")}
     deciding |= {"modality_config.message": (settings.get("modality_config") or {}).get("message")}
     deciding |= {**text, "max_length": None, **(processing.get("common") or {})}
-    if refused := [name for name, value in deciding.items() if name not in _HARMLESS and value not in _DEFAULTS]:
-        raise ModelError(
-            f"{file} says {refused[0]}={deciding[refused[0]]!r}, which changes what is read of a text, and termweave does not know it.",
-            "Name a model without this setting.",
-        )
-    lengths = (text.get("max_length"), of_tokenizer.get("model_max_length"), settings.get("max_seq_length"))
-    given = next((length for length in lengths if length), None)
-    given = given or read_json(home / "tokenizer_config.json", missing={}).get("model_max_length")
-    return bool(settings.get("do_lower_case")), _token_limit(given)
+    for name, value in deciding.items():
+        if name not in _HARMLESS and value not in _DEFAULTS:
+            problem = f"{file} says {name}={value!r}, which changes what is read of a text, and termweave does not know it."
+            raise ModelError(problem, "Name a model without this setting.")
+    length = text.get("max_length") or of_tokenizer.get("model_max_length") or settings.get("max_seq_length")
+    length = length or read_json(home / "tokenizer_config.json", missing={}).get("model_max_length")
+    return bool(settings.get("do_lower_case")), _token_limit(length)
 
 
 def _token_limit(length: object) -> int:
@@ -240,7 +228,7 @@ def _token_limit(length: object) -> int:
 def written(
     width: int, pooling: str, length: int, prompts: Mapping[str, str], *, lower: bool = False, include_prompt: bool = True
 ) -> dict[str, Any]:
-    """What sentence-transformers writes beside a transformer whose states are pooled and scaled to length 1: name of a file -> content.
+    """The files that sentence-transformers writes beside a transformer with pooling and vectors of length 1: name -> content.
 
     Args:
         width: Width of the states.
@@ -282,7 +270,6 @@ def read_json(file: Path, *, missing: Any = None) -> Any:
         content = json.loads(file.read_bytes())
     except (ValueError, RecursionError) as error:
         raise ModelError(f"{file} is not JSON: {error}.", AGAIN) from error
-    kind, named = (list, "list") if file.name == MODULES else (dict, "table")
-    if not isinstance(content, kind):
-        raise ModelError(f"{file} is not a {named}.", AGAIN)
+    if not isinstance(content, list if file.name == MODULES else dict):
+        raise ModelError(f"{file} is not a {'list' if file.name == MODULES else 'table'}.", AGAIN)
     return content

@@ -45,7 +45,7 @@ OUTPUT = "weights"
 
 @dataclass(frozen=True)
 class SparseSettings(PromptSettings):
-    """How a sparse model reads texts: `Manifest.settings` of the kind.
+    """The settings of a sparse model (`Manifest.settings`): the way from a text to its weights.
 
     Attributes:
         twice: Whether the logarithm is applied twice (`log1p_relu`).
@@ -60,7 +60,7 @@ class SparseSettings(PromptSettings):
     query_length: int = 0
 
     def problem(self, manifest: Manifest) -> str:
-        """What is wrong with prompts, pooling or the table; "" if nothing is."""
+        """The fault in prompts, pooling or the table, for a message; "" if there is none."""
         if problem := super().problem(manifest):
             return problem
         if not isinstance(self.query_length, int):
@@ -92,10 +92,8 @@ class SparseModel(OpenModel):
             tokenizer = home / settings.query_tokenizer
             self._table = QueryTable(home / settings.query_table, tokenizer, model=self.manifest.name)
             if list(self._table.vocabulary.entries) != list(self._entries.entries):
-                raise ModelError(
-                    f"Queries and documents of the model {self.manifest.name!r} have different vocabularies.",
-                    "Name a model whose query table was made for its document encoder.",
-                )
+                hint = "Name a model whose query table was made for its document encoder."
+                raise ModelError(f"Queries and documents of the model {self.manifest.name!r} have different vocabularies.", hint)
 
     def weigh(
         self, texts: Sequence[str], kind: Kind, statistics: CorpusStatistics, *, vectors: bool
@@ -119,9 +117,9 @@ class SparseModel(OpenModel):
         """The pooling, which the graph does."""
         return self.manifest.pooling, self.settings.twice
 
-    def compare(self, expected: Outputs, given: Outputs) -> dict[str, float]:
+    def compare(self, expected: Outputs, computed: Outputs) -> dict[str, float]:
         """The rank correlation of the weights of each text."""
-        pairs = [(one[0].astype(float), other[0].astype(float)) for one, other in zip(expected, given, strict=True)]
+        pairs = [(one[0].astype(float), other[0].astype(float)) for one, other in zip(expected, computed, strict=True)]
         return {"rank_correlation": rank_correlation(pairs)}
 
 
@@ -172,10 +170,8 @@ class QueryTable:
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ModelError(f"{file} is not a table of query weights: {error}.", "Copy the model folder again.") from error
         if weights.ndim != 1 or len(weights) < size:
-            raise ModelError(
-                f"{file} has {len(weights)} weights, and the vocabulary of {model!r} has {size} entries.",
-                "The table belongs to another model: copy the model folder again.",
-            )
+            problem = f"{file} has {len(weights)} weights, and the vocabulary of {model!r} has {size} entries."
+            raise ModelError(problem, "The table belongs to another model: copy the model folder again.")
         self._weights = weights
 
     def weigh(self, texts: Sequence[str], max_length: int) -> list[TermWeights]:

@@ -159,12 +159,12 @@ class JointModel(nn.Module):
 
     def states(self, input_ids: Tensor, attention_mask: Tensor, features: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Run the backbone; return the states after the lower layer and after the last, ``(B, n, d)`` each."""
-        given: dict[str, Tensor] = {"input_ids": input_ids}
+        inputs: dict[str, Tensor] = {"input_ids": input_ids}
         if self.shape.tags and features is not None:
             tags = features[..., 2]
             place = self.heads.tags(tags.long()) * (tags > 0).unsqueeze(-1).to(features.dtype)  # [CLS], [SEP], padding: none
-            given = {"inputs_embeds": self.backbone.get_input_embeddings()(input_ids) + place}
-        outputs = self.backbone(**given, attention_mask=attention_mask, output_hidden_states=True)
+            inputs = {"inputs_embeds": self.backbone.get_input_embeddings()(input_ids) + place}
+        outputs = self.backbone(**inputs, attention_mask=attention_mask, output_hidden_states=True)
         return outputs.hidden_states[self.shape.layer], outputs.last_hidden_state
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -251,9 +251,7 @@ def load(path: Path) -> tuple[JointModel, ModelFolder]:
     except (SafetensorError, OSError, RuntimeError) as error:  # cut short, or tensors of other shapes than the manifest says
         raise ModelError(f"The weights in {path} are damaged: {first_line(error)}.", "Copy the folder again.") from error
     if _hash(model, path, folder.manifest) != folder.manifest.hash:
-        raise ModelError(
-            f"The model in {path} was altered: its weights, tokeniser or description are not those of {folder.manifest.name!r} "
-            f"({folder.manifest.hash}).",
-            "Copy the folder again, or train it anew.",
-        )
+        original = f"{folder.manifest.name!r} ({folder.manifest.hash})"
+        problem = f"The model in {path} was altered: its weights, tokeniser or description are not those of {original}."
+        raise ModelError(problem, "Copy the folder again, or train it anew.")
     return model.eval(), folder

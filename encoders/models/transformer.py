@@ -39,10 +39,8 @@ def load_backbone(path: Path, layers: int = 0, *, head: str = "") -> Any:
     files = [path / "config.json", *(weight_files(path) or [path / WEIGHTS]), path / TOKENIZER]
     if missing := [file.name for file in files if not file.is_file()]:
         if (path / MANIFEST).is_file() and missing[0] == WEIGHTS:
-            raise ModelError(
-                f"{path} holds ONNX graphs alone, without the weights for torch.",
-                "It is exported already: index with it. To export again, give the model that it was made from.",
-            )
+            hint = "It is exported already: index with it. To export again, give the model that it was made from."
+            raise ModelError(f"{path} holds ONNX graphs alone, without the weights for torch.", hint)
         raise ModelError(f"{path} is not a transformers model: {missing[0]} is missing.", again)
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
@@ -65,8 +63,8 @@ def load_backbone(path: Path, layers: int = 0, *, head: str = "") -> Any:
     # Transformers would start these tensors at random, with no more than a warning.
     missing = [*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])]
     if missing := [name for name in missing if head or "pooler" not in name]:
-        what = f"{counted(len(missing), 'tensor')} that config.json describes, or in another shape ({missing[0]})"
-        raise ModelError(f"{path / WEIGHTS} lacks {what}.", again)
+        tensors = f"{counted(len(missing), 'tensor')} that config.json describes, or in another shape ({missing[0]})"
+        raise ModelError(f"{path / WEIGHTS} lacks {tensors}.", again)
     return model.eval().float()
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,12 @@ if TYPE_CHECKING:
 
 #: The parameter whose shape is the vocabulary by the width of the states.
 _WORDS = "embeddings.word_embeddings.weight"
+#: Entry of config.json -> the parameter whose length it is.
+_LENGTHS = {
+    "intermediate_size": "encoder.layer.0.intermediate.dense.bias",
+    "max_position_embeddings": "embeddings.position_embeddings.weight",
+    "type_vocab_size": "embeddings.token_type_embeddings.weight",
+}
 #: The heads that an imported model may have, the most frequent numbers first.
 _HEADS = (12, 8, 16, 4, 6, 2, 20, 24, 32, 1)
 #: The largest difference between the hidden states of an imported graph and those of torch with the weights read from it.
@@ -98,11 +105,6 @@ def write_weights(folder: Path) -> None:
     staging.replace(folder / WEIGHTS)
 
 
-def names_parameters(graph: bytes, layers: int) -> bool:
-    """Whether a graph names the parameters of a BERT encoder of so many layers. Unlike `parameters` it does not need the extra ``train``."""
-    return all(name.encode() in graph for name in (_WORDS, f"encoder.layer.{layers - 1}.output.LayerNorm.bias"))
-
-
 def parameters(graph: Path) -> dict[str, NDArray[np.float32]]:
     """The parameters of a BERT encoder in an ONNX graph, by the names of transformers' BertModel.
 
@@ -147,20 +149,11 @@ def shape_of(state: Mapping[str, NDArray[np.float32]], heads: int) -> dict[str, 
         ModelError: A parameter is missing or has another shape. A name alone makes no layers: "encoder.layer.1000000000" would fill the memory.
     """
     layers = {name.split(".")[2] for name in state if name.startswith("encoder.layer.")}
-    try:
-        words, dimension = state[_WORDS].shape
-        shape = {
-            "vocab_size": words,
-            "hidden_size": dimension,
-            "num_hidden_layers": len(layers),
-            "num_attention_heads": heads,
-            "intermediate_size": len(state["encoder.layer.0.intermediate.dense.bias"]),
-            "max_position_embeddings": len(state["embeddings.position_embeddings.weight"]),
-            "type_vocab_size": len(state["embeddings.token_type_embeddings.weight"]),
-        }
-    except (ValueError, KeyError, TypeError):
-        shape = {}
-    if not shape or not all(shape.values()) or layers != set(map(str, range(len(layers)))):
+    shape = {"num_hidden_layers": len(layers), "num_attention_heads": heads}
+    with suppress(ValueError, KeyError, TypeError):
+        shape["vocab_size"], shape["hidden_size"] = state[_WORDS].shape
+        shape |= {key: len(state[name]) for key, name in _LENGTHS.items()}
+    if not _LENGTHS.keys() <= shape.keys() or not all(shape.values()) or layers != set(map(str, range(len(layers)))):
         raise ModelError("The graph does not hold all parameters of a BERT encoder, each in its shape.", _AGAIN)
     return shape
 
@@ -180,17 +173,13 @@ def import_graph(graph: Path, tokenizer: Path, name: str, *, pooling: str, promp
         raise ModelError(f"{tokenizer} is not a tokenizer.json of BERT.", "Put the one of the graph beside it.") from error
     state = parameters(graph)
     dimension = shape_of(state, 1)["hidden_size"]
-    if len(vocabulary) > len(state[_WORDS]):
-        raise ModelError(
-            f"{tokenizer} has {len(vocabulary):,} tokens, and the graph has {len(state[_WORDS]):,}.",
-            "Put the tokenizer.json of this graph beside it.",
-        )
+    if len(vocabulary) > (words := len(state[_WORDS])):
+        problem = f"{tokenizer} has {len(vocabulary):,} tokens, and the graph has {words:,}."
+        raise ModelError(problem, "Put the tokenizer.json of this graph beside it.")
     heads = next((heads for heads in _HEADS if dimension % heads == 0 and _same_states(graph, state, heads)), None)
     if heads is None:
-        raise ModelError(
-            f"torch does not compute the states of {graph} from its parameters, so it is not a plain BERT.",
-            "Save the model with sentence-transformers and give that folder.",
-        )
+        hint = "Save the model with sentence-transformers and give that folder."
+        raise ModelError(f"torch computes other states than {graph} from its parameters, so it is not a plain BERT.", hint)
     folder = paths.models() / name
     folder.parent.mkdir(parents=True, exist_ok=True)
     write_folder(folder, graph.read_bytes(), tokenizer.read_bytes(), shape_of(state, heads), pooling, prompts)

@@ -65,38 +65,29 @@ def write_checked(model: OpenModel, scratch: Path, *, fp32_only: bool = False) -
     try:
         write_fp32(module, scratch / GRAPHS["fp32"], model.graph_outputs)
     except Exception as error:  # torch raises a dozen classes for what it cannot trace
-        raise ModelError(
-            f"torch cannot write {name!r} as an ONNX graph: {first_line(error)}.",
-            "Export it with optimum, and put the graph into the model's folder as onnx/model.onnx.",
-        ) from error
+        hint = "Export it with optimum, and put the graph into the model's folder as onnx/model.onnx."
+        raise ModelError(f"torch cannot write {name!r} as an ONNX graph: {first_line(error)}.", hint) from error
     expected = run_torch(module, sample)
     if not all(np.isfinite(output).all() for outputs in expected for output in outputs):
-        raise ModelError(
-            f"The model {name!r} gives values that are not numbers (NaN or infinity).",
-            "It diverged in training, or the file is damaged: copy it again, or name another model.",
-        )
+        hint = "It diverged in training, or the file is damaged: copy it again, or name another model."
+        raise ModelError(f"The model {name!r} gives values that are not numbers (NaN or infinity).", hint)
     difference = largest_difference(expected, _run(model, scratch, "fp32", sample))
     if not difference <= TOLERANCE:  # NaN fails, too
-        raise ModelError(
-            f"The ONNX graph of {name!r} differs from torch by {difference:.2g}, more than {TOLERANCE:.2g}; nothing was written.",
-            "Report it with the versions of torch and onnxruntime.",
-        )
+        amount = f"{difference:.2g}, more than {TOLERANCE:.2g}"
+        hint = "Nothing was written. Report it with the versions of torch and onnxruntime."
+        raise ModelError(f"The ONNX graph of {name!r} differs from torch by {amount}.", hint)
     if fp32_only:
         return Parity(len(sample), difference)
     write_int8(scratch / GRAPHS["fp32"], scratch / GRAPHS["int8"], only_mask=adds_only_mask(module))
+    as_it_is = "Nothing was written. Use the model's folder as it is: `--dense DIR` runs it in fp32."
     if operators := saturating(scratch / GRAPHS["int8"]):
-        raise ModelError(
-            f"The int8 graph of {name!r} would give other numbers on other processors, because of {operators[0]}; nothing was written.",
-            "Use the model's folder as it is: `--dense DIR` runs it in fp32. Report it with the model's architecture.",
-        )
+        hint = f"{as_it_is} Report it with the model's architecture."
+        raise ModelError(f"The int8 graph of {name!r} would give other numbers on other processors: {operators[0]}.", hint)
     write_dequantised(*(scratch / GRAPHS[precision] for precision in ("fp32", "int8", "dequantised")))
     int8, dequantised = (model.compare(expected, _run(model, scratch, each, sample)) for each in ("int8", "dequantised"))
-    if not int8.get("cosine_min", 1.0) >= model.least_cosine:
-        raise ModelError(
-            f"The int8 graph of {name!r} gives other vectors than fp32 (smallest cosine {int8['cosine_min']:.3f}, "
-            f"at least {model.least_cosine} is needed); nothing was written.",
-            "Use the model's folder as it is: `--dense DIR` runs it in fp32.",
-        )
+    if not (cosine := int8.get("cosine_min", 1.0)) >= model.least_cosine:
+        amount = f"smallest cosine {cosine:.3f}, at least {model.least_cosine} is needed"
+        raise ModelError(f"The int8 graph of {name!r} gives other vectors than fp32 ({amount}).", as_it_is)
     figures = {f"int8_{name}": value for name, value in int8.items()}
     return Parity(len(sample), difference, **figures, dequantised_cosine_min=dequantised.get("cosine_min"))
 
@@ -135,11 +126,9 @@ def with_graph(model: OpenModel) -> ModelFolder:
     cached = ModelFolder(folder.path, folder.manifest, {"fp32": home / GRAPHS["fp32"]})
     if cached.graphs["fp32"].is_file():
         return cached
-    if missing := [name for name in _NEEDED if find_spec(name) is None]:
-        raise ModelError(
-            f"The model {folder.manifest.name!r} has no ONNX graph, and without {' and '.join(missing)} none can be made.",
-            f"Install the extra: {install('train')}; or add onnx/model.onnx to the model's folder.",
-        )
+    if missing := " and ".join(name for name in _NEEDED if find_spec(name) is None):
+        hint = f"Install the extra: {install('train')}; or add onnx/model.onnx to the model's folder."
+        raise ModelError(f"The model {folder.manifest.name!r} has no ONNX graph, and without {missing} none can be made.", hint)
     home.parent.mkdir(parents=True, exist_ok=True)
     with private_files.scratch_in(home.parent, ".export-") as work:
         write_checked(model, work, fp32_only=True)
@@ -192,7 +181,7 @@ def adds_only_mask(model: Any) -> bool:
 
 @dataclass(frozen=True)
 class Parity:
-    """How close the graphs of a model are to torch, over the sample texts. A figure that a kind does not have is None.
+    """Figures that compare the graphs of a model with torch, over the sample texts. A figure that a kind does not have is None.
 
     Attributes:
         texts: Number of sample texts.
@@ -243,13 +232,9 @@ def cosines(pairs: Sequence[tuple[NDArray[np.float32], NDArray[np.float32]]]) ->
 
 def rank_correlation(pairs: Sequence[tuple[NDArray[np.float64], NDArray[np.float64]]]) -> float:
     """Mean over the texts of Spearman's correlation; texts with four values or fewer, or with equal values, do not count."""
-    values = [_spearman(one, other) for one, other in pairs if len(one) > 4 and np.ptp(one) > 0]
-    return float(np.mean(values)) if values else 1.0
-
-
-def _spearman(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
-    ranks = [values.argsort().argsort().astype(np.float64) for values in (one, other)]
-    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
+    counted = [pair for pair in pairs if len(pair[0]) > 4 and np.ptp(pair[0]) > 0]
+    correlations = [np.corrcoef([values.argsort().argsort() for values in pair])[0, 1] for pair in counted]
+    return float(np.mean(correlations)) if correlations else 1.0
 
 
 def sample_texts() -> list[str]:

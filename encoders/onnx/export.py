@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from termweave.encoders.kinds.base import OpenModel
-    from termweave.encoders.manifest import ModelFolder
+    from termweave.encoders.manifest import Manifest, ModelFolder
     from termweave.encoders.onnx.checked_graphs import Parity
 
 #: How graphs are quantised, for the card.
@@ -99,7 +99,7 @@ def _export_queries(model: OpenModel, staging: Path) -> ModelFolder:
     return replace(folder, manifest=replace(folder.manifest, settings={**settings, "query": tower}, files=files))
 
 
-def _described(manifest: Any, path: Path, parity: Parity) -> Any:
+def _described(manifest: Manifest, path: Path, parity: Parity) -> Manifest:
     """The manifest of an exported folder."""
     quantisation = {"method": _METHOD, "saturates": False, "opset": OPSET, "parity": parity.as_dict()}
     inner = {name: digest(path / name) for name in manifest.files if "/" in name and (path / name).is_file()}
@@ -120,7 +120,7 @@ def _copy(path: Path, staging: Path) -> None:
 
 
 def int8_cost(figures: Mapping[str, Any]) -> str:
-    """What int8 costs in nDCG, as training measured it (`training.dev_measure.DevelopmentSet.int8_cost`), in words."""
+    """Say how much nDCG int8 costs; `figures` are those of `training.dev_measure.DevelopmentSet.int8_cost`."""
     parts = []
     for output, name in (("weights", "weights"), ("dense", "vectors"), ("scores", "the ranker")):
         if measured := figures.get(output):

@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from termweave.encoders.onnx.rewritten_graphs import write_single
+from termweave.encoders.onnx.rewritten_graphs import replace, write_single
 from termweave.encoders.onnx.runtime import onnx_runtime
 
 if TYPE_CHECKING:
@@ -96,11 +96,11 @@ def write_dequantised(fp32: Path, int8: Path, file: Path) -> None:
     content = int8.read_bytes()
     stored = {tensor.name: tensor for tensor in onnx.load(int8).graph.initializer}
     turned = _transposed_by_quantiser(graph.graph.node)
-    kept, nodes = [], []
+    tensors, nodes = [], []
     for weight in graph.graph.initializer:
         quantised = stored.get(f"{weight.name}_quantized")
         if quantised is None:
-            kept.append(weight)
+            tensors.append(weight)
             continue
         parts = [stored[f"{weight.name}{part}"] for part in ("_quantized", "_scale", "_zero_point")]
         # Per channel means per column (`quantize_dynamic`); a table of embeddings has one scale.
@@ -113,12 +113,9 @@ def write_dequantised(fp32: Path, int8: Path, file: Path) -> None:
         offset = content.find(quantised.raw_data)
         onnx.external_data_helper.set_external_data(quantised, int8.name, offset, length)
         quantised.ClearField("raw_data")
-        kept += parts
-    del graph.graph.initializer[:]
-    graph.graph.initializer.extend(kept)
-    nodes += graph.graph.node
-    del graph.graph.node[:]
-    graph.graph.node.extend(nodes)
+        tensors += parts
+    replace(graph.graph.initializer, tensors)
+    replace(graph.graph.node, [*nodes, *graph.graph.node])
     file.write_bytes(graph.SerializeToString())
 
 
@@ -130,10 +127,9 @@ def _transposed_by_quantiser(nodes: Iterable[Any]) -> set[str]:
 
 #: The most to which two weights of one sign that a kernel adds first may add: 255 * 128 fits into 16 bits, 255 * 129 does not.
 MOST = 128
-#: Operators on int8 of which `saturating` proves nothing. The operator that it proves is MatMulInteger.
-_OTHERS = frozenset(
-    {"ConvInteger", "QLinearMatMul", "QLinearConv", "QGemm", "QAttention", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM"}
-)
+#: Operators on int8. Only of the first one `saturating` can prove something.
+_OPERATORS = {"MatMulInteger", "ConvInteger", "QLinearMatMul", "QLinearConv", "QGemm", "QAttention"}
+_OPERATORS |= {"DynamicQuantizeMatMul", "DynamicQuantizeLSTM"}
 
 
 def pair_sums(weights: NDArray[np.floating | np.integer]) -> NDArray[np.float64]:
@@ -182,10 +178,9 @@ def saturating(graph: Path) -> list[str]:
     weights = {tensor.name: tensor for tensor in content.initializer}
 
     def may_saturate(node: Any) -> bool:
-        if node.op_type != "MatMulInteger":
-            return node.op_type in _OTHERS
-        tensor = weights.get(node.input[1])
-        int8 = tensor is not None and tensor.data_type == onnx.TensorProto.INT8
-        return not int8 or bool(pair_sums(onnx.numpy_helper.to_array(tensor)).max(initial=0) > MOST)
+        tensor = weights.get(node.input[1]) if node.op_type == "MatMulInteger" else None
+        if tensor is None or tensor.data_type != onnx.TensorProto.INT8:
+            return node.op_type in _OPERATORS
+        return bool(pair_sums(onnx.numpy_helper.to_array(tensor)).max(initial=0) > MOST)
 
     return [node.name for node in content.node if may_saturate(node)]

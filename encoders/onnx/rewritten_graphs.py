@@ -60,11 +60,11 @@ def write_single(graph_file: Path, file: Path, *, only_mask: bool) -> int:
         onnx.helper.make_node("Shape", ["input_ids"], [f"{MASK}/shape"]),
         onnx.helper.make_node("ConstantOfShape", [f"{MASK}/shape"], [MASK], value=one),
     ]
-    _keep(model.graph.input, [node for node in model.graph.input if node.name != MASK])
-    _keep(model.graph.node, _needed([*ones, *nodes], {output.name for output in model.graph.output}))
+    replace(model.graph.input, [node for node in model.graph.input if node.name != MASK])
+    replace(model.graph.node, _needed([*ones, *nodes], {output.name for output in model.graph.output}))
     model.graph.initializer.append(onnx.helper.make_tensor(_LAST, onnx.TensorProto.INT64, [1], [-1]))
     read = {name for node in model.graph.node for name in node.input}
-    _keep(model.graph.initializer, [tensor for tensor in model.graph.initializer if tensor.name in read])
+    replace(model.graph.initializer, [tensor for tensor in model.graph.initializer if tensor.name in read])
     onnx.save(model, file)
     return len(products)
 
@@ -120,21 +120,21 @@ class _Graph:
         return (*scores.input, scaled.input[1]) if scale is not None and scale.op_type == "Constant" else None
 
 
-def _needed(nodes: list[Any], wanted: set[str]) -> list[Any]:
-    """The nodes, in order, that the wanted tensors depend on."""
+def _needed(nodes: list[Any], tensors: set[str]) -> list[Any]:
+    """The nodes, in order, that some tensors depend on."""
     needed = []
     for node in reversed(nodes):
-        if wanted.intersection(node.output):
-            wanted.update(node.input)
+        if tensors.intersection(node.output):
+            tensors.update(node.input)
             needed.append(node)
     return needed[::-1]
 
 
-def _keep(held: Any, chosen: list[Any]) -> None:
-    """Replace the content of a repeated field with some of its messages, which are copied before the field is cleared."""
-    copies = [type(message).FromString(message.SerializeToString()) for message in chosen]
-    del held[:]
-    held.extend(copies)
+def replace(field: Any, messages: list[Any]) -> None:
+    """Replace the content of a repeated field. Messages of the field itself are copied before the field is cleared."""
+    copies = [type(message).FromString(message.SerializeToString()) for message in messages]
+    del field[:]
+    field.extend(copies)
 
 
 #: The output with the states of all tokens in our own exports, and the names that other exporters give it, best first.

@@ -58,13 +58,15 @@ _NUMBERS = {"features": ("features", 2), POOLING: ("pooling", 1)}
 #: Outputs with one row per text; all others have one row per token.
 PER_TEXT = frozenset({"dense", "weights", "logits", "sentence_embedding", POOLED})
 
+_AGAIN = "Export the model again with `termweave export`."
+
 Outputs = list[list["NDArray[np.float32]"]]
 #: All opened graphs of this process; see `_renew_pools`.
 _MODELS: WeakSet[OnnxModel] = WeakSet()
 
 
 class GraphInput(NamedTuple):
-    """What a graph reads of one text.
+    """The input of a graph for one text.
 
     Attributes:
         ids: int64 ``(n,)``: token ids, special tokens included.
@@ -105,8 +107,8 @@ class OnnxModel:
             self._session = open_session(gpu, CUDA, self.threads)
             self.on_gpu = CUDA[0] in self._session.get_providers()
         if self.on_gpu:
-            self._session = _pooling_session(self._graph, self._session, CUDA, self.threads)
-        if not self.on_gpu:
+            self._session = _pooling_session(self._graph, self._session, self.threads)
+        else:
             graph = self._first(ON_CPU if precision is None else (precision,), precision)
             if graph is None:
                 raise ModelError(f"{folder.path} holds no {precision or 'ONNX'} graph.", f"Run `termweave export {folder.path}`.")
@@ -116,11 +118,10 @@ class OnnxModel:
         self.size = self._graph.stat().st_size
         self.outputs = tuple(output.name for output in self._session.get_outputs())
         self._inputs = tuple(node.name for node in self._session.get_inputs())
-        if unknown := [name for name in self._inputs if name not in (*INPUTS, POOLING)]:
-            raise ModelError(
-                f"{self._graph} needs the input {unknown[0]!r}, which termweave does not provide; it provides {', '.join(INPUTS)}.",
-                "Export the model with `termweave export`.",
-            )
+        for name in self._inputs:
+            if name not in (*INPUTS, POOLING):
+                problem = f"{self._graph} needs the input {name!r}, and termweave provides {', '.join(INPUTS)}."
+                raise ModelError(problem, "Export the model with `termweave export`.")
         self._run_options = onnx_runtime().RunOptions()
         self._run_options.only_execute_path_to_fetches = True  # a document's pass does not compute the query head
         self._renew_pool()
@@ -129,9 +130,9 @@ class OnnxModel:
     def _renew_pool(self) -> None:
         self._pool = ThreadPoolExecutor(1 if self.on_gpu else self.threads, thread_name_prefix="termweave-encode")
 
-    def _first(self, suitable: Sequence[Precision], wanted: Precision | None) -> Path | None:
-        """The first graph of the folder in one of the suitable precisions; only the wanted precision, if one is named."""
-        chosen = [precision for precision in suitable if wanted in {None, precision}]
+    def _first(self, suitable: Sequence[Precision], only: Precision | None) -> Path | None:
+        """The first graph of the folder in one of the suitable precisions; if `only` names one, in this precision alone."""
+        chosen = [precision for precision in suitable if only in {None, precision}]
         return next((graph for precision in chosen if (graph := self.folder.graph(precision))), None)
 
     def start(self, inputs: Sequence[GraphInput], outputs: Sequence[str]) -> Callable[[], Outputs]:
@@ -145,15 +146,15 @@ class OnnxModel:
             A function that waits and returns for each text its outputs: ``(n, ...)`` for one row per token, ``(d,)`` for one per
             text. Of one text the results are computed before it is returned.
         """
-        wanted = list(outputs)
+        names = list(outputs)
         if len(inputs) == 1:
-            results = [self._run_one(inputs[0], wanted)]
+            results = [self._run_one(inputs[0], names)]
             return lambda: results
         if self.on_gpu:
-            return self._pool.submit(self._run_batches, inputs, wanted).result
+            return self._pool.submit(self._run_batches, inputs, names).result
         # Longest first, so that no thread is left alone with a long text at the end.
         order = sorted(range(len(inputs)), key=lambda index: -len(inputs[index].ids))
-        futures = {index: self._pool.submit(self._run_one, inputs[index], wanted) for index in order}
+        futures = {index: self._pool.submit(self._run_one, inputs[index], names) for index in order}
         return lambda: [futures[index].result() for index in range(len(inputs))]
 
     def _run_one(self, text: GraphInput, outputs: list[str]) -> list[NDArray[np.float32]]:
@@ -187,30 +188,25 @@ class OnnxModel:
         arrays: dict[str, NDArray[Any]] = {name: np.zeros(shape, dtype=np.int64) for name in INPUTS[:3] if name in self._inputs}
         for name, (field, least) in _NUMBERS.items():
             if name in self._inputs:
-                width = next((given.shape[1] for row in rows if (given := getattr(row, field)) is not None), least)
+                width = next((values.shape[1] for row in rows if (values := getattr(row, field)) is not None), least)
                 arrays[name] = np.zeros((*shape, width), dtype=np.float32)
         for place, row in enumerate(rows):
             size = len(row.ids)
-            values = {"input_ids": row.ids, "attention_mask": 1, "token_type_ids": row.types}
-            values |= {"features": row.features, POOLING: row.pooling}
+            filled = {"input_ids": row.ids, "attention_mask": 1, "token_type_ids": row.types}
+            filled |= {"features": row.features, POOLING: row.pooling}
             for name, array in arrays.items():
-                if values[name] is not None:
-                    array[place, :size] = values[name]
+                if filled[name] is not None:
+                    array[place, :size] = filled[name]
         try:
             computed: list[NDArray[np.float32]] = self._session.run(outputs, arrays, self._run_options)
         except Exception as error:  # ONNX Runtime's exceptions share no base class
-            raise ModelError(
-                f"{self._graph} failed on {len(rows)} texts of {length} tokens: {first_line(error)}.",
-                "Export the model again with `termweave export`.",
-            ) from error
+            problem = f"{self._graph} failed on {len(rows)} texts of {length} tokens: {first_line(error)}."
+            raise ModelError(problem, _AGAIN) from error
         for name, result in zip(outputs, computed, strict=True):
-            wanted = shape[: 1 if name in PER_TEXT else 2]
-            if not isinstance(result, np.ndarray) or result.dtype.kind != "f" or result.shape[: len(wanted)] != wanted:
-                what = f"{result.dtype} {list(result.shape)}" if isinstance(result, np.ndarray) else type(result).__name__
-                raise ModelError(
-                    f"{self._graph} gives {name!r} as {what} for {len(rows)} texts of {length} tokens, where numbers {list(wanted)} should be.",
-                    "Export the model again with `termweave export`.",
-                )
+            expected = shape[: 1 if name in PER_TEXT else 2]
+            if not isinstance(result, np.ndarray) or result.dtype.kind != "f" or result.shape[: len(expected)] != expected:
+                form = f"{result.dtype} {list(result.shape)}" if isinstance(result, np.ndarray) else type(result).__name__
+                raise ModelError(f"{self._graph} gives {name!r} as {form}, where numbers {list(expected)} should be.", _AGAIN)
         return computed
 
 
@@ -279,14 +275,16 @@ def cuda_problem() -> str:
         driver = CDLL("libcuda.so.1" if os.name == "posix" else "nvcuda.dll")
     except OSError:
         return "There is no NVIDIA driver: install it, or use a machine with a GPU."
-    count, known = c_int(0), c_int(0)
+    count, version = c_int(0), c_int(0)
     if driver.cuInit(0) or driver.cuDeviceGetCount(byref(count)) or not count.value:
         return "The NVIDIA driver finds no GPU: use a machine with one."
-    driver.cuDriverGetVersion(byref(known))  # 13010 is CUDA 13.1; a driver runs what was made for an older minor or major version
+    driver.cuDriverGetVersion(
+        byref(version)
+    )  # 13010 is CUDA 13.1; a driver runs what was made for an older minor or major version
+    major, minor = version.value // 1000, version.value % 1000 // 10
     needed = str(getattr(runtime, "cuda_version", "")).partition(".")[0]
-    if needed.isdecimal() and known.value // 1000 < int(needed):
-        version = f"{known.value // 1000}.{known.value % 1000 // 10}"
-        return f"The NVIDIA driver is too old: it knows CUDA {version}, and ONNX Runtime needs CUDA {needed}. Update the driver."
+    if needed.isdecimal() and major < int(needed):
+        return f"The NVIDIA driver is too old: it knows CUDA {major}.{minor}, and ONNX Runtime needs CUDA {needed}. Update the driver."
     return ""
 
 
@@ -295,14 +293,14 @@ def cuda_usable() -> bool:
     return not cuda_problem()
 
 
-def _pooling_session(graph: Path, session: Any, providers: Sequence[str], threads: int) -> Any:
+def _pooling_session(graph: Path, session: Any, threads: int) -> Any:
     """A session that also pools, where the graph gives the states of all tokens in fp32; else the same session."""
     outputs = {output.name: output for output in session.get_outputs()}
     states = outputs.get(states_of(list(outputs)) or "")
     if states is None or states.type != "tensor(float)" or len(states.shape) != 3:
         return session
     try:
-        return open_session(graph, providers, threads, content=with_pooling(graph.read_bytes(), states.name))
+        return open_session(graph, CUDA, threads, content=with_pooling(graph.read_bytes(), states.name))
     except ModelError:  # a graph older than opset 12, which has no Einsum
         return session
 

@@ -111,18 +111,16 @@ def _identity(engine: Engine) -> tuple[str, str]:
     except EngineResponseError as error:
         if error.status not in _NO_ROOT:
             raise
-        return (_node_version(engine), ELASTICSEARCH) if engine.product == "Elasticsearch" else ("unknown", "opensearch")
+        if engine.product != "Elasticsearch":
+            return "unknown", "opensearch"
+        # Its archive for integration tests has no root page.
+        nodes = _answer(engine, "/_nodes", filter_path="nodes.*.version").get("nodes", {})
+        return str(min((node["version"] for node in nodes.values()), default="unknown")), ELASTICSEARCH
     version = root.get("version")
     if not isinstance(version, dict) or "number" not in version:
         raise EngineError(f"The server at {engine.url} is neither an OpenSearch nor an Elasticsearch.", "Check the address.")
     # Elasticsearch has no "distribution". OpenSearch in compatibility mode reports version 7.10.2, but has one.
     return str(version["number"]), str(version.get("distribution", ELASTICSEARCH))
-
-
-def _node_version(engine: Engine) -> str:
-    """The version that a node reports, where the server has no root page: the archive for integration tests has none."""
-    nodes = _answer(engine, "/_nodes", filter_path="nodes.*.version").get("nodes", {})
-    return str(min((node["version"] for node in nodes.values()), default="unknown"))
 
 
 def _answer(engine: Engine, path: str, **params: Any) -> Any:
@@ -163,14 +161,14 @@ def _accepts_template(engine: Engine, settings: Mapping[str, Any], properties: M
 
 def _max_clause_count(engine: Engine) -> int:
     """The current clause limit: set at run time, in the configuration file, or by default."""
-    asked = {"include_defaults": True, "flat_settings": True, "filter_path": "*.indices*max_clause*"}
-    settings = _answer(engine, "/_cluster/settings", **asked)
+    path, form = "/_cluster/settings", {"include_defaults": True, "flat_settings": True}
+    settings = _answer(engine, path, **form, filter_path="*.indices*max_clause*")
     levels = (settings.get(level, {}) for level in ("transient", "persistent", "defaults"))
     return int(next((level[_LIMIT] for level in levels if level.get(_LIMIT) is not None), _CLAUSES))
 
 
 def check_native_vectors(engine: Engine, mapping: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
-    """Refuse an index whose vectors need a native library that the embedded node does not have: it would end with the first document.
+    """Raise an error if the vectors of an index need a native library that the embedded node lacks: the first document would end the node.
 
     Args:
         engine: The server.
@@ -183,7 +181,10 @@ def check_native_vectors(engine: Engine, mapping: Mapping[str, Any], settings: M
     if str(settings.get("index.knn")).lower() != "true":
         return
     field = next(_native_fields(mapping, "A field of a dynamic template"), None)
-    if field is not None and _lacking(engine):
+    if field is None:
+        return
+    nodes = _answer(engine, "/_nodes", filter_path=f"nodes.*.attributes.{_ATTRIBUTE}").get("nodes") or {}
+    if any(node["attributes"][_ATTRIBUTE] == "none" for node in nodes.values()):
         native = "an engine in native code (Faiss, unless another is named), which would end the embedded node"
         hint = 'Give the field "method": {"name": "hnsw", "engine": "lucene"}, or use another OpenSearch.'
         raise UsageError(f"{field} is a knn_vector of {native}.", hint)
@@ -202,9 +203,3 @@ def _native_fields(part: Any, name: str) -> Iterator[str]:
         yield name
     for key, value in part.items():
         yield from _native_fields(value, key if isinstance(value, dict) and "type" in value and key != "mapping" else name)
-
-
-def _lacking(engine: Engine) -> bool:
-    """Whether a node says of itself that it has no native libraries; False for a user who may not ask."""
-    nodes = _answer(engine, "/_nodes", filter_path=f"nodes.*.attributes.{_ATTRIBUTE}").get("nodes") or {}
-    return any(node["attributes"][_ATTRIBUTE] == "none" for node in nodes.values())

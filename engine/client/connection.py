@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from termweave.settings import Settings
 
 T = TypeVar("T")
-__all__ = ["Engine", "blamed_server", "connect", "quote", "target"]
+__all__ = ["Engine", "blamed_server", "connect", "quote"]
 
 #: All engines of this process; see `_close_after_fork`.
 _ENGINES: WeakSet[Engine] = WeakSet()
@@ -45,6 +45,7 @@ class Engine:
     Attributes:
         addresses: Addresses without credentials: of the server, or of several nodes of its cluster, which are asked in turn.
         url: The same with commas between, for messages.
+        retries: Decides what is sent again, and counts the seconds that a build waited for the server.
         user: User name that the requests carry; "" for none (certificates and AWS signatures have no user name here).
     """
 
@@ -55,7 +56,7 @@ class Engine:
         user = next((each.user for each in access.addresses if each.user and each.signer is None), "")
         self.user = user.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
         self._tls = next((each.context for each in access.addresses if each.context), None)  # all addresses share it
-        self._retries = retries.Retries()
+        self.retries = retries.Retries()
         self._last_answers, self._limits = LastAnswers(), IndexLimits()
         self._narrowed: ResolvedName | None = None
         self._watched = False
@@ -82,11 +83,11 @@ class Engine:
             say: Prints a sentence when the server is away and when it is back; None: what this view says it with, at first a logger.
         """
         outage = self.outage if say is None else retries.Outage(say)
-        return self._view(_retries=retries.Retries(seconds, outage), _watched=True)
+        return self._view(retries=retries.Retries(seconds, outage), _watched=True)
 
     def watched(self, say: Callable[[str], None]) -> Self:
         """The same connection, for a user who waits: `say` prints a sentence when a request has had no answer for 10 s, and later ones."""
-        return self._view(_retries=retries.Retries(outage=retries.Outage(say)), _watched=True)
+        return self._view(retries=retries.Retries(outage=retries.Outage(say)), _watched=True)
 
     def _view(self, **changed: Any) -> Self:
         """The same connection with other attributes."""
@@ -104,18 +105,9 @@ class Engine:
         return self._view(_narrowed=resolved) if resolved.partial else self
 
     @property
-    def seconds_waited(self) -> float:
-        """Seconds for which requests of this view failed and were repeated until they succeeded."""
-        return self._retries.waited
-
-    @property
     def outage(self) -> retries.Outage:
         """Says that the server is away, and that it is back; a caller that repeats a request itself reports to it."""
-        return self._retries.outage
-
-    def add_wait(self, seconds: float) -> None:
-        """Count seconds that another part of a build waited for the server."""
-        self._retries.waited += seconds
+        return self.retries.outage
 
     @property
     def timeout(self) -> float:
@@ -235,7 +227,7 @@ class Engine:
         # `_cat` sends plain text unless asked for JSON; everything else sends JSON anyway.
         headers = {"accept": "application/json", "content-type": payloads.content_type(path, data)}
         # A build also repeats requests that set what they set before.
-        sets_again = self._retries.patience is not None and retries.sets_again(method, path)
+        sets_again = self.retries.patience is not None and retries.sets_again(method, path)
         again = retry or sets_again or retries.changes_nothing(method, path)
         sent = Request(method, path, payloads.query_parameters(params), data, timeout, headers, again)
 
@@ -243,12 +235,12 @@ class Engine:
             limited = sent if most is None else replace(sent, timeout=min(timeout or self.timeout, most))
             if not self._watched:
                 return self._send(limited)
-            waiting, patient = f"{self.product} has not answered {method} {path}", self._retries.patience is not None
+            waiting, patient = f"{self.product} has not answered {method} {path}", self.retries.patience is not None
             with self.outage.watching(waiting, limited.timeout or self.timeout, again=patient):
                 return self._send(limited)
 
         once = retry is False
-        return self._retries.run(attempt, repeatable=again and not once, once=once, limit=timeout or self.timeout)
+        return self.retries.run(attempt, repeatable=again and not once, once=once, limit=timeout or self.timeout)
 
     def repeat(self, call: Callable[[], T]) -> T:
         """Make a call that sends requests, and repeat it as a request that changes nothing is repeated.
@@ -256,7 +248,7 @@ class Engine:
         Args:
             call: Raises `EngineResponseError` with status 429 or 503 if it should be repeated.
         """
-        return self._retries.run(lambda _: call(), repeatable=True)
+        return self.retries.run(lambda _: call(), repeatable=True)
 
     def _send(self, request: Request) -> Any:
         product = self.product  # another thread may learn meanwhile that it is Elasticsearch
@@ -337,25 +329,8 @@ def _close_after_fork() -> None:
 os.register_at_fork(after_in_child=_close_after_fork)
 
 
-def target(settings: Settings) -> str:
-    """The address of the server to use, or several with commas: of the settings, else of the running embedded node.
-
-    Raises:
-        EngineUnreachable: There is neither.
-    """
-    if settings.url is not None:
-        return settings.url
-    from termweave.engine.embedded import node  # noqa: PLC0415 - psutil, only where no address is given
-
-    state = node.running()
-    if state is None:
-        hint = "Start one with: termweave node start (or give --url)."
-        raise EngineUnreachable("No OpenSearch was named, and no embedded node is running.", hint)
-    return state.url
-
-
 def connect(settings: Settings, *, pool_maxsize: int = 8) -> Engine:
-    """Connect to the server of the settings. No request is sent yet.
+    """Connect to the server of the settings, else to the running embedded node. No request is sent yet.
 
     Args:
         settings: Addresses, credentials, certificates, timeout, compression.
@@ -365,5 +340,12 @@ def connect(settings: Settings, *, pool_maxsize: int = 8) -> Engine:
         EngineUnreachable: No address is given and no embedded node runs.
         UsageError: The address is not valid, or credentials or certificates cannot be used.
     """
-    addresses = credentials.addresses(settings, target(settings))
-    return Engine(Access(addresses, settings.timeout, pool_maxsize, settings.compress))
+    url = settings.url
+    if url is None:
+        from termweave.engine.embedded import node  # noqa: PLC0415 - psutil, only where no address is given
+
+        if (state := node.running()) is None:
+            hint = "Start one with: termweave node start (or give --url)."
+            raise EngineUnreachable("No OpenSearch was named, and no embedded node is running.", hint)
+        url = state.url
+    return Engine(Access(credentials.addresses(settings, url), settings.timeout, pool_maxsize, settings.compress))

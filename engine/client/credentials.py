@@ -1,4 +1,4 @@
-"""How a server is reached and how the user is authenticated: address, passwords, certificates, AWS signatures.
+"""Addresses of a server with all that each needs: passwords, certificates, AWS signatures.
 
 All requests go through opensearch-py's connection class for urllib3, signed or not. Its other class, for the package requests, lets
 $REQUESTS_CA_BUNDLE and $CURL_CA_BUNDLE override the settings, uses $HTTPS_PROXY, reads .netrc and follows redirects (docs/connecting.md).
@@ -33,23 +33,23 @@ if TYPE_CHECKING:
 _KEY_IS_LOCKED = "Put its password into $TERMWEAVE_CLIENT_KEY_PASSWORD, or client_key_password into your settings file."
 
 
-def addresses(settings: Settings, given: str) -> tuple[Address, ...]:
+def addresses(settings: Settings, urls: str) -> tuple[Address, ...]:
     """The addresses of a server or cluster with what each needs.
 
     Logs a warning where a password would travel unencrypted to another machine.
 
     Args:
         settings: Credentials, certificates and the way to sign, for each address.
-        given: One address, or several with commas between; each may hold a user name and a password.
+        urls: One address, or several with commas between; each may hold a user name and a password.
 
     Raises:
         UsageError: An address is not valid, or the credentials cannot be used.
     """
-    parts = each_address(given)
+    parts = each_address(urls)
     if len(parts) > 1 and any("@" in part and "://" not in part for part in parts):
         # The comma may belong to a password, of which nothing may be shown, or used as a port.
         hint = "Write each with http:// or https://, and a comma in a password as %2C."
-        raise UsageError(f"The addresses {without_password(given)!r} are not valid.", hint)
+        raise UsageError(f"The addresses {without_password(urls)!r} are not valid.", hint)
     split_parts = [split(part) for part in parts]
     # One context: the password of a client key is asked for once.
     context = _tls(settings) if any(url.startswith("https:") for url, *_ in split_parts) else None
@@ -89,10 +89,10 @@ def _password(settings: Settings, user: str | None, url: str) -> str | None:
     Raises:
         UsageError: More than one is given in one place, or the file, the command or the terminal gives no password.
     """
-    given = [name for name in PASSWORDS if getattr(settings, name) is not None]
-    if len(given) > 1:
-        first, second = map(settings.place, given[:2])
-        raise UsageError(f"{given[0]} (from {first}) and {given[1]} (from {second}) both give a password.", "Remove one of them.")
+    ways = [name for name in PASSWORDS if getattr(settings, name) is not None]
+    if len(ways) > 1:
+        first, second, *_ = (f"{name} (from {settings.place(name)})" for name in ways)
+        raise UsageError(f"{first} and {second} both give a password.", "Remove one of them.")
     if settings.password is not None:
         from termweave.settings import ASK  # noqa: PLC0415 - pydantic, loaded already where there are settings
 
@@ -107,19 +107,19 @@ def _password(settings: Settings, user: str | None, url: str) -> str | None:
     return None if settings.password_command is None else _from_command(settings.password_command)
 
 
-def from_file(file: Path, what: str) -> str:
+def from_file(file: Path, noun: str) -> str:
     """The password or token in a file, without the line end behind it and the byte-order mark that editors may write before it.
 
     Raises:
-        UsageError: The file cannot be read, or does not hold one line. `what` names it in messages.
+        UsageError: The file cannot be read, or does not hold one line. `noun` is what messages call it: "password".
     """
     try:
         secret = file.read_text(encoding="utf-8-sig").rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise UsageError(f"The {what} file {file} cannot be read: {reason}.", "Correct the path or its permissions.") from error
+        raise UsageError(f"The {noun} file {file} cannot be read: {reason}.", "Correct the path or its permissions.") from error
     if not secret or "\n" in secret:
-        raise UsageError(f"The {what} file {file} does not hold one line.", f"Write the {what} into it, and nothing else.")
+        raise UsageError(f"The {noun} file {file} does not hold one line.", f"Write the {noun} into it, and nothing else.")
     return secret
 
 
@@ -211,9 +211,9 @@ def _trust_usual_authorities(context: ssl.SSLContext) -> None:
     try:
         context.load_verify_locations(cafile=file or usual, capath=folder or None)
     except OSError as error:
-        named = "the package certifi" if usual else "$SSL_CERT_FILE or $SSL_CERT_DIR"
+        place = "the package certifi" if usual else "$SSL_CERT_FILE or $SSL_CERT_DIR"
         hint = "Correct it, or give --ca-certs."
-        raise UsageError(f"The certificate authorities of {named} cannot be read: {error}.", hint) from error
+        raise UsageError(f"The certificate authorities of {place} cannot be read: {error}.", hint) from error
 
 
 def _identify(context: ssl.SSLContext, certificate: Path, key: Path | None, password: str | None) -> None:
@@ -221,12 +221,12 @@ def _identify(context: ssl.SSLContext, certificate: Path, key: Path | None, pass
     _check_pem(certificate, "client certificate")
     if key is None and b"PRIVATE KEY-----" not in certificate.read_bytes():
         raise UsageError(f"{certificate} holds a client certificate without its key.", "Set client_key, too.")
-    key_file, asked = key or certificate, False
+    key_file, is_encrypted = key or certificate, False
     _check_pem(key_file, "key of the client certificate", kind="private key")
 
     def passphrase() -> str:
-        nonlocal asked
-        asked = True
+        nonlocal is_encrypted
+        is_encrypted = True
         if password is None:
             if sys.stdin is not None and sys.stdin.isatty():
                 return _typed(f"Password of the key {key_file}: ", _KEY_IS_LOCKED)
@@ -239,7 +239,7 @@ def _identify(context: ssl.SSLContext, certificate: Path, key: Path | None, pass
         if error.reason == "KEY_VALUES_MISMATCH":
             wrong = f"{key_file} is not the key of the client certificate {certificate}."
             raise UsageError(wrong, "Give the two files that were made together.") from error
-        if asked:
+        if is_encrypted:
             wrong = f"The password of {key_file}, the key of the client certificate, is wrong."
             raise UsageError(wrong, _KEY_IS_LOCKED) from error
         wrong = f"The client certificate {certificate} or its key {key_file} is damaged ({error.reason or error})."
@@ -247,7 +247,7 @@ def _identify(context: ssl.SSLContext, certificate: Path, key: Path | None, pass
 
 
 def _check_pem(file: Path, role: str, place: str = "", *, kind: str = "certificate") -> None:
-    """Refuse a file that holds no certificate, or no private key, in PEM format.
+    """Raise an error if a file holds no certificate, or no private key, in PEM format.
 
     Raises:
         UsageError: It cannot be read, or holds none.
@@ -265,7 +265,7 @@ def _check_pem(file: Path, role: str, place: str = "", *, kind: str = "certifica
 
 
 def _signer(region: str, url: str) -> Any:
-    """What signs requests for Amazon OpenSearch Service ("es"), or for Serverless ("aoss"), which its host name tells."""
+    """Make the object that signs requests for Amazon OpenSearch Service ("es"), or for Serverless ("aoss"), which the host name tells."""
     boto3 = needed("boto3", "aws", "Signing requests for AWS needs boto3, which")
     from opensearchpy import Urllib3AWSV4SignerAuth  # noqa: PLC0415
 

@@ -46,25 +46,25 @@ class IndexLimits:
         searches = [_Search(*pair) for pair in zip(body[::2], body[1::2], strict=True)] if several else [_Search({}, body or {})]
         answer: dict[str, Any] = {}
         while True:
-            known = self._of.get(path, {})
-            parts = [(each, part) for each in searches if (part := each.next_part(known)) is not None]
+            limits = self._of.get(path, {})
+            parts = [(each, part) for each in searches if (part := each.next_part(limits)) is not None]
             if not parts:
                 return {**answer, "responses": [each.answer for each in searches]} if several else searches[0].answer
             try:
                 answer = send([line for each, part in parts for line in (each.head, part)] if several else parts[0][1])
             except EngineResponseError as error:
-                if not self._learns(path, known, error.reason):
+                if not self._learns(path, limits, error.reason):
                     raise
                 continue
             for (each, part), answered in zip(parts, answer["responses"] if several else [answer], strict=True):
-                if not self._learns(path, known, str((answered.get("error"), answered.get("_shards", {}).get("failures")))):
+                if not self._learns(path, limits, str((answered.get("error"), answered.get("_shards", {}).get("failures")))):
                     each.add(part, answered)
 
-    def _learns(self, path: str, known: Mapping[str, int], refusal: str) -> bool:
-        """Note the limits that a refusal names; returns whether they are others than those that the request knew."""
-        named = {name: int(match[1]) for name, pattern in _REFUSALS.items() if (match := pattern.search(refusal))}
-        self._of[path] = {**self._of.get(path, {}), **named}
-        return {**known, **named} != known
+    def _learns(self, path: str, limits: Mapping[str, int], refusal: str) -> bool:
+        """Note the limits that a refusal names; returns whether they are others than `limits`, which the request was made for."""
+        new = {name: int(match[1]) for name, pattern in _REFUSALS.items() if (match := pattern.search(refusal))}
+        self._of[path] = {**self._of.get(path, {}), **new}
+        return {**limits, **new} != limits
 
 
 @dataclass
@@ -105,8 +105,8 @@ class _Search:
             self.answer, self.hits = answer, hits
         else:
             self.hits += hits
-        size, asked = (body.get("size", _USUAL) for body in (self.body, part))
-        self.done = bool(failed) or len(hits) < asked or len(self.hits) >= size
+        size, size_of_part = (body.get("size", _USUAL) for body in (self.body, part))
+        self.done = bool(failed) or len(hits) < size_of_part or len(self.hits) >= size
 
 
 def _after(body: dict[str, Any], hits: list[Any]) -> dict[str, Any]:

@@ -74,7 +74,7 @@ def is_search(path: str) -> bool:
     return endpoint(path) in {"_search", "_msearch"} and not path.startswith("/_plugins/")
 
 
-def encode(body: Any, path: str = "") -> bytes | None:
+def encode(body: Any, path: str) -> bytes | None:
     """The bytes of a request's body: bytes and strings as they are, the list of an `_msearch` line by line, everything else as JSON."""
     if body is None or isinstance(body, bytes):
         return body

@@ -1,4 +1,4 @@
-"""What a name stands for in the server: one concrete index or several, and which of their documents searches of the name see.
+"""The indices that a name stands for in the server, and which of their documents searches of the name see.
 
 An alias may have a filter and a routing, and an index a default search pipeline whose `filter_query` hides documents: drafts, for example.
 termweave searches the concrete index, without that pipeline (`Engine.without_pipeline`), because it may rename fields or change scores. So
@@ -97,11 +97,11 @@ class ResolvedName:
         """The answer of an `_mget` of the documents that the name shows: `_mget` itself takes no filter."""
         read = {**{key: value for key, value in params.items() if key != "realtime"}, **ALL_SHARDS}
         path = path.replace("/_mget", "/_search")
-        found: dict[str, dict[str, Any]] = {}
+        documents: dict[str, dict[str, Any]] = {}
         for part in in_parts(ids, _IDS):
             hits = engine.request("POST", path, params=read, body=by_ids(part))["hits"]["hits"]
-            found |= {hit["_id"]: {**hit, "found": True} for hit in hits}
-        return {"docs": [found.get(each, {"_id": each, "found": False}) for each in ids]}
+            documents |= {hit["_id"]: {**hit, "found": True} for hit in hits}
+        return {"docs": [documents.get(each, {"_id": each, "found": False}) for each in ids]}
 
     def _joined(self, query: Mapping[str, Any]) -> dict[str, Any]:
         if "hybrid" in query:  # the server takes no clause around it
@@ -153,7 +153,7 @@ def uuids_of(engine: Engine, name: str) -> dict[str, str]:
 def narrowing(
     engine: Engine, name: str, indices: Sequence[str], aliases: Mapping[str, Mapping[str, Any]], lacking: Sequence[str] = ()
 ) -> ResolvedName:
-    """What searches of a name see.
+    """Find which documents searches of a name see.
 
     Args:
         engine: The server.
@@ -173,7 +173,7 @@ def narrowing(
 
 
 def target(name: str, indices: Sequence[str], lacking: Sequence[str]) -> str:
-    """What requests name to reach these indices. Arguments as `narrowing`."""
+    """The part of a path that leads to these indices: their names, or the name that stands for them where those are too long."""
     return name if not lacking and sum(map(len, indices)) > _LONGEST else ",".join(indices)
 
 
@@ -200,7 +200,7 @@ def default_pipeline_name(engine: Engine, index: str) -> str | None:
     """
     if not engine.has_search_pipelines:
         return None
-    answer = _read(engine, f"/{quote(index)}/_settings/{SETTING}", flat_settings=True)
+    answer = _read_or_nothing(engine, f"/{quote(index)}/_settings/{SETTING}", flat_settings=True)
     name = answer.get(index, {}).get("settings", {}).get(SETTING, "_none")
     return None if name == "_none" else str(name)
 
@@ -215,7 +215,7 @@ def default_pipeline(engine: Engine, index: str) -> DefaultPipeline:
     name = default_pipeline_name(engine, index)
     if name is None:
         return DefaultPipeline()
-    pipeline = _read(engine, f"/_search/pipeline/{quote(name)}").get(name)
+    pipeline = _read_or_nothing(engine, f"/_search/pipeline/{quote(name)}").get(name)
     subject = f"The default search pipeline {name!r} of {index!r}"
     if pipeline is None:  # the server, too, refuses to search
         raise UsageError(f"{subject} does not exist.", f"Create it, or take the setting {SETTING} away.")
@@ -244,8 +244,8 @@ def shared_pipeline(engine: Engine, indices: Collection[str]) -> DefaultPipeline
     return pipelines[0] if pipelines else DefaultPipeline()
 
 
-def _read(engine: Engine, path: str, **params: Any) -> dict[str, Any]:
-    """Read a part; {} if it does not exist.
+def _read_or_nothing(engine: Engine, path: str, **params: Any) -> dict[str, Any]:
+    """Read a setting or a pipeline; {} if it does not exist.
 
     Raises:
         EngineError: This user may not, so that nobody knows what the index hides.

@@ -129,11 +129,11 @@ class Outage:
             self._speak_after(_REMINDER)
 
     @contextmanager
-    def watching(self, what: str, limit: float, *, again: bool) -> Iterator[None]:
+    def watching(self, subject: str, limit: float, *, again: bool) -> Iterator[None]:
         """Say so if the request in the body is not answered soon, and no other one either.
 
         Args:
-            what: The beginning of a sentence: "OpenSearch has not answered GET /".
+            subject: The beginning of a sentence: "OpenSearch has not answered GET /".
             limit: Seconds that the request may take.
             again: Whether it is repeated if it fails.
         """
@@ -144,7 +144,7 @@ class Outage:
             silent_since = sent
             while not answered.wait(silent_since + _REMINDER - time.monotonic()):
                 if time.monotonic() - max(sent, self._heard) >= _REMINDER:
-                    error = EngineUnreachable(f"{what} for {time.monotonic() - sent:.0f} s.")
+                    error = EngineUnreachable(f"{subject} for {time.monotonic() - sent:.0f} s.")
                     self.failed(error, sent, sent + limit, late=True, again=again)
                     return
                 silent_since = self._heard
@@ -177,9 +177,9 @@ class Outage:
             unreachable, self._error = isinstance(self._error, EngineUnreachable), None
             if self._said:
                 slow = self._late or not self._away
-                what = "takes the requests again" if not unreachable else "has answered" if slow else "answers again"
+                change = "takes the requests again" if not unreachable else "has answered" if slow else "answers again"
                 with suppress(OSError):
-                    self.say(f"The server {what}, after {time.monotonic() - self._began:.0f} s; the work goes on.")
+                    self.say(f"The server {change}, after {time.monotonic() - self._began:.0f} s; the work goes on.")
 
 
 class Retries:
@@ -318,9 +318,9 @@ def is_temporary(error: BaseException) -> bool:
     return isinstance(error, EngineUnreachable)
 
 
-def _pause(attempt: int, asked: float, end: float | None) -> float:
-    """Seconds until the next attempt: random, so that clients that failed together do not come back together."""
+def _pause(attempt: int, retry_after: float, end: float | None) -> float:
+    """Seconds until the next attempt: random, so that clients that failed together do not come back together; at least `retry_after`."""
     pause = random.SystemRandom().uniform(0, min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** (attempt - 1)))
     if end is None:  # somebody waits for the answer to a search
-        return max(pause, min(asked, _LONGEST_PAUSE))
-    return min(max(pause, asked), max(0.0, end - time.monotonic()))  # the last attempt is made when patience is over
+        return max(pause, min(retry_after, _LONGEST_PAUSE))
+    return min(max(pause, retry_after), max(0.0, end - time.monotonic()))  # the last attempt is made when patience is over

@@ -49,14 +49,13 @@ _TEXT_HINTS = {
     "create-index blocked": "The server's disks are nearly full: free some space, and it accepts indices again by itself.",
 }
 _TRUSTED = "give its certificate as --ca-certs; use --insecure for a test server only."
-#: OpenSSL's codes of a certificate that is not trusted -> what is wrong, and what to do.
+#: OpenSSL's codes of a certificate that is not trusted -> what is wrong, and what to do. Of rare ones OpenSSL's own words are shown.
 #: https://docs.openssl.org/3.0/man3/X509_STORE_CTX_get_error/
 _CERTIFICATE_ERRORS = {
     7: (
         "carries a signature that does not match",
         "Is --ca-certs the authority that signed it, or an older one of the same name?",
     ),
-    9: ("is not valid yet", "Check the clocks of this machine and of the server."),
     10: ("has expired", "Renew the server's certificate; check the clock of this machine."),
     18: ("is self-signed", f"If you trust it, {_TRUSTED}"),
     19: ("is signed by an authority of the server's own", f"If you trust that authority, {_TRUSTED}"),
@@ -65,12 +64,8 @@ _CERTIFICATE_ERRORS = {
         "comes without the certificates that lead to its authority",
         "Let the server send them, or add them to the file of --ca-certs.",
     ),
-    23: ("was revoked", "Renew the server's certificate."),
-    26: ("is not meant for servers", "Give the server a certificate whose extended key usage names serverAuth."),
     62: ("is for another host name", "Write the address with a name that the certificate has."),
     64: ("is for another address", "Write the address with a name or an IP address that the certificate has."),
-    66: ("has a key that is too short", "Give the server a certificate with an RSA key of 2048 bits or more."),
-    68: ("is signed with an outdated digest", "Give the server a certificate that is signed with SHA-256."),
 }
 #: OpenSSL's names of other failures, as they stand in an exception's text -> what is wrong with the server, and what to do.
 _HANDSHAKE_ERRORS = {
@@ -192,7 +187,10 @@ def from_response(status: int, body: Any, text: str, url: str, request: str, pro
         request: Method and path.
         product: Name of the server.
     """
-    if status == HTTPStatus.NOT_FOUND and not _is_opensearch_404(body):
+    # A 404 of OpenSearch names the error, the missing document or script, or is for templates {}.
+    if status == HTTPStatus.NOT_FOUND and not (
+        isinstance(body, dict) and (not body or body.keys() & {"error", "_index", "found"})
+    ):
         return NotOpenSearch(url, request, body)
     redirected = "A server in front of OpenSearch redirects this address: give the one it redirects to, perhaps with https://."
     hint = redirected if status < HTTPStatus.BAD_REQUEST else hint_for(status, text if body is None else body)
@@ -249,8 +247,7 @@ def handshake_failure(error: BaseException, url: str, context: ssl.SSLContext | 
         wrong, hint = _CERTIFICATE_ERRORS.get(cause.verify_code, (other, "Correct it; use --insecure for a test server only."))
         return f"The certificate of {url} could not be verified: it {wrong}.", hint
     text = f"{cause} {error}".upper().replace(" ", "_")
-    found = next((entry for names, entry in _HANDSHAKE_ERRORS.items() if re.search(names, text)), None)
-    return found and (f"{url} {found[0]}.", found[1])
+    return next(((f"{url} {wrong}.", hint) for names, (wrong, hint) in _HANDSHAKE_ERRORS.items() if re.search(names, text)), None)
 
 
 def _said_to_a_listener(url: str, context: ssl.SSLContext) -> ssl.SSLError | None:
@@ -277,13 +274,8 @@ def _tls_error(error: BaseException, depth: int = 9) -> ssl.SSLError | None:
     if isinstance(error, ssl.SSLError):
         return error
     inner = (*error.args, error.__cause__, error.__context__, getattr(error, "reason", None)) if depth else ()
-    found = (_tls_error(each, depth - 1) for each in inner if isinstance(each, BaseException))
-    return next(filter(None, found), None)
-
-
-def _is_opensearch_404(body: Any) -> bool:
-    """Whether OpenSearch sent a 404: it names the error, the missing document or script, or for templates sends ``{}``."""
-    return isinstance(body, dict) and (not body or bool(body.keys() & {"error", "_index", "found"}))
+    errors = (_tls_error(each, depth - 1) for each in inner if isinstance(each, BaseException))
+    return next(filter(None, errors), None)
 
 
 def _reason(body: Any, text: str) -> str:

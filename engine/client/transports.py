@@ -226,11 +226,11 @@ class Transport(ABC):
         root = Request("GET", "/", None, None, min(timeout, _ANSWERING), {"accept": "application/json"})
         _, _, text = self._ask(connection, root)
         # A node that has not joined a cluster yet says "_na_"; a user without the permission is told nothing.
-        found = re.search(r'"cluster_uuid"\s*:\s*"(?!_na_")([^"]+)"', text)
-        if found is not None:
-            self.cluster = first = self.cluster or (url, found[1])
-            if first[1] != found[1]:
-                raise UsageError(f"{first[0]} and {url} belong to different clusters.", "Name nodes of one cluster.")
+        uuid = re.search(r'"cluster_uuid"\s*:\s*"(?!_na_")([^"]+)"', text)
+        if uuid is not None:
+            self.cluster = first_url, cluster = self.cluster or (url, uuid[1])
+            if cluster != uuid[1]:
+                raise UsageError(f"{first_url} and {url} belong to different clusters.", "Name nodes of one cluster.")
         self._known.add(url)
 
     def _set_aside(self, connection: Any) -> None:

@@ -97,7 +97,7 @@ class Shelf:
         """
         provided = (self.brought or self.cache) / artifact.file_name
         if provided.is_file():
-            check(provided, artifact)
+            _verify(provided, artifact)
             return provided
         if self.brought is not None:
             hint = "Put the file there, or unset the variable."
@@ -107,7 +107,7 @@ class Shelf:
         with private_files.scratch_in(self.cache, "download-") as staging:
             say(f"Downloading {artifact.file_name}.")
             downloaded = self._download(artifact, staging)
-            check(downloaded, artifact)
+            _verify(downloaded, artifact)
             downloaded.replace(provided)
         return provided
 
@@ -139,7 +139,7 @@ class Shelf:
         return Path(archive)
 
 
-def check(archive: Path, artifact: MavenArtifact) -> None:
+def _verify(archive: Path, artifact: MavenArtifact) -> None:
     """Compare an archive with its checksum.
 
     Raises:
@@ -148,9 +148,9 @@ def check(archive: Path, artifact: MavenArtifact) -> None:
     with archive.open("rb") as file:
         checksum = hashlib.file_digest(file, "sha256").hexdigest()
     if checksum != artifact.sha256:
-        found = f"its SHA-256 is {checksum[:12]}…, expected {artifact.sha256[:12]}…"
+        difference = f"its SHA-256 is {checksum[:12]}…, expected {artifact.sha256[:12]}…"
         hint = "Delete the file and start again. If it happens again, a proxy or firewall changes the download."
-        raise TermweaveError(f"{archive} is not the archive that was tested: {found}.", hint)
+        raise TermweaveError(f"{archive} is not the archive that was tested: {difference}.", hint)
 
 
 def disk_error(error: OSError, path: Path) -> TermweaveError:
@@ -253,13 +253,15 @@ def unpack(archives: list[Path], target: Path, artifacts: Sequence[Artifact]) ->
     """
     folders.make(target.parent)
     staging = Path(tempfile.mkdtemp(dir=target.parent, prefix="unpack-"))
-    server = staging / f"opensearch-{VERSION}"
+    server = staging / f"{artifacts[0].name}-{artifacts[0].version}"
     try:
         for file, artifact in zip(archives, artifacts, strict=True):
             folder = server / "plugins" / artifact.plugin if artifact.plugin else staging
             with zipfile.ZipFile(file) as content:
                 content.extractall(folder)
-        _make_readable(server)
+        # All users may read the server, because root runs it as another user. zipfile does not restore modes anyway.
+        for path in (server, *server.rglob("*")):
+            path.chmod(0o755 if path.is_dir() or path.parent.name == "bin" else 0o644)
         server.rename(target)
     except OSError as error:
         raise disk_error(error, target) from error
@@ -268,9 +270,3 @@ def unpack(archives: list[Path], target: Path, artifacts: Sequence[Artifact]) ->
         raise TermweaveError(f"An archive of the server is damaged: {error}.", hint) from error
     finally:
         shutil.rmtree(staging, ignore_errors=True)
-
-
-def _make_readable(folder: Path) -> None:
-    """Let all users read the server, because root runs it as another user. zipfile does not restore modes anyway."""
-    for path in (folder, *folder.rglob("*")):
-        path.chmod(0o755 if path.is_dir() or path.parent.name == "bin" else 0o644)

@@ -70,13 +70,13 @@ def run_folder(home: Path) -> Path:
     return _first_reachable(home, tuple(base / name for base in _SYSTEM_STATE))
 
 
-def _first_reachable(wanted: Path, others: tuple[Path, ...]) -> Path:
+def _first_reachable(usual: Path, others: tuple[Path, ...]) -> Path:
     """The first folder that the server's user can enter and that can be made. No folder is made yet."""
     uid = server_uid()
-    for folder in (wanted, *others):
+    for folder in (usual, *others):
         if reachable(folder, uid) and (uid is None or os.access(_nearest(folder), os.W_OK)):
             return folder
-    places = f"neither {wanted} nor {', '.join(map(str, others))}"
+    places = f"neither {usual} nor {', '.join(map(str, others))}"
     hint = "Run as an ordinary user, or set XDG_CACHE_HOME and XDG_STATE_HOME to folders that all users can enter."
     raise TermweaveError(f"The server does not run as root, and its user (uid {uid}) can use {places}.", hint)
 

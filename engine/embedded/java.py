@@ -82,7 +82,7 @@ def find(say: Callable[[str], None] = lambda _: None, *, fetch: bool = True) -> 
     Raises:
         TermweaveError: There is no suitable Java, and none could be downloaded. The message names the ones that do not fit, and why.
     """
-    installations = survey()
+    installations = [examine(home) for home in _candidates()]
     if usable := [java for java in installations if not java.why_not]:
         return min(usable, key=_rank)
     reasons = "; ".join(f"{java.home}: {java.why_not}" for java in installations[:4])
@@ -92,11 +92,6 @@ def find(say: Callable[[str], None] = lambda _: None, *, fetch: bool = True) -> 
         raise TermweaveError(f"{lacking}.", hint)
     say(f"{lacking}: downloading Temurin {_FETCHED_VERSION} (about 140 MB, once).")
     return _fetch(hint, lacking)
-
-
-def survey() -> list[Java]:
-    """Every Java installation of this machine with the reason why it cannot be used, if any; for `doctor`."""
-    return [examine(home) for home in _candidates()]
 
 
 def examine(home: Path) -> Java:
@@ -153,22 +148,16 @@ def _rank(java: Java) -> int:
     return -900 + _PREFERRED.index(java.major) if java.major in _PREFERRED else -java.major
 
 
-def archive(system: str, machine: str) -> tuple[str, str] | None:
-    """Address and SHA-256 of the JDK to download for a system, named as in `platform`; None for a system without one."""
-    kind, checksum = FETCHED_ARCHIVES.get((system, machine), ("", ""))
-    name = f"OpenJDK25U-jdk_{kind}_hotspot_{_FETCHED_VERSION.replace('+', '_')}.tar.gz"
-    return (f"{FETCHED_FROM}/jdk-{_FETCHED_VERSION.replace('+', '%2B')}/{name}", checksum) if kind else None
-
-
 def _fetch(hint: str, lacking: str) -> Java:
     """Download the pinned JDK, check its checksum and unpack it."""
     import cjdk  # noqa: PLC0415 - requests and progressbar, only when needed
 
     system, machine = platform.system(), platform.machine()
-    pinned = archive(system, machine)
-    if pinned is None:
+    if (system, machine) not in FETCHED_ARCHIVES:
         raise TermweaveError(f"{lacking}, and termweave offers no download for {system} {machine}.", hint)
-    address, checksum = pinned
+    kind, checksum = FETCHED_ARCHIVES[system, machine]
+    file = f"OpenJDK25U-jdk_{kind}_hotspot_{_FETCHED_VERSION.replace('+', '_')}.tar.gz"
+    address = f"{FETCHED_FROM}/jdk-{_FETCHED_VERSION.replace('+', '%2B')}/{file}"
     name, cache = f"Temurin {_FETCHED_VERSION}", folders.jdk_cache()
     folders.make(cache)
     folders.require_space(cache, 700_000_000, "a JDK")

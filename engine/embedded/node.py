@@ -16,7 +16,6 @@ from termweave.engine.embedded import folders, process, startup
 from termweave.engine.embedded import state as states
 from termweave.engine.embedded.process import Layout
 from termweave.errors import UsageError
-from termweave.support.messages import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,73 +52,65 @@ def start(
         patience: Seconds to wait for the server, and for another command that starts or stops the node.
 
     Raises:
-        UsageError: A number is out of range, or the node runs with a different one.
+        UsageError: The heap is too small, or the node runs with another port, heap or set of plugins.
         TermweaveError: There is no Java, archive, space, memory or port, or the server ends while it starts.
     """
-    if nodes is not None and not 1 <= nodes <= 5:
-        raise UsageError(f"A cluster of {nodes} processes cannot be started here.", "--nodes takes 1 to 5; 3 is a real cluster.")
     if heap is not None and heap < 256:
         raise UsageError(f"The server does not run with {heap} MB of heap.", "--heap takes 256 or more.")
     home = home or folders.default_home()
     with states.locked(home, purpose="start", patience=patience, say=say):
-        known = status(home)
-        count = nodes or (len(known.nodes) if known is not None else 1)
-        if known is not None:
-            _check_fits(known, count, port, heap, ml=ml)
-            ml = ml or known.ml
-            if known.state == "running":
-                return known
-            if known.state == "dead":
+        state = status(home)
+        count = nodes or (len(state.nodes) if state is not None else 1)
+        if state is not None:
+            if state.state in {"running", "degraded"}:
+                _require_same(state, port, heap, ml=ml)
+            ml = ml or state.ml
+            if state.state == "running":
+                return state
+            if state.state == "dead":
                 say("The node ended without being stopped (killed, or the machine went down); starting it with its data.")
-            if known.state == "starting":  # we have the lock, so the command that was starting it has ended
-                process.end(Path(known.folder), known.nodes)
-                known = status(home)
+            if state.state == "starting":  # we have the lock, so the command that was starting it has ended
+                process.end(Path(state.folder), state.nodes)
+                state = status(home)
         request = startup.StartRequest(home=home, count=count, port=port, heap=heap, ml=ml, patience=patience, say=say)
         for _ in range(_OTHER_PORTS if port is None else 0):
             try:
-                return startup.start(request, known)
+                return startup.start(request, state)
             except startup.PortTakenError:
                 say("Another program took the port; trying other ports.")
-                request, known = replace(request, same_ports=False), status(home)
-        return startup.start(request, known)
+                request, state = replace(request, same_ports=False), status(home)
+        return startup.start(request, state)
 
 
-def _check_fits(known: NodeState, count: int, port: int | None, heap: int | None, *, ml: bool) -> None:
-    """Check that a start fits the running node, or the stored data.
+def _require_same(state: NodeState, port: int | None, heap: int | None, *, ml: bool) -> None:
+    """Raise an error if the running node has another port or heap, or lacks the plugin.
 
     Raises:
-        UsageError: The number of processes, the port, the heap or the plugins differ.
+        UsageError: One of them differs.
     """
-    if known.state in {"running", "degraded"}:
-        processes = counted(len(known.nodes), "process", "processes")
-        for differs, running in (
-            (count != len(known.nodes), f"A node of {processes} is running already."),
-            (port not in {None, known.nodes[0].port}, f"The node is running already, at {known.url}."),
-            (heap not in {None, known.heap}, f"The node is running already, with {known.heap} MB of heap."),
-            (ml and not known.ml, "The node is running already, without ml-commons."),
-        ):
-            if differs:
-                raise UsageError(running, "Stop it first: termweave node stop.")
-    # A cluster elects its manager with a majority of its processes: fewer processes would wait for the others for ever.
-    if count < len(known.nodes) and Path(known.folder, "data").is_dir():
-        message = f"The data here belong to a cluster of {len(known.nodes)} processes, which cannot run with {count}."
-        raise UsageError(message, f"Start it with --nodes {len(known.nodes)}, or remove the data: termweave node wipe.")
+    for differs, difference in (
+        (port not in {None, state.nodes[0].port}, f", at {state.url}"),
+        (heap not in {None, state.heap}, f", with {state.heap} MB of heap"),
+        (ml and not state.ml, ", without ml-commons"),
+    ):
+        if differs:
+            raise UsageError(f"The node is running already{difference}.", "Stop it first: termweave node stop.")
 
 
 def status(home: Path | None = None) -> NodeState | None:
     """The current state of the node, after checking its processes; None if it was never started."""
     home = home or folders.default_home()
-    known = states.read(home)
-    if known is None:
+    state = states.read(home)
+    if state is None:
         return None
-    root = Path(known.folder)
-    return known.refreshed(lambda each: Layout(root, each.name).mine(each))
+    root = Path(state.folder)
+    return state.refreshed(lambda each: Layout(root, each.name).mine(each))
 
 
 def running(home: Path | None = None) -> NodeState | None:
     """The state of the node if it can be used, that is if at least one of its processes runs and was ready; else None."""
-    known = status(home)
-    return known if known is not None and known.state in {"running", "degraded"} else None
+    state = status(home)
+    return state if state is not None and state.state in {"running", "degraded"} else None
 
 
 def stop(home: Path | None = None, *, say: Callable[[str], None] = lambda _: None) -> NodeState | None:
@@ -132,11 +123,11 @@ def stop(home: Path | None = None, *, say: Callable[[str], None] = lambda _: Non
     if status(home) is None:
         return None
     with states.locked(home, purpose="stop", patience=_PATIENCE, say=say):
-        known = status(home)
-        if known is not None:
-            process.end(Path(known.folder), known.nodes)
-            states.write(home, replace(known, state="stopped"))
-        return known
+        state = status(home)
+        if state is not None:
+            process.end(Path(state.folder), state.nodes)
+            states.write(home, replace(state, state="stopped"))
+        return state
 
 
 def wipe(home: Path | None = None, *, say: Callable[[str], None] = lambda _: None) -> int:
@@ -146,9 +137,9 @@ def wipe(home: Path | None = None, *, say: Callable[[str], None] = lambda _: Non
         Number of bytes that were freed.
     """
     home = home or folders.default_home()
-    known = stop(home, say=say)
+    state = stop(home, say=say)
     freed = 0
-    for root in {home, Path(known.folder) if known is not None else home}:
+    for root in {home, Path(state.folder) if state is not None else home}:
         for name in ("data", "logs", "conf", "tmp"):
             freed += folders.size(root / name)
             shutil.rmtree(root / name, ignore_errors=True)
@@ -164,10 +155,10 @@ def logs(home: Path | None = None, *, node: str = "node-1", lines: int = 100) ->
     Raises:
         UsageError: There is no process of this name.
     """
-    known = status(home)
-    if known is None:
+    state = status(home)
+    if state is None:
         raise UsageError("The embedded node was never started.", "Start one with: termweave node start.")
-    if node not in {each.name for each in known.nodes}:
-        raise UsageError(f"There is no process {node!r}.", f"Known: {', '.join(each.name for each in known.nodes)}.")
-    layout = Layout(Path(known.folder), node)
+    if node not in {each.name for each in state.nodes}:
+        raise UsageError(f"There is no process {node!r}.", f"Known: {', '.join(each.name for each in state.nodes)}.")
+    layout = Layout(Path(state.folder), node)
     return process.tail(layout.log, lines) or process.tail(layout.output, lines)

@@ -126,7 +126,7 @@ class Layout:
             return False
 
 
-def prepare(layout: Layout, distribution: Path, port: int, transport: int, further: Sequence[str]) -> None:
+def configure(layout: Layout, distribution: Path, port: int, transport: int, further: Sequence[str]) -> None:
     """Write the configuration of a process anew, and make its folders."""
     shutil.rmtree(layout.conf, ignore_errors=True)
     shutil.rmtree(layout.tmp, ignore_errors=True)

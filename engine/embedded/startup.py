@@ -8,6 +8,7 @@ import random
 import socket
 import sys
 import time
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -68,12 +69,12 @@ class StartRequest:
     say: Callable[[str], None]
 
 
-def start(request: StartRequest, known: NodeState | None) -> NodeState:
+def start(request: StartRequest, before: NodeState | None) -> NodeState:
     """Start the processes that do not run yet. The caller holds the lock of the node.
 
     Args:
         request: The arguments of the start.
-        known: Current state of the node. Processes that run are kept, and so are ports that are free.
+        before: State of the node before this start. Processes that run are kept, and so are ports that are free.
 
     Raises:
         PortTakenError: Another program took a port after it was chosen.
@@ -81,8 +82,8 @@ def start(request: StartRequest, known: NodeState | None) -> NodeState:
     """
     root = folders.run_folder(request.home)
     folders.require_space(root, folders.START_NEEDS, "a node")
-    plan = _plan(request, known)
-    heap = request.heap or heap_size(sum(not each.alive for each in plan), known.heap if known is not None else 0)
+    plan = _plan(request, before)
+    heap = request.heap or heap_size(sum(not each.alive for each in plan), before.heap if before is not None else 0)
     jdk = java.find(request.say)
     distribution = artifacts.distribution(request.say, ml=request.ml)
     began = time.monotonic()
@@ -92,13 +93,13 @@ def start(request: StartRequest, known: NodeState | None) -> NodeState:
     started: list[NodeProcess] = []
     joined: set[int] = set()
     try:
-        for number, wanted in enumerate(plan):
-            if wanted.alive:
+        for number, planned in enumerate(plan):
+            if planned.alive:
                 continue
-            layout = Layout(root, wanted.name)
+            layout = Layout(root, planned.name)
             settings = [*_discovery(layout, plan), *(process.ML_SETTINGS if request.ml else ())]
-            process.prepare(layout, distribution, wanted.port, wanted.transport, settings)
-            plan[number] = process.launch(layout, distribution, jdk, heap=heap, port=wanted.port, transport=wanted.transport)
+            process.configure(layout, distribution, planned.port, planned.transport, settings)
+            plan[number] = process.launch(layout, distribution, jdk, heap=heap, port=planned.port, transport=planned.transport)
             started.append(plan[number])
             # Written after each process: if this start is killed, the next command still finds the process.
             state = replace(state, nodes=tuple(plan))
@@ -110,8 +111,8 @@ def start(request: StartRequest, known: NodeState | None) -> NodeState:
         if started:
             others_run = any(each.alive for each in plan if each not in started)
             # Processes that never joined have no data and no vote: without them the node starts as before.
-            held = max(len(known.nodes) if known is not None else 1, *joined, 0)
-            states.write(request.home, replace(state, nodes=state.nodes[:held], state="degraded" if others_run else "stopped"))
+            members = max(len(before.nodes) if before is not None else 1, *joined, 0)
+            states.write(request.home, replace(state, nodes=state.nodes[:members], state="degraded" if others_run else "stopped"))
         raise
     ready = replace(state, state="running")
     states.write(request.home, ready)
@@ -119,14 +120,14 @@ def start(request: StartRequest, known: NodeState | None) -> NodeState:
     return ready
 
 
-def _plan(request: StartRequest, known: NodeState | None) -> list[NodeProcess]:
+def _plan(request: StartRequest, before: NodeState | None) -> list[NodeProcess]:
     """The processes of the cluster with their ports. Those that run are kept, others get their old ports if free, else new ones."""
-    before = {each.name: each for each in known.nodes} if known is not None else {}
+    old_processes = {each.name: each for each in before.nodes} if before is not None else {}
     free = free_ports()
     plan: list[NodeProcess] = []
     for number in range(1, request.count + 1):
         name = f"node-{number}"
-        old = before.get(name)
+        old = old_processes.get(name)
         if old is not None and old.alive:
             plan.append(old)
             continue
@@ -204,14 +205,12 @@ def _wait(request: StartRequest, root: Path, plan: list[NodeProcess], started: l
 
 def _health(port: int) -> dict[str, Any]:
     """The response of `_cluster/health`; {} if there is none. The standard library suffices: the client takes 150 ms to import."""
-    connection = http.client.HTTPConnection(_HOST, port, timeout=5)
     try:
-        connection.request("GET", "/_cluster/health?local=true")
-        health = json.loads(connection.getresponse().read())
+        with closing(http.client.HTTPConnection(_HOST, port, timeout=5)) as connection:
+            connection.request("GET", "/_cluster/health?local=true")
+            health = json.loads(connection.getresponse().read())
     except (OSError, ValueError, http.client.HTTPException):
         return {}
-    finally:
-        connection.close()
     return health if isinstance(health, dict) else {}
 
 

@@ -101,8 +101,8 @@ def read(home: Path) -> NodeState | None:
         state = orjson.loads(state_file(home).read_bytes())
         nodes = tuple(NodeProcess(each["name"], each["pid"], each["port"], each["transport"]) for each in state["nodes"])
         # A newer version may write more.
-        known = {field.name: state[field.name] for field in fields(NodeState) if field.name in state}
-        return NodeState(**{**known, "nodes": nodes})
+        values = {field.name: state[field.name] for field in fields(NodeState) if field.name in state}
+        return NodeState(**{**values, "nodes": nodes})
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

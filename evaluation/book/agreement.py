@@ -1,4 +1,4 @@
-"""How far judges agree: Cohen's kappa of each pair, Fleiss' kappa of all, and Krippendorff's alpha for ordinal grades.
+"""The agreement of judges: Cohen's kappa of each pair, Fleiss' kappa of all, and Krippendorff's alpha for ordinal grades.
 
 The two kappas are the few lines below, tested on worked examples: their maintained libraries (scikit-learn, statsmodels) bring scipy and
 pandas, some hundred megabytes, for two sums. Krippendorff's alpha with gaps and distances is more than that, and `krippendorff` is light.
@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from termweave.errors import UsageError
 from termweave.evaluation.book.store import GRADES
-from termweave.support import extras
+from termweave.support.extras import needed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,7 +35,7 @@ class JudgePair:
 
 @dataclass(frozen=True)
 class JudgeAgreement:
-    """How far judges agree.
+    """The agreement of judges on the documents that they graded.
 
     Attributes:
         judges: Name of a judge -> number of documents that the judge graded.
@@ -61,16 +60,16 @@ def measure(grades: Sequence[BookGrade]) -> JudgeAgreement:
     for each in grades:
         if each.grade is not None:
             items.setdefault((each.query, each.document), {})[each.judge] = each.grade
-    counts = Counter(judge for given in items.values() for judge in given)
+    counts = Counter(judge for graded in items.values() for judge in graded)
     judges = sorted(counts)
-    complete = [given for given in items.values() if len(given) == len(judges)] if len(judges) > 1 else []
+    complete = [graded for graded in items.values() if len(graded) == len(judges)] if len(judges) > 1 else []
     both = {
-        (one, other): [(given[one], given[other]) for given in items.values() if one in given and other in given]
+        (one, other): [(graded[one], graded[other]) for graded in items.values() if one in graded and other in graded]
         for one, other in combinations(judges, 2)
     }
     return JudgeAgreement(
         judges={judge: counts[judge] for judge in judges},
-        shared=sum(len(given) > 1 for given in items.values()),
+        shared=sum(len(graded) > 1 for graded in items.values()),
         pairs=tuple(_pair(*two, grades) for two, grades in both.items() if grades),
         complete=len(complete),
         fleiss=_fleiss(complete, len(judges)),
@@ -90,7 +89,7 @@ def _fleiss(complete: Sequence[Mapping[str, int]], judges: int) -> float | None:
     """Fleiss (1971): as Cohen's, with the agreement of all pairs of judges and the grades of all judges together."""
     if not complete:
         return None
-    tables = [Counter(given.values()) for given in complete]
+    tables = [Counter(graded.values()) for graded in complete]
     observed = sum(count * (count - 1) for table in tables for count in table.values()) / (len(tables) * judges * (judges - 1))
     total = sum(tables, Counter())
     expected = sum((count / (len(tables) * judges)) ** 2 for count in total.values())
@@ -103,12 +102,9 @@ def _corrected(observed: float, expected: float) -> float | None:
 
 def _alpha(items: Items, judges: Sequence[str]) -> float | None:
     """Krippendorff's alpha by the package of that name; documents with one grade do not count."""
-    shared = [given for given in items.values() if len(given) > 1]
-    if len({grade for given in shared for grade in given.values()}) < 2:
+    shared = [graded for graded in items.values() if len(graded) > 1]
+    if len({grade for graded in shared for grade in graded.values()}) < 2:
         return None
-    try:
-        import krippendorff  # noqa: PLC0415 - the extra `ui`, and numpy, only where somebody asks
-    except ImportError:
-        raise UsageError("The package 'krippendorff' is not installed.", f"Install it with: {extras.install('ui')}") from None
-    table = [[given.get(judge, float("nan")) for given in shared] for judge in judges]
+    krippendorff = needed("krippendorff", "ui", "The package 'krippendorff'")
+    table = [[graded.get(judge, float("nan")) for graded in shared] for judge in judges]
     return float(krippendorff.alpha(reliability_data=table, level_of_measurement="ordinal"))

@@ -14,17 +14,18 @@ from hashlib import sha256
 from typing import ClassVar
 
 from termweave.corpora.file_source import JudgementSource
+from termweave.corpora.judgements import Judged, Judgements
 from termweave.corpora.sources import DEFAULT_SPLIT, IndexReading
 from termweave.engine.client.connection import connect
 from termweave.errors import InputError, UsageError
 from termweave.evaluation.book.store import JudgementBook
-from termweave.records import Qrels, Query
+from termweave.records import Query
 
 #: The halves of a book.
 TRAIN, HELD_OUT = "train", "held-out"
 
 
-class BookDataset(JudgementSource):
+class BookDataset(Judged, JudgementSource):
     """A book: a `Dataset` without documents, and the reader that recognises it.
 
     Args:
@@ -62,39 +63,29 @@ class BookDataset(JudgementSource):
         """The name with its prefix."""
         return self._spec
 
-    @property
-    def notes(self) -> list[str]:
-        """Books have no remarks."""
-        return []
-
     def splits(self) -> list[str]:
         """All judgements, and the two halves."""
         return [DEFAULT_SPLIT, HELD_OUT, TRAIN]
 
-    def queries(self) -> list[Query]:
-        """The queries with a grade, in the order of the book."""
-        return [Query(each.id, each.text) for each in self._judged[0] if each.id in self._judged[1]]
-
-    def qrels(self) -> Qrels:
-        """The median of the judges' grades."""
-        return self._judged[1]
-
     @cached_property
-    def _judged(self) -> tuple[list[Query], Qrels]:
-        """The queries and grades of the split, read once.
+    def _judged(self) -> Judgements:
+        """The queries of the split with a grade, in the order of the book, and the median of the judges' grades.
 
         Raises:
             InputError: Nobody has graded a document of a query of it.
         """
         book = self._book or JudgementBook(connect(IndexReading().settings_for(None)), self.name.removeprefix(self.PREFIX))
-        queries, qrels = [Query(each.id, each.text) for each in book.queries()], book.qrels()
-        if self.split != DEFAULT_SPLIT:
-            queries = [each for each in queries if half_of(each.text) == self.split]
-            qrels = {each.id: qrels[each.id] for each in queries if each.id in qrels}
-        if not qrels:
-            of = "" if self.split == DEFAULT_SPLIT else f" in its half {self.split!r}"
+        qrels = book.qrels()
+        whole = self.split == DEFAULT_SPLIT
+        queries = [
+            Query(each.id, each.text)
+            for each in book.queries()
+            if each.id in qrels and (whole or half_of(each.text) == self.split)
+        ]
+        if not queries:
+            of = "" if whole else f" in its half {self.split!r}"
             raise InputError(f"{self.name} holds no grade{of}.", "Judge queries: 'termweave serve', then the page Judge.")
-        return queries, qrels
+        return Judgements(queries, {each.id: qrels[each.id] for each in queries})
 
 
 def folded(text: str) -> str:

@@ -16,6 +16,8 @@ from itertools import chain, count
 from statistics import median_low
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
 from termweave.catalog.lineage import check_one, create_hidden_index
 from termweave.engine import EngineResponseError
 from termweave.engine.client.payloads import ALL_SHARDS
@@ -70,7 +72,7 @@ class BookQuery:
 
 @dataclass(frozen=True, slots=True)
 class BookGrade:
-    """What one judge says of one document for one query.
+    """The grade that one judge gives one document for one query.
 
     Attributes:
         judge: Name of the judge.
@@ -154,23 +156,23 @@ class JudgementBook:
         params = {"refresh": True, "ignore_unavailable": True, "conflicts": "proceed"}
         self.engine.request("POST", f"/{INDEX}/_delete_by_query", params=params, body=body)
 
-    def set_grade(self, given: BookGrade, *, keep_note: bool = False) -> None:
+    def set_grade(self, grade: BookGrade, *, keep_note: bool = False) -> None:
         """Store a grade in place of an earlier one of the same judge, perhaps with the note of that one.
 
         Raises:
             UsageError: The grade, the name or the note cannot be used, or the book does not ask about this document.
         """
-        if given.grade not in (*GRADES, None):
-            raise UsageError(f"{given.grade!r} is not a grade.", f"Grades are {', '.join(map(str, GRADES))}.")
-        given = replace(given, judge=check_judge(given.judge))
-        if len(given.note) > LONGEST_NOTE:
+        if grade.grade not in (*GRADES, None):
+            raise UsageError(f"{grade.grade!r} is not a grade.", f"Grades are {', '.join(map(str, GRADES))}.")
+        grade = replace(grade, judge=check_judge(grade.judge))
+        if len(grade.note) > LONGEST_NOTE:
             raise UsageError(f"The note has more than {LONGEST_NOTE:,} characters.", "Write a shorter one.")
-        self._check_asked(given)
-        self._put_grades([given], keep_notes=keep_note)
+        self._check_pool(grade)
+        self._put_grades([grade], keep_notes=keep_note)
         try:
-            self._check_asked(given)
+            self._check_pool(grade)
         except UsageError:  # the query was removed meanwhile, perhaps after its grades were looked for
-            self._delete("grade", given.judge, given.query, given.document)
+            self._delete("grade", grade.judge, grade.query, grade.document)
             raise
 
     def undo(self, judge: str) -> BookGrade | None:
@@ -194,14 +196,14 @@ class JudgementBook:
 
     def qrels(self) -> Qrels:
         """Query -> document -> the median of the judges' grades, the lower one of two. What all judges skipped is left out."""
-        given: dict[tuple[str, str], list[int]] = {}
+        graded: dict[tuple[str, str], list[int]] = {}
         stored = self.grades()
-        known = {each.id for each in self.queries()}  # read later, so that no grade is of a query that was added in between
+        ids = {each.id for each in self.queries()}  # read later, so that no grade is of a query that was added in between
         for each in stored:
-            if each.grade is not None and each.query in known:
-                given.setdefault((each.query, each.document), []).append(each.grade)
+            if each.grade is not None and each.query in ids:
+                graded.setdefault((each.query, each.document), []).append(each.grade)
         qrels: Qrels = {}
-        for (query, document), grades in given.items():
+        for (query, document), grades in graded.items():
             qrels.setdefault(query, {})[document] = median_low(grades)
         return qrels
 
@@ -223,23 +225,23 @@ class JudgementBook:
         highest = max((grade for grades in qrels.values() for grade in grades.values()), default=0)
         if highest > GRADES[-1]:
             raise UsageError(f"The highest grade is {highest}.", f"Grades of a book are 0 to {GRADES[-1]}.")
-        known = {query.id: query for query in self.queries()}
+        book = {query.id: query for query in self.queries()}
         words = [query for query in queries if query.id in qrels and query.text.strip()]
-        places = {query.id: place for query, place in zip(words, placed(words, [*known.values()]), strict=True)}
+        places = {query.id: place for query, place in zip(words, placed(words, [*book.values()]), strict=True)}
         merged: Qrels = {}
         for key, judged in qrels.items():
             grades = merged.setdefault(places[key].id if key in places else key, {})
             grades.update({document: max(0, grade, grades.get(document, 0)) for document, grade in judged.items()})
         texts = {query.id: query.text for query in places.values()}
-        for key in merged.keys() & known.keys():
+        for key in merged.keys() & book.keys():
             self.change(key, merged[key], **({"text": texts[key]} if key in texts else {}))
-        self.add([BookQuery(key, texts.get(key, key), tuple(sorted(merged[key]))) for key in merged if key not in known])
-        given = [BookGrade(judge, key, document, grade) for key, judged in merged.items() for document, grade in judged.items()]
-        self._put_grades(given, keep_notes=True)
-        return len(given)
+        self.add([BookQuery(key, texts.get(key, key), tuple(sorted(merged[key]))) for key in merged if key not in book])
+        stored = [BookGrade(judge, key, document, grade) for key, judged in merged.items() for document, grade in judged.items()]
+        self._put_grades(stored, keep_notes=True)
+        return len(stored)
 
     def guidelines(self) -> str:
-        """What judges should keep in mind; "" for nothing."""
+        """The guidelines for judges; "" if there are none."""
         return str(next(self.entries("guidelines", ["query"]), {}).get("text", ""))
 
     def set_guidelines(self, text: str) -> None:
@@ -253,9 +255,9 @@ class JudgementBook:
         """The stored entries of a kind, in the order of the fields `by`; options as `_hits`."""
         return (hit["_source"] for hit in self._hits(kind, by, **options))
 
-    def _check_asked(self, given: BookGrade) -> None:
-        query = self._query(given.query)
-        if query is None or given.document not in query["_source"]["pool"]:
+    def _check_pool(self, grade: BookGrade) -> None:
+        query = self._query(grade.query)
+        if query is None or grade.document not in query["_source"]["pool"]:
             raise UsageError("The book does not ask about this document.", "Add it to the pool of the query.")
 
     def _put(self, key: Sequence[str], entry: dict[str, Any]) -> None:
@@ -288,21 +290,19 @@ class JudgementBook:
                 ]
             self._write(lines, "grades")
 
-    def _write(self, lines: Sequence[dict[str, Any]], what: str) -> list[int]:
+    def _write(self, lines: Sequence[dict[str, Any]], kind: str) -> list[int]:
         """Send actions and documents as one `_bulk` request, and return the status of each document.
 
         Raises:
             EngineResponseError: A document was refused. One that is there already (409) was not.
         """
-        import orjson  # noqa: PLC0415 - only where something is written
-
         body = b"".join(orjson.dumps(line) + b"\n" for line in lines)
         answer = self.engine.request("POST", "/_bulk", params={"refresh": True}, body=body)
         outcomes = [outcome for item in answer["items"] for outcome in item.values()]
         for each in outcomes:
             status = each["status"]
             if status >= HTTPStatus.BAD_REQUEST and status != HTTPStatus.CONFLICT:
-                reason = f"{what} of the book were refused: {(each.get('error') or {}).get('reason', 'no reason given')}"
+                reason = f"{kind} of the book were refused: {(each.get('error') or {}).get('reason', 'no reason given')}"
                 lacks = "The role of this user lacks a permission that docs/permissions.md lists."
                 hint = lacks if status == HTTPStatus.FORBIDDEN else "Do it again."
                 raise EngineResponseError(status, reason, answer, hint=hint)
@@ -313,7 +313,7 @@ class JudgementBook:
         return next(self._hits("query", ["query"], most=1, query=key), None)
 
     def _clause(self, **terms: str | list[str]) -> dict[str, Any]:
-        """What entries of the book match: those whose fields have these values, or one of several."""
+        """The clause of the entries of the book whose fields have these values, or one of several."""
         fields = {"book": self.name, **terms}.items()
         return {"bool": {"filter": [{"terms" if isinstance(value, list) else "term": {name: value}} for name, value in fields]}}
 
@@ -366,13 +366,13 @@ def add(index: Index, book: JudgementBook, queries: Sequence[Query]) -> int:
     Returns:
         How many queries are new, or have words now.
     """
-    known = {each.id: each for each in book.queries()}
-    wanted = dict.fromkeys(placed(queries, [*known.values()]))
-    new = pooled(index, [each for each in wanted if each.id not in known or known[each.id].text.strip() != each.text])
+    before = {each.id: each for each in book.queries()}
+    queries = list(dict.fromkeys(placed(queries, [*before.values()])))
+    new = pooled(index, [each for each in queries if each.id not in before or before[each.id].text.strip() != each.text])
     for each in new:
-        if each.id in known:
+        if each.id in before:
             book.change(each.id, each.pool, text=each.text)
-    return book.add(new) + sum(each.id in known for each in new)
+    return book.add(new) + sum(each.id in before for each in new)
 
 
 def order_for(judge: str, query: BookQuery) -> list[str]:
@@ -380,32 +380,32 @@ def order_for(judge: str, query: BookQuery) -> list[str]:
     return sorted(query.pool, key=lambda each: sha256(f"{judge}\0{query.id}\0{each}".encode("utf-8", "surrogatepass")).digest())
 
 
-def placed(wanted: Iterable[Query], book: Sequence[BookQuery]) -> list[Query]:
+def placed(queries: Iterable[Query], book: Sequence[BookQuery]) -> list[Query]:
     """Give queries the ids that the book has for their words.
 
     A query with new words keeps its id, unless another query has it: then a number is added. A query of the book that lacks words (see
     `lacks_words`) takes them from the first query with its id.
 
     Args:
-        wanted: Queries with words.
+        queries: Queries with words.
         book: All queries of the book.
 
     Returns:
-        As many queries as were wanted; two with the same words have the same id.
+        As many queries; two with the same words have the same id.
     """
     ids: dict[str, str] = {}
     for each in book:
         ids.setdefault(normal(each.text).strip(), each.id)
     taken = {each.id for each in book if not lacks_words(each)}
-    queries = []
-    for query in wanted:
+    renamed = []
+    for query in queries:
         text = query.text.strip()
         if text not in ids:
             names = chain([query.id], (f"{query.id}-{number}" for number in count(2)))
             ids[text] = next(name for name in names if name not in taken)
             taken.add(ids[text])
-        queries.append(Query(ids[text], text))
-    return queries
+        renamed.append(Query(ids[text], text))
+    return renamed
 
 
 def lacks_words(query: BookQuery) -> bool:

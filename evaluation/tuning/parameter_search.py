@@ -20,7 +20,6 @@ from termweave.encoders import recorded_models as models
 from termweave.evaluation.measures import per_query
 from termweave.records import Run
 from termweave.rerank.feature_ranker import KIND, FeatureReranker, open_feature_ranker
-from termweave.rerank.ranker import open_ranker
 from termweave.rerank.rerankers import Reranking
 from termweave.rerank.rnn import ReciprocalNeighbours
 from termweave.search.ranking.order import order
@@ -172,7 +171,7 @@ class RecordedLogits:
     seconds: float = 0.0
 
     def score(self, query: str, documents: Sequence[str], *, windows: int = 1) -> NDArray[np.float32]:
-        """As `Ranker.score`."""
+        """Score documents for a query as `Ranker.score` does, each pair once."""
         new = [text for text in dict.fromkeys(documents) if (query, text) not in self.logits]
         if new:
             began = time.perf_counter()
@@ -192,7 +191,7 @@ class RecordedLogits:
 
 def recorded_logits(ranker: CrossEncoderReranker) -> RecordedLogits:
     """The ranker's model, opened, as a scorer that reads no pair twice. No pair pays for the opening of the graph."""
-    return RecordedLogits(ranker.scorer or open_ranker(ranker.model, ranker.hash))
+    return RecordedLogits(ranker.open_scorer())
 
 
 def stored_ranker(ranker: CrossEncoderReranker | FeatureReranker) -> dict[str, Any]:
@@ -202,7 +201,7 @@ def stored_ranker(ranker: CrossEncoderReranker | FeatureReranker) -> dict[str, A
         kind, names = {"kind": KIND}, ["candidates"]
         info = open_feature_ranker(ranker.model, ranker.hash).info
     else:
-        info = (ranker.scorer or open_ranker(ranker.model, ranker.hash)).info
+        info = ranker.open_scorer().info
     models.remember([info])
     return {**kind, "model": info.name, "hash": info.hash, **{name: getattr(ranker, name) for name in names}}
 

@@ -128,7 +128,7 @@ def tune(
         UsageError: The index has nothing to fuse and no vectors to rerank with, or the rules leave no place for another reranker.
     """
     arguments.check(index=index, dataset=dataset)
-    _check(index)
+    _check_tunable(index)
     qrels = dataset.qrels()
     queries, notes = _shuffled_queries(index, dataset, seed)
     needs: list[Need] = ["vectors"] if "dense" in index.signals else []
@@ -142,9 +142,8 @@ def tune(
         leave_room(former, ("dense" in index.signals and features is None) + (ranker is not None), "tuning")
     in_use = stages_of(current)
     judgements.check_clicks([*([features] if features else []), *in_use], dataset)
-    source = f"{dataset.name}:{dataset.split}"
-    if known := systems.trained_on([ranker] if ranker else [], dataset):
-        raise InputError(known[0], f"Tune it on judgements that it has not seen{judgements.other_splits(dataset)}.")
+    if seen := systems.trained_on([ranker] if ranker else [], dataset):
+        raise InputError(seen[0], f"Tune it on judgements that it has not seen{judgements.other_splits(dataset)}.")
     for each in (reranking_of(former), ranker):
         needs += each.needs if each else ()
     fetcher = CandidateFetcher(index, index.signals, depth=depth, needs=needs, rewrite=rewriting_of(former), qrels=qrels)
@@ -171,11 +170,14 @@ def tune(
         untuned[systems.default_search(index.signals, alone).name] = held_out_half.values(hybrid, alone.stages)
     last = replace(chosen, budget=None) if isinstance(chosen, CrossEncoderReranker) else chosen
     tuned = held_out_half.values(mode, [*first, *([last] if last else [])])
-    default = untuned["default"]
-    others = {system: values for system, values in untuned.items() if system != "default"}
-    in_force = {"in force": _in_force(current, held_out_half)} if current else {}
-    figures = {system: float(values.mean()) for system, values in {**untuned, **in_force, "tuned": tuned}.items()}
+    measured, default = {**untuned}, untuned.pop("default")
+    if current:  # its ranker gets all the time that it takes; the queries have its rules
+        reranked = reranking_of(replace(current, rules=None))
+        in_force = held_out_half.values(mode_of(current), reranked.within(inf).stages if reranked else ())
+        measured["in force"] = in_force
+    figures = {system: float(values.mean()) for system, values in {**measured, "tuned": tuned}.items()}
     low, high = interval(tuned - default)
+    source = f"{dataset.name}:{dataset.split}"
     fitted = {"dataset": source, "measure": measure, "queries": half, "held_out": figures}
     fitted["at"] = datetime.now(UTC).isoformat(timespec="seconds")
     return TuningReport(
@@ -206,28 +208,22 @@ def tune(
             *_inherited(former),
             *unused,
             *systems.trained_on(in_use, dataset),
-            *_remarks(others, default, tuned, inherited(former) if former else ""),
+            *_remarks(untuned, default, tuned, inherited(former) if former else ""),
         ),
     )
 
 
-def _in_force(profile: Profile, queries: RankedQueries) -> NDArray[np.float64]:
-    """The measure of every query with the profile that searches use now; a ranker gets all the time that it takes."""
-    reranking = reranking_of(replace(profile, rules=None))  # the queries have the rules
-    return queries.values(mode_of(profile), reranking.within(inf).stages if reranking else ())
-
-
 def _inherited(former: Profile | None) -> Iterator[str]:
     """Say what the new profile keeps of the former one."""
-    if former and (what := inherited(former)):
+    if former and (parts := inherited(former)):
         rewriting = rewriting_of(former)
         behind = former.rules or (rewriting and rewriting.pins)
         fitted = " Fusion and rNN were fitted without rules and pins." if behind else ""
-        yield f"Kept from the profile {former.name!r}: {what}. All figures are with {'them' if former.rules else 'it'}.{fitted}"
+        yield f"Kept from the profile {former.name!r}: {parts}. All figures are with {'them' if former.rules else 'it'}.{fitted}"
 
 
-def _check(index: Index) -> None:
-    """Refuse an index with nothing to tune.
+def _check_tunable(index: Index) -> None:
+    """Check that there are signals to fuse, or vectors to rerank by.
 
     Raises:
         UsageError: The index has one signal, and no vectors.
@@ -273,9 +269,9 @@ def _untuned(queries: RankedQueries, signals: Sequence[str]) -> dict[str, NDArra
 
 
 def _remarks(
-    untuned: Mapping[str, NDArray[np.float64]], default: NDArray[np.float64], tuned: NDArray[np.float64], kept: str = ""
+    untuned: Mapping[str, NDArray[np.float64]], default: NDArray[np.float64], tuned: NDArray[np.float64], shared: str = ""
 ) -> Iterator[str]:
-    """Yield what the means alone do not show: a gain that may be chance, or an untuned system that is above. `kept`: what all were measured with."""
+    """Yield what the means alone do not show: a gain that may be chance, or an untuned system that is above. `shared`: what all were measured with."""
     is_gain = bool((tuned - default).mean() > 0)
     if is_gain and (p := randomisation_test(tuned, default)) >= ALPHA:
         low, high = interval(tuned - default)
@@ -293,7 +289,7 @@ def _remarks(
             how = f" and the reranker {'rnn' if reranker == 'rNN' else reranker}"
         figures = f"{better} against {worse} (p {p:.2g}, 95 % of the difference between {low:+.4f} and {high:+.4f})"
         if p < ALPHA:
-            advice = f"search with the mode {mode}{how}{kept and f', with the same {kept}'}"
+            advice = f"search with the mode {mode}{how}{shared and f', with the same {shared}'}"
             yield f"{which} is better than {name}, {figures}: {advice}."
         else:
             yield f"{which} lies above {name}, perhaps by chance: {figures}."

@@ -118,7 +118,7 @@ class Pipeline:
                 self._record(outcome, counts)
                 counts.report(stage, progress)
             raise
-        self.engine.add_wait(sender.throttle.waited)
+        self.engine.retries.waited += sender.throttle.waited
         return sender.taken
 
     def _read(self, counts: StageCounts) -> Iterator[list[Document]]:

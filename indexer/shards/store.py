@@ -163,7 +163,7 @@ class ShardStore:
             with self._written(name):
                 self._files.makedirs(self._root, exist_ok=True)
                 path, local = self._path(scratch), self._local
-                stream = private_files.opened(local / scratch, "wb") if local else self._files.open(path, "wb")
+                stream = private_files.open_private(local / scratch, "wb") if local else self._files.open(path, "wb")
             with self._written(name, OSError), stream:  # other errors are those of the body
                 yield stream
             with self._written(name):

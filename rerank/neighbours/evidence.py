@@ -103,12 +103,12 @@ def labels(
     if normalize is not None:
         spread = np.ptp(values) if normalize == "max-min" else values.std()
         values = (values - values.min()) / (spread or 1.0)
-    kept = np.zeros(len(values), np.bool_)
-    kept[np.argsort(-np.asarray(scores), kind="stable")[:keep]] = True
-    kept[places] = True
+    labelled = np.zeros(len(values), np.bool_)
+    labelled[np.argsort(-np.asarray(scores), kind="stable")[:keep]] = True
+    labelled[places] = True
     factors = np.ones(len(values))
     factors[places] = boost
-    powers = np.where(kept, values * factors, -np.inf)
+    powers = np.where(labelled, values * factors, -np.inf)
     shares = np.exp(powers - powers.max())
     distribution: NDArray[np.float64] = shares / shares.sum()
     return distribution

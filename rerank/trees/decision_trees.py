@@ -57,7 +57,7 @@ class DecisionTrees:
     base: float = 0.0
     single: bool = False
 
-    def named(self, names: Sequence[str]) -> DecisionTrees:
+    def with_names(self, names: Sequence[str]) -> DecisionTrees:
         """The same trees with other names of the features.
 
         Raises:
@@ -95,7 +95,7 @@ class DecisionTrees:
         return total + self.base
 
     def contributions(self, row: NDArray[np.float64]) -> tuple[float, dict[str, float]]:
-        """What a row would score if nothing were known of it, and what each feature that its paths ask for adds to that."""
+        """The score of a row of which nothing is known, and the number that each feature on the row's paths adds to that score."""
         start, added = self.base, dict[str, float]()
         values = self._compared(row[None])[0]
         for tree in self.trees:
@@ -125,14 +125,14 @@ class DecisionTrees:
         column, threshold, children, value, deepest = [], [], [], [], 0
         for root, tree in zip(roots.tolist(), self.trees, strict=True):
             leaf = tree.left < 0
-            own = np.arange(len(tree.left))
-            sides = [np.where(leaf, own, side) + root for side in (tree.right, tree.left)]
+            nodes = np.arange(len(tree.left))
+            sides = [np.where(leaf, nodes, side) + root for side in (tree.right, tree.left)]
             children.append(np.stack(sides, axis=1).ravel())
             column.append(np.where(leaf, 0, tree.feature + np.where(tree.missing_left, 0, len(self.features))))
             threshold.append(tree.threshold)
             value.append(tree.value)
             depth = [0] * len(tree.left)
-            for node, first, second in zip(own.tolist(), tree.left.tolist(), tree.right.tolist(), strict=True):
+            for node, first, second in zip(nodes.tolist(), tree.left.tolist(), tree.right.tolist(), strict=True):
                 if first >= 0:  # a child comes behind its parent
                     depth[first] = depth[second] = depth[node] + 1
             deepest = max(deepest, *depth)

@@ -77,7 +77,7 @@ def read(content: str) -> DecisionTrees:
 
 
 class _Refusal(ValueError):
-    """What is wrong with a model, in words for people; other errors name what Python could not do."""
+    """A fault of a model, in words for people; other errors name what Python could not do."""
 
 
 def _checked(names: Sequence[Any], count: int, trees: Iterable[DecisionTree]) -> tuple[DecisionTree, ...]:
@@ -94,7 +94,14 @@ def _checked(names: Sequence[Any], count: int, trees: Iterable[DecisionTree]) ->
     for tree in trees:
         nodes += len(tree.left)
         _check_count(nodes)
-        _check(tree, len(names))
+        inner = tree.left >= 0
+        children = np.concatenate([tree.left[inner], tree.right[inner]])
+        if sorted(children.tolist()) != list(range(1, len(tree.left))) or (children <= np.tile(np.flatnonzero(inner), 2)).any():
+            raise _Refusal(_BROKEN)  # a node is not there, or is reached twice
+        if ((tree.feature[inner] < 0) | (tree.feature[inner] >= len(names))).any():
+            raise _Refusal("a tree compares a feature that has no name")
+        if not (np.abs(tree.value) <= _LARGEST).all() or np.isnan(tree.threshold[inner]).any():
+            raise _Refusal(f"a tree holds something that is not a number, or is above {_LARGEST:g}")
         checked.append(tree)
     return tuple(checked)
 
@@ -102,18 +109,6 @@ def _checked(names: Sequence[Any], count: int, trees: Iterable[DecisionTree]) ->
 def _check_count(nodes: int) -> None:
     if nodes > MOST_NODES:
         raise _Refusal(f"it has more than {MOST_NODES:,} nodes")
-
-
-def _check(tree: DecisionTree, features: int) -> None:
-    """Refuse a tree with a node that is not there, is reached twice or compares a feature that is not there, and values that are not numbers."""
-    inner = tree.left >= 0
-    children = np.concatenate([tree.left[inner], tree.right[inner]])
-    if sorted(children.tolist()) != list(range(1, len(tree.left))) or (children <= np.tile(np.flatnonzero(inner), 2)).any():
-        raise _Refusal(_BROKEN)
-    if ((tree.feature[inner] < 0) | (tree.feature[inner] >= features)).any():
-        raise _Refusal("a tree compares a feature that has no name")
-    if not (np.abs(tree.value) <= _LARGEST).all() or np.isnan(tree.threshold[inner]).any():
-        raise _Refusal(f"a tree holds something that is not a number, or is above {_LARGEST:g}")
 
 
 def _whole(values: Sequence[Any]) -> NDArray[np.int64]:
@@ -160,38 +155,43 @@ def _lightgbm_tree(lines: Mapping[str, str]) -> DecisionTree:
     missing = [bool(kind & _LEFT) if kind & _MISSING else limit >= 0.0 for kind, limit in zip(kinds, thresholds, strict=True)]
     # What a node expects lies between its leaves; beyond, contributions would not sum to the score in 64 bits.
     expected = [min(max(float(each), min(values)), max(values)) for each in columns["internal_value"]]
-    return _tree(
-        [[count - 1 - child if child < 0 else child for child in side] for side in (left, right)],
-        features,
-        thresholds,
-        missing,
-        [*expected, *values],
+    left, right = (
+        [*(count - 1 - child if child < 0 else child for child in side), *[-1] * len(values)] for side in (left, right)
     )
+    none = [0] * len(values)
+    return _tree(left, right, [*features, *none], [*thresholds, *none], [*map(int, missing), *none], [*expected, *values])
+
+
+def _order(left: Sequence[int], right: Sequence[int]) -> list[int]:
+    """The nodes that the root leads to, so that no child comes before its parent; the children of a leaf are -1."""
+    order = [0]
+    for node in order:
+        if left[node] >= 0:
+            order += [left[node], right[node]]
+        if len(order) > len(left) or order[-1] < 0:
+            raise _Refusal(_BROKEN)
+    return order
 
 
 def _tree(
-    children: Sequence[Sequence[int]],
+    left: Sequence[int],
+    right: Sequence[int],
     features: Sequence[int],
     thresholds: Sequence[float],
-    missing: Sequence[bool],
+    missing: Sequence[int],
     values: Sequence[float],
 ) -> DecisionTree:
-    """A tree whose inner nodes come first, its nodes numbered anew so that no child comes before its parent."""
-    order, inner = [0], len(features)
-    for node in order:
-        if node < inner:
-            order += [children[0][node], children[1][node]]
-        if len(order) > len(values):
-            raise _Refusal(_BROKEN)
+    """A tree of these nodes, numbered anew in the order of `_order`."""
+    order = _order(left, right)
     place = {node: at for at, node in enumerate(order)}
-    rows = [
-        (place[children[0][node]], place[children[1][node]], features[node], thresholds[node], missing[node], values[node])
-        if node < inner
-        else (-1, -1, 0, 0.0, False, values[node])
-        for node in order
-    ]
-    kinds = (np.int64, np.int64, np.int64, np.float64, np.bool_, np.float64)
-    return DecisionTree(*(np.array(column, kind) for column, kind in zip(zip(*rows, strict=True), kinds, strict=True)))
+    return DecisionTree(
+        np.array([place[left[node]] if left[node] >= 0 else -1 for node in order], np.int64),
+        np.array([place[right[node]] if left[node] >= 0 else -1 for node in order], np.int64),
+        np.array(features, np.int64)[order],
+        np.array(thresholds, np.float64)[order],
+        np.array(missing, np.bool_)[order],
+        np.array(values, np.float64)[order],
+    )
 
 
 def _xgboost(model: Mapping[str, Any]) -> DecisionTrees:
@@ -226,29 +226,16 @@ def _xgboost_tree(tree: Mapping[str, Any]) -> DecisionTree:
     limits, weight = np.array(tree["split_conditions"], np.float32), np.array(tree["sum_hessian"], np.float64)
     if any(column.shape != left.shape for column in (right, feature, default, limits, weight)):
         raise _Refusal(_BROKEN)
-    order, children = [0], list(zip(left.tolist(), right.tolist(), strict=True))
-    for node in order:
-        if children[node][0] >= 0:
-            order += children[node]
-        if len(order) > len(children) or order[-1] < 0:
-            raise _Refusal(_BROKEN)
-    place = np.zeros(len(left), np.int64)
-    place[order] = np.arange(len(order))
-    is_leaf = left[order] < 0
-    value, hessians = limits.astype(np.float64).tolist(), weight.tolist()
-    lowest, highest = limits[order][is_leaf].min(), limits[order][is_leaf].max()
+    lefts, rights, value, hessians = left.tolist(), right.tolist(), limits.astype(np.float64).tolist(), weight.tolist()
+    order = _order(lefts, rights)
+    leaves = limits[order][left[order] < 0]
+    lowest, highest = leaves.min(), leaves.max()
     for node in reversed(order):  # an inner node is worth the mean of its leaves
-        first, second = children[node]
+        first, second = lefts[node], rights[node]
         if first >= 0:
             total = hessians[first] + hessians[second]
             one, other = (hessians[first] / total, hessians[second] / total) if total > 0 else (0.5, 0.5)
             value[node] = min(max(one * value[first] + other * value[second], lowest), highest)
             hessians[node] = total
-    return DecisionTree(
-        np.where(is_leaf, -1, place[left[order]]),
-        np.where(is_leaf, -1, place[right[order]]),
-        feature[order],
-        np.nextafter(limits[order], np.float32(-np.inf)).astype(np.float64),
-        default[order].astype(np.bool_),
-        np.array(value)[order],
-    )
+    thresholds = np.nextafter(limits, np.float32(-np.inf)).tolist()
+    return _tree(lefts, rights, feature.tolist(), thresholds, default.tolist(), value)

@@ -28,7 +28,7 @@ Output = Literal["weights", "dense"]
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
-    """Which impacts (document term weights) are not stored (`index --prune`; docs/impacts.md). The heaviest term of a document is always stored.
+    """A rule for the impacts (document term weights) that are not stored (`index --prune`; docs/impacts.md). The heaviest term of a document is always stored.
 
     Attributes:
         share: The share of each document's terms that is left out, the lightest first; 0 to 1.
@@ -68,11 +68,11 @@ class Pruning:
 
         if not len(weights) or not (self.share or self.below):
             return weights
-        kept = weights.weights >= min(self.below * w_max, float(weights.weights.max()))
+        stored = weights.weights >= min(self.below * w_max, float(weights.weights.max()))
         if self.share:
             lightest = np.argsort(weights.weights, kind="stable")[: int(self.share * len(weights))]
-            kept[lightest] = False
-        return weights.part(np.flatnonzero(kept).tolist())
+            stored[lightest] = False
+        return weights.part(np.flatnonzero(stored).tolist())
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +222,8 @@ class Signal(ABC):
         parts = [clauses for clauses in scored if clauses]
         if not parts:  # synonyms without words stand in place of the whole query
             return None
-        queries = [_best_of([_scaled(clause) for clause in clauses]) for clauses in parts]
+        scaled = [[_scaled(clause) for clause in clauses] for clauses in parts]
+        queries = [each[0] if len(each) == 1 else {"dis_max": {"queries": each}} for each in scaled]
         together = queries[0] if len(queries) == 1 else {"bool": {"should": queries, "minimum_should_match": 1}}
         terms = [[clause.terms or {} for clause in clauses] for clauses in parts]
         joined = {term: factor for part in terms for each in part for term, factor in each.items()}
@@ -244,7 +245,7 @@ class Signal(ABC):
     floor: ClassVar[float | None] = 0.0
 
     def spread(self, low: float, high: float, full_match_score: float | None = None) -> float:
-        """How far the scores `low` and `high` lie apart, in a unit that all signals share. Fusion weighs signals by its square.
+        """The distance between the scores `low` and `high`, in a unit that all signals share. Fusion weighs signals by its square.
 
         For a signal of words it is the difference as a share of the best score. `full_match_score` is that of the clause.
         """
@@ -267,11 +268,6 @@ class Signal(ABC):
 def _scaled(clause: Clause) -> dict[str, Any]:
     """The query of a clause, with the signal's own score."""
     return clause.query if clause.scale == 1 else {"bool": {"must": [clause.query], "boost": 1 / clause.scale}}
-
-
-def _best_of(queries: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """A query whose score is the best of several."""
-    return queries[0] if len(queries) == 1 else {"dis_max": {"queries": list(queries)}}
 
 
 #: Clauses around the signal's own clause: the bool of filters, the ids of an explanation.

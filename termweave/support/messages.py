@@ -71,8 +71,8 @@ def few(things: Sequence[str], most: int = 5, *, total: int = 0, between: str = 
         >>> few(["a", "b"], 2), few(["a", "b", "c"], 2), few(["a", "b"], 2, total=9)
         ('a, b', 'a, b, ...', 'a, b, ...')
     """
-    named = things[:most]
-    return between.join([*named, "..."] if max(total, len(things)) > len(named) else named)
+    first = things[:most]
+    return between.join([*first, "..."] if max(total, len(things)) > len(first) else first)
 
 
 def paced(rate: float, thing: str) -> str:

@@ -48,7 +48,7 @@ def make_file(path: Path) -> None:
     _close(path, _FILE)
 
 
-def opened(path: Path, mode: str = "w", **options: Any) -> IO[Any]:
+def open_private(path: Path, mode: str = "w", **options: Any) -> IO[Any]:
     """Open a file for writing. A new one gets mode 0600; one that exists, and a device, keeps its own.
 
     Raises:
@@ -73,7 +73,7 @@ def scratch() -> Path:
 @lru_cache(maxsize=1)
 def _scratch_of(process: int, parent: str) -> Path:
     removal = ExitStack()
-    folder = _made(Path(parent), _SCRATCH, removal)
+    folder = _new_scratch(Path(parent), _SCRATCH, removal)
     atexit.register(lambda: removal.close() if os.getpid() == process else None)  # a fork must not remove what its parent uses
     return folder
 
@@ -89,12 +89,12 @@ def scratch_in(parent: Path, prefix: str) -> Iterator[Path]:
     Raises:
         OSError: It cannot be made.
     """
-    with ExitStack() as held:
-        yield _made(parent, prefix, held)
+    with ExitStack() as removal:
+        yield _new_scratch(parent, prefix, removal)
 
 
-def _made(parent: Path, prefix: str, held: ExitStack) -> Path:
-    """Remove abandoned folders, make a new one and lock it, until `held` is closed."""
+def _new_scratch(parent: Path, prefix: str, removal: ExitStack) -> Path:
+    """Remove abandoned folders, make a new one and lock it, until `removal` is closed."""
     for path in parent.glob(f"{prefix}*"):
         with suppress(OSError):
             status = path.lstat()  # in a temporary folder anybody can make a link of this name
@@ -104,12 +104,12 @@ def _made(parent: Path, prefix: str, held: ExitStack) -> Path:
     while True:
         folder = Path(tempfile.mkdtemp(dir=parent, prefix=prefix))
         try:
-            held.enter_context(_lock(folder))
+            removal.enter_context(_lock(folder))
         except (BlockingIOError, FileNotFoundError):  # another process took it for abandoned before it was locked
             continue
         except OSError:  # a file system without locks: nobody else can lock it, and remove it, either
             pass
-        held.callback(shutil.rmtree, folder, ignore_errors=True)
+        removal.callback(shutil.rmtree, folder, ignore_errors=True)
         if folder.is_dir():
             return folder
 

@@ -61,11 +61,7 @@ class Cluster:
         return done.stdout.strip()
 
     def compose(self, *arguments):
-        files = [
-            word
-            for file in (_ROOT / "docker" / "three-nodes.yml", Path(__file__).with_name("addresses.yml"))
-            for word in ("-f", str(file))
-        ]
+        files = ("-f", str(_ROOT / "docker" / "three-nodes.yml"), "-f", str(Path(__file__).with_name("addresses.yml")))
         return self.docker("compose", "-p", self._project, *files, *arguments)
 
     def __enter__(self):
@@ -92,10 +88,8 @@ class Cluster:
 
     def whole(self):
         """Wait until three nodes have all shards."""
-        end = time.monotonic() + 300
-        while (
-            not (health := self.get("/_cluster/health?wait_for_status=green&wait_for_nodes=3&timeout=4s")) or health["timed_out"]
-        ):
+        end, path = time.monotonic() + 300, "/_cluster/health?wait_for_status=green&wait_for_nodes=3&timeout=4s"
+        while not (health := self.get(path)) or health["timed_out"]:
             assert time.monotonic() < end, json.dumps([self.get(path) for path in _NOT_WHOLE], indent=1)
             if time.monotonic() > end - 200:  # a shard that failed five times waits for an operator
                 self.get("/_cluster/reroute?retry_failed=true&metric=none", method="POST")
@@ -119,14 +113,14 @@ def cluster():
     """The cluster; skipped without a Docker engine, unless one is required."""
     if reason := pytest_plugin.docker_missing():
         (pytest.fail if os.environ.get("TERMWEAVE_REQUIRE_ENGINE") == "container" else pytest.skip)(reason)
-    with Cluster() as made:
-        yield made
+    with Cluster() as running:
+        yield running
 
 
 @pytest.fixture
 def name(cluster):
     """An index name of one's own; whatever was made under it is removed afterwards."""
-    made = f"faults-{uuid.uuid4().hex[:10]}"
-    yield made
+    prefix = f"faults-{uuid.uuid4().hex[:10]}"
+    yield prefix
     with connect(load(url=cluster.url)) as engine:
-        engine.request("DELETE", f"/{made}*", params={"expand_wildcards": "all"})
+        engine.request("DELETE", f"/{prefix}*", params={"expand_wildcards": "all"})

@@ -17,6 +17,7 @@ import pytest
 
 from termweave.engine import connect
 from termweave.settings import load
+from tests.corpora.index.conftest import write
 from tests.indexer.conftest import PRELUDE
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
@@ -135,26 +136,12 @@ class Work:
         self.corpus.write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in documents))
 
     def start(self, *arguments, prelude=""):
-        program = (
-            f"{PRELUDE}{prelude}\nfrom termweave.cli import main\nsys.argv[1:] = {[str(each) for each in arguments]!r}\nmain()\n"
-        )
-        kept = {key: value for key, value in os.environ.items() if not key.startswith("TERMWEAVE_")}
-        environment = {
-            **kept,
-            "XDG_STATE_HOME": str(self.folder / "state"),
-            "OPENSEARCH_URL": self.url,
-            "PYTHONWARNINGS": "ignore",
-        }
-        seen = Seen(
-            subprocess.Popen(
-                [sys.executable, "-c", program],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                env=environment,
-            )
-        )
+        arguments = [str(each) for each in arguments]
+        program = f"{PRELUDE}{prelude}\nfrom termweave.cli import main\nsys.argv[1:] = {arguments!r}\nmain()\n"
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("TERMWEAVE_")}
+        environment |= {"XDG_STATE_HOME": str(self.folder / "state"), "OPENSEARCH_URL": self.url, "PYTHONWARNINGS": "ignore"}
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        seen = Seen(subprocess.Popen([sys.executable, "-c", program], text=True, env=environment, **pipes))
         self.started.append(seen)
         return seen
 
@@ -169,13 +156,7 @@ class Work:
         """An application's own index with the documents of the corpus."""
         with connect(load(url=self.url)) as engine:
             engine.request("PUT", f"/{self.name}", body={"settings": {"number_of_shards": 3, "number_of_replicas": 1}})
-            lines = []
-            for line in self.corpus.read_bytes().splitlines():
-                document = orjson.loads(line)
-                lines += [orjson.dumps({"index": {"_id": document.pop("_id")}}), orjson.dumps(document)]
-            assert not engine.request("POST", f"/{self.name}/_bulk", params={"refresh": True}, body=b"\n".join([*lines, b""]))[
-                "errors"
-            ]
+            write(engine, self.name, {each.pop("_id"): each for each in map(orjson.loads, self.corpus.read_bytes().splitlines())})
 
     def enrich(self, *more, prelude=""):
         fields = ("--title-field", "title", "--text-field", "text")
@@ -234,34 +215,28 @@ def full_copy(cluster, number):
 # Commands: each lets a fault happen in its middle, and returns what its user saw. The result is checked when the cluster is whole.
 
 
-def index(work, happens):
-    seen = work.index("--replicas", work.replicas, "--no-loading", prelude=work.held(3))
-    seen.until("HELD")
+def _through(seen, happens, seconds=240, statuses=(0,)):
+    """Let a fault happen in the middle of a command; returns what its user saw."""
+    seen.until("HELD", seconds)
     seen.go_on()
     happens()
-    seen.end()
-    return seen, work.clean
+    seen.end(statuses=statuses)
+    return seen
+
+
+def index(work, happens):
+    return _through(work.index("--replicas", work.replicas, "--no-loading", prelude=work.held(3)), happens), work.clean
 
 
 def update(work, happens):
     work.index("--replicas", "1").end()
     work.write("second")
-    seen = work.index("--update", prelude=work.held(3))
-    seen.until("HELD")
-    seen.go_on()
-    happens()
-    seen.end()
-    return seen, work.clean
+    return _through(work.index("--update", prelude=work.held(3)), happens), work.clean
 
 
 def enrich(work, happens):
     work.shop()
-    seen = work.enrich(prelude=work.held(2))
-    seen.until("HELD")
-    seen.go_on()
-    happens()
-    seen.end()
-    return seen, lambda: _enriched(work, COUNT)
+    return _through(work.enrich(prelude=work.held(2)), happens), lambda: _enriched(work, COUNT)
 
 
 def watch(work, happens):
@@ -297,29 +272,23 @@ def learn(work, happens):
     from tests.learning.test_learn import FORMS, PAIRS
 
     texts = {word: f"Everything about the {other} in general." for word, other in zip(PAIRS, sorted(PAIRS.values()), strict=True)}
-    work.corpus.write_bytes(b"".join(orjson.dumps({"_id": key, "text": text}) + b"\n" for key, text in texts.items()))
+    queries = {f"{word}-{number}": form.format(word) for word in PAIRS for number, form in enumerate(FORMS)}
     questions = work.folder / "questions"
     (questions / "qrels").mkdir(parents=True)
-    asked = {f"{word}-{number}": (form.format(word), word) for word in PAIRS for number, form in enumerate(FORMS)}
-    (questions / "queries.jsonl").write_bytes(
-        b"".join(orjson.dumps({"_id": key, "text": text}) + b"\n" for key, (text, _) in asked.items())
-    )
-    rows = "".join(f"{key}\t{word}\t1\n" for key, (_, word) in asked.items())
+    for file, entries in ((work.corpus, texts), (questions / "queries.jsonl", queries)):
+        file.write_bytes(b"".join(orjson.dumps({"_id": key, "text": text}) + b"\n" for key, text in entries.items()))
+    rows = "".join(f"{key}\t{key.rpartition('-')[0]}\t1\n" for key in queries)
     (questions / "corpus.jsonl").write_bytes(work.corpus.read_bytes())
     (questions / "qrels" / "train.tsv").write_text(f"query-id\tcorpus-id\tscore\n{rows}")
     work.run("index", work.corpus, work.name, "--shards", "3", "--replicas", "1")
     seen = work.start("learn", work.name, questions, "--minutes", "60", prelude=BRIEF + work.held(1))
-    seen.until("HELD", 1200)
-    seen.go_on()
-    happens()
-    seen.end(statuses=(0, 3))  # 3: nothing was gained
-    return seen, lambda: work.clean(count=len(PAIRS))
+    return _through(seen, happens, 1200, (0, 3)), lambda: work.clean(count=len(PAIRS))  # 3: nothing was gained
 
 
 def search(work, happens):
     work.index("--replicas", "1").end()
     words = ("search", work.name, "brown fox first 7", "-k", "2", "--json")
-    expected = [hit["id"] for hit in _hits(work.start(*words))]
+    expected = _ids(work.start(*words))
     fault = threading.Thread(target=happens)
     fault.start()
     searches = []
@@ -327,12 +296,12 @@ def search(work, happens):
         while fault.is_alive():
             searches.append(seen := work.start(*words))
             if not _without_answer(work, seen):
-                assert [hit["id"] for hit in _hits(seen)] == expected
+                assert _ids(seen) == expected
     finally:
         fault.join()  # else it would meet the next test
     work.cluster.whole()
     searches.append(seen := work.start(*words))
-    assert [hit["id"] for hit in _hits(seen)] == expected
+    assert _ids(seen) == expected
     return max(searches, key=lambda seen: seen.lines[-1][0]), work.clean
 
 
@@ -345,10 +314,10 @@ def _without_answer(work, seen):
     return False
 
 
-def _hits(seen):
+def _ids(seen):
     seen.end()
     text = "\n".join(line for _, line in seen.lines)
-    return json.loads(text[text.index("{") :])["hits"]
+    return [hit["id"] for hit in json.loads(text[text.index("{") :])["hits"]]
 
 
 #: Fault, and the node that it happens to: the cluster manager, one that is not, or the only one whose address is given.
@@ -361,16 +330,17 @@ FAULTS = [
 ]
 #: The one cell that every run of CI has.
 ONE = (kill, "other", index)
-CELLS = [
-    pytest.param(
-        *cell, id="-".join((cell[0].__name__, cell[1], cell[2].__name__)), marks=() if cell == ONE else pytest.mark.nightly
-    )
-    for fault, whom in FAULTS
-    for cell in ((fault, whom, command) for command in (index, update, enrich, watch, learn, search))
-]
+CELLS = [(*fault, command) for fault in FAULTS for command in (index, update, enrich, watch, learn, search)]
+NAMES = [f"{fault.__name__}-{whom}-{command.__name__}" for fault, whom, command in CELLS]
 
 
-@pytest.mark.parametrize(("fault", "whom", "command"), CELLS)
+@pytest.mark.parametrize(
+    ("fault", "whom", "command"),
+    [
+        pytest.param(*cell, id=name, marks=() if cell == ONE else pytest.mark.nightly)
+        for cell, name in zip(CELLS, NAMES, strict=True)
+    ],
+)
 def test_a_command_outlasts_a_fault(cluster, tmp_path, name, fault, whom, command):
     cluster.whole()
     manager = cluster.manager()

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from termweave import plugins
-from termweave.corpora import Dataset, open_dataset, open_source
+from termweave.corpora import open_dataset, open_source
 from termweave.corpora.formats import compression
 from termweave.corpora.judgements import read_queries
 from termweave.corpora.readers.beir import DemoCorpus
@@ -46,25 +46,30 @@ def test_what_is_not_there_is_said(spec, reason):
 
 
 def test_unknown_formats_and_folders(tmp_path):
-    (tmp_path / "picture.jsonl").write_bytes(b"\x89PNG\r\n\x1a\n\0\0")
-    with pytest.raises(UsageError, match=r"format of .*picture\.jsonl is not known"):
-        open_source(tmp_path / "picture.jsonl")
-    with pytest.raises(UsageError, match=r"without corpus\.jsonl and without text files \(\.txt.*\.rst") as caught:
-        open_source(tmp_path)
-    assert "--include '*.py'" in caught.value.hint
-    (tmp_path / "notes.md").write_text("# Tea\n\nLet the water cool.\n")
-    with pytest.raises(UsageError, match=r"notes\.md is a text") as caught:
-        open_source(tmp_path / "notes.md")
-    assert caught.value.hint.startswith(f"Name its folder; to read this file alone: {tmp_path} --include 'notes.md'.")
-    (tmp_path / "tool.py").write_text("import os\n")
-    with pytest.raises(UsageError, match="is not known") as caught:
-        open_source(tmp_path / "tool.py")
-    assert caught.value.hint.startswith(f"If it is a text, read it alone with: {tmp_path} --include 'tool.py'.")
-    assert len(list(open_source(tmp_path, include=["tool.py"]).documents())) == 1
-    with pytest.raises(UsageError, match="is not known") as caught:
-        open_dataset(tmp_path / "tool.py")
-    assert "--include" not in caught.value.hint
-    assert [each.id for each in open_source(tmp_path, include=["notes.md"]).documents()] == ["notes.md"]
+    for name, content in (
+        ("picture.jsonl", b"\x89PNG\r\n\x1a\n\0\0"),
+        ("notes.md", b"# Tea\n\nLet the water cool.\n"),
+        ("tool.py", b"import os\n"),
+    ):
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "empty").mkdir()
+    for opens, name, sentence, advice in (
+        (open_source, "picture.jsonl", r"format of .*picture\.jsonl is not known", "A source is one of: "),
+        (open_source, "empty", r"without corpus\.jsonl and without text files \(\.txt.*\.rst", "--include '*.py'"),
+        (
+            open_source,
+            "notes.md",
+            r"notes\.md is a text",
+            f"Name its folder; to read this file alone: {tmp_path} --include 'notes.md'.",
+        ),
+        (open_source, "tool.py", "is not known", f"If it is a text, read it alone with: {tmp_path} --include 'tool.py'."),
+        (open_dataset, "tool.py", "is not known", "The columns of a table are separated by "),
+    ):
+        with pytest.raises(UsageError, match=sentence) as caught:
+            opens(tmp_path / name)
+        assert caught.value.hint.startswith(advice)
+    for name in ("notes.md", "tool.py"):
+        assert [each.id for each in open_source(tmp_path, include=[name]).documents()] == [name]
 
 
 @pytest.mark.parametrize("mode", [0o000, 0o400])
@@ -88,29 +93,22 @@ def test_a_folder_that_may_not_be_read_is_said_to_be_that(mode):
         shutil.rmtree(folder)
 
 
-def test_an_empty_split_is_none_there_is(tmp_path):
+def test_splits_that_are_not_there(tmp_path):
     (tmp_path / "qrels").mkdir()
     (tmp_path / "qrels" / "dev.tsv").write_text("q\td\t1\n")
     for name in ("corpus.jsonl", "queries.jsonl"):
         (tmp_path / name).write_bytes(LINES)
-    for spec, known in ((f"{tmp_path}:", "There are: dev"), ("demo:", "There are: test, train")):
-        with pytest.raises(UsageError, match=f"has no split ''.*{known}"):
-            open_dataset(spec)
-
-
-def test_a_source_has_no_split(tmp_path):
-    path = tmp_path / "corpus.jsonl"
-    path.write_bytes(LINES)
-    with pytest.raises(UsageError, match=r"no splits: .* without 'train'"):
-        open_source(f"{path}:train")
-    with pytest.raises(UsageError, match="corpus without queries"):
-        open_dataset(str(path))
-
-
-def test_a_colon_in_a_path_is_no_split(tmp_path):
-    path = tmp_path / "a:b"
-    path.write_bytes(LINES)
-    assert open_source(path).name == "a:b"
+    corpus = tmp_path / "corpus.jsonl"
+    (tmp_path / "a:b").write_bytes(LINES)
+    assert open_source(tmp_path / "a:b").name == "a:b"  # a colon in a path is no split
+    for opens, spec, sentence in (
+        (open_dataset, f"{tmp_path}:", "has no split ''.*There are: dev"),
+        (open_dataset, "demo:", "has no split ''.*There are: test, train"),
+        (open_dataset, str(corpus), "corpus without queries"),
+        (open_source, f"{corpus}:train", r"no splits: .* without 'train'"),
+    ):
+        with pytest.raises(UsageError, match=sentence):
+            opens(spec)
 
 
 def test_standard_input_is_read_twice(monkeypatch, tmp_path):
@@ -125,23 +123,18 @@ def test_standard_input_is_read_twice(monkeypatch, tmp_path):
     assert not list(tmp_path.glob("*/*"))
 
 
-def test_errors_in_standard_input_name_it(monkeypatch):
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(LINES + b"{")))
-    with pytest.raises(InputError, match="stdin, line 3"):
-        list(open_source("-").documents())
-
-
 @pytest.mark.parametrize(
     ("given", "says"),
     [
         (gzip.compress(LINES * 9, mtime=0)[:-12], "^Standard input is compressed, and damaged or cut short"),
         (LINES.decode().encode("utf-16"), "^Standard input is UTF-16"),
+        (LINES + b"{", "^(stdin|standard input), line 3"),
     ],
 )
 @pytest.mark.parametrize(
     "read", [lambda: list(open_source("-").documents()), lambda: read_queries("-")], ids=["corpus", "queries"]
 )
-def test_errors_in_the_whole_of_standard_input_name_it_too(monkeypatch, given, says, read):
+def test_errors_in_standard_input_name_it(monkeypatch, given, says, read):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))
     with pytest.raises(InputError, match=says):
         read()
@@ -210,46 +203,29 @@ def test_a_reader_that_does_not_import_stands_in_nobodys_way(tmp_path, monkeypat
         open_source("nowhere")
 
 
-class Raising:
-    """A reader of another package, with a fault in it."""
+class Raising(JsonLines):
+    """A reader of another package, with faults in it."""
 
     @classmethod
     def recognises(cls, spec):
         raise KeyError(spec)
-
-
-def test_a_reader_of_another_package_that_raises_is_named(tmp_path, monkeypatch):
-    point = EntryPoint("another", f"{__name__}:Raising", "termweave.readers")
-    monkeypatch.setattr(plugins, "installed", lambda: EntryPoints([point]))
-    monkeypatch.setattr(plugins, "names", lambda _: ("another",))
-    with pytest.raises(TermweaveError, match=f"The reader 'another' of another package, {point.value}, ended with KeyError"):
-        open_source(tmp_path)
-
-
-class Breaking(JsonLines):
-    """A reader of another package that breaks off in the middle of a file."""
 
     def entries(self, progress):
         yield next(super().entries(progress))
         raise KeyError("doc")
 
 
-def test_a_reader_of_another_package_that_breaks_off_is_named(tmp_path):
-    path = tmp_path / "corpus.jsonl"
-    path.write_bytes(LINES)
-    documents = Breaking(path).documents()
+def test_a_reader_of_another_package_that_raises_or_breaks_off_is_named(tmp_path, monkeypatch):
+    point = EntryPoint("another", f"{__name__}:Raising", "termweave.readers")
+    monkeypatch.setattr(plugins, "installed", lambda: EntryPoints([point]))
+    monkeypatch.setattr(plugins, "names", lambda _: ("another",))
+    with pytest.raises(TermweaveError, match=f"The reader 'another' of another package, {point.value}, ended with KeyError"):
+        open_source(tmp_path)
+    (tmp_path / "corpus.jsonl").write_bytes(LINES)
+    documents = Raising(tmp_path / "corpus.jsonl").documents()
     next(documents)
-    with pytest.raises(
-        TermweaveError, match=f"The reader of JSON lines of another package, {__name__}:Breaking, ended with KeyError"
-    ):
+    with pytest.raises(TermweaveError, match=f"The reader of JSON lines of another package, {point.value}, ended with KeyError"):
         next(documents)
-
-
-def test_data_sets_have_what_the_protocol_says():
-    dataset = open_dataset("demo:train")
-    members = {name for protocol in Dataset.__mro__ for name in vars(protocol) if not name.startswith("_")}
-    assert members >= {"documents", "queries", "qrels", "fingerprint", "relevant_from"}
-    assert all(hasattr(dataset, name) for name in members)
 
 
 def test_what_is_neither_a_path_nor_a_name_is_said_to_be_none():

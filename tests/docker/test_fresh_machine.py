@@ -33,14 +33,8 @@ def test_the_two_commands_of_the_readme_work_there():
     with contextlib.suppress(TermweaveError):  # without one, the container downloads one
         command += ["--volume", f"{java.find(fetch=False).home}:/usr/lib/jvm/jdk:ro"]
     files = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout
-    clone = subprocess.run(
-        ["tar", "-c", "--null", "--files-from=-"], cwd=ROOT, input=files, stdout=subprocess.PIPE, check=True
-    ).stdout
-    done = subprocess.run(
-        [*command, "python:3.12-slim", "sh", "-euc", NEWCOMER],
-        input=clone,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        check=False,
-    )
+    tar = ["tar", "-c", "--null", "--files-from=-"]
+    clone = subprocess.run(tar, cwd=ROOT, input=files, stdout=subprocess.PIPE, check=True).stdout
+    command += ["python:3.12-slim", "sh", "-euc", NEWCOMER]
+    done = subprocess.run(command, input=clone, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     assert done.returncode == 0, done.stdout.decode()[-20_000:]

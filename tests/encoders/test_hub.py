@@ -1,10 +1,5 @@
 """Models from the hub, fetched from a hub that this test serves: the client is the real one."""
 
-import json
-import os
-import subprocess
-import sys
-
 import pytest
 
 from termweave.encoders import hub, load
@@ -19,13 +14,6 @@ def test_a_model_is_fetched_once(served):
     fetched = [line for line in served.asked if "/resolve/" in line]
     assert resolve("hf:team/model@v1") == path
     assert [line for line in served.asked if "/resolve/" in line] == fetched
-
-
-def test_what_was_fetched_is_used_where_the_hub_does_not_answer(served):
-    path = resolve("hf:team/model")
-    served.shutdown()
-    served.server_close()
-    assert resolve("hf:team/model") == path
 
 
 def test_a_name_from_elsewhere_means_only_what_was_fetched_before(served):
@@ -44,27 +32,26 @@ def test_a_name_from_elsewhere_means_only_what_was_fetched_before(served):
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "says", "advice"),
+    ("name", "kind", "message"),
     [
-        ("hf:team", UsageError, "names no model on the hub", "hf:OWNER/NAME"),
-        ("hf:team/mo del", UsageError, "names no model on the hub", "hf:OWNER/NAME"),
-        ("hf:team/none", UsageError, "has no model team/none", "HF_TOKEN"),
-        ("hf:team/gated", ModelError, "does not let you read team/gated", "HF_TOKEN"),
-        ("hf:team/model@v9", UsageError, "no revision 'v9'", "branch"),
+        ("hf:team", UsageError, "names no model on the hub.*hf:OWNER/NAME"),
+        ("hf:team/mo del", UsageError, "names no model on the hub.*hf:OWNER/NAME"),
+        ("hf:team/none", UsageError, "has no model team/none.*HF_TOKEN"),
+        ("hf:team/gated", ModelError, "does not let you read team/gated.*HF_TOKEN"),
+        ("hf:team/model@v9", UsageError, "no revision 'v9'.*branch"),
     ],
 )
-def test_what_cannot_be_fetched(served, name, kind, says, advice):
-    with pytest.raises(kind, match=says) as caught:
+def test_what_cannot_be_fetched(served, name, kind, message):
+    with pytest.raises(kind, match=message):
         hub.fetch(name)
-    assert advice in caught.value.hint
 
 
-def test_no_hub(served):
-    served.shutdown()
-    served.server_close()
-    with pytest.raises(ModelError, match="hf:team/model could not be fetched") as caught:
-        hub.fetch("hf:team/model")
-    assert "HF_ENDPOINT" in caught.value.hint
+def test_where_the_hub_does_not_answer_what_was_fetched_is_used(served, closed_port, monkeypatch):
+    path = resolve("hf:team/model")
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", f"http://127.0.0.1:{closed_port}")
+    assert resolve("hf:team/model") == path
+    with pytest.raises(ModelError, match=r"hf:team/model@v1 could not be fetched.*HF_ENDPOINT"):
+        hub.fetch("hf:team/model@v1")
 
 
 def test_a_file_that_is_altered_on_the_way_is_noticed(served):
@@ -73,31 +60,14 @@ def test_a_file_that_is_altered_on_the_way_is_noticed(served):
         load("hf:team/model")
 
 
-def test_the_command_line_takes_the_name(served, tmp_path):
-    env = {**os.environ, "HF_ENDPOINT": served.url, "HF_HOME": str(tmp_path / "home")}
-    command = [
-        sys.executable,
-        "-m",
-        "termweave",
-        "weights",
-        "the boundary layer of a flat plate",
-        "--weights",
-        "hf:team/model",
-        "--json",
-    ]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "boundari" in done.stdout
-    assert done.stderr == ""
+def test_the_command_line_takes_the_name(served, termweave):
+    assert "boundari" in termweave("weights", "the boundary layer of a flat plate", "--weights", "hf:team/model", "--json")
 
 
 def test_a_backbone_may_lie_on_the_hub(served, tmp_path):
     from termweave.training import backbone_model
     from termweave.training.methods import base
 
-    served.files["1_Pooling/config.json"] = json.dumps(
-        {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}
-    ).encode()
-    assert backbone_model.find(base.get("fectek").settings({"backbone": "hf:team/model"}), [], tmp_path) == resolve(
-        "hf:team/model"
-    )
+    served.files["1_Pooling/config.json"] = b'{"pooling_mode_mean_tokens": true, "pooling_mode_cls_token": false}'
+    settings = base.get("fectek").settings({"backbone": "hf:team/model"})
+    assert backbone_model.find(settings, [], tmp_path) == resolve("hf:team/model")

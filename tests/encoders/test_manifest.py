@@ -49,22 +49,15 @@ def test_a_folder_of_the_working_folder_answers_only_to_a_path(folder, tmp_path,
         resolve("./none")
 
 
-def test_an_installed_package_can_ship_a_model(folder, tmp_path, monkeypatch):
-    package = tmp_path / "site" / "some_model"
-    shutil.copytree(folder, package / "model")
-    (package / "__init__.py").write_text("raise RuntimeError('found, never run')")
+def test_a_package_can_ship_a_model_and_none_is_run(folder, tmp_path, monkeypatch):
+    shutil.copytree(folder, tmp_path / "site" / "some_model" / "model")
+    shutil.copytree(folder, tmp_path / "site" / "outer_model" / "inner")
+    for each in ("some_model", "outer_model", "outer_model/inner"):
+        (tmp_path / "site" / each / "__init__.py").write_text("raise RuntimeError('found, never run')")
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
-    assert resolve("some-model") == package / "model"
-    assert load("some_model", "none").models["weights"].folder == package / "model"
-
-
-def test_a_package_within_a_package_is_found_without_running_either(folder, tmp_path, monkeypatch):
-    package = tmp_path / "site" / "outer_model"
-    shutil.copytree(folder, package / "inner")
-    for each in (package, package / "inner"):
-        (each / "__init__.py").write_text("raise RuntimeError('found, never run')")
-    monkeypatch.syspath_prepend(str(tmp_path / "site"))
-    assert resolve("outer-model.inner") == package / "inner"
+    assert resolve("some-model") == tmp_path / "site" / "some_model" / "model"
+    assert load("some_model", "none").models["weights"].folder == tmp_path / "site" / "some_model" / "model"
+    assert resolve("outer-model.inner") == tmp_path / "site" / "outer_model" / "inner"
     assert "outer_model" not in sys.modules
 
 
@@ -101,22 +94,16 @@ def test_what_a_name_from_elsewhere_may_open(folder, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "change", [{"hash": "../../notes"}, {"hash": ""}, {"name": 7}, {"files": {"../copy/config.json": ""}}], ids=str
+    ("name", "message"),
+    [
+        ("nope", "Known: shipped"),
+        ("json", "Known"),
+        ("./nope", "no model folder"),
+        ("~no-such-user/m", "There is no model folder '~no-such-user/m'"),
+    ],
 )
-def test_descriptions_that_lead_out_of_the_folder(folder, change):
-    """A hash names files of the state folder; files lie in the folder."""
-    written = json.loads((folder / MANIFEST).read_text()) | change
-    (folder / MANIFEST).write_text(json.dumps(written))
-    with pytest.raises(ModelError, match="not the description of a model"):
-        load(str(folder))
-
-
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [("nope", "Known: shipped"), ("./nope", "no model folder"), ("json", "Known")],
-)
-def test_names_that_mean_nothing(name, says):
-    with pytest.raises(UsageError, match=says):
+def test_names_that_mean_nothing(name, message):
+    with pytest.raises(UsageError, match=message):
         resolve(name)
 
 
@@ -139,24 +126,29 @@ def test_folders_that_are_none(tmp_path):
         load(str(tmp_path))
 
 
-WHOLE = '"schema": 1, "name": "x", "kind": "anchored", "outputs": ["weights"], "hash": "0123456789abcdef"'
+WHOLE = {"schema": 1, "name": "x", "kind": "anchored", "outputs": ["weights"], "hash": "0123456789abcdef", "max_length": 64}
 
 
 @pytest.mark.parametrize(
-    "text",
+    "content",
     [
-        *("", "[]", "{}", '{"schema": 1, "name": "x"}', '{"schema": 1, "outputs": 7}'),
-        f'{{{WHOLE}, "max_length": "x"}}',
-        f'{{{WHOLE}, "max_length": 64, "heads": null}}',
+        *(None, [], {}, {"schema": 1, "name": "x"}, {"schema": 1, "outputs": 7}),
+        *(WHOLE | change for change in ({"max_length": "x"}, {"heads": None}, {"name": 7})),
+        # A hash names files of the state folder; files lie in the folder.
+        *(WHOLE | change for change in ({"hash": "../../notes"}, {"hash": ""}, {"files": {"../copy/config.json": ""}})),
     ],
+    ids=str,
 )
-def test_broken_descriptions(folder, text):
-    (folder / MANIFEST).write_text(text)
+def test_broken_descriptions(folder, content):
+    (folder / MANIFEST).write_text("" if content is None else json.dumps(content))
     with pytest.raises(ModelError, match="not the description of a model"):
         load(str(folder))
 
 
-def test_a_later_schema_is_refused(folder):
+def test_a_later_schema_and_another_analysis_are_refused(folder):
+    write_manifest(folder, replace(read_folder(folder).manifest, analysis="later"))
+    with pytest.raises(ModelError, match="'later'"):
+        load(str(folder))
     (folder / MANIFEST).write_text('{"schema": 99}')
     with pytest.raises(ModelError, match="schema 99"):
         load(str(folder))
@@ -194,12 +186,6 @@ def test_an_output_that_a_model_lacks(folder):
     assert load(weights="none", dense=str(folder)).dimension == 384
 
 
-def test_another_analysis_is_refused(folder):
-    write_manifest(folder, replace(read_folder(folder).manifest, analysis="later"))
-    with pytest.raises(ModelError, match="'later'"):
-        load(str(folder))
-
-
 def test_without_a_default_table_statistics_must_be_given(folder, statistics):
     (folder / "statistics.bin").unlink()
     write_manifest(folder, replace(read_folder(folder, check=False).manifest, files=digests(folder)))
@@ -209,11 +195,6 @@ def test_without_a_default_table_statistics_must_be_given(folder, statistics):
     assert encoder.encode(["cat"], kind="query", statistics=statistics)
 
 
-def test_manifest_round_trip():
-    manifest = read_folder(SHIPPED).manifest
-    assert Manifest.from_bytes(manifest.to_bytes(), Path("x")) == manifest
-
-
 def test_what_is_shipped_is_small_and_whole():
     files = {file.name: file.stat().st_size for file in SHIPPED.iterdir()}
     assert sum(files.values()) <= 30e6
@@ -221,3 +202,4 @@ def test_what_is_shipped_is_small_and_whole():
     assert {"model.int8.onnx", "model.dequantised.onnx", "tokenizer.json", "statistics.bin", "README.md", MANIFEST} <= set(files)
     manifest = read_folder(SHIPPED).manifest
     assert manifest.quantisation["parity"]["fp32_difference"] <= 1e-4
+    assert Manifest.from_bytes(manifest.to_bytes(), Path("x")) == manifest

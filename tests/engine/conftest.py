@@ -28,7 +28,7 @@ class Scripted:
         self.answers = {}
         self.queue = []
         self.delays = []  # seconds before each of the next answers
-        self.seen = []
+        self.seen = []  # method, path, headers by their names in lower case, body
         self.peers = []
         self.headers = {}  # sent with every answer
         self.closing = threading.Event()
@@ -40,7 +40,7 @@ class Scripted:
                 body = self.rfile.read(length)
                 path = self.path.partition("?")[0]
                 outer.peers.append(self.client_address)
-                outer.seen.append((self.command, self.path, dict(self.headers), body))
+                outer.seen.append((self.command, self.path, {name.lower(): value for name, value in self.headers.items()}, body))
                 usual = outer.answers.get(path, outer.answers.get("*", (404, {})))
                 status, content = outer.queue.pop(0) if outer.queue else usual
                 if outer.delays:
@@ -127,20 +127,13 @@ def only_these_javas(monkeypatch):
     return hide
 
 
-@contextmanager
-def _mounted(place, size):
-    place.mkdir(parents=True, exist_ok=True)
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)], capture_output=True, check=False)
-    if done.returncode != 0:
-        pytest.skip("a small disk cannot be mounted here (needs root)")
-    try:
-        yield place
-    finally:
-        subprocess.run(["umount", "-l", str(place)], check=True)
-
-
 @pytest.fixture
 def small_disk(open_tmp):
     """A real file system of 1 MB."""
-    with _mounted(open_tmp / "small-disk", "1m") as place:
-        yield place
+    place = open_tmp / "small-disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("a small disk cannot be mounted here (needs root)")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)

@@ -56,31 +56,22 @@ class LyingProxy(ForwardingProxy):
             if self.lie is None or self.count != self.lie[0]:
                 return content
         try:
-            value = json.loads(content)
+            answer = {"answer": json.loads(content)}
         except ValueError:
             return content
         chance = random.Random(self.lie[1])
-        places = list(paths_of(value))
-        place = chance.choice(places)
-        lie = chance.choice(LIES)
-        self.told = f"{path}: {'.'.join(map(str, place))} = {lie!r}"
-        return json.dumps(replaced(value, place, lie)).encode()
+        holder, key = chance.choice(list(places_in(answer)))
+        holder[key] = chance.choice(LIES)
+        self.told = f"{path}: {key} = {holder[key]!r}"
+        return json.dumps(answer["answer"]).encode()
 
 
-def paths_of(value, place=()):
-    """The places of all values in a JSON value."""
-    yield place
-    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, part in parts:
-        yield from paths_of(part, (*place, key))
-
-
-def replaced(value, place, lie):
-    if not place:
-        return lie
-    copy = dict(value) if isinstance(value, dict) else list(value)
-    copy[place[0]] = replaced(value[place[0]], place[1:], lie)
-    return copy
+def places_in(value):
+    """Objects and lists in a JSON value, with each key or position in them."""
+    for key in value if isinstance(value, dict) else range(len(value)):
+        yield value, key
+        if isinstance(value[key], dict | list):
+            yield from places_in(value[key])
 
 
 @pytest.fixture

@@ -15,16 +15,6 @@ def run(command, *arguments, **options):
     return CliRunner().invoke(command, list(arguments), **options)
 
 
-@pytest.mark.parametrize(
-    "verb", [(node.command,), *((node.command, name) for name in ("start", "stop", "status", "logs", "wipe")), (doctor.command,)]
-)
-def test_every_help_ends_with_examples(verb):
-    command, *rest = verb
-    text = run(command, *rest, "--help").stdout
-    assert "Examples:\n" in text
-    assert text.count("\n    termweave ") + text.count("\n  termweave ") >= 1
-
-
 def test_without_a_node_status_says_how_to_start_one():
     found = json.loads(run(node.command, "status", "--json").stdout)
     assert found == {"schema": "termweave.node/1", "url": None, "version": None, "nodes": [], "state": "none"}
@@ -39,28 +29,13 @@ def test_logs_of_nothing_are_wrong_usage():
 def test_doctor_names_everything_and_says_what_the_places_hold(monkeypatch):
     monkeypatch.delenv("OPENSEARCH_URL", raising=False)
     text = run(doctor.command).stdout
-    for word in (
-        "Python",
-        "Java",
-        "Memory",
-        "Disk",
-        "OpenSearch",
-        "ONNX Runtime",
-        "Shipped models",
-        "Chosen model",
-        "Folders",
-    ):
+    for word in ("Python", "Java", "Memory", "Disk", "OpenSearch", "ONNX Runtime", "Shipped models", "Chosen model", "Folders"):
         assert word in text
     assert "hold" in text.splitlines()[-1]
     assert "termweave node start" in text
-
-
-def test_doctor_as_json():
-    found = json.loads(run(doctor.command, "--json").stdout)
-    assert found["schema"] == "termweave.doctor/1"
-    assert {"name", "ok", "text", "advice"} <= set(found["findings"][0])
-    assert {"state", "cache", "config", "models"} <= {each["name"] for each in found["places"]}
-    assert found["ok"] == all(each["ok"] for each in found["findings"])
+    answer = json.loads(run(doctor.command, "--json").stdout)
+    assert {"state", "cache", "config", "models"} <= {each["name"] for each in answer["places"]}
+    assert answer["ok"] == all(each["ok"] for each in answer["findings"])
 
 
 def test_a_place_has_the_size_that_every_other_message_says(monkeypatch, tmp_path):
@@ -88,7 +63,7 @@ def test_doctor_fails_where_the_named_server_does_not_answer(closed_port):
 
 @pytest.mark.engine
 def test_doctor_says_what_the_server_can(opensearch_node):
-    done = run(doctor.command, "--json", "--url", opensearch_node)
-    found = {each["name"]: each for each in json.loads(done.stdout)["findings"]}["OpenSearch"]
-    assert found["ok"]
-    assert found["capabilities"]["version"] in found["text"]
+    findings = json.loads(run(doctor.command, "--json", "--url", opensearch_node).stdout)["findings"]
+    (server,) = [each for each in findings if each["name"] == "OpenSearch"]
+    assert server["ok"]
+    assert server["capabilities"]["version"] in server["text"]

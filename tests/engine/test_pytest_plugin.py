@@ -33,22 +33,18 @@ termweave.engine.embedded.folders.jdk_cache = lambda: Path(__file__).parent
 """
 
 
+@pytest.fixture
+def project(tmp_path):
+    """A folder with a test that needs a server."""
+    (tmp_path / "test_other.py").write_text(TEST)
+    return tmp_path
+
+
 def start(folder, **environment):
-    kept = {name: value for name, value in os.environ.items() if name not in {"OPENSEARCH_URL", "OPENSEARCH_PORT"}}
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-rs",
-        "-W",
-        "error",
-        "-p",
-        "no:cacheprovider",
-        f"--rootdir={folder}",
-        str(folder),
-    ]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=folder, env=kept | environment)
+    inherited = {name: value for name, value in os.environ.items() if name not in {"OPENSEARCH_URL", "OPENSEARCH_PORT"}}
+    options = ("-q", "-rs", "-W", "error", "-p", "no:cacheprovider", f"--rootdir={folder}", str(folder))
+    command = [sys.executable, "-m", "pytest", *options]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=folder, env=inherited | environment)
 
 
 def run(folder, **environment):
@@ -58,18 +54,16 @@ def run(folder, **environment):
 
 
 @pytest.mark.engine
-def test_another_project_gets_the_named_server(tmp_path, opensearch_node):
-    (tmp_path / "test_other.py").write_text(TEST)
-    done = run(tmp_path, OPENSEARCH_URL=opensearch_node)
+def test_another_project_gets_the_named_server(project, opensearch_node):
+    done = run(project, OPENSEARCH_URL=opensearch_node)
     assert done.returncode == 0, done.stdout
     assert "1 passed" in done.stdout
 
 
 @pytest.mark.parametrize(("required", "outcome"), [("", "1 skipped"), ("1", "1 error")])
-def test_where_no_server_can_be_had_tests_say_why(tmp_path, no_network, required, outcome):
-    (tmp_path / "test_other.py").write_text(TEST)
-    (tmp_path / "conftest.py").write_text(NOTHING)
-    done = run(tmp_path, PATH=str(Path(sys.executable).parent), TERMWEAVE_REQUIRE_ENGINE=required)  # no docker either
+def test_where_no_server_can_be_had_tests_say_why(project, no_network, required, outcome):
+    (project / "conftest.py").write_text(NOTHING)
+    done = run(project, PATH=str(Path(sys.executable).parent), TERMWEAVE_REQUIRE_ENGINE=required)  # no docker either
     assert outcome in done.stdout, done.stdout
     assert "no OpenSearch for the tests" in done.stdout
     assert "there is no network" in done.stdout
@@ -89,17 +83,15 @@ def left_of(docker, session):
     return docker("ps", "--all", "--quiet", "--filter", mine) + docker("network", "ls", "--quiet", "--filter", mine)
 
 
-def test_another_project_gets_a_container_and_nothing_is_left_of_it(tmp_path, docker):
-    (tmp_path / "test_other.py").write_text(TEST)
-    done = run(tmp_path, TERMWEAVE_REQUIRE_ENGINE="container")
+def test_another_project_gets_a_container_and_nothing_is_left_of_it(project, docker):
+    done = run(project, TERMWEAVE_REQUIRE_ENGINE="container")
     assert "1 passed" in done.stdout, done.stdout
     assert left_of(docker, done) == ""
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
-def test_nothing_is_left_of_a_session_that_is_ended_while_its_container_starts(tmp_path, docker, sent):
-    (tmp_path / "test_other.py").write_text(TEST)
-    with start(tmp_path, TERMWEAVE_REQUIRE_ENGINE="container") as session:
+def test_nothing_is_left_of_a_session_that_is_ended_while_its_container_starts(project, docker, sent):
+    with start(project, TERMWEAVE_REQUIRE_ENGINE="container") as session:
         while not docker("ps", "--quiet", "--filter", f"name=termweave-tests-{session.pid}-opensearch"):
             assert session.poll() is None, session.stdout.read()
             time.sleep(0.2)
@@ -124,10 +116,9 @@ def test_nothing_is_left_of_a_session_that_is_ended_while_its_container_starts(t
         ({"OPENSEARCH_HEAP": "1m"}, "exited (1)"),
     ],
 )
-def test_where_no_container_starts_it_says_why_in_one_sentence(tmp_path, docker, opensearch_node, environment, reason):
-    (tmp_path / "test_other.py").write_text(TEST)
+def test_where_no_container_starts_it_says_why_in_one_sentence(project, docker, opensearch_node, environment, reason):
     environment = {name: value.format(taken=opensearch_node.rpartition(":")[2]) for name, value in environment.items()}
-    done = run(tmp_path, TERMWEAVE_REQUIRE_ENGINE="container", **environment)
+    done = run(project, TERMWEAVE_REQUIRE_ENGINE="container", **environment)
     assert "1 error" in done.stdout, done.stdout
     line = next(line for line in done.stdout.splitlines() if line.startswith("no container with OpenSearch for the tests: "))
     assert reason in line
@@ -135,10 +126,9 @@ def test_where_no_container_starts_it_says_why_in_one_sentence(tmp_path, docker,
     assert left_of(docker, done) == ""
 
 
-def test_an_image_that_cannot_be_pulled_leaves_the_embedded_node(tmp_path, docker, no_network):
-    (tmp_path / "test_other.py").write_text(TEST)
-    (tmp_path / "conftest.py").write_text(NOTHING)
-    done = run(tmp_path, OPENSEARCH_VERSION="0.0.0", TERMWEAVE_REQUIRE_ENGINE="")
+def test_an_image_that_cannot_be_pulled_leaves_the_embedded_node(project, docker, no_network):
+    (project / "conftest.py").write_text(NOTHING)
+    done = run(project, OPENSEARCH_VERSION="0.0.0", TERMWEAVE_REQUIRE_ENGINE="")
     assert "The tests used the embedded node, because no container started: Error response from daemon: " in done.stdout
     assert "1 skipped" in done.stdout, done.stdout
     assert "there is no network" in done.stdout

@@ -1,7 +1,5 @@
 """A whole evaluation on a real server: one pass, honest baselines, files that agree with the table."""
 
-from __future__ import annotations
-
 import io
 import json
 import re
@@ -16,19 +14,19 @@ from rich.console import Console
 
 import termweave as tw
 from termweave import corpora
-from termweave.catalog.lineage import store_lineage
 from termweave.catalog.profiles import Profile
 from termweave.cli import run
 from termweave.errors import InputError, UsageError
 from termweave.evaluation import evaluate, gates, html_page, index_comparison, runs, systems
 from termweave.evaluation import table as report
-from termweave.evaluation.experiment import _beaten_by_one_signal, runs_of
+from termweave.evaluation.experiment import Experiment, Row, _beaten_by_one_signal, runs_of
 from termweave.evaluation.measures import LEADING, MEASURES
 from termweave.indexer import BuildOptions, build
 from termweave.indexer.options import Window
 from termweave.records import Query
 from termweave.rerank.rerankers import Reranker, Reranking, RerankResult
 from termweave.search import Index
+from tests.evaluation.judged_sets import write_set
 
 pytestmark = pytest.mark.engine
 SUBJECTS = ("timer", "json", "thread", "file", "socket", "date", "random", "queue")
@@ -37,20 +35,15 @@ SUBJECTS = ("timer", "json", "thread", "file", "socket", "date", "random", "queu
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Forty documents, eight judged queries, one of them with nothing relevant."""
-    root = tmp_path_factory.mktemp("set")
-    lines = [
-        {"_id": f"{subject}-{number}", "text": f"The {subject} module, part {number}: {subject} functions of chapter {number}"}
+    documents = {
+        f"{subject}-{number}": f"The {subject} module, part {number}: {subject} functions of chapter {number}"
         for subject in SUBJECTS
         for number in range(5)
-    ]
-    (root / "corpus.jsonl").write_bytes(b"\n".join(map(orjson.dumps, lines)))
-    queries = [{"_id": f"q-{subject}", "text": f"chapter {number % 5} of {subject}"} for number, subject in enumerate(SUBJECTS)]
-    queries.append({"_id": "q-unjudged", "text": "nobody judged this"})
-    (root / "queries.jsonl").write_bytes(b"\n".join(map(orjson.dumps, queries)))
-    (root / "qrels").mkdir()
-    judged = [f"q-{subject}\t{subject}-{number % 5}\t{int(subject != 'queue')}" for number, subject in enumerate(SUBJECTS)]
-    (root / "qrels" / "test.tsv").write_text("\n".join([*judged, "q-timer\tgone\t1"]) + "\n")
-    return root
+    }
+    queries = {f"q-{subject}": f"chapter {number % 5} of {subject}" for number, subject in enumerate(SUBJECTS)}
+    qrels = {f"q-{subject}": {f"{subject}-{number % 5}": int(subject != "queue")} for number, subject in enumerate(SUBJECTS)}
+    qrels["q-timer"]["gone"] = 1
+    return write_set(tmp_path_factory.mktemp("set"), documents, queries | {"q-unjudged": "nobody judged this"}, qrels)
 
 
 @pytest.fixture(scope="module")
@@ -91,11 +84,8 @@ def test_runs_keep_the_order_of_equal_hits_for_those_who_sort_by_score(index, fo
         hits = [hit.id for hit in index.search(text, mode="lexical", k=100)]
         for each in (tied, found.runs["BM25"]):
             scores = each.scores[query]
-            assert (
-                list(scores)
-                == hits
-                == sorted(scores, key=lambda document, scores=scores: (scores[document], document), reverse=True)
-            )
+            by_score = sorted(scores, key=lambda document, scores=scores: (scores[document], document), reverse=True)
+            assert list(scores) == hits == by_score
 
 
 @dataclass(frozen=True)
@@ -124,10 +114,9 @@ def test_passages_are_reranked_as_in_a_search_whatever_else_is_measured(opensear
     words = ["timer", "json", "thread", "file", "socket", "date", "random", "queue"]
     drawn = np.random.default_rng(5)
     texts = [" ".join(drawn.choice(words, 400)) for _ in range(12)]
-    (tmp_path / "long.jsonl").write_bytes(
-        b"\n".join(orjson.dumps({"_id": f"d{i}", "text": text}) for i, text in enumerate(texts))
-    )
-    build(opensearch_engine, corpora.open_source(tmp_path / "long.jsonl"), name, BuildOptions(passages=Window(30, 20)))
+    path = tmp_path / "long.jsonl"
+    path.write_bytes(b"\n".join(orjson.dumps({"_id": f"d{i}", "text": text}) for i, text in enumerate(texts)))
+    build(opensearch_engine, corpora.open_source(path), name, BuildOptions(passages=Window(30, 20)))
     index = tw.connect(opensearch_engine.url).index(name)
     queries = [Query("a", "socket timer json"), Query("b", "random date"), Query("c", "queue thread file")]
     for mode in ("lexical", "weights", "dense", "weights,lexical"):
@@ -136,9 +125,8 @@ def test_passages_are_reranked_as_in_a_search_whatever_else_is_measured(opensear
             both = [systems.System("one", mode, reranking), systems.System("other", "lexical,weights,dense")]
             measured, _ = runs_of(index, queries, both, lambda *_: None, 100)
             searched = index.run({each.id: each.text for each in queries}, mode=mode, rerank=reranking, k=12)
-            assert {q: list(each) for q, each in measured["one"].scores.items()} == {
-                q: list(each) for q, each in searched.scores.items()
-            }, (mode, kind)
+            orders = [{query: list(each) for query, each in run.scores.items()} for run in (measured["one"], searched)]
+            assert orders[0] == orders[1], (mode, kind)
 
 
 def test_the_table_is_the_mean_of_the_queries_and_says_what_counts_nothing(found, folder):
@@ -164,18 +152,8 @@ def test_a_saved_run_as_baseline_gives_the_values_it_was_saved_with(index, found
         np.testing.assert_allclose(again.values["dense"][name], found.values["dense"][name])
 
 
-def test_a_baseline_without_some_queries_is_said(index, found, folder, tmp_path):
-    runs.write(tw.Run("half", dict(list(found.runs["dense"].scores.items())[:5])), tmp_path / "half")
-    again = evaluate(index, corpora.open_dataset(folder), baseline=str(tmp_path / "half"))
-    assert any("no results for 3 of 8 queries" in note for note in again.notes)
-
-
 def test_a_system_that_finds_nothing_is_a_row_of_zeros_and_another_set_is_refused(index, folder, tmp_path):
-    other = tmp_path / "set"
-    (other / "qrels").mkdir(parents=True)
-    (other / "corpus.jsonl").write_bytes((folder / "corpus.jsonl").read_bytes())
-    (other / "queries.jsonl").write_text('{"_id": "q", "text": "?!"}\n')
-    (other / "qrels" / "test.tsv").write_text("q\tjson-1\t1\n")
+    other = write_set(tmp_path / "set", {"json-1": "x"}, {"q": "?!"}, {"q": {"json-1": 1}})
     (row,) = evaluate(index, corpora.open_dataset(other), systems.grid(["lexical"], [], index)).rows
     assert (set(row.values.values()), row.judged) == ({0.0}, 0.0)
     (other / "qrels" / "test.tsv").write_text("q\tsomewhere-else\t1\n")
@@ -200,14 +178,11 @@ def test_gates_are_held_against_the_table_before_a_query_is_encoded(index, folde
             evaluate(index, dataset, required=[gates.parse(text)])
 
 
-def test_queries_that_lose_terms_are_counted(index, folder, tmp_path):
-    (tmp_path / "qrels").mkdir()
-    (tmp_path / "corpus.jsonl").write_bytes((folder / "corpus.jsonl").read_bytes())
+def test_queries_that_lose_terms_are_counted(index, tmp_path):
     long = " ".join(f"word{number}" for number in range(index.engine.capabilities.max_clause_count + 1))
-    lines = [{"_id": f"q-{number}", "text": text} for number, text in enumerate(("json", f"json {long}", f"timer {long}"))]
-    (tmp_path / "queries.jsonl").write_bytes(b"\n".join(map(orjson.dumps, lines)))
-    (tmp_path / "qrels" / "test.tsv").write_text("".join(f"q-{number}\tjson-1\t1\n" for number in range(3)))
-    notes = evaluate(index, corpora.open_dataset(tmp_path), systems.grid(["lexical", "dense"], [], index)).notes
+    queries = {"q-0": "json", "q-1": f"json {long}", "q-2": f"timer {long}"}
+    folder = write_set(tmp_path / "set", {"json-1": "x"}, queries, {query: {"json-1": 1} for query in queries})
+    notes = evaluate(index, corpora.open_dataset(folder), systems.grid(["lexical", "dense"], [], index)).notes
     (note,) = (each for each in notes if "lost terms" in each)
     assert note.startswith("2 queries lost terms in BM25:")
 
@@ -221,16 +196,14 @@ def test_markdown_has_the_p_values_of_the_terminal(found):
     assert "In brackets: p against BM25" in "\n".join(lines)
 
 
-@pytest.mark.parametrize("width", [80, 72])
-def test_a_narrow_terminal_folds_names_and_cuts_no_number(found, width):
+def test_a_narrow_terminal_folds_names_and_cuts_no_number(found):
     rows = [replace(row, system=f"{row.system} with a name that is far too long" if row.p else row.system) for row in found.rows]
-    console = Console(width=width, file=io.StringIO())
+    console = Console(width=72, file=io.StringIO())
     console.print(report.table(replace(found, rows=tuple(rows))))
     shown = console.file.getvalue()
     assert "…" not in shown
     assert "BM25" in shown
-    for row in rows:
-        assert f"{row.values[MEASURES[0]]:.4f}" in shown
+    assert all(f"{row.values[MEASURES[0]]:.4f}" in shown for row in rows)
 
 
 def test_a_table_of_one_row_compares_nothing(found):
@@ -242,20 +215,15 @@ def test_a_table_of_one_row_compares_nothing(found):
         assert not re.search(r"▲|\+/=/-|\bp\b", text)
 
 
-def test_every_value_is_in_the_file(found, tmp_path):
-    report.write_per_query(found, tmp_path / "values.tsv")
-    header, *lines = (tmp_path / "values.tsv").read_text().splitlines()
-    assert header.split("\t") == ["query", "system", *MEASURES, "judged@10", "text"]
+def test_every_value_is_in_the_file_and_no_formula(found, tmp_path):
+    texts = {**found.texts, found.queries[0]: "=HYPERLINK(0)\t+1"}
+    report.write_per_query(replace(found, texts=texts), tmp_path / "values.tsv")
+    header, *lines = (line.split("\t") for line in (tmp_path / "values.tsv").read_text().splitlines())
+    assert header == ["query", "system", *MEASURES, "judged@10", "text"]
     assert len(lines) == 8 * 5
-    mean = np.mean([float(values[2]) for values in (line.split("\t") for line in lines) if values[1] == "hybrid"])
+    mean = np.mean([float(line[2]) for line in lines if line[1] == "hybrid"])
     assert mean == pytest.approx(next(row.values["nDCG@10"] for row in found.rows if row.system == "hybrid"), abs=1e-5)
-
-
-def test_a_table_holds_no_formula(found, tmp_path):
-    query = found.queries[0]
-    report.write_per_query(replace(found, texts={**found.texts, query: "=HYPERLINK(0)\t+1"}), tmp_path / "values.tsv")
-    texts = {line.split("\t")[-1] for line in (tmp_path / "values.tsv").read_text().splitlines() if line.startswith(f"{query}\t")}
-    assert texts == {"'=HYPERLINK(0) +1"}
+    assert {line[-1] for line in lines if line[0] == found.queries[0]} == {"'=HYPERLINK(0) +1"}
 
 
 def test_the_report_is_one_page_that_loads_nothing(index, found, folder):
@@ -277,26 +245,17 @@ def test_the_report_is_one_page_that_loads_nothing(index, found, folder):
         assert text.count(f'id="{target[1:]}"') == 1
 
 
-def test_the_report_names_the_server(index, folder, tmp_path, monkeypatch):
-    pytest.importorskip("matplotlib")
-    monkeypatch.setattr(type(index.engine), "product", "Elasticsearch")
-    asked = ["evaluate", index.name, str(folder), "--mode", "lexical", "--html", str(tmp_path / "report.html")]
-    assert run([*asked, "--url", index.engine.url]) == 0
-    assert f"Elasticsearch {index.engine.capabilities.version}" in (tmp_path / "report.html").read_text()
-
-
 def test_without_matplotlib_the_report_is_refused_before_the_work(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert run(["evaluate", "docs", "demo", "--html", "x.html", "--url", "http://127.0.0.1:9"]) == 2
     assert "[report]'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("verb", ["evaluate", "tune"])
 def test_what_is_measured_is_one_generation_though_the_alias_moves(
-    opensearch_engine, folder, tmp_path, monkeypatch, capsys, verb
+    opensearch_engine, folder, tmp_path, monkeypatch, capsys, name
 ):
-    name = f"test-{uuid.uuid4().hex[:10]}"
-    build(opensearch_engine, corpora.open_source(folder), name, BuildOptions())
+    lexical = BuildOptions(weights="none", dense="none")
+    build(opensearch_engine, corpora.open_source(folder), name, lexical)
     path = tmp_path / "after.jsonl"
     path.write_bytes(orjson.dumps({"_id": "after", "text": "chapter of nothing"}))
     candidates, calls = Index.candidates, []
@@ -304,20 +263,18 @@ def test_what_is_measured_is_one_generation_though_the_alias_moves(
     def moved(index, *arguments, **options):
         calls.append(index.generation)
         if len(calls) == 1:
-            build(opensearch_engine, corpora.open_source(path), name, BuildOptions())
+            build(opensearch_engine, corpora.open_source(path), name, lexical)
         return candidates(index, *arguments, **options)
 
     monkeypatch.setattr(Index, "candidates", moved)
     assert run(["evaluate", name, str(folder), "--json", "--url", opensearch_engine.url]) == 0
     assert len(set(calls)) == 1
-    rows = json.loads(capsys.readouterr().out)[
-        "rows"
-    ]  # of the generation that was there at first: the other holds nothing relevant
+    rows = json.loads(capsys.readouterr().out)["rows"]  # of the first generation: the other one holds nothing relevant
     assert max(row["value"] for row in rows if row["measure"] == "nDCG@10") > 0.5
-    opensearch_engine.request("DELETE", f"/{name}*", params={"expand_wildcards": "all"})
 
 
-def test_what_a_figure_does_not_prove_is_said(index, folder, tmp_path):
+def test_what_a_figure_does_not_prove_is_said(index, folder, tmp_path, forget_profiles):
+    forget_profiles(index)
     queries = (folder / "queries.jsonl").read_bytes().splitlines()
     for each in folder.iterdir():
         (tmp_path / each.name).symlink_to(each)
@@ -328,19 +285,16 @@ def test_what_a_figure_does_not_prove_is_said(index, folder, tmp_path):
     index.adopt(Profile("mine", {"weights": 0.5, "dense": 0.5}, "rrf", None, {"dataset": f"{dataset.name}:test"}))
     learned = {"dataset": f"clicks.tsv and {dataset.name}:test", "learned": True}
     index.adopt(Profile("trained", {"weights": 0.5, "dense": 0.5}, "rrf", None, learned))
-    try:
-        notes = evaluate(index, dataset, systems.grid(["mine", "dense"], ["none"], index)).notes
-    finally:
-        store_lineage(index.engine, index.generation, replace(index.lineage, profiles={}, profile=""))
-        index._now = index._open()
+    notes = evaluate(index, dataset, systems.grid(["mine", "dense"], ["none"], index)).notes
     assert "1 query without text, counted as 0: 'q-timer'." in notes
     assert "1 query of the set has no judgement in 'test' and is left out." in notes  # it is in the file twice
     assert any(note.startswith("The profile 'mine' was fitted on half of these queries") for note in notes)
     assert any(note.startswith(f"The index learned from these queries ({dataset.name}:test)") for note in notes)
 
 
-def test_a_hybrid_that_loses_to_one_of_its_signals_is_said(index):
+def test_a_hybrid_that_loses_to_one_of_its_signals_is_said(index, forget_profiles):
     """The values are made up: 40 queries of which dense alone answers all, hybrid a half."""
+    forget_profiles(index)
     rows = systems.default_systems(index)
     half = np.tile([0.0, 1.0], 20)
     values = {row.name: {LEADING: half} for row in rows}
@@ -349,12 +303,7 @@ def test_a_hybrid_that_loses_to_one_of_its_signals_is_said(index):
     (remark,) = _beaten_by_one_signal(rows, values, index)
     assert "hybrid is below dense alone: nDCG@10 0.5000 against 1.0000 (p = 0.0002). Search with --mode dense" in remark
     index.adopt(Profile("mine", {"dense": 1.0}, "adaptive", None))  # a profile of one signal does not hide the signal
-    try:
-        (again,) = _beaten_by_one_signal(systems.default_systems(index), {**values, "mine": {LEADING: half}}, index)
-    finally:
-        store_lineage(index.engine, index.generation, replace(index.lineage, profiles={}, profile=""))
-        index._now = index._open()
-    assert again == remark
+    assert _beaten_by_one_signal(systems.default_systems(index), {**values, "mine": {LEADING: half}}, index) == [remark]
     values["dense"] = {LEADING: np.append(half[:-2], [1.0, 1.0])}  # one query more may be chance
     assert _beaten_by_one_signal(rows, values, index) == []
 
@@ -373,17 +322,13 @@ def test_two_indices_are_compared_and_a_sentence_says_which_to_take(index, folde
     assert {(row["system"], row["mode"]) for row in ours["rows"]} == {(other, "run"), ("hybrid", "hybrid")}
     assert ours["notes"][-1].startswith(f"Take {index.name}: the difference is more than chance (nDCG@10 ")
     assert f"0.0000 of {other}, p = 0.0" in ours["notes"][-1]
-    costs = [
-        re.fullmatch(rf"A search of {name} takes [\d.]+ ms \(median\), and the index [\d.]+ .B on disk\.", note)
-        for name, note in zip((index.name, other), ours["notes"][:2], strict=True)
-    ]
-    assert all(costs)
+    for measured, note in zip((index.name, other), ours["notes"][:2], strict=True):
+        assert re.fullmatch(rf"A search of {measured} takes [\d.]+ ms \(median\), and the index [\d.]+ .B on disk\.", note)
     assert evaluated(other, str(folder), "--against", index.name)["notes"][-1].startswith(f"Take {index.name}: ")
     same = evaluated(index.name, str(folder), "--against", index.name)["notes"][-1]
     assert same.startswith(f"{index.name} and {index.name} may differ by chance")
-    for modes in (("--mode", "dense", "--mode", "weights"), ("--mode", "dense")):
-        shown = evaluated(index.name, str(folder), "--against", other, *modes)["notes"][-1]
-        assert "leave --mode and --rerank out" in shown
+    shown = evaluated(index.name, str(folder), "--against", other, "--mode", "dense", "--mode", "weights")["notes"][-1]
+    assert "leave --mode and --rerank out" in shown
     enriched = f"{index.name}-enriched"  # it has no generations, and a size nevertheless
     mapping = {"settings": {"index.knn": True}, "mappings": {"properties": {"body": {"type": "text"}}}}
     index.engine.request("PUT", f"/{enriched}", body=mapping)
@@ -395,16 +340,16 @@ def test_two_indices_are_compared_and_a_sentence_says_which_to_take(index, folde
     assert f"{enriched}: 8 of 9 judged documents are not in the index and cannot be found." in notes
     strange = f"{index.name}-strange"
     tw.index([{"id": "a", "text": "nothing"}], strange, connection=tw.connect(index.engine.url), signals=("lexical",))
-    assert f"Not one judged document of {folder.name} is in the index '{strange}-" in evaluated(
-        index.name, str(folder), "--against", strange, status=1
-    )
-    assert "both name what to compare with" in evaluated(
-        index.name, str(folder), "--against", other, "--baseline", "dense", status=2
-    )
+    against = [index.name, str(folder), "--against"]
+    assert f"Not one judged document of {folder.name} is in the index '{strange}-" in evaluated(*against, strange, status=1)
+    assert "both name what to compare with" in evaluated(*against, other, "--baseline", "dense", status=2)
 
 
 def test_an_index_whose_hits_nobody_judged_is_not_called_worse_without_a_caveat():
     """A book holds what one of the two indices found."""
-    said = index_comparison._less_judged(("movies", 0.0), ("films", 0.25))
-    assert said.startswith(" Of the ten best of movies 0% are judged, of films 25%")
-    assert index_comparison._less_judged(("movies", 0.08), ("films", 0.1)) == ""
+    for share, is_said in ((0.0, True), (0.2, False)):
+        films = Row("films", "run", "none", {LEADING: 0.2}, judged=0.25)
+        rows = (films, Row("hybrid", "hybrid", "none", {LEADING: 0.1}, {LEADING: 0.001}, judged=share))
+        said = index_comparison.verdict(Experiment("set:test", ("q",), "films", rows, {}), "movies", "hybrid")
+        assert said.startswith("Take films: ")
+        assert ("Of the ten best of movies 0% are judged, of films 25%" in said) == is_said

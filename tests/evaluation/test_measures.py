@@ -1,7 +1,5 @@
 """Measures against trec_eval's definitions by hand, and the tests against slow versions."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import subprocess
@@ -14,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from termweave.errors import UsageError
-from termweave.evaluation.measures import holm, per_query, randomisation_test
+from termweave.evaluation.measures import JUDGED, holm, per_query, randomisation_test
 from termweave.records import Run
 
 QRELS = {"q1": {"a": 2, "b": 1, "z": 0}, "q2": {"c": 1}, "q3": {"d": 1}}
@@ -27,6 +25,14 @@ def test_values_by_hand_and_a_query_without_results_counts():
     assert found["nDCG@10"] == pytest.approx([(1 + 2 / math.log2(4)) / ideal, 1 / math.log2(3), 0.0])
     assert found["MRR@10"] == pytest.approx([1.0, 0.5, 0.0])
     assert found["recall@100"] == pytest.approx([1.0, 1.0, 0.0])
+
+
+def test_the_judged_share_counts_zeros_and_what_is_missing():
+    qrels = {"q1": {"a": 0, "b": 2}, "q2": {"c": 1}, "q3": {"d": 1}}
+    run = Run("x", {"q1": {"a": 3.0, "x": 2.0, "b": 1.0, "y": 0.5}, "q2": {}})
+    assert per_query(run, qrels, ["q1", "q2", "q3"], measures=[JUDGED])[JUDGED].tolist() == [0.5, 0, 0]
+    ten = Run("x", {"q1": {**{f"x{number}": 20.0 - number for number in range(10)}, "a": 1.0}})
+    assert per_query(ten, qrels, ["q1"], measures=[JUDGED])[JUDGED].tolist() == [0]
 
 
 def test_relevance_may_begin_at_two():
@@ -45,16 +51,7 @@ print([values.tolist() for values in per_query(run, qrels, list(qrels), measures
 """
 
 
-def test_a_query_that_has_spam_only_counts_0():
-    """In a process of its own, which ends by a segmentation fault where trec_eval's code sees such grades."""
-    done = subprocess.run([sys.executable, "-c", _SPAM], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout.strip()) == (0, "[[0.0, 0.0, 1.0], [0.5, 0.0, 1.0], [1.0, 0.0, 1.0]]"), done.stderr
-
-
 _ODD = """
-from termweave.evaluation import per_query
-from termweave.records import Run
-
 def values(queries, documents):
     first, second, third = documents
     qrels = {query: {first: 2, second: 1} for query in queries}
@@ -70,10 +67,10 @@ for documents in (odd[:3], odd[2:5], odd[5:]):
 """
 
 
-def test_ids_are_no_texts_of_c():
-    """In a process of its own: ids that are equal up to a NUL ended it (SIGABRT), half of a surrogate pair likewise (SIGSEGV)."""
-    done = subprocess.run([sys.executable, "-c", _ODD], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+def test_neither_spam_nor_ids_that_are_no_texts_of_c_end_the_process():
+    """In one of its own. Grades below -1 ended it (SIGSEGV), as did ids that are equal up to a NUL (SIGABRT), and half of a surrogate pair."""
+    done = subprocess.run([sys.executable, "-c", _SPAM + _ODD], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, "[[0.0, 0.0, 1.0], [0.5, 0.0, 1.0], [1.0, 0.0, 1.0]]"), done.stderr
 
 
 @pytest.mark.parametrize("name", ["nDCG", "nDCG@x", "precision@10", "recall@0"])

@@ -1,10 +1,7 @@
 """Queries that are documents: their own hit counts nowhere, and nothing else is left out, whatever way leads to a figure or a run."""
 
-from __future__ import annotations
-
 import json
 
-import orjson
 import pytest
 
 from termweave import corpora
@@ -20,52 +17,17 @@ from termweave.search import Index
 from termweave.training.data import dataset
 from termweave.training.methods import base
 from tests.conftest import SHARED
+from tests.evaluation.judged_sets import write_set
 
 CASE = SHARED / "cases" / "self-match"
-THINGS = [
-    "bicycle",
-    "kettle",
-    "umbrella",
-    "window",
-    "hammer",
-    "pillow",
-    "ladder",
-    "carpet",
-    "basket",
-    "candle",
-    "mirror",
-    "bucket",
-    "blanket",
-    "pencil",
-    "bottle",
-    "curtain",
-    "drawer",
-    "engine",
-    "saddle",
-    "needle",
-    "button",
-    "helmet",
-    "lantern",
-    "whistle",
-]
+THINGS = """
+    bicycle kettle umbrella window hammer pillow ladder carpet basket candle mirror bucket
+    blanket pencil bottle curtain drawer engine saddle needle button helmet lantern whistle
+""".split()  # noqa: SIM905 - reads better than 24 quoted strings
 SIDES = {
     "pro": "People should buy a {} because it is useful every day and lasts for years.",
     "con": "Nobody needs a {}: it takes much room and costs more money than it is worth.",
 }
-
-
-def write(folder, documents, queries, qrels):
-    """A BEIR folder of id -> text (or (title, text)), id -> text, and query -> answer."""
-    (folder / "qrels").mkdir(parents=True)
-    entries = [
-        {"_id": key, "title": text[0], "text": text[1]} if isinstance(text, tuple) else {"_id": key, "text": text}
-        for key, text in documents.items()
-    ]
-    (folder / "corpus.jsonl").write_bytes(b"\n".join(map(orjson.dumps, entries)))
-    (folder / "queries.jsonl").write_bytes(b"\n".join(orjson.dumps({"_id": key, "text": text}) for key, text in queries.items()))
-    rows = "".join(f"{query}\t{document}\t1\n" for query, document in qrels.items())
-    (folder / "qrels" / "test.tsv").write_text(f"query-id\tcorpus-id\tscore\n{rows}")
-    return folder
 
 
 @pytest.fixture
@@ -73,7 +35,7 @@ def arguments(tmp_path):
     """Arguments, for each of which the counter-argument is looked for."""
     documents = {f"{thing}-{side}": text.format(thing) for thing in THINGS for side, text in SIDES.items()}
     queries = {f"{thing}-pro": documents[f"{thing}-pro"] for thing in THINGS}
-    return write(tmp_path / "arguments", documents, queries, {f"{thing}-pro": f"{thing}-con" for thing in THINGS})
+    return write_set(tmp_path / "arguments", documents, queries, {f"{thing}-pro": {f"{thing}-con": 1} for thing in THINGS})
 
 
 @pytest.fixture
@@ -110,7 +72,7 @@ def test_no_place_is_lost_and_saved_runs_are_read_alike(built, arguments, tmp_pa
     runs.write(Run("foreign", {query: {query: 2.0, query.replace("pro", "con"): 1.0} for query in texts}), foreign)
     experiment = evaluate(index, asked, baseline=str(foreign))
     assert next(row for row in experiment.rows if row.system == "foreign").values["nDCG@10"] == 1.0
-    verdict = gates.check(gates.parse(f"BM25:nDCG@10 within .01 of {foreign}"), experiment, asked)
+    verdict = gates.verdict(gates.parse(f"BM25:nDCG@10 within .01 of {foreign}"), experiment, asked)
     assert f"{experiment.values['BM25']['nDCG@10'].mean() - 1:+.4f}" in verdict.reason  # against 1, not .6309
     out = tmp_path / "out.trec"
     assert command(["search", index.name, "--queries", str(arguments), "--run", str(out), "--url", index.engine.url]) == 0
@@ -133,14 +95,16 @@ def test_tuning_and_the_choice_of_learning_see_no_own_document(built, arguments,
 def test_ids_that_are_equal_by_chance_and_answers_that_are_known_stay(built, tmp_path):
     documents = {str(number): f"All about the {thing} and its parts." for number, thing in enumerate(THINGS)}
     queries = {str(number): f"{thing} parts" for number, thing in enumerate(THINGS)}  # 3 is both a query and a document
-    index = built(write(tmp_path / "chance", documents, queries, {number: number for number in queries}), signals=("lexical",))
+    index = built(
+        write_set(tmp_path / "chance", documents, queries, {number: {number: 1} for number in queries}), signals=("lexical",)
+    )
     found, experiment = figures(index, tmp_path / "chance")
     assert found == {"BM25": 1.0}
     assert not any("are documents" in note for note in experiment.notes)
     ranked = index.run({**queries, "1": documents["1"]}, k=3)
     assert [query for query, each in ranked.scores.items() if query not in each] == list(ranked.self_matches) == ["1"]
-    known = write(
-        tmp_path / "known", documents, documents, {number: number for number in documents}
+    known = write_set(
+        tmp_path / "known", documents, documents, {number: {number: 1} for number in documents}
     )  # known items, judged as such
     found, experiment = figures(index, known)
     assert found == {"BM25": 1.0}
@@ -153,7 +117,7 @@ def test_long_documents_and_titles_are_recognised(built, tmp_path, words):
         f"{thing}-{side}": (thing, " ".join([text.format(thing)] * 20)) for thing in THINGS[:4] for side, text in SIDES.items()
     }
     queries = {f"{THINGS[0]}-pro": long[f"{THINGS[0]}-pro"][1], f"{THINGS[1]}-pro": THINGS[1].upper()}
-    folder = write(tmp_path / "long", long, queries, {query: query.replace("pro", "con") for query in queries})
+    folder = write_set(tmp_path / "long", long, queries, {query: {query.replace("pro", "con"): 1} for query in queries})
     index = built(folder, passages=Window(words, words // 2), signals=("lexical",))
     _, experiment = figures(index, folder)
     assert "2 queries are documents of the index" in " ".join(experiment.notes)

@@ -1,37 +1,17 @@
 """What a table compares, and with what."""
 
-from __future__ import annotations
-
-import numpy as np
 import pytest
 
 from termweave import corpora
-from termweave.catalog.layout import DocumentLayout
-from termweave.catalog.lineage import Lineage
-from termweave.catalog.profiles import Profile, adopted
+from termweave.catalog.profiles import Profile
 from termweave.encoders.manifest import Manifest, write_manifest
-from termweave.engine.client.resolved_name import ResolvedName
 from termweave.errors import UsageError
 from termweave.evaluation import runs, systems
-from termweave.evaluation.measures import judged_share
 from termweave.records import Run
 from termweave.rerank.ranker import CrossEncoderReranker
 from termweave.rerank.rerankers import Reranking
 from termweave.rerank.rnn import ReciprocalNeighbours
-from termweave.search import Index
-from termweave.search.opening import OpenGeneration
-
-
-class Known(Index):
-    """An index of which nothing is asked but its signals and profiles."""
-
-    def __init__(self, *signals, profile=None):
-        parameters = {"dense": {"dimension": 4}}
-        found = Lineage("docs", "", "", {}, "", {name: parameters.get(name, {}) for name in signals})
-        layout = DocumentLayout.from_meta(found.signals)
-        found = found if profile is None else adopted(found, profile)
-        self._now = OpenGeneration("docs-1", found, layout, None, None, ResolvedName("docs", "docs-1"), None)
-
+from tests.evaluation.judged_sets import Known
 
 ALL = Known("dense", "lexical", "weights")
 
@@ -101,6 +81,7 @@ def test_the_baseline_is_a_row_that_is_added_where_it_is_missing(asked, baseline
     found, against = systems.with_baseline(table, asked, ALL)
     assert against == baseline
     assert names(found) == added + names(table)
+    assert systems.with_baseline(systems.grid(["dense", "weights"], [], ALL), None, ALL)[1] == "dense"  # without BM25 the first
 
 
 def test_a_baseline_keeps_the_case_of_a_reranker(monkeypatch):
@@ -109,10 +90,6 @@ def test_a_baseline_keeps_the_case_of_a_reranker(monkeypatch):
     for baseline in ("hybrid+ltr@MyModel", "dense+rNN>boost@Votes:0.2", "dense+RNN@dense"):
         systems.with_baseline(table, baseline, ALL)
     assert asked == [("hybrid", "ltr@MyModel"), ("dense", "rnn>boost@Votes:0.2"), ("dense", "rnn@dense")]
-
-
-def test_without_bm25_the_first_row_is_the_baseline():
-    assert systems.with_baseline(systems.grid(["dense", "weights"], [], ALL), None, ALL)[1] == "dense"
 
 
 def test_a_saved_run_is_a_baseline_and_what_is_neither_is_refused(tmp_path):
@@ -147,10 +124,3 @@ def test_a_cross_encoder_that_learned_from_the_judgements_is_said(tmp_path):
     assert not said(test, dataset=str(home), origin="qrels")
     assert not said(train, dataset=str(home), origin="corpus")
     assert not said(train)
-
-
-def test_the_judged_share_counts_zeros_and_what_is_missing():
-    qrels = {"q1": {"a": 0, "b": 2}, "q2": {"c": 1}, "q3": {"d": 1}}
-    run = Run("x", {"q1": {"a": 3.0, "x": 2.0, "b": 1.0, "y": 0.5}, "q2": {}})
-    np.testing.assert_allclose(judged_share(run, qrels, ["q1", "q2", "q3"]), [0.5, 0, 0])
-    np.testing.assert_allclose(judged_share(run, qrels, ["q1"], depth=1), [1.0])

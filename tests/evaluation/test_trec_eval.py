@@ -1,7 +1,5 @@
 """Our figures are trec_eval's, on every query of sets with one and many right answers, with grades, and of several languages."""
 
-from __future__ import annotations
-
 import math
 import warnings
 

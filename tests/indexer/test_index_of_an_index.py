@@ -194,7 +194,7 @@ def test_what_cannot_be_meant(build, shop, opensearch_engine, name, tmp_path, ca
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text('{"text": "x"}\n')
     words = ["index", str(corpus), name, "--source-rate", "5", "--url", opensearch_engine.url]
-    assert "--source-query and --source-rate describe an index" in _run(words, capsys, 2)
+    assert "--source-query and --source-rate need an index" in _run(words, capsys, 2)
     assert "has no field 'nothing'" in build("--text-field", "nothing", status=2).err
     words = ["index", f"{opensearch_engine.url.replace('//', '//me:secret@')}/none-such", name, "--url", opensearch_engine.url]
     said = _run(words, capsys, 2)

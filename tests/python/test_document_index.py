@@ -40,36 +40,25 @@ def test_a_data_frame_is_built_and_updated(connection, name):
     assert [hit.id for hit in connection.index(name).search("mountain", k=1)] == ["boil"]
 
 
-def test_without_a_connection_the_usual_server_is_used(opensearch_engine, name, monkeypatch):
-    monkeypatch.setenv("OPENSEARCH_URL", opensearch_engine.url)
-    assert tw.index(iter(NOTES), name, weights="none", dense="none").documents == 2
-
-
-def test_an_option_that_does_not_exist_is_refused_with_the_nearest():
-    with pytest.raises(UsageError) as refused:
-        tw.index(NOTES, "x", worker=2)
-    assert refused.value.hint == "Did you mean workers?"
-    with pytest.raises(UsageError) as refused:
-        tw.index(NOTES, "x", text_field="notes")
-    assert refused.value.hint == "Did you mean text_fields?"
-    with pytest.raises(UsageError, match=r"Write update=termweave\.indexer\.UpdateMode\(delete_missing=True\)\."):
-        tw.index(NOTES, "x", update=True, delete_missing=True)
-    with pytest.raises(UsageError, match="update is True, False or an UpdateMode, not str"):
-        tw.index(NOTES, "x", update="yes")
-    with pytest.raises(UsageError, match=r"text_fields is a list of names, not the text 'notes'\. Write text_fields=\['notes'\]"):
-        tw.index(NOTES, "x", text_fields="notes")
-    with pytest.raises(UsageError):
-        tw.index(NOTES, "x", workers=0)
-
-
-def test_a_connection_is_what_connect_returns():
-    with pytest.raises(UsageError, match=r"not str\. Write connection=termweave\.connect\('http://host:9200'\)\."):
-        tw.index(NOTES, "x", connection="http://host:9200")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"worker": 2}, r"no option 'worker'. Did you mean workers\?"),
+        ({"text_field": "notes"}, r"no option 'text_field'. Did you mean text_fields\?"),
+        ({"update": True, "delete_missing": True}, r"Write update=termweave\.indexer\.UpdateMode\(delete_missing=True\)\."),
+        ({"text_fields": "notes"}, r"text_fields is a list of names, not the text 'notes'\. Write text_fields=\['notes'\]"),
+        ({"workers": 0}, "workers must be at least 1, not 0"),
+        ({"connection": "http://host:9200"}, r"not str\. Write connection=termweave\.connect\(ADDRESS\)\."),
+    ],
+)
+def test_an_option_that_cannot_be_is_refused(options, message):
+    with pytest.raises(UsageError, match=message):
+        tw.index(NOTES, "x", **options)
 
 
 def test_what_becomes_of_keys_and_missing_ids_is_said(connection, name):
     own = {"connection": connection, "weights": "none", "dense": "none"}
-    notes = tw.index(NOTES, name, **own).notes
+    notes = tw.index(iter(NOTES), name, **own).notes
     assert notes[0] == f"{name}: on its first item, id = 'id'; title = 'title'; text = 'text'."
     frame = pytest.importorskip("pandas").DataFrame({"text": ["one", "two"], "kind": ["a", "b"]}, index=["x", "y"])
     notes = tw.index(frame, name, **own).notes

@@ -1,7 +1,5 @@
 """The features of candidates, each against its definition."""
 
-from __future__ import annotations
-
 import math
 from datetime import UTC, datetime
 
@@ -70,9 +68,8 @@ def test_features_of_vectors(request_of):
     np.testing.assert_allclose(column("cosine", request_of), vectors @ query, atol=1e-6)
     context = neighbourhood(query, vectors, Rules(10, 3, 0.0, clamp=True))
     np.testing.assert_allclose(column("jaccard", request_of), context.jaccard, atol=1e-6)
-    expected = [
-        np.mean([vectors[row] @ vectors[other] for other in [each for each in range(5) if each != row][:3]]) for row in range(5)
-    ]
+    others = [[each for each in range(5) if each != row][:3] for row in range(5)]
+    expected = [np.mean(vectors[several] @ vectors[row]) for row, several in enumerate(others)]
     np.testing.assert_allclose(column("neighbours", request_of), expected, atol=1e-6)
 
 
@@ -107,17 +104,18 @@ def test_names_and_needs_belong_together():
     assert FeatureReader(("score", "cosine"), TYPES, frozenset({"score"})).needs == frozenset()
 
 
-def test_what_cannot_be_computed_is_said(request_of):
-    with pytest.raises(UsageError, match=r"no feature 'metadata\.price'"):
-        column("metadata.price", request_of)
-    with pytest.raises(UsageError, match="no feature 'magic'"):
-        column("magic", request_of)
-    with pytest.raises(UsageError, match="trained with the signal 'lexical'"):
-        column("lexical.score", request_of)
-    with pytest.raises(UsageError, match="trained with 'genre' as a long"):
-        FeatureReader(("metadata.genre",), {"genre": "long"}).matrix(request_of)
-    with pytest.raises(UsageError, match="trained with 'genre' as a date"):
-        FeatureReader(("metadata.genre.age",), {"genre": "date"}).matrix(request_of)
-    blind = RerankRequest(Encoding("x"), IDS, request_of.scores)
+@pytest.mark.parametrize(
+    ("feature", "types", "message"),
+    [
+        ("metadata.price", TYPES, r"no feature 'metadata\.price'"),
+        ("magic", TYPES, "no feature 'magic'"),
+        ("lexical.score", TYPES, "trained with the signal 'lexical'"),
+        ("metadata.genre", {"genre": "long"}, "trained with 'genre' as a long"),
+        ("metadata.genre.age", {"genre": "date"}, "trained with 'genre' as a date"),
+    ],
+)
+def test_what_cannot_be_computed_is_said(request_of, feature, types, message):
+    with pytest.raises(UsageError, match=message):
+        FeatureReader((feature,), types).matrix(request_of)
     with pytest.raises(UsageError, match="no dense model"):
-        column("cosine", blind)
+        column("cosine", RerankRequest(Encoding("x"), IDS, request_of.scores))

@@ -1,14 +1,20 @@
-"""The reranker `ranker`: mixing, budget, names. Its scores are numbers of words here; tests/cli runs real models."""
+"""The reranker `ranker`: mixing, budget, names, anchors, effects of words. Its scores are numbers of words here."""
 
+import json
+import random
 from typing import ClassVar
 
 import numpy as np
 import pytest
 
-from termweave.errors import UsageError
+from termweave.encoders import hub
+from termweave.encoders.kinds.ranker import anchor_of
+from termweave.encoders.manifest import Manifest
+from termweave.errors import ModelError, UsageError
 from termweave.records import Encoding
-from termweave.rerank import rerankers
-from termweave.rerank.ranker import CrossEncoderReranker
+from termweave.rerank import occlusion, rerankers
+from termweave.rerank.candidate_features import neighbourhood_features
+from termweave.rerank.ranker import CrossEncoderReranker, anchor_shares
 from termweave.rerank.rerankers import Reranking, RerankRequest
 from termweave.rerank.rnn import ReciprocalNeighbours
 from termweave.search.ranking.order import order
@@ -60,11 +66,6 @@ def test_logits_are_scaled_to_the_scores_so_far_and_mixed_half_and_half():
     assert result.details(1) == {"scored": False}
 
 
-def test_alone_the_logits_decide():
-    places = order(candidates(), DENSE, Reranking((counting(weight=1.0),)))
-    assert [place.id for place in places] == ["e", "c", "d", "a", "b"]
-
-
 def test_shares_sum_to_scores_that_stay_in_the_range_of_the_fusion():
     places = order(candidates(), DENSE, Reranking((counting(candidates=4),)))
     before = {place.id: place.score for place in order(candidates(), DENSE, Reranking((counting(weight=0.0),)))}
@@ -72,16 +73,14 @@ def test_shares_sum_to_scores_that_stay_in_the_range_of_the_fusion():
         total = sum(each.share for each in place.signals.values()) + sum(each.share for each in place.reranked)
         assert total == pytest.approx(place.score)
         assert 0 <= place.score <= 1
+    assert [place.id for place in order(candidates(), DENSE, Reranking((counting(weight=1.0),)))] == ["e", "c", "d", "a", "b"]
     assert places[-1].id == "e"  # beyond the four: it keeps its score
     assert places[-1].score == pytest.approx(before["e"])
 
 
-def test_where_all_scores_are_equal_the_logits_decide():
+def test_where_scores_or_logits_are_all_equal_the_others_decide():
     places = order(candidates(dict.fromkeys(SCORES, 0.5)), DENSE, Reranking((counting(),)))
     assert [place.id for place in places] == ["e", "c", "d", "a", "b"]
-
-
-def test_where_all_logits_are_equal_the_order_stays():
     result = rerank(texts=["one"] * 4)
     totals = [0.5 * score + share for score, share in zip((0.9, 0.8, 0.6, 0.6), result.shares, strict=True)]
     assert totals == sorted(totals, reverse=True)
@@ -122,12 +121,8 @@ def test_names(tmp_path, monkeypatch):
         assert stage == CrossEncoderReranker(str(folder))
     monkeypatch.chdir(tmp_path)
     assert rerankers.choose("./model").stages == (CrossEncoderReranker("./model"),)
-    with pytest.raises(
-        UsageError, match="There is no reranker 'model'"
-    ):  # a folder of the working folder, which may be a download
+    with pytest.raises(UsageError, match="There is no reranker 'model'"):  # a folder of the working folder may be a download
         rerankers.choose("model")
-    with pytest.raises(UsageError, match="no model named 'model'"):
-        rerankers.choose("ranker@model")
     assert rerankers.choose("hf:team/model@v1").stages == (CrossEncoderReranker("hf:team/model@v1"),)
     chain = rerankers.choose(f"rnn>{folder}")
     assert [stage.name for stage in chain.stages] == ["rnn", f"ranker@{folder}"]
@@ -139,6 +134,7 @@ def test_names(tmp_path, monkeypatch):
     ("name", "message"),
     [
         ("ranker", r"ships no ranker, and no profile in use names one. Name a cross-encoder: "),
+        ("ranker@model", "no model named 'model'"),
         ("ranker@nowhere-at-all", r"no model named 'nowhere-at-all'"),
         ("./nowhere", r"no model folder './nowhere'"),
         ("hf:team", r"is not the name of a model on the hub"),
@@ -182,6 +178,7 @@ def test_for_one_query_no_text_is_scored_twice_and_the_budget_is_shared():
         order(candidates(), DENSE, Reranking((limited,)), report=reports.append)
         assert 1 <= reports[0].scored <= 4
     assert CrossEncoderReranker("m", scorer=WordCount()).for_one_query() == CrossEncoderReranker("m")
+    assert scorer.windows == 4  # of a long document
 
 
 def test_with_a_budget_there_is_one_page():
@@ -193,13 +190,6 @@ def test_with_a_budget_there_is_one_page():
     assert rerankers.choose("rnn").within(float("inf")) == rerankers.choose("rnn")
 
 
-def test_long_documents_are_read_in_four_windows():
-    scorer = WordCount()
-    rerank_with = CrossEncoderReranker("m", scorer=scorer)
-    order(candidates(), DENSE, Reranking((rerank_with,)))
-    assert scorer.windows == 4
-
-
 def test_equal_scores_keep_the_order_of_the_first_stage():
     lists = {"z": Ranked.from_scores([("q", 1.0), ("z", 0.5), ("a", 0.5), ("c", 0.0)])}
     texts = dict.fromkeys("qzac", "one word")
@@ -208,3 +198,100 @@ def test_equal_scores_keep_the_order_of_the_first_stage():
     first = [place.id for place in order(found, mode)]
     for budget in (None, 0.0, 1.0, 2.0, 3.0):
         assert [place.id for place in order(found, mode, Reranking((counting(budget=budget),)))] == first
+
+
+QUERY = np.array([1.0, 0.0], dtype=np.float32)
+VECTORS = np.array([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]], dtype=np.float32)
+
+
+def request(vectors=VECTORS, query=QUERY):
+    return RerankRequest(Encoding("words", vector=query), ["a", "b", "c"], [0.9, 0.5, 0.1], vectors)
+
+
+def manifest(weights, kind="first-stage"):
+    return Manifest("m", "ranker", ("scores",), "0" * 16, 64, anchor={"kind": kind, "weights": weights})
+
+
+def needs_vectors(model):
+    return "vectors" in CrossEncoderReranker(str(model)).needs
+
+
+def test_the_share_is_the_weighted_sum_of_the_features():
+    jaccard = neighbourhood_features(QUERY, VECTORS)[1]
+    found = anchor_shares({"score": 10.0, "cosine": 2.0, "jaccard": 3.0}, request())
+    expected = [
+        10 * score + 2 * cosine + 3 * j for score, cosine, j in zip((0.9, 0.5, 0.1), (1.0, 0.6, 0.0), jaccard, strict=True)
+    ]
+    assert found == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_score_alone_needs_no_vectors():
+    assert anchor_shares({"score": 2.0}, request(None, None)) == pytest.approx([1.8, 1.0, 0.2])
+    assert anchor_shares({}, request(None, None)) == [0.0, 0.0, 0.0]
+    with pytest.raises(UsageError, match="no dense model"):
+        anchor_shares({"score": 2.0, "cosine": 1.0}, request(None, None))
+
+
+@pytest.mark.parametrize("weights", [{"colour": 1.0}, {"score": "x"}, {"score": float("nan")}, ["score"]])
+def test_a_malformed_anchor_is_refused(weights):
+    with pytest.raises(ModelError, match="anchor"):
+        anchor_of(manifest(weights))
+
+
+def test_a_ranker_says_whether_it_needs_vectors(tmp_path, monkeypatch):
+    for name, weights, needs in (("words", {"score": 1.0}, False), ("both", {"score": 1.0, "jaccard": 0.5}, True)):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "termweave.json").write_bytes(manifest(weights).to_bytes())
+        assert needs_vectors(folder) is needs
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "termweave.json").write_text(json.dumps({"schema": 1}))
+    assert not needs_vectors(tmp_path / "broken")
+    assert not needs_vectors("nowhere")
+    monkeypatch.setattr(hub, "fetch", lambda name: tmp_path / name.rpartition("/")[2])
+    assert needs_vectors("hf:owner/both")
+    assert not needs_vectors("hf:owner/words")
+
+
+def test_a_model_that_arrives_later_is_found_without_a_restart(tmp_path):
+    assert not needs_vectors(tmp_path / "later")
+    (tmp_path / "later").mkdir()
+    (tmp_path / "later" / "termweave.json").write_bytes(manifest({"score": 1.0, "cosine": 0.5}).to_bytes())
+    assert needs_vectors(tmp_path / "later")
+
+
+class Weighed:
+    """The logit is the sum of the weights of a text's words; how many texts were scored is counted."""
+
+    def __init__(self, **weights):
+        self.weights, self.scored = weights, 0
+
+    def __call__(self, texts):
+        self.scored += len(texts)
+        return [sum(self.weights.get(word.strip(".,").lower(), 0.0) for word in text.split()) for text in texts]
+
+
+def test_the_effect_of_a_word_is_what_the_logit_loses_without_all_of_its_places():
+    score = Weighed(cat=2.0, dog=-1.0, mat=0.5)
+    effects = occlusion.effects("The cat, the dog and the Cat on a mat.", score)
+    assert effects[:3] == [
+        {"word": "cat", "effect": 4.0},
+        {"word": "dog", "effect": -1.0},
+        {"word": "mat", "effect": 0.5},
+    ]
+    assert {each["word"] for each in effects[3:]} == {"the", "and", "on", "a"}
+
+
+def test_a_long_text_is_searched_by_parts_first():
+    words = [f"word{number}" for number in range(400)]
+    random.Random(1).shuffle(words)
+    score = Weighed(word7=3.0, word300=-2.0)
+    effects = occlusion.effects(" ".join(words), score)
+    assert effects[:2] == [{"word": "word7", "effect": 3.0}, {"word": "word300", "effect": -2.0}]
+    assert len(effects) == occlusion.SHOWN
+    assert score.scored <= 1 + 16 + 64
+
+
+def test_words_of_scripts_without_blanks_and_texts_without_words():
+    assert list(occlusion.places("世界 it's état")) == ["世", "界", "it's", "état"]
+    assert occlusion.effects("...", Weighed()) == []

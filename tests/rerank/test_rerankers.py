@@ -1,7 +1,5 @@
 """Rerankers: the contract, chains, and rerankers of other packages, found by entry point."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, EntryPoints
 
@@ -14,7 +12,7 @@ from termweave import plugins
 from termweave.errors import TermweaveError, UsageError
 from termweave.evaluation import systems
 from termweave.records import Encoding, TermWeights
-from termweave.rerank import rerankers
+from termweave.rerank import Rules, neighbourhood, rerankers
 from termweave.rerank.rerankers import Reranker, Reranking, RerankResult
 from termweave.rerank.rnn import ReciprocalNeighbours
 from termweave.search.ranking.order import below_all, order
@@ -60,35 +58,19 @@ class Longest(Reranker):
 
 
 class Broken(Longest):
-    name = "broken"
+    """What a reranker of another package may do wrong, by its name."""
 
     def rerank(self, request):
-        return RerankResult([float("nan")] * len(request.ids))
+        number = len(request.ids)
+        if self.name == "raising":
+            raise KeyError(f"no such axis among {number}")
+        if self.name == "listing":
+            return [0.5] * number
+        return RerankResult([float("nan")] * number if self.name == "nan" else [0.5] * (number - 1))
 
 
-class Short(Longest):
-    name = "short"
-
-    def rerank(self, request):
-        return RerankResult([0.5] * (len(request.ids) - 1))
-
-
-class Raising(Longest):
-    name = "raising"
-
-    def rerank(self, request):
-        raise KeyError(f"no such axis among {len(request.ids)}")
-
-
-class Listing(Longest):
-    name = "listing"
-
-    def rerank(self, request):
-        return [0.5] * len(request.ids)
-
-
-class Greedy(Longest):
-    needs = frozenset({"clicks"})
+Nan, Short, Raising, Listing = (type(each.title(), (Broken,), {"name": each}) for each in ("nan", "short", "raising", "listing"))
+Greedy = type("Greedy", (Longest,), {"needs": frozenset({"clicks"})})
 
 
 class Unfinished:
@@ -97,23 +79,13 @@ class Unfinished:
 
 @pytest.fixture(autouse=True)
 def another_package(monkeypatch):
-    ours = plugins.installed()
+    ours, group = plugins.installed(), "termweave.rerankers"
     known = [
         point for part in ("signals", "readers", "encoders", "rerankers") for point in ours.select(group=f"termweave.{part}")
     ]
-    group = "termweave.rerankers"
-    parts = {
-        "axis": SecondAxis,
-        "broken": Broken,
-        "greedy": Greedy,
-        "listing": Listing,
-        "longest": Longest,
-        "raising": Raising,
-        "short": Short,
-        "unfinished": Unfinished,
-    }
-    theirs = [EntryPoint(name, f"{__name__}:{part.__name__}", group) for name, part in parts.items()]
-    theirs.append(EntryPoint("misspelt", f"{__name__}:SecndAxis", group))
+    names = ["Nan", "Greedy", "Listing", "Longest", "Raising", "Short", "Unfinished"]
+    theirs = [EntryPoint(name.lower(), f"{__name__}:{name}", group) for name in names]
+    theirs += [EntryPoint("axis", f"{__name__}:SecondAxis", group), EntryPoint("misspelt", f"{__name__}:SecndAxis", group)]
 
     def forget():
         plugins.names.cache_clear()
@@ -175,8 +147,6 @@ def test_a_chain_gives_the_order_of_one_to_the_next_and_shares_still_sum():
 
 def test_one_stage_alone_ranks_as_before_the_contract():
     """By hand: lambda times the fused score, and 1 - lambda times J."""
-    from termweave.rerank import Rules, neighbourhood
-
     found = candidates()
     near = neighbourhood(found.query.vector, np.array(list(VECTORS.values()), np.float32), Rules(10, 3, 0.0, clamp=True))
     expected = {
@@ -205,33 +175,22 @@ def test_a_profile_gives_parameters_to_the_stage_of_its_name():
     assert rerankers.choose("axis", tuned).stages == (SecondAxis(),)
 
 
-def test_a_reranker_is_made_once_so_that_its_model_stays_loaded():
+def test_tables_name_it_and_it_is_made_once():
     assert rerankers.choose("axis@x").stages[0] is rerankers.choose("axis@x").stages[0]
-
-
-def test_tables_name_it():
     assert systems.System("x", "hybrid", rerankers.choose("axis@dense")).reranker == "axis@dense"
-    assert systems.named("hybrid", rerankers.choose("axis")).name == "hybrid+axis"
-    assert systems.named("hybrid", rerankers.choose("rnn@dense")).name == "hybrid+rNN@dense"
-    assert systems.named("hybrid", rerankers.choose("rnn>longest")).name == "hybrid+rNN>longest"
+    assert systems.plain_system("hybrid", rerankers.choose("axis")).name == "hybrid+axis"
+    assert systems.plain_system("hybrid", rerankers.choose("rnn@dense")).name == "hybrid+rNN@dense"
+    assert systems.plain_system("hybrid", rerankers.choose("rnn>longest")).name == "hybrid+rNN>longest"
 
 
 @pytest.mark.parametrize("asked", ["cross", "rnn>cross", "cross>rnn"])
 def test_an_unknown_name_gives_the_known_ones(asked):
     with pytest.raises(UsageError, match="no reranker 'cross'") as caught:
         rerankers.choose(asked)
-    assert caught.value.hint is not None
-    named = caught.value.hint.removeprefix("Known: none, ").partition(
-        ", or the folder of a cross-encoder; join several with > (rnn>NAME)."
-    )
-    assert named[1]
-    assert {"axis", "boost", "longest", "ltr", "ranker", "rnn"} <= set(named[0].split(", "))
-
-
-def test_an_unknown_option_gives_the_known_ones():
-    with pytest.raises(UsageError, match="no reranker 'rnn@other'") as caught:
-        rerankers.choose("rnn@other")
-    assert "rnn@dense" in caught.value.hint
+    end = ", or the folder of a cross-encoder; join several with > (rnn>NAME)."
+    assert caught.value.hint.endswith(end)
+    names = caught.value.hint.removeprefix("Known: none, ").removesuffix(end).split(", ")
+    assert {"axis", "boost", "longest", "ltr", "ranker", "rnn"} <= {*names}
 
 
 def test_a_chain_has_at_most_four_rerankers():
@@ -242,52 +201,37 @@ def test_a_chain_has_at_most_four_rerankers():
             make()
 
 
-@pytest.mark.parametrize("asked", ["", ">", "rnn>", "rnn>none"])
-def test_a_chain_with_an_empty_part_is_refused(asked):
-    with pytest.raises(UsageError, match="There is no reranker"):
-        rerankers.choose(asked)
-
-
-@pytest.mark.parametrize("name", ["broken", "short"])
-def test_a_result_without_a_number_for_each_candidate_is_refused(name):
-    with pytest.raises(UsageError, match=f"'{name}' did not give a finite number for each of 2 candidates"):
-        order(candidates(), DENSE, rerankers.choose(name))
-
-
-@pytest.mark.parametrize(("name", "said"), [("greedy", "needs 'clicks'"), ("unfinished", "does not inherit from")])
-def test_a_part_that_does_not_keep_the_contract_is_refused(name, said):
-    with pytest.raises(UsageError, match=f"The reranker '{name}' {said}"):
-        rerankers.choose(name)
-
-
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("asked", "message"),
     [
+        *((each, "There is no reranker") for each in ("", ">", "rnn>", "rnn>none")),
+        ("rnn@other", "no reranker 'rnn@other'.*rnn@dense"),
+        ("greedy", "The reranker 'greedy' needs 'clicks'"),
+        ("unfinished", "The reranker 'unfinished' does not inherit from"),
+        ("misspelt", "'misspelt' cannot be loaded: module .* has no attribute 'SecndAxis'"),
+        ("nan", "'nan' did not give a finite number for each of 2 candidates"),
+        ("short", "'short' did not give a finite number for each of 2 candidates"),
         (
             "raising",
             f"'raising' of another package, {__name__}:Raising, ended with KeyError: 'no such axis among 2'. Report the error",
         ),
         ("listing", f"'listing' of another package, {__name__}:Listing, ended with AttributeError: 'list' object has no"),
-        ("misspelt", "'misspelt' cannot be loaded: module .* has no attribute 'SecndAxis'"),
     ],
 )
-def test_what_goes_wrong_in_another_package_is_not_a_fault_in_termweave(name, said):
-    with pytest.raises(TermweaveError, match=said):
-        order(candidates(), DENSE, rerankers.choose(name))
+def test_what_cannot_be_used_is_said_and_is_no_fault_in_termweave(asked, message):
+    with pytest.raises(TermweaveError, match=message):
+        order(candidates(), DENSE, rerankers.choose(asked))
 
 
-def test_a_fault_in_our_own_reranker_stays_one():
-    with pytest.raises(ZeroDivisionError), plugins.answerable("rerankers", "rnn"):
-        raise ZeroDivisionError
-
-
-def test_a_fault_in_a_reranker_that_is_not_registered_stays_one():
+def test_a_fault_in_our_own_reranker_or_in_one_that_is_not_registered_stays_one():
     class Mine(Longest):
         name = "mine"
 
         def rerank(self, _):
             raise ZeroDivisionError
 
+    with pytest.raises(ZeroDivisionError), plugins.answerable("rerankers", "rnn"):
+        raise ZeroDivisionError
     with pytest.raises(ZeroDivisionError):
         order(candidates(), DENSE, rerankers.choose(Mine()))
 

@@ -1,7 +1,5 @@
 """Fusion and modes: numbers in, numbers out."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -81,15 +79,6 @@ def test_what_the_missing_side_would_have_scored():
     assert vectors.low == 0.6  # nobody knows what the others' is
 
 
-def test_what_modes_there_are_is_said_with_the_profiles():
-    with pytest.raises(UsageError, match="no signal or profile 'tunde'") as caught:
-        modes.parse("tunde", ["weights", "dense"], ["tuned"])
-    assert (
-        caught.value.hint
-        == "Known: hybrid, weights, dense, or signals with weights (weights:0.6,dense:0.4); profiles of tune: tuned."
-    )
-
-
 @pytest.mark.parametrize("by", ["adaptive", "min-max", "z-score", "sum"])
 def test_equal_scores_beyond_the_window_count_nothing_however_far_somebody_pages(by):
     pairs = [(name, 2.0) for name in "abcde"]
@@ -137,9 +126,8 @@ def test_a_model_whose_similarities_lie_close_together_counts_the_same():
 
 def test_vectors_count_more_in_short_documents():
     def unit(length):
-        return Dense.fit(
-            Fitting(Capabilities(""), dimension=4, dense_spread=0.4, statistics=CorpusStatistics("", 1, length, {}))
-        ).unit
+        statistics = CorpusStatistics("", 1, length, {})
+        return Dense.fit(Fitting(Capabilities(""), dimension=4, dense_spread=0.4, statistics=statistics)).unit
 
     assert unit(16) < unit(50) < unit(800)
     assert unit(800) == pytest.approx(2 * unit(50) * (500 / 800) ** 0.25)
@@ -175,41 +163,39 @@ def test_lists_that_tell_nothing_apart_leave_the_order_to_the_ids():
     assert fused.ranking == [("a", 1.0), ("b", 1.0)]
 
 
-def test_an_unknown_method_is_named():
-    with pytest.raises(UsageError, match="'best'"):
-        modes.parse("hybrid@best", ["lexical", "dense"])
-
-
-def test_modes():
-    available = ["lexical", "weights", "dense"]
-    assert modes.parse("hybrid", available).weights == {"weights": 0.5, "dense": 0.5}
-    assert modes.parse("hybrid @rrf", available).weights == {"weights": 0.5, "dense": 0.5}
-    assert modes.parse("hybrid", ["lexical", "dense"]).weights == {"lexical": 0.5, "dense": 0.5}
-    assert modes.parse("hybrid", ["lexical"]).weights == {"lexical": 1.0}
-    assert modes.parse("lexical", available).single
-    assert modes.parse("weights:3, dense:1", available).weights == {"weights": 0.75, "dense": 0.25}
-    assert modes.parse("weights:1,dense:0", available).weights == {"weights": 1.0}
-
-
 @pytest.mark.parametrize(
-    "text",
+    ("text", "available", "weights"),
     [
-        "nothing",
-        "weights:x",
-        "weights:,dense:1",
-        "weights:-1",
-        "weights:nan",
-        "weights:0",
-        "weights:1e308,dense:1e308",
-        "weights:inf",
-        "",
-        "weights:1,,dense:1",
-        "weights:1,dense,weights",
+        ("hybrid", ["lexical", "weights", "dense"], {"weights": 0.5, "dense": 0.5}),
+        ("hybrid @rrf", ["lexical", "weights", "dense"], {"weights": 0.5, "dense": 0.5}),
+        ("hybrid", ["lexical", "dense"], {"lexical": 0.5, "dense": 0.5}),
+        ("hybrid", ["lexical"], {"lexical": 1.0}),
+        ("lexical", ["lexical", "dense"], {"lexical": 1.0}),
+        ("weights:3, dense:1", ["lexical", "weights", "dense"], {"weights": 0.75, "dense": 0.25}),
+        ("weights:1,dense:0", ["lexical", "weights", "dense"], {"weights": 1.0}),
     ],
 )
+def test_modes(text, available, weights):
+    mode = modes.parse(text, available)
+    assert (mode.weights, mode.single) == (weights, len(weights) == 1)
+
+
+WRONG = ["nothing", "weights:x", "weights:,dense:1", "weights:-1", "weights:nan", "weights:0", "weights:1e308,dense:1e308"]
+
+
+@pytest.mark.parametrize("text", [*WRONG, "weights:inf", "", "weights:1,,dense:1", "weights:1,dense,weights"])
 def test_modes_that_cannot_be_meant_are_refused(text):
     with pytest.raises(UsageError):
         modes.parse(text, ["lexical", "weights", "dense"])
+
+
+def test_what_modes_there_are_is_said_with_the_profiles():
+    with pytest.raises(UsageError, match="no signal or profile 'tunde'") as caught:
+        modes.parse("tunde", ["weights", "dense"], ["tuned"])
+    known = "Known: hybrid, weights, dense, or signals with weights (weights:0.6,dense:0.4); profiles of tune: tuned."
+    assert caught.value.hint == known
+    with pytest.raises(UsageError, match="'best'"):
+        modes.parse("hybrid@best", ["lexical", "dense"])
 
 
 def candidates(count=80, seed=0):
@@ -217,13 +203,10 @@ def candidates(count=80, seed=0):
     vectors = random.normal(size=(count + 1, 16)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     ids = [f"d{number:03}" for number in range(count)]
-    words = Ranked.from_scores(
-        [(identity, float(score)) for identity, score in zip(ids, random.uniform(0, 30, count), strict=True)]
-    )
+    words = Ranked.from_scores(list(zip(ids, random.uniform(0, 30, count).tolist(), strict=True)))
     dense = Ranked.from_scores([(identity, float(vectors[row + 1] @ vectors[0])) for row, identity in enumerate(ids)])
-    return Candidates(
-        Encoding("q", vector=vectors[0]), {"weights": words, "dense": dense}, {}, dict(zip(ids, vectors[1:], strict=True))
-    )
+    lists = {"weights": words, "dense": dense}
+    return Candidates(Encoding("q", vector=vectors[0]), lists, {}, dict(zip(ids, vectors[1:], strict=True)))
 
 
 @pytest.mark.parametrize("similarity", ["fused", "dense"])
@@ -284,13 +267,13 @@ def test_what_a_server_cannot_fuse_is_a_sentence(capabilities, weights, said):
 def test_only_the_window_is_reranked_however_far_somebody_pages():
     near = candidates(20)
     lists = {name: list(ranked.scores.items()) for name, ranked in near.lists.items()}
-    short, far = (
-        replace(near, lists={name: Ranked.from_scores(pairs[:reach], 5) for name, pairs in lists.items()}) for reach in (5, 20)
-    )
-    mode = Mode("hybrid", {"weights": 0.5, "dense": 0.5})
-    places, whole = (
-        [(each.id, each.score) for each in order(found, mode, Reranking((ReciprocalNeighbours(),)))] for found in (short, far)
-    )
+    mode, reranking = Mode("hybrid", {"weights": 0.5, "dense": 0.5}), Reranking((ReciprocalNeighbours(),))
+
+    def places_of(reach):
+        found = replace(near, lists={name: Ranked.from_scores(pairs[:reach], 5) for name, pairs in lists.items()})
+        return [(each.id, each.score) for each in order(found, mode, reranking)]
+
+    places, whole = places_of(5), places_of(20)
     assert len(places) < 20
     assert places == whole[: len(places)]
 
@@ -301,14 +284,11 @@ def test_reranking_that_cannot_be_is_refused(wrong):
         ReciprocalNeighbours(**wrong)
 
 
-def test_reranking_without_vectors_says_so():
+def test_reranking_without_vectors_says_so_and_nothing_found_is_an_empty_order():
+    reranking = Reranking((ReciprocalNeighbours(),))
     bare = Candidates(Encoding("q"), {"weights": Ranked.from_scores([("a", 1.0)])}, {})
     with pytest.raises(UsageError, match="no dense model"):
-        order(bare, Mode("weights", {"weights": 1.0}), Reranking((ReciprocalNeighbours(),)))
-
-
-def test_nothing_found_is_an_empty_order():
-    empty = Candidates(
-        Encoding("q", vector=np.ones(4, np.float32)), {"weights": Ranked.from_scores([]), "dense": Ranked.from_scores([])}, {}
-    )
-    assert order(empty, Mode("hybrid", {"weights": 0.5, "dense": 0.5}), Reranking((ReciprocalNeighbours(),))) == []
+        order(bare, Mode("weights", {"weights": 1.0}), reranking)
+    lists = {"weights": Ranked.from_scores([]), "dense": Ranked.from_scores([])}
+    empty = Candidates(Encoding("q", vector=np.ones(4, np.float32)), lists, {})
+    assert order(empty, Mode("hybrid", {"weights": 0.5, "dense": 0.5}), reranking) == []

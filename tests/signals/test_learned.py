@@ -1,7 +1,5 @@
 """The learned signal on the real engine: a plain `match` scores learned weights, and the server cuts words as the model does."""
 
-from __future__ import annotations
-
 import gzip
 import math
 import random
@@ -48,12 +46,6 @@ def create(engine, name, settings, mapping=None):
     engine.request("PUT", f"/{name}", body={"settings": settings, "mappings": mapping or {}})
 
 
-def test_it_is_built_only_when_asked_for():
-    found = signal_class("learned")
-    assert found.name == "learned"
-    assert not found.default
-
-
 def test_frequencies_invert_the_saturation_and_no_word_is_lost():
     statistics = counted(["cat", "dog bird", "fish"])
     idf = statistics.idf("cat")
@@ -65,13 +57,12 @@ def test_frequencies_invert_the_saturation_and_no_word_is_lost():
     fitted = LearnedWeights.fit(Fitting(Capabilities("3.6.0"), [Encoding("x", weighted({"cat": idf}))], statistics=statistics))
     assert (fitted.w_max, fitted.analysis) == (pytest.approx(1.0), ANALYSIS)
     fitted = LearnedWeights.fit(Fitting(Capabilities("3.6.0"), pruning=Pruning(below=0.2), statistics=statistics))
-    assert (
-        fitted.fields(Document("d", "x"), Encoding("x", weighted({"cat": 0.5, "dog": 0.1})), statistics)["learned"][0][:4]
-        == "cat|"
-    )
+    pruned = Encoding("x", weighted({"cat": 0.5, "dog": 0.1}))
+    assert [each[:4] for each in fitted.fields(Document("d", "x"), pruned, statistics)["learned"]] == ["cat|"]
 
 
-def test_what_prevents_it_is_a_sentence():
+def test_it_is_built_only_when_asked_for_and_what_prevents_it_is_a_sentence():
+    assert (signal_class("learned"), LearnedWeights.default) == (LearnedWeights, False)
     assert LearnedWeights.unavailable(Capabilities("3.6.0"), ANALYSIS) is None
     assert "'delimited_term_freq'" in LearnedWeights.unavailable(Capabilities("9.2.0", distribution="elasticsearch"), ANALYSIS)
     assert "'bert-pieces.1'" in LearnedWeights.unavailable(Capabilities("3.6.0"), "bert-pieces.1")
@@ -119,15 +110,11 @@ def test_a_match_gives_the_dot_product_and_its_explanation(opensearch_engine, na
 
 
 def _scripts():
-    """Characters of all scripts, but for those of which `signals.learned` says that a server reads them otherwise.
-
-    Those that Unicode has named since version 3.2, letters of Hangul by themselves, and vowel signs that may be half a sign.
-    """
+    """Characters of all scripts, without those named since Unicode 3.2, single letters of Hangul, and halves of vowel signs."""
     old = unicodedata.ucd_3_2_0
-    known = [
-        chr(code) for code in (*range(0x20, 0x1100), *range(0x1200, 0xD800), *range(0xE000, 0x10000), *range(0x20000, 0x2A000))
-    ]
-    return [each for each in known if old.category(each) == unicodedata.category(each) not in {"Cn", "Mc"}]
+    ranges = (range(0x20, 0x1100), range(0x1200, 0xD800), range(0xE000, 0x10000), range(0x20000, 0x2A000))
+    characters = [chr(code) for codes in ranges for code in codes]
+    return [each for each in characters if old.category(each) == unicodedata.category(each) not in {"Cn", "Mc"}]
 
 
 def _texts(count):

@@ -3,8 +3,6 @@
 tests/engine/elasticsearch calls these tests with an Elasticsearch.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -30,21 +28,14 @@ STRANGE = [
 
 def index(engine, name, documents, signal):
     layout = DocumentLayout([Lexical("standard"), signal])
-    engine.request(
-        "PUT",
-        f"/{name}",
-        body={
-            "mappings": layout.mapping({}, dialect_of(engine.capabilities)),
-            "settings": {"index.number_of_shards": 3, "index.number_of_replicas": 0},
-        },
-    )
+    settings = {"index.number_of_shards": 3, "index.number_of_replicas": 0}
+    mapping = layout.mapping({}, dialect_of(engine.capabilities))
+    engine.request("PUT", f"/{name}", body={"mappings": mapping, "settings": settings})
     lines = []
     for identity, weights in documents.items():
         terms = TermWeights(tuple(weights), np.array(list(weights.values()), np.float32))
-        lines += [
-            orjson.dumps({"index": {"_id": identity}}),
-            orjson.dumps(layout.document(Document(identity, "x"), Encoding("x", terms))),
-        ]
+        body = layout.document(Document(identity, "x"), Encoding("x", terms))
+        lines += [orjson.dumps({"index": {"_id": identity}}), orjson.dumps(body)]
     answer = engine.request("POST", f"/{name}/_bulk", params={"refresh": True}, body=b"\n".join(lines) + b"\n")
     assert not answer["errors"], [item for item in answer["items"] if item["index"]["status"] > 201][:2]
 
@@ -68,29 +59,21 @@ def forms(engine):
 def test_score_is_the_dot_product_for_strange_terms(opensearch_engine, name, form):
     random = np.random.default_rng(7)
     signal = Weights(w_max=10.0)
-    documents = {
-        f"d{number}": {
-            term: float(weight)
-            for term, weight in zip(STRANGE, random.uniform(0.001, 14, len(STRANGE)), strict=True)
-            if random.random() < 0.6
-        }
-        for number in range(40)
-    }
+
+    def some(low, high, share):
+        weights = zip(STRANGE, random.uniform(low, high, len(STRANGE)), strict=True)
+        return {term: float(np.float32(weight)) for term, weight in weights if random.random() < share}
+
+    documents = {f"d{number}": some(0.001, 14, 0.6) for number in range(40)}
     index(opensearch_engine, name, documents, signal)
     capabilities = forms(opensearch_engine)[form]
     for _ in range(5):
-        query = {
-            term: float(np.float32(weight))
-            for term, weight in zip(STRANGE, random.uniform(0.01, 200, len(STRANGE)), strict=True)
-            if random.random() < 0.5
-        }
+        query = some(0.01, 200, 0.5)
         found, clause = scores(opensearch_engine, name, query, signal, capabilities)
         assert clause.dropped == ()
         for identity, weights in documents.items():
-            impacts = signal.quantise(np.array(list(weights.values()), np.float32))
-            expected = sum(
-                np.float32(query[term]) * impact for term, impact in zip(weights, impacts.tolist(), strict=True) if term in query
-            )
+            impacts = zip(weights, signal.quantise(np.array(list(weights.values()), np.float32)).tolist(), strict=True)
+            expected = sum(np.float32(query[term]) * impact for term, impact in impacts if term in query)
             assert found.get(identity, 0.0) == pytest.approx(expected, rel=1e-5)
 
 

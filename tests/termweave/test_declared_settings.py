@@ -104,14 +104,8 @@ def command():
 
 def test_options_have_the_help_and_the_values_of_the_record(command):
     shown = CliRunner().invoke(command, ["--help"]).output
-    for text in (
-        "--loading / --no-loading",
-        "--fresh",
-        "--vectors [float|byte]",
-        "--wait SECONDS",
-        "[default: 16,8]",
-        "[default: one a node]",
-    ):
+    options = ("--loading / --no-loading", "--fresh", "--vectors [float|byte]", "--wait SECONDS")
+    for text in (*options, "[default: 16,8]", "[default: one a node]"):
         assert text in shown
     result = CliRunner().invoke(command, ["--workers", "3", "--no-loading", "--blocks", "9,3"])
     assert result.output == "{'blocks': (9, 3), 'workers': 3, 'loading': False}\n"

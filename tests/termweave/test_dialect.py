@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from termweave.contracts.signal import Fitting
@@ -71,9 +70,3 @@ def test_integers_that_come_back_as_floats_have_the_same_digest():
     signal = Weights()
     assert signal.canonical({"weights": {"b": 2.0, "a": 255.0}}) == signal.canonical({"weights": {"a": 255, "b": 2}})
     assert signal.canonical({"weights": {"a": 2.5}}) != signal.canonical({"weights": {"a": 2}})
-
-
-def test_a_vector_query_explores_as_many_nodes_as_opensearchs():
-    vector = np.ones(3, np.float32)
-    knn = dialect_of(ELASTIC).vector_query("vector", vector, 20, [{"term": {"id": "a"}}])["knn"]
-    assert (knn["k"], knn["num_candidates"], knn["filter"]) == (20, 20, {"bool": {"filter": [{"term": {"id": "a"}}]}})

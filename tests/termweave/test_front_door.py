@@ -21,9 +21,19 @@ def test_an_unknown_name_is_an_attribute_error():
         _ = termweave.nothing_of_the_kind
 
 
-@pytest.mark.parametrize("statement", ["import termweave", "from termweave.cli import run; run(['--help'])"])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import termweave",
+        "import termweave.engine.pytest_plugin, termweave.engine.client.connection, termweave.engine.embedded.node",
+        "import termweave.cli.verbs.node, termweave.cli.verbs.doctor",
+        "from termweave.cli import run; run(['--help'])",
+    ],
+)
 def test_nothing_heavy_is_imported_before_it_is_needed(statement):
-    heavy = ["torch", "transformers", "numpy", "pydantic", "opensearchpy", "onnxruntime", "rich", "tokenizers", "ir_measures"]
-    program = f"import sys\n{statement}\nprint([name for name in {heavy} if name in sys.modules], file=sys.stderr)"
+    heavy = (
+        "torch transformers numpy pydantic opensearchpy onnxruntime rich tokenizers ir_measures psutil orjson requests jgo cjdk"
+    )
+    program = f"import sys\n{statement}\nprint([name for name in {heavy.split()} if name in sys.modules], file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stderr.strip() == "[]"

@@ -25,12 +25,10 @@ def test_flags_win_over_environment_over_file_over_defaults(nowhere, monkeypatch
     assert settings.load().timeout == 8
     assert settings.load(timeout=9).timeout == 9
     assert settings.load(timeout=None).timeout == 8
-
-
-def test_opensearch_url_counts_last(monkeypatch):
     monkeypatch.setenv("OPENSEARCH_URL", "http://environment:1")
+    assert settings.load().url == "http://file:1"
+    (nowhere / "termweave.toml").unlink()
     assert settings.load().url == "http://environment:1"
-    assert settings.load(url="http://flag:1").url == "http://flag:1"
 
 
 def test_an_empty_variable_says_nothing(nowhere, monkeypatch):
@@ -39,9 +37,9 @@ def test_an_empty_variable_says_nothing(nowhere, monkeypatch):
     for name in ("TERMWEAVE_URL", "TERMWEAVE_TIMEOUT", "TERMWEAVE_PASSWORD"):
         monkeypatch.setenv(name, "")
     monkeypatch.setenv("OPENSEARCH_URL", "http://environment:1")
-    found = settings.load()
-    assert (found.url, found.timeout, found.password) == ("http://environment:1", 7, None)
-    assert found.origin("timeout").endswith("termweave.toml")
+    loaded = settings.load()
+    assert (loaded.url, loaded.timeout, loaded.password) == ("http://environment:1", 7, None)
+    assert loaded.origin("timeout").endswith("termweave.toml")
 
 
 def test_origins_are_named(nowhere, monkeypatch):
@@ -50,13 +48,13 @@ def test_origins_are_named(nowhere, monkeypatch):
     monkeypatch.setenv("TERMWEAVE_TIMEOUT", "8")
     monkeypatch.setenv("TERMWEAVE_INSECURE", "yes")
     monkeypatch.setenv("TERMWEAVE_PASSWORD", "secret")
-    found = settings.load(user="me")
-    assert found.origin("insecure") == "$TERMWEAVE_INSECURE"
-    assert found.origin("password") == "$TERMWEAVE_PASSWORD"
-    assert found.origin("url").endswith("termweave.toml")
-    assert found.origin("timeout") == "$TERMWEAVE_TIMEOUT"
-    assert found.origin("user") == "flag"
-    assert found.origin("dense") == "default"
+    loaded = settings.load(user="me")
+    assert loaded.origin("insecure") == "$TERMWEAVE_INSECURE"
+    assert loaded.origin("password") == "$TERMWEAVE_PASSWORD"
+    assert loaded.origin("url").endswith("termweave.toml")
+    assert loaded.origin("timeout") == "$TERMWEAVE_TIMEOUT"
+    assert loaded.origin("user") == "flag"
+    assert loaded.origin("dense") == "default"
     monkeypatch.setenv("TERMWEAVE_TIMEOUT", "soon")
     assert settings.load(timeout=9).origin("timeout") == "flag"
 
@@ -71,39 +69,29 @@ def test_origins_are_named(nowhere, monkeypatch):
         (b"timeout = [", r"termweave\.toml is not valid TOML: Invalid value .at its end, line 1"),
         (b"timeout = 7\nurl = x", r"termweave\.toml is not valid TOML: Invalid value .at line 2"),
         (b"user = '\xe9'", r"termweave\.toml cannot be read: .*utf-8"),
+        (b"url = 'http://file:1'\npassword = 4711", r"password, from .*termweave\.toml, cannot be what it is"),
+        (None, r"termweave\.toml cannot be read: .*directory"),
     ],
 )
 @pytest.mark.parametrize("folder", [".", "config"])
 def test_a_wrong_file_is_named(nowhere, content, said, folder):
     (nowhere / "config").mkdir()
-    (nowhere / folder / "termweave.toml").write_bytes(content)
-    with pytest.raises(UsageError, match=said):
+    file = nowhere / folder / "termweave.toml"
+    file.mkdir() if content is None else file.write_bytes(content)
+    with pytest.raises(UsageError, match=said) as caught:
         settings.load()
+    assert "4711" not in str(caught.value)
 
 
 def test_a_wrong_value_is_said_where_it_stands(nowhere, monkeypatch):
     (nowhere / "termweave.toml").write_text("timeout = 7")
+    monkeypatch.setenv("TERMWEAVE_PASSWORD", "hunter2")
+    assert "hunter2" not in repr(settings.load())
     monkeypatch.setenv("TERMWEAVE_TIMEOUT", "soon")
     with pytest.raises(UsageError, match=r"timeout, from \$TERMWEAVE_TIMEOUT, cannot be 'soon'"):
         settings.load()
     with pytest.raises(UsageError, match=r"^timeout cannot be -1: input should be greater than 0"):
         settings.load(timeout=-1)
-    (nowhere / "termweave.toml").write_text("url = 'http://file:1'\npassword = 4711")
-    monkeypatch.delenv("TERMWEAVE_TIMEOUT")
-    with pytest.raises(UsageError, match=r"password, from .* cannot be what it is") as caught:
-        settings.load()
-    assert "4711" not in str(caught.value)
-
-
-def test_a_settings_file_that_is_a_folder_is_named(nowhere):
-    (nowhere / "termweave.toml").mkdir()
-    with pytest.raises(UsageError, match=r"termweave\.toml cannot be read: .*directory"):
-        settings.load()
-
-
-def test_the_password_does_not_show(monkeypatch):
-    monkeypatch.setenv("TERMWEAVE_PASSWORD", "hunter2")
-    assert "hunter2" not in repr(settings.load())
 
 
 def test_a_variable_that_nothing_reads_is_named(monkeypatch, caplog):

@@ -37,11 +37,8 @@ def write(tmp_path, monkeypatch):
 def credentials(loaded):
     """The credentials that settings hold, as text."""
     values = {name: getattr(loaded, name) for name in CREDENTIALS}
-    return {
-        name: value.get_secret_value() if hasattr(value, "get_secret_value") else str(value)
-        for name, value in values.items()
-        if value is not None
-    }
+    plain = {name: value.get_secret_value() if hasattr(value, "get_secret_value") else value for name, value in values.items()}
+    return {name: str(value) for name, value in plain.items() if value is not None}
 
 
 def test_an_address_of_the_working_folder_gets_no_credentials_of_the_users_file(write, caplog):
@@ -52,6 +49,18 @@ def test_an_address_of_the_working_folder_gets_no_credentials_of_the_users_file(
     assert {each.name for each in loaded.ignored} == set(CREDENTIALS)
     assert "the file gives it for https://home:9200, and the address in use is http://evil:9200" in caplog.text
     assert "hush" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("of_user", "flags"),
+    [(CREDENTIALS, {"user": "me", "password": "hush"}), ({"url": "https://me:hush@home:9200"}, {})],
+    ids=["flags and a file without an address", "within an address"],
+)
+def test_an_address_of_the_working_folder_gets_no_other_credentials(write, of_user, flags):
+    write("config", **of_user)
+    write(".", url=EVIL)
+    loaded = settings.load(**flags)
+    assert (loaded.url, credentials(loaded)) == (EVIL, {})
 
 
 @pytest.mark.parametrize("url", [None, "OPENSEARCH_URL"])
@@ -66,19 +75,6 @@ def test_an_address_of_the_working_folder_gets_no_credentials_of_the_environment
     assert (loaded.url, credentials(loaded)) == (EVIL, {})
     assert "password from $TERMWEAVE_PASSWORD is not sent to http://evil:9200: only " in caplog.text
     assert "name it yourself with --url or $TERMWEAVE_URL" in caplog.text
-
-
-def test_an_address_of_the_working_folder_gets_no_credentials_of_flags_or_of_a_file_without_an_address(write):
-    write("config", **CREDENTIALS)
-    write(".", url=EVIL)
-    assert credentials(settings.load(user="me", password="hush")) == {}
-
-
-def test_credentials_in_an_address_stay_in_it(write):
-    write("config", url="https://me:hush@home:9200")
-    write(".", url=EVIL)
-    loaded = settings.load()
-    assert (loaded.url, credentials(loaded), loaded.ignored) == (EVIL, {}, ())
 
 
 @pytest.mark.parametrize("place", ["flag", "TERMWEAVE_URL", "OPENSEARCH_URL", "config"])
@@ -141,24 +137,21 @@ def test_a_file_of_the_working_folder_runs_no_command_and_sends_no_file(write, t
     assert "may not have a file of yours sent to a server" in caplog.text
 
 
-@pytest.mark.parametrize("name", ["password", "client_key_password"])
-@pytest.mark.parametrize(("mode", "warned"), [(0o644, True), (0o640, True), (0o600, False)])
+@pytest.mark.parametrize(
+    ("name", "mode", "warned"),
+    [
+        *(("password", mode, mode != 0o600) for mode in (0o644, 0o640, 0o600)),
+        ("client_key_password", 0o644, True),
+        ("user", 0o644, False),
+    ],
+)
 def test_a_file_with_a_password_that_others_can_read_is_warned_of(write, tmp_path, caplog, name, mode, warned):
     write("config", url=HOME, **{name: "hush"})
     file = tmp_path / "config" / "termweave.toml"
     file.chmod(mode)
     settings.load()
-    assert (
-        f"{file} holds a password, and other users of this machine can read it. Run: chmod 600 {file}" in caplog.text
-    ) is warned
-    assert "hush" not in caplog.text
-
-
-def test_a_file_without_a_password_may_be_read_by_others(write, tmp_path, caplog):
-    write("config", url=HOME, user="me")
-    (tmp_path / "config" / "termweave.toml").chmod(0o644)
-    settings.load()
-    assert not caplog.text
+    warning = f"Warning: {file} holds a password, and other users of this machine can read it. Run: chmod 600 {file}"
+    assert [record.getMessage() for record in caplog.records] == [warning] * warned
 
 
 def test_the_place_that_comes_first_gives_the_password_in_its_own_way(write, monkeypatch):

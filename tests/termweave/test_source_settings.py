@@ -19,8 +19,8 @@ def nowhere(tmp_path, monkeypatch):
 
 
 def sent(url, target):
-    found = settings.of_source(url, target)
-    address = credentials.addresses(found, found.url)[0]
+    loaded = settings.of_source(url, target)
+    address = credentials.addresses(loaded, loaded.url)[0]
     return (address.user, address.password) if address.user else None
 
 
@@ -53,6 +53,12 @@ def test_a_source_has_its_own_from_variable_address_and_file(nowhere, monkeypatc
 def test_an_address_of_the_file_that_cannot_be_read_is_no_server(nowhere):
     (nowhere / "termweave.toml").write_text("url = 'http://['\nuser = 'third'\npassword = 'its own'\n")
     assert sent("https://other:9200", settings.load(url="https://target:9200")) is None
+
+
+def test_a_wrong_value_is_said_where_it_stands(monkeypatch):
+    monkeypatch.setenv("TERMWEAVE_SOURCE_INSECURE", "perhaps")
+    with pytest.raises(UsageError, match=r"insecure, from \$TERMWEAVE_SOURCE_INSECURE, cannot be 'perhaps'"):
+        settings.of_source("https://other:9200", settings.load(url="https://target:9200"))
 
 
 def test_a_misspelt_variable_is_named_and_a_right_one_is_not(monkeypatch, caplog):

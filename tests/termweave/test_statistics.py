@@ -13,27 +13,22 @@ from termweave.statistics import CorpusStatistics, StatisticsCounter
 TEXTS = st.lists(st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=5), max_size=8), max_size=8)
 
 
-@given(TEXTS)
-def test_counts_are_those_of_a_slow_count(texts):
-    counter = StatisticsCounter("a")
-    for terms in texts:
+def counter_of(documents):
+    counter = StatisticsCounter("words")
+    for terms in documents:
         counter.add(terms)
-    result = counter.result()
+    return counter
+
+
+@given(TEXTS)
+def test_counts_are_those_of_a_slow_count_and_survive_as_bytes(texts):
+    result = counter_of(texts).result()
+    again = CorpusStatistics.from_bytes(result.to_bytes())
+    assert (again, again.hash) == (result, result.hash)
     assert result.documents == len(texts)
     assert result.average_length == (sum(map(len, texts)) / len(texts) if texts else 0)
     for term in {term for terms in texts for term in terms}:
         assert result.document_frequency[term] == sum(term in terms for terms in texts)
-
-
-@given(TEXTS)
-def test_bytes_bring_the_same_statistics_back(texts):
-    counter = StatisticsCounter("a")
-    for terms in texts:
-        counter.add(terms)
-    before = counter.result()
-    after = CorpusStatistics.from_bytes(before.to_bytes())
-    assert after == before
-    assert after.hash == before.hash
 
 
 def test_idf_is_lucenes():
@@ -87,10 +82,3 @@ def test_of_a_sample_only_terms_that_it_knows_are_looked_at():
 def test_drift_between_two_analyses_is_refused():
     with pytest.raises(ValueError, match=r"'words'.*'pieces'"):
         StatisticsCounter("pieces").result().drift(StatisticsCounter("words").result())
-
-
-def counter_of(documents):
-    counter = StatisticsCounter("words")
-    for terms in documents:
-        counter.add(terms)
-    return counter

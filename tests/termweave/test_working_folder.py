@@ -57,11 +57,11 @@ def test_the_reader_of_office_files(downloads):
     assert [each.text for each in open_source("b.docx").documents()] == ["The pump hums."]
 
 
+@pytest.mark.nightly  # ray takes half a minute to start
 def test_the_workers_of_ray(downloads):
     pytest.importorskip("ray", reason="the extra 'ray' is not installed")
-    (downloads / "corpus.jsonl").write_text(
-        "".join(json.dumps({"_id": str(n), "text": "Haus am Wasser"}) + "\n" for n in range(9))
-    )
+    lines = [json.dumps({"_id": str(number), "text": "Haus am Wasser"}) for number in range(9)]
+    (downloads / "corpus.jsonl").write_text("\n".join(lines) + "\n")
     checked(COMMAND, "encode", "corpus.jsonl", "--out", "shards", "--weights", "bm25-german", "--dense", "none")
     assert list((downloads / "shards").glob("shard-*.parquet"))
 

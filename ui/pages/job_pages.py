@@ -191,7 +191,7 @@ def _evaluate(workspace: Workspace, form: FormData) -> tuple[dict[str, str], Wor
             experiment = evaluate(index, dataset, **options)
         else:
             experiment = index_comparison.evaluate_against(index, name, other, against, dataset, **options)
-        return GatedExperiment(experiment, tuple(gates.check(gate, experiment, dataset) for gate in required))
+        return GatedExperiment(experiment, tuple(gates.verdict(gate, experiment, dataset) for gate in required))
 
     return {"gates": "\n".join(gate.text for gate in required), "against": against}, work
 
@@ -240,7 +240,7 @@ def _adopt(request: Request, form: FormData) -> Response:
 
 def _obstacles() -> list[str]:
     """Sentences about what this server lacks for learning, each with what to do."""
-    return [f"Learning needs {what}. {advice}" for what, advice in missing()]
+    return [f"Learning needs {package}. {advice}" for package, advice in missing()]
 
 
 def _learn(request: Request, form: FormData) -> Response:

@@ -1,7 +1,5 @@
 """The click model finds the propensities and attractions with which a log was drawn, and what cannot be told it says."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -18,16 +16,11 @@ def drawn(*, shuffled, lists=4000, queries=8, seed=0):
     for number in range(lists):
         query = number % queries
         order = random.permutation(5) if shuffled else np.arange(5)
-        searches.append(
-            {
-                "query_id": f"s{number}",
-                "user_query": f" query  {query}",
-                "query_response_hit_ids": [f"d{query}-{each}" for each in order],
-            }
-        )
+        shown = [f"d{query}-{each}" for each in order]
+        searches.append({"query_id": f"s{number}", "user_query": f" query  {query}", "query_response_hit_ids": shown})
         clicked = random.random(5) < EXAMINED * attraction[query][order]
         events += [click(f"s{number}", f"d{query}-{each}", place) for place, each in enumerate(order) if clicked[place]]
-    return ubi.read(searches, events), attraction
+    return ubi.behaviour_of(searches, events), attraction
 
 
 def click(search, document, place=None, action="click"):
@@ -41,10 +34,8 @@ def test_it_finds_what_the_log_was_drawn_with():
     assert model.moved == 40
     assert model.examined == pytest.approx(EXAMINED, abs=0.06)
     found = {pair: model.attractive[number] for number, pair in enumerate(log.pairs)}
-    errors = [
-        abs(found[f"query {query}", f"d{query}-{each}"] - attraction[query][each]) for query in range(8) for each in range(5)
-    ]
-    assert max(errors) < 0.12
+    pairs = [(query, each) for query in range(8) for each in range(5)]
+    assert max(abs(found[f"query {query}", f"d{query}-{each}"] - attraction[query][each]) for query, each in pairs) < 0.12
     raw = log.model(corrected=False)
     assert raw.attractive.max() < 0.6  # half of the clicks never come
     weighted, plain = log.corrected_clicks(model), log.clicks()
@@ -62,7 +53,7 @@ def test_a_biased_ranking_misleads_counts_and_not_the_model():
         events += [
             click(str(number), each) for place, each in enumerate(order) if random.random() < EXAMINED[place] * chances[each]
         ]
-    log = ubi.read(searches, events)
+    log = ubi.behaviour_of(searches, events)
     place = {document: number for number, (_, document) in enumerate(log.pairs)}
     model, raw = log.model(corrected=True), log.model(corrected=False)
     assert model.attractive[place["good"]] > 2 * model.attractive[place["poor"]]
@@ -90,7 +81,7 @@ def test_a_log_as_logs_are():
         click("a", "2"), click("a", "2"), click("a", "2", action="purchase"), click("a", "3"), click("a", "8"), click("a", "1", action="hover"),
         click("b", "2", 5, action="impression"), click("b", "7"), click("b", "7", 1), click("gone", "1"), {"action_name": "click", "query_id": "a"}, {},
     ]  # fmt: skip
-    log = ubi.read(searches, events)
+    log = ubi.behaviour_of(searches, events)
     shown = log.impressions
     rows = {
         (*log.pairs[pair], int(place)): (count, clicks)
@@ -106,5 +97,5 @@ def test_a_log_as_logs_are():
 
 
 def test_an_empty_log_has_a_model():
-    empty = ubi.read([], [])
+    empty = ubi.behaviour_of([], [])
     assert len(click_model.fit(empty.impressions).examined) == len(click_model.raw(empty.impressions).attractive) == 0

@@ -1,7 +1,5 @@
 """Rates of documents: the definition on a small log, what is left out, and the times of a log."""
 
-from __future__ import annotations
-
 from math import inf
 
 import pytest
@@ -26,21 +24,21 @@ def test_the_definition_by_hand():
         search(4, "Blue ", ["b", "c"]),
     ]
     events = [event(1, "a"), event(3, "a"), event(3, "a", "purchase"), event(4, "b", "buy")]
-    log = ubi.read(searches, events)
+    log = ubi.behaviour_of(searches, events)
     # The first position: 2 clicks and 1 purchase in 4 lists; the second: 1 click, 1 purchase.
     found = rates(log)
     assert found["a"] == pytest.approx(((2 + 1) / (0.5 + 0.5 + 0.25 + 1), (1 + 1) / (0.25 * 3 + 1)))
     assert found["b"] == pytest.approx(((1 + 1) / (0.25 + 0.5 + 0.5 + 1), (1 + 1) / (0.25 * 3 + 1)))
     assert found["c"] == pytest.approx((1 / (0.25 * 2 + 1), 1 / (0.25 * 2 + 1)))
     # Without "blue" in any writing only the first two lists are left.
-    assert rates(log, ["BLUE"]) == rates(ubi.read(searches[:2], events[:1]))
+    assert rates(log, ["BLUE"]) == rates(ubi.behaviour_of(searches[:2], events[:1]))
     assert set(rates(log, ["red", "blue"]).values()) <= {(1.0, 1.0)}
-    assert rates(ubi.read([], [])) == {}
+    assert rates(ubi.behaviour_of([], [])) == {}
 
 
 def test_the_times_of_a_log():
     searches = [search(1, "red", ["a"], timestamp="2025-03-03T00:00:10.500Z")]
-    assert (log := ubi.read(searches, [event(1, "a", timestamp=1740960000000)])).first == 1740960000
+    assert (log := ubi.behaviour_of(searches, [event(1, "a", timestamp=1740960000000)])).first == 1740960000
     assert log.last == 1740960010.5
-    unknown = ubi.read(searches, [event(1, "a", timestamp="yesterday")])
+    unknown = ubi.behaviour_of(searches, [event(1, "a", timestamp="yesterday")])
     assert (unknown.first, unknown.last) == (-inf, inf)

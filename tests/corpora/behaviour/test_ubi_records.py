@@ -1,7 +1,5 @@
 """Records as OpenSearch's plugin, its collector, its sample data and earlier versions of the schema write them."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -22,22 +20,12 @@ SEARCH = {
     "query": '{"from":0,"size":3,"query":{"match":{"title":{"query":"wireless earbuds"}}},"ext":{"ubi":{"query_id":"s1","object_id_field":"asin"}}}',
 }
 #: The event of a collector.
+PLACE = {"object": {"object_id": "B01", "object_id_field": "asin", "description": "Earbud"}, "position": {"ordinal": 8}}
 EVENT = {
-    "application": "Chorus",
-    "action_name": "impression",
-    "query_id": "s1",
-    "session_id": "SESSION-880a",
-    "client_id": "CLIENT-4683",
-    "user_id": "",
-    "timestamp": "2025-03-03T16:47:46.044Z",
-    "message_type": "IMPRESSION",
-    "message": "impression made on doc position 8",
-    "event_attributes": {
-        "object": {"object_id": "B01", "object_id_field": "asin", "description": "Earbud"},
-        "position": {"ordinal": 8},
-    },
-    "user_query": "wireless earbuds",
-}
+    "application": "Chorus", "action_name": "impression", "query_id": "s1", "session_id": "SESSION-880a", "client_id": "CLIENT-4683", "user_id": "",
+    "timestamp": "2025-03-03T16:47:46.044Z", "message_type": "IMPRESSION", "message": "impression made on doc position 8",
+    "event_attributes": PLACE, "user_query": "wireless earbuds",
+}  # fmt: skip
 CLIENT = (0, "CLIENT-4683")
 
 
@@ -70,7 +58,7 @@ def test_a_search_of_the_plugin():
 
 def test_pages_of_one_search_follow_each_other():
     second = {**SEARCH, "query_response_hit_ids": ["B05", "B07"], "query": SEARCH["query"].replace('"from":0', '"from":3')}
-    log = ubi.read([second, SEARCH], [event()])
+    log = ubi.behaviour_of([second, SEARCH], [event()])
     assert placed(log) == {
         ("wireless earbuds", "B07", 4): (1, 0),  # on both pages; the page that was logged first counts
         ("wireless earbuds", "B01", 1): (1, 1),
@@ -83,38 +71,31 @@ def test_pages_of_one_search_follow_each_other():
 def test_lucenes_document_numbers_are_no_ids(extension):
     """The plugin logs them if the request names no field; the impressions say then what was shown."""
     search = {**SEARCH, "query_response_hit_ids": ["3", "7"], "query": json.dumps({"ext": extension})}
-    log = ubi.read([search], [event("impression"), event("click")])
+    log = ubi.behaviour_of([search], [event("impression"), event("click")])
     assert placed(log) == {("wireless earbuds", "B01", 7): (1, 1)}
     assert "1 list of shown documents left out" in log.remarks(log.model(corrected=False), corrected=False)[0]
 
 
-@pytest.mark.parametrize(
-    "attributes",
-    [
-        {"object": {"object_id": "9"}, "position": {"ordinal": 2}},
-        {"object": {"object_id": 9}, "position": {"ordinal": {"index": 2}}},  # versions 1.0 to 1.3 of the schema
-        {"object.object_id": "9", "position.ordinal": 2.0},
-        {"object": {"object_id": "9"}, "position": {"ordinal": "2", "x": 1, "y": 2}},
-    ],
-)
-def test_the_forms_of_an_event(attributes):
-    assert event_record(event(attributes=attributes)) == EventRecord(
-        "s1", "wireless earbuds", CLIENT, "9", clicked=True, ordinal=2
-    )
+def placed_at(position, **object_):
+    return {"object": object_ or {"object_id": "9"}, "position": position}
 
 
 @pytest.mark.parametrize(
-    "attributes",
+    ("attributes", "ordinal"),
     [
-        {"object": {"object_id": "9"}, "position": {"x": 100, "y": 200}},
-        {"object": {"object_id": "9"}, "position": None},
-        {"object": {"object_id": "9"}, "position": {"ordinal": -1}},
-        {"object": {"object_id": "9"}, "position": {"ordinal": 1e20}},
-        {"object": {"object_id": "9"}, "position": {"ordinal": "third"}},
+        (placed_at({"ordinal": 2}), 2),
+        (placed_at({"ordinal": {"index": 2}}, object_id=9), 2),  # versions 1.0 to 1.3 of the schema
+        ({"object.object_id": "9", "position.ordinal": 2.0}, 2),
+        (placed_at({"ordinal": "2", "x": 1, "y": 2}), 2),
+        *(
+            (placed_at(position), None)
+            for position in (None, {"x": 100, "y": 200}, *({"ordinal": each} for each in (-1, 1e20, "third")))
+        ),
     ],
 )
-def test_an_event_without_a_place(attributes):
-    assert event_record(event(attributes=attributes)).ordinal is None
+def test_the_forms_of_an_event(attributes, ordinal):
+    expected = EventRecord("s1", "wireless earbuds", CLIENT, "9", clicked=True, ordinal=ordinal)
+    assert event_record(event(attributes=attributes)) == expected
 
 
 @pytest.mark.parametrize(
@@ -134,7 +115,7 @@ def test_other_events_are_passed_over(record):
 
 def test_events_that_carry_the_query_need_no_record_of_it():
     events = [event("impression"), event("click"), event("click", query_id="s2", user_query=None)]
-    log = ubi.read([], events)
+    log = ubi.behaviour_of([], events)
     assert placed(log) == {("wireless earbuds", "B01", 7): (1, 1)}
     assert log.lost == 1
 
@@ -145,7 +126,7 @@ def test_events_without_the_id_of_a_search_are_of_what_a_person_typed(missing):
     events = [event(user_query=query, query_id=missing) for query in ("a", "b", "a")]
     events += [event(user_query="a", query_id=missing, client_id=missing), event(user_query=None, query_id=missing)]
     nobody = event(user_query="c", query_id=missing, client_id=missing, session_id=missing)
-    log = ubi.read([{**SEARCH, "query_id": missing}], [*events, nobody])
+    log = ubi.behaviour_of([{**SEARCH, "query_id": missing}], [*events, nobody])
     assert placed(log) == {("b", "B01", 7): (1, 1), ("a", "B01", 7): (2, 2)}
     assert log.lost == 2
     assert "2 events left out: without the query_id" in log.remarks(log.model(corrected=False), corrected=False)[0]
@@ -160,13 +141,13 @@ def test_a_person_counts_once_for_each_query_and_document(named):
         key = {"query_id": f"s{number}", "client_id": None, "session_id": None, named: person}
         searches.append({**SEARCH, **key, "query_response_hit_ids": ["B07", "B01"] if number % 2 else ["B01", "B07"]})
         events.append(event(attributes={"object": {"object_id": "B01" if person == "bot" else "B07"}}, **key))
-    log = ubi.read(searches, events)
+    log = ubi.behaviour_of(searches, events)
     assert sum(clicked for (_, document, _), (_, clicked) in placed(log).items() if document == "B01") == 1
     assert log.clicks().tolist() == [1, 3]  # B01, which stood first in the first search, and B07
     assert log.impressions.shown.sum() == 2 * len(people)
     remark = log.remarks(log.model(corrected=False), corrected=False)[0]
     assert remark == f"The {named.removesuffix('_id')} 'bot' made 37 of 40 clicks; it counts once for each query and document."
-    anonymous = ubi.read([{**each, named: ""} for each in searches], [{**each, named: ""} for each in events])
+    anonymous = ubi.behaviour_of([{**each, named: ""} for each in searches], [{**each, named: ""} for each in events])
     assert (anonymous.clicks().sum(), anonymous.busiest) == (40, None)
 
 
@@ -177,5 +158,5 @@ def test_ordinals_from_0_and_from_1():
             for ordinal in ordinals
         ]
 
-    assert sorted(place for *_, place in placed(ubi.read([], shown(0, 1, 2)))) == [0, 1, 2]
-    assert sorted(place for *_, place in placed(ubi.read([], shown(1, 2, 3)))) == [0, 1, 2]
+    assert sorted(place for *_, place in placed(ubi.behaviour_of([], shown(0, 1, 2)))) == [0, 1, 2]
+    assert sorted(place for *_, place in placed(ubi.behaviour_of([], shown(1, 2, 3)))) == [0, 1, 2]

@@ -10,7 +10,7 @@ import pytest
 from termweave.corpora import open_dataset, open_source
 from termweave.corpora.formats import compression
 from termweave.corpora.formats import lines as files
-from termweave.errors import InputError, UsageError
+from termweave.errors import InputError
 
 zstd = compression.zstd_module()
 
@@ -61,6 +61,7 @@ def test_every_format_is_read_packed_whatever_it_is_called(tmp_path, make, pack)
         assert seen == sorted(seen)
         assert seen[-1] == source.size
         assert [each.id for each in source.documents()] == [row["id"] for row in ROWS]
+        assert source.fingerprint == open_source(path).fingerprint != open_source(path, text_fields=["title"]).fingerprint
 
 
 @PACKINGS
@@ -131,35 +132,6 @@ def test_a_window_that_takes_too_much_memory_is_named(tmp_path):
         open_source(path)
 
 
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
-def test_wide_tables_are_named(tmp_path, encoding):
-    path = tmp_path / "table.csv"
-    path.write_bytes("id,text\n1,x\n".encode(encoding))
-    with pytest.raises(InputError, match=r"table\.csv is UTF-16 or UTF-32.*iconv"):
-        list(open_source(path).documents())
-
-
-@pytest.mark.parametrize(
-    ("start", "said"),
-    [
-        (b"PK\x03\x04rest", "a zip archive"),
-        (b"\xfd7zXZ\0rest", "compressed with xz"),
-        (b"BZh91AY&SY", "compressed with bzip2"),
-        (b"\x04\x22\x4d\x18rest", "compressed with lz4"),
-        (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "encrypted or older than 2007"),
-        (b"SQLite format 3\0", "an SQLite database"),
-        (b"\x7fELF\0\0", "format of .* is not known"),
-        (b"id;text\r1;a\r2;b\r", "end in carriage returns only"),
-    ],
-)
-def test_what_is_often_taken_for_a_corpus_is_named(tmp_path, start, said):
-    path = tmp_path / "corpus.jsonl"
-    path.write_bytes(start)
-    with pytest.raises(UsageError, match=said) as caught:
-        open_source(path)
-    assert caught.value.hint
-
-
 @pytest.mark.parametrize(
     ("before", "opens", "closes", "kept", "line"),
     [
@@ -168,14 +140,15 @@ def test_what_is_often_taken_for_a_corpus_is_named(tmp_path, start, said):
     ],
     ids=["jsonl", "csv"],
 )
-def test_a_line_of_a_gigabyte_ends_in_a_sentence_and_takes_no_memory(tmp_path, before, opens, closes, kept, line):
+def test_a_line_of_100_megabytes_ends_in_a_sentence_and_takes_no_memory(tmp_path, monkeypatch, before, opens, closes, kept, line):
+    monkeypatch.setattr(files, "MAX_LINE", 6_400_000)
     path = tmp_path / "long"
-    with zstd.open(path, "wb", level=1) as stream:  # 33 kB on the disk
+    with zstd.open(path, "wb", level=1) as stream:
         stream.write(before + opens)
-        for _ in range(1 << 10):
+        for _ in range(100):
             stream.write(b"x" * (1 << 20))
         stream.write(closes)
-    with pytest.raises(InputError, match=rf"line {line}: longer than 64 MB\. Put every document on its own line"):
+    with pytest.raises(InputError, match=rf"line {line}: longer than 6.4 MB\. Put every document on its own line"):
         list(open_source(path).documents())
     tracemalloc.start()
     assert [each.line for each in open_source(path, skip_bad=True).documents()] == kept
@@ -219,10 +192,3 @@ def test_limits_count_while_a_file_is_read(tmp_path, pack, limits, said):
     assert len(list(open_source(path).documents())) == len(ROWS)
     with compression.limited(compression.ReadingLimits(200_000, 1_000, 1_000)):
         assert len(list(open_source(path).documents())) == len(ROWS)
-
-
-def test_an_id_has_at_most_8000_characters(tmp_path):
-    path = tmp_path / "corpus.jsonl"
-    path.write_text("".join(json.dumps({"_id": "x" * length, "text": "tea"}) + "\n" for length in (8_000, 8_001)))
-    with pytest.raises(InputError, match=r"line 2: the id 'x.*' has 8,001 characters, and an id has at most 8,000"):
-        list(open_source(path).documents())

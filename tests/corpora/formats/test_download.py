@@ -1,9 +1,11 @@
 """A source behind an http(s) address: read from real servers, which also redirect, break off, lie about types and are gone."""
 
 import gzip
+import shutil
 import ssl
 import threading
 import time
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -20,7 +22,7 @@ SLOW = {
     "/slow-headers": (b"HTTP/1.0 200 OK\r\nX-Long: ", 1000 * b"x", 1, 0.05),
     "/slow-body": (b"HTTP/1.0 200 OK\r\nContent-Length: 1000\r\n\r\n", 1000 * b" ", 1, 0.05),
     "/slow-chunks": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4;", 1000 * b"x", 1, 0.05),
-    "/steady.jsonl": (b"HTTP/1.0 200 OK\r\n\r\n", 20 * LINES, 100, 0.1),
+    "/steady.jsonl": (b"HTTP/1.0 200 OK\r\n\r\n", 20 * LINES, 100, 0.05),
 }
 
 
@@ -39,27 +41,24 @@ class Handler(BaseHTTPRequestHandler):
             "/broken": (503, "text/plain", b"later"),
         }
         if path in {"/there", "/circle"} or path.startswith("/to/"):
-            self.send_response(302)
             target = {"/there": "/tea.jsonl", "/circle": "/circle"}.get(path) or self.server.target
-            self.send_header("Location", target)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+            self.answer(302, b"", 0, Location=target)
         elif path == "/cut.jsonl":
-            self.send_response(200)
-            self.send_header("Content-Length", str(10 * len(LINES)))
-            self.end_headers()
-            self.wfile.write(LINES)
+            self.answer(200, LINES, 10 * len(LINES))
         elif path in SLOW:
             self.send_slowly(SLOW[path])
         elif path in answers:
             status, kind, body = answers[path]
-            self.send_response(status)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            self.answer(status, body, len(body), **{"Content-Type": kind})
         else:
             self.send_error(404)
+
+    def answer(self, status, body, length, **headers):
+        self.send_response(status)
+        for name, value in {**headers, "Content-Length": str(length)}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
 
     def send_slowly(self, answer):
         """Send its first line, then a few bytes now and then, so that no read waits long."""
@@ -77,7 +76,8 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
-def serve(context=None):
+@contextmanager
+def serving(context=None):
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.seen, server.target, server.ended = [], "", threading.Event()
     if context is not None:
@@ -85,36 +85,38 @@ def serve(context=None):
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     server.url = f"http{'s' if context else ''}://127.0.0.1:{server.server_port}"
-    return server, thread
+    yield server
+    server.ended.set()
+    server.shutdown()
+    thread.join()
+    server.server_close()
 
 
 @pytest.fixture
 def server(monkeypatch):
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    made, thread = serve()
-    yield made
-    made.ended.set()
-    made.shutdown()
-    thread.join()
-    made.server_close()
+    with serving() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def identity(tmp_path_factory):
+    """The certificate of an authority, and a context with a certificate that it signed."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not here to make certificates")
+    authority = Authority(tmp_path_factory.mktemp("tls") / "authority", "Ours")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*authority.issue("good"))
+    return str(authority.certificate), context
 
 
 @pytest.fixture
-def secure(tmp_path, monkeypatch):
-    try:
-        authority = Authority(tmp_path / "authority", "Ours")
-    except OSError:
-        pytest.skip("openssl is not here to make certificates")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(*authority.issue("good"))
+def secure(identity, monkeypatch):
+    certificate, context = identity
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    made, thread = serve(context)
-    made.authority = str(authority.certificate)
-    yield made
-    made.ended.set()
-    made.shutdown()
-    thread.join()
-    made.server_close()
+    with serving(context) as server:
+        server.authority = certificate
+        yield server
 
 
 @pytest.mark.parametrize("path", ["/tea.jsonl", "/tea.jsonl.gz", "/there", "/odd.jsonl", "/tea.jsonl?signature=abc"])
@@ -179,15 +181,15 @@ def test_a_server_that_is_gone_and_addresses_that_are_none(server, monkeypatch):
 @pytest.mark.parametrize("encrypted", [False, True])
 def test_a_server_that_trickles_is_left(secure, server, monkeypatch, path, encrypted):
     monkeypatch.setenv("SSL_CERT_FILE", secure.authority)
-    monkeypatch.setattr(addresses, "LEAST", (500, 1.0))
+    monkeypatch.setattr(addresses, "LEAST", (500, 0.4))
     begun = time.monotonic()
-    with pytest.raises(InputError, match=r"could not be downloaded: (less than 500 bytes arrived in 1 s|.*timed out)"):
+    with pytest.raises(InputError, match=r"could not be downloaded: (less than 500 bytes arrived in 0 s|.*timed out)"):
         addresses.downloaded((secure if encrypted else server).url + path)
     assert time.monotonic() - begun < 30  # all of it takes 50 s
 
 
 def test_a_slow_server_that_sends_enough_is_waited_for(server, monkeypatch):
-    monkeypatch.setattr(addresses, "LEAST", (300, 1.0))
+    monkeypatch.setattr(addresses, "LEAST", (300, 0.5))
     path = addresses.downloaded(server.url + "/steady.jsonl")
     assert path.read_bytes() == 20 * LINES
     lines.discard(path)

@@ -1,13 +1,11 @@
 """An index of another application, to be read: `products`; and a server that answers in another order: `slowly`."""
 
-from __future__ import annotations
-
 import time
 
 import orjson
 import pytest
 
-from termweave.corpora.index.pages import PageReader
+from termweave.corpora.index.point_in_time import PointInTime
 from tests.engine.conftest import scripted  # noqa: F401 - the fixture
 
 
@@ -30,16 +28,16 @@ def products(opensearch_engine, name):
 
 @pytest.fixture
 def slowly(monkeypatch):
-    """A function after which pages of the slice with this number come late."""
-    read = PageReader._read
+    """A function after which the pages of the shard with this number come late."""
+    pages = PointInTime.pages
 
     def late(slow):
-        def waits(self, number, start):
-            if number == slow:
-                time.sleep(0.5)
-            return read(self, number, start)
+        def waits(self, view, *arguments):
+            if view.number == slow:
+                time.sleep(0.2)
+            return pages(self, view, *arguments)
 
-        monkeypatch.setattr(PageReader, "_read", waits)
+        monkeypatch.setattr(PointInTime, "pages", waits)
 
     return late
 

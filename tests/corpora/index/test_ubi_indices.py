@@ -1,7 +1,5 @@
 """`ubi:` as judgements and as a click log, from files and from the cluster."""
 
-from __future__ import annotations
-
 import gzip
 import json
 
@@ -16,22 +14,12 @@ from .conftest import write
 
 
 def logs(count=40):
-    queries = {
-        f"s{number}": {
-            "query_id": f"s{number}",
-            "user_query": f"query {number % 4}",
-            "query_response_hit_ids": [f"d{(number + place) % 5}" for place in range(5)],
-        }
-        for number in range(count)
-    }
-    events = {
-        f"e{number}": {
-            "query_id": f"s{number}",
-            "action_name": "click",
-            "event_attributes": {"object": {"object_id": f"d{number % 4}"}, "position": {"ordinal": 1}},
-        }
-        for number in range(count)
-    }
+    queries, events = {}, {}
+    for number in range(count):
+        key, shown = f"s{number}", [f"d{(number + place) % 5}" for place in range(5)]
+        queries[key] = {"query_id": key, "user_query": f"query {number % 4}", "query_response_hit_ids": shown}
+        attributes = {"object": {"object_id": f"d{number % 4}"}, "position": {"ordinal": 1}}
+        events[f"e{number}"] = {"query_id": key, "action_name": "click", "event_attributes": attributes}
     return queries, events
 
 
@@ -89,11 +77,8 @@ def test_indices_as_judgements(opensearch_engine, name, monkeypatch, products, s
         again = open_dataset(f"ubi:{host}")
         assert (again.queries(), again.behaviour.pairs) == (dataset.queries(), dataset.behaviour.pairs)
     assert open_dataset(f"ubi:{host}:raw").split == "raw"
-    alias = {
-        "index": f"{name}-queries",
-        "alias": f"{name}-two",
-        "filter": {"terms": {"user_query.keyword": ["query 1", "query 2"]}},
-    }
+    two = {"terms": {"user_query.keyword": ["query 1", "query 2"]}}
+    alias = {"index": f"{name}-queries", "alias": f"{name}-two", "filter": two}
     opensearch_engine.request("POST", "/_aliases", body={"actions": [{"add": alias}]})
     monkeypatch.setattr(ubi_indices, "QUERIES", f"{name}-two")
     assert sorted(query.text for query in open_dataset(f"ubi:{host}").queries()) == ["query 1", "query 2"]

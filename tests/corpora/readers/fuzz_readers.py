@@ -7,8 +7,6 @@ The inputs are well-formed files whose bytes are cut, repeated, nested, swapped 
 """
 
 # ruff: noqa: T201 - a command that prints what it found
-from __future__ import annotations
-
 import argparse
 import gzip
 import importlib.util
@@ -75,27 +73,10 @@ if importlib.util.find_spec("ir_datasets"):
     }
 _PIECES = (
     *(b"\0", b"\n", b"\r", b'"', b"\\", b"{", b"}", b"[", b"]", b",", b"\t", b"<", b">", b"&#", b"<!--", b"<![CDATA[", b"</"),
-    *(
-        b"\xff",
-        b"\xed\xa0\x80",
-        b"\xef\xbb\xbf",
-        b"\xff\xfe",
-        b"\\ud800",
-        b"NaN",
-        b"1e999",
-        b"-0",
-        b"9" * 40,
-        b"9" * 5000,
-        b"null",
-    ),
-    *(
-        b'{"a":' * 300,
-        b"[" * 300,
-        b'{"_id":"d","text":"t","m":' + b"[" * 900 + b"]" * 900 + b"}\n",
-        b'{"_id":' + b"[" * 900 + b"]" * 900,
-    ),
+    *(b"\xff", b"\xed\xa0\x80", b"\xef\xbb\xbf", b"\xff\xfe", b"\\ud800", b"NaN", b"1e999", b"-0", b"9" * 40, b"9" * 5000, b"null"),
+    *(b'{"a":' * 300, b"[" * 300, b'{"_id":"d","text":"t","m":' + b"[" * 900 + b"]" * 900 + b"}\n", b'{"_id":' + b"[" * 900 + b"]" * 900),
     *(b"1970-01-01", b"\xe2\x80\xae", b"\x1b[31m", b'"metadata":', b"sep=^\n", b"<title>", b"<svg>"),
-)
+)  # fmt: skip
 
 
 def mutated(content: bytes, dice: random.Random) -> bytes:

@@ -77,8 +77,12 @@ def test_the_columns_judgements_may_have(tmp_path, table):
 
 
 @pytest.mark.parametrize(
-    ("table", "reason"),
+    ("content", "reason"),
     [
+        (QUERIES + '{"_id": "q4"}', r"queries\.jsonl, line 4: a query without text"),
+        (QUERIES + '{"text": "x"}', r"queries\.jsonl, line 4: a query without id"),
+        (QUERIES + '{"_id": "q1", "text": "other"}', r"queries\.jsonl, line 4: the query 'q1' is in the file twice"),
+        (QUERIES + "{", r"queries\.jsonl, line 4: broken JSON"),
         (TEST + "q1\td2\n", "line 5: 2 columns where the first judgement has 3"),
         (TEST + "q1\td2\thigh\n", "line 5: the grade 'high' is not a number"),
         ("query,docid,rating\nq1,d1\n", "line 2: 1 column where the first judgement has 3"),
@@ -89,20 +93,17 @@ def test_the_columns_judgements_may_have(tmp_path, table):
         (TEST + "q1\td1\t1\n", "line 5: the document 'd1' is judged twice for the query 'q1', with different grades"),
     ],
 )
-def test_bad_judgements_are_named(tmp_path, table, reason):
-    dataset = open_dataset(whole(tmp_path, **{"qrels/test.tsv": table}))
-    with pytest.raises(InputError, match=reason):
-        dataset.qrels()
+def test_bad_queries_and_judgements_are_named(tmp_path, content, reason):
+    name = "queries.jsonl" if content.startswith(QUERIES) else "qrels/test.tsv"
+    with pytest.raises(InputError, match=reason) as raised:
+        open_dataset(whole(tmp_path, **{name: content})).qrels()
+    assert "skip" not in raised.value.hint
 
 
 @pytest.mark.parametrize(
     ("table", "qrels", "said"),
     [
-        (
-            "query-id\tcorpus-id\tscore\nq1\td1\t0.7\nq1\td2\t1.0\nq2\td2\t0\n",
-            {"q1": {"d1": 70, "d2": 100}, "q2": {"d2": 0}},
-            "0.7 as 70",
-        ),
+        ("q1\td1\t0.7\nq1\td2\t1.0\nq2\td2\t0\n", {"q1": {"d1": 70, "d2": 100}, "q2": {"d2": 0}}, "0.7 as 70"),
         ("query,docid,rating\nq1,d1,2.5\nq2,d2,1\n", {"q1": {"d1": 250}, "q2": {"d2": 100}}, "2.5 as 250"),
     ],
 )
@@ -111,15 +112,9 @@ def test_grades_with_fractions_count_in_hundredths_and_that_is_said(tmp_path, ta
     assert (dataset.qrels(), dataset.relevant_from) == (qrels, 1)
     assert f"have fractions and count in hundredths, {said}" in dataset.notes[0]
     run = Run("one", {"q1": {"d1": 2.0, "d2": 1.0}})
-    assert per_query(run, dataset.qrels(), ["q1"])["nDCG@10"][0] == pytest.approx(
-        gain(qrels["q1"].get("d1"), qrels["q1"].get("d2", 0))
-    )
-
-
-def gain(first, second):
-    """nDCG of two documents with these grades, in this order."""
-    best, other = max(first, second), min(first, second)
-    return (first + second / math.log2(3)) / (best + other / math.log2(3))
+    first, second = qrels["q1"]["d1"], qrels["q1"].get("d2", 0)
+    gain = (first + second / math.log2(3)) / (max(first, second) + min(first, second) / math.log2(3))
+    assert per_query(run, dataset.qrels(), ["q1"])["nDCG@10"][0] == pytest.approx(gain)
 
 
 def test_lines_without_a_grade_are_not_judged_and_are_counted(tmp_path):
@@ -138,22 +133,6 @@ def test_the_cases_beside_the_project(case, qrels):
     assert {query.id for query in dataset.queries()} == {"q1", "q2"}
 
 
-@pytest.mark.parametrize(
-    ("line", "reason"),
-    [
-        ('{"_id": "q4"}', "a query without text"),
-        ('{"text": "x"}', "a query without id"),
-        ('{"_id": "q1", "text": "other"}', "the query 'q1' is in the file twice"),
-        ("{", "broken JSON"),
-    ],
-)
-def test_bad_queries_are_named(tmp_path, line, reason):
-    dataset = open_dataset(whole(tmp_path, **{"queries.jsonl": QUERIES + line}))
-    with pytest.raises(InputError, match=rf"queries\.jsonl, line 4: {reason}") as raised:
-        dataset.queries()
-    assert "skip" not in raised.value.hint
-
-
 def test_judgements_of_unknown_queries_are_left_out_and_counted(tmp_path):
     dataset = open_dataset(whole(tmp_path, **{"qrels/test.tsv": TEST + "q9\td1\t1\nq9\td2\t1\nq8\td2\t1\n"}))
     assert set(dataset.qrels()) == {"q1", "q2"}
@@ -162,30 +141,21 @@ def test_judgements_of_unknown_queries_are_left_out_and_counted(tmp_path):
     assert "left out: on 2 queries that" in dataset.notes[0]
 
 
-def test_splits(tmp_path):
-    folder = whole(tmp_path, **{"qrels/train.tsv": "q3\td1\t1\n", "qrels/notes.txt": "nothing"})
+def test_splits_and_what_a_folder_without_them_is(tmp_path):
+    folder = whole(tmp_path / "set", **{"qrels/train.tsv": "q3\td1\t1\n", "qrels/notes.txt": "nothing"})
     assert open_dataset(folder).splits() == ["test", "train"]
     assert [each.id for each in open_dataset(f"{folder}:train").queries()] == ["q3"]
     with pytest.raises(UsageError, match=r"has no split 'dev'\. There are: test, train"):
         open_dataset(f"{folder}:dev")
-
-
-def test_a_corpus_alone_is_a_source_and_no_data_set(tmp_path):
-    folder = make(tmp_path, {"corpus.jsonl": CORPUS})
-    source = open_source(folder)
-    assert len(list(source.documents())) == 3
-    assert source.fingerprint == open_source(tmp_path / "corpus.jsonl").fingerprint
-    with pytest.raises(UsageError, match=r"contains no queries\.jsonl"):
-        open_dataset(folder)
-    make(tmp_path, {"queries.jsonl": QUERIES})
-    with pytest.raises(UsageError, match=r"has no split 'test'\. Put judgements"):
-        open_dataset(folder)
-
-
-def test_bad_documents_of_a_folder_can_be_left_out(tmp_path):
-    source = open_source(make(tmp_path, {"corpus.jsonl": CORPUS + "{\n"}), skip_bad=True)
-    assert len(list(source.documents())) == 3
-    assert source.skipped.count == 1
+    alone = make(tmp_path / "alone", {"corpus.jsonl": CORPUS})
+    assert len(list(open_source(alone).documents())) == 3
+    assert open_source(alone).fingerprint == open_source(tmp_path / "alone" / "corpus.jsonl").fingerprint
+    for files, sentence in (
+        ({}, r"contains no queries\.jsonl"),
+        ({"queries.jsonl": QUERIES}, r"has no split 'test'\. Put judgements"),
+    ):
+        with pytest.raises(UsageError, match=sentence):
+            open_dataset(make(tmp_path / "alone", files))
 
 
 @pytest.mark.parametrize(("name", "split", "grade"), [("trec-dl-2019", "test", 2), ("x", "dl20", 2), ("handle", "test", 1)])

@@ -11,6 +11,7 @@ from termweave.indexer import BuildOptions, build, verify_against_source
 from termweave.search import Index
 
 pytestmark = pytest.mark.engine
+LEXICAL = BuildOptions(weights="none", dense="none")
 
 RECORDS = [
     {"id": "a", "text": "green tea", "year": 2020, "price": 1.5, "fresh": True, "day": date(2020, 1, 2), "tags": ["x", "y"],
@@ -67,7 +68,7 @@ NESTED = [
 @pytest.mark.parametrize(("make", "filters"), [(jsonl, FLAT + NESTED), (csv, FLAT), (parquet, FLAT + NESTED)])
 def test_what_every_reader_gives_can_be_filtered_on(opensearch_engine, name, tmp_path, make, filters):
     source = corpora.open_source(make(tmp_path))
-    build(opensearch_engine, source, name, BuildOptions(weights="none", dense="none"))
+    build(opensearch_engine, source, name, LEXICAL)
     index = Index.open(opensearch_engine, name, weights="none", dense="none")
     for where, expected in filters:
         assert [hit.id for hit in index.search("tea", where=[where])] == expected, where
@@ -76,31 +77,10 @@ def test_what_every_reader_gives_can_be_filtered_on(opensearch_engine, name, tmp
     assert verify_against_source(opensearch_engine, index.generation, source, deep=True).ok
 
 
-def test_a_filter_that_no_document_meets_names_values_that_some_have(opensearch_engine, name, tmp_path):
-    """A pandas that once met a missing year writes 2020.0, and letters have a case: nothing found is not answer enough."""
-    build(opensearch_engine, corpora.open_source(jsonl(tmp_path)), name, BuildOptions(weights="none", dense="none"))
-    index = Index.open(opensearch_engine, name, weights="none", dense="none")
-
-    def remarks(*terms):
-        return index.answer("tea", where=[{"term": {f"metadata.{field}": value}} for field, value in terms]).remarks
-
-    assert remarks(("price", "-2")) == (
-        "No document has '-2' in 'metadata.price'; other documents have '1.5', '-2.0'. Filters match only the exact value.",
-    )
-    assert "has 'X' in 'metadata.tags'; other documents have 'x', 'y'" in remarks(("tags", "X"))[0]
-    assert "other documents have 'JP', 'IN'" in remarks(("from.country.code", {"value": "jp"}))[0]
-    assert "has 'null' in 'metadata.fresh'; other documents have 'true', 'false'" in remarks(("fresh", "null"))[0]
-    nowhere, strange = remarks(("years", 2020), ("year", 20))
-    assert nowhere == "The filter matches nothing: no document has a field 'metadata.years'."
-    assert strange.startswith("No document has '20' in 'metadata.year'; other documents have '2020', '2021'")
-    (apart,) = remarks(("year", 2020), ("fresh", "false"))  # each is met, by different documents
-    assert apart.startswith("No document passes all filters together. Documents that pass each one alone: ")
-
-
 def test_the_id_and_an_entry_of_the_metadata_called_so_are_two_things_to_filter_by(opensearch_engine, name, tmp_path, capsys):
     path = tmp_path / "corpus.jsonl"
     path.write_text('{"_id": "1", "text": "tea", "metadata": {"id": "2"}}\n{"_id": "2", "text": "tea", "id": "1"}\n')
-    build(opensearch_engine, corpora.open_source(path), name, BuildOptions(weights="none", dense="none"))
+    build(opensearch_engine, corpora.open_source(path), name, LEXICAL)
 
     def found(condition):
         assert run(["search", name, "tea", "--filter", condition, "--json", "--url", opensearch_engine.url]) == 0
@@ -115,13 +95,7 @@ def test_how_many_there_are_is_told_by_the_bytes_read(opensearch_engine, name, t
     path = tmp_path / "corpus.jsonl"
     path.write_text("".join(f'{{"id": "{number}", "text": "{"word " * 400}"}}\n' for number in range(2000)))
     told = []
-    build(
-        opensearch_engine,
-        corpora.open_source(path),
-        name,
-        BuildOptions(weights="none", dense="none"),
-        lambda *now: told.append(now),
-    )
+    build(opensearch_engine, corpora.open_source(path), name, LEXICAL, lambda *now: told.append(now))
     reading = [(done, total) for stage, done, total, *_ in told if stage == "Reading"]
     assert reading[-1] == (2000, 2000)
     assert all(done < total == pytest.approx(2000, rel=0.5) for done, total in reading[:-1])
@@ -146,26 +120,20 @@ def test_columns_are_named_on_the_command_line_and_what_was_left_out_is_said(ope
         assert "No document is the same: give the --id-field" in capsys.readouterr().err
 
 
-def test_nothing_left_but_bad_entries_is_said_with_the_first(opensearch_engine, name, tmp_path, capsys):
-    path = tmp_path / "corpus.jsonl"
-    path.write_text('{"id": "a", "body": "x"}\n')
-    arguments = [str(path), name, "--text-field", "boddy", "--skip-bad", "--weights", "none", "--dense", "none"]
-    assert run(["index", *arguments, "--url", opensearch_engine.url]) == 1
-    assert (
-        f"contains no documents that can be read: {path}, line 1: no 'boddy', which --text-field names" in capsys.readouterr().err
-    )
-
-
 @pytest.mark.parametrize(
-    ("option", "keys"), [("--id-field", "'id', 'headline', 'body'"), ("--text-field", "'headline', 'body'")], ids=["id", "text"]
-)
-def test_a_field_that_no_entry_has_is_answered_with_those_that_are_there(opensearch_engine, tmp_path, capsys, option, keys):
+    ("options", "sentence"),
+    [
+        (["--id-field", "nope"], "line 1: no 'nope', which --id-field names, among 'id', 'headline', 'body'.\nCorrect --id-field, or skip such entries"),
+        (["--text-field", "nope"], "line 1: no 'nope', which --text-field names, among 'headline', 'body'.\nCorrect --text-field, or skip such"),
+        (["--text-field", "nope", "--skip-bad"], "contains no documents that can be read: {path}, line 1: no 'nope', which --text-field names"),
+    ],
+)  # fmt: skip
+def test_a_field_that_no_entry_has_is_answered_with_those_that_are_there(
+    opensearch_engine, name, tmp_path, capsys, options, sentence
+):
     path = tmp_path / "corpus.jsonl"
     path.write_text('{"id": "a", "headline": "x", "body": "y"}\n')
-    assert (
-        run(["index", str(path), "docs", option, "nope", "--weights", "none", "--dense", "none", "--url", opensearch_engine.url])
-        == 1
-    )
+    assert run(["index", str(path), name, *options, "--weights", "none", "--dense", "none", "--url", opensearch_engine.url]) == 1
     said = capsys.readouterr().err
-    assert f"line 1: no 'nope', which {option} names, among {keys}.\nCorrect {option}, or skip such entries" in said
+    assert sentence.format(path=path) in said
     assert "on its first line" not in said  # nothing is read as 'nope'

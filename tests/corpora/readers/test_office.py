@@ -82,9 +82,13 @@ def folder(tmp_path_factory):
     return root
 
 
-def test_a_folder_of_office_files_is_read_with_titles(folder):
-    source = open_source(folder)
-    documents = {document.id: (document.title, document.text) for document in source.documents()}
+@pytest.fixture(scope="module")
+def read(folder):
+    return {document.id: (document.title, document.text) for document in open_source(folder).documents()}
+
+
+def test_a_folder_of_office_files_is_read_with_titles(folder, read):
+    documents = dict(read)
     assert documents.pop("notes.txt") == ("", "plain text")
     title, text = documents.pop("manual.pdf")
     assert (title, text.split("\n")[-1]) == ("Pump manual", "Äpfel fallen.")
@@ -93,16 +97,15 @@ def test_a_folder_of_office_files_is_read_with_titles(folder):
         "talk.pptx": ("Road map", "First step\nSecond step\n\nGreet the guests."),
         "cities.xlsx": ("", "Cities\ncity people\nUlm 126000"),
     }
-    assert "each text file is a document (1 .xlsx, 1 .pdf, 1 .txt, 1 .docx, 1 .pptx)" in source.remarks[0]
+    assert "each text file is a document (1 .xlsx, 1 .pdf, 1 .txt, 1 .docx, 1 .pptx)" in open_source(folder).remarks[0]
 
 
 @pytest.mark.parametrize("name", ["manual.pdf", "report.docx", "talk.pptx", "cities.xlsx"])
-def test_one_file_is_a_corpus_of_one_document_whatever_its_name(folder, tmp_path, name):
+def test_one_file_is_a_corpus_of_one_document_whatever_its_name(folder, read, tmp_path, name):
     (tmp_path / "file").write_bytes((folder / name).read_bytes())
     source = open_source(tmp_path / "file")
     (document,) = source.documents()
-    (same,) = (each for each in open_source(folder).documents() if each.id == name)
-    assert (document.id, document.title, document.text) == ("file", same.title, same.text)
+    assert (document.id, document.title, document.text) == ("file", *read[name])
     assert "--passage-size" in source.remarks[0]
 
 

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from termweave.cli import run
 from termweave.corpora import open_dataset, open_source
 from termweave.corpora.formats import compression, lines, markup
 from termweave.corpora.readers import text_folder
@@ -74,13 +75,10 @@ def test_what_changes_the_fingerprint(tmp_path):
     assert len({before, changed, open_source(folder).fingerprint}) == 3
 
 
-def test_a_folder_with_a_corpus_is_that_corpus(tmp_path):
-    folder = make(tmp_path, {"README.md": "# about", "corpus.jsonl": '{"_id": "a", "text": "x"}\n'})
+def test_a_folder_with_a_corpus_is_that_corpus_and_one_of_beir_folders_names_them(tmp_path):
+    folder = make(tmp_path / "one", {"README.md": "# about", "corpus.jsonl": '{"_id": "a", "text": "x"}\n'})
     assert [each.id for each in open_source(folder).documents()] == ["a"]
-
-
-def test_a_folder_of_beir_folders_names_them(tmp_path):
-    folder = make(tmp_path, {"README.md": "# about", "one/corpus.jsonl": "{}\n", "two/corpus.jsonl.gz": "", "notes/a.txt": "x"})
+    folder = make(tmp_path, {"README.md": "# about", "two/corpus.jsonl.gz": "", "notes/a.txt": "x"})
     with pytest.raises(UsageError, match="one/, two/ in it are BEIR folders") as caught:
         open_source(folder)
     assert caught.value.hint == f"Name one: {folder / 'one'}"
@@ -146,6 +144,9 @@ def test_html(content, expected):
     assert markup.html(content) == expected
 
 
+CZECH = "Most přes řeku bude v březnu po dlouhé opravě znovu otevřen pro všechna vozidla."
+
+
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
@@ -163,10 +164,7 @@ def test_html(content, expected):
         ("<?xml version='1.0' encoding='iso-8859-2'?><p>łódź".encode("iso-8859-2"), "łódź"),
         (b"<!--" + b"x" * 5000 + "--><meta charset=koi8-r>мост".encode("koi8-r"), "мост"),
         ("<p>Café “5 £”".encode("cp1252"), "Café “5 £”"),
-        (
-            "<p>Most přes řeku bude v březnu po dlouhé opravě znovu otevřen pro všechna vozidla.".encode("cp1250"),
-            "Most přes řeku bude v březnu po dlouhé opravě znovu otevřen pro všechna vozidla.",
-        ),
+        (f"<p>{CZECH}".encode("cp1250"), CZECH),
         ("<p>Мост через реку откроют в марте.".encode("cp1251"), "Мост через реку откроют в марте."),
         ("<p>Größe".encode("utf-16"), "Größe"),
         ("<p>Größe".encode("utf-16-be"), "Größe"),
@@ -174,34 +172,8 @@ def test_html(content, expected):
         (b"<meta charset=iso-2022-kr>a", "\ufffd"),
     ],
 )
-def test_the_encoding_a_page_declares(tmp_path, content, expected):
-    (found,) = open_source(make(tmp_path, {"page.html": content})).documents()
-    assert found.text == expected
-
-
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        (b"one\ntwo\xff", ", line 2: byte 0xff at column 4 is not UTF-8"),
-        (b"one\n\xed\xa0\x80", ", line 2: byte 0xed at column 1 is not UTF-8"),
-        (b"one\n\ntwo\0", ", line 3: a NUL byte: this is not a text"),
-        ("text".encode("utf-16"), ", line 1: UTF-16 or UTF-32, but it must be UTF-8"),
-        (gzip.compress(b"x" * 1000, mtime=0)[:20], ": compressed, and damaged or cut short"),
-        (b"x" * 5000, ": longer than 4.1 kB"),
-    ],
-)
-def test_a_bad_file_is_named_or_left_out(tmp_path, monkeypatch, content, reason):
-    monkeypatch.setattr(lines, "MAX_LINE", 4096)
-    folder = make(tmp_path, {"a.txt": "good", "b.txt": content, "c.txt": "good"})
-    with pytest.raises(InputError) as caught:
-        list(open_source(folder).documents())
-    assert f"{folder}/b.txt{reason}" in str(caught.value)
-    assert caught.value.hint
-    source = open_source(folder, skip_bad=True)
-    for _ in range(2):
-        assert [(each.id, each.line) for each in source.documents()] == [("a.txt", 1), ("c.txt", 1)]
-        assert source.skipped.count == 1
-        assert reason in str(next(iter(source.skipped)))
+def test_the_encoding_a_page_declares(content, expected):
+    assert markup.html(markup.decoded(content)) == ("", expected)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has file names that are no text")
@@ -301,3 +273,33 @@ def test_the_shared_pages_are_read_as_browsers_read_them(shared):
         "tr-8859-9.html": "Işık ağaç “tırnak”",
         "utf8-label.html": "naïve café",
     }
+
+
+SOURCES = {
+    "guide.rst": "=====\nGuide\n=====\n\nHow to begin.\n\nNext\n----\n\nMore.\n",
+    "notes.adoc": "= Notes\n\nWhat we noted.\n",
+    "src/pump.py": "def pump():\n    return 'water'\n",
+    "src/pump.c": "int pump(void);\n",
+}
+
+
+def test_restructured_text_asciidoc_and_files_of_any_type_that_patterns_name(tmp_path, capsys):
+    def read(**options):
+        return {each.id: (each.title, each.text) for each in open_source(folder, **options).documents()}
+
+    folder = make(tmp_path / "docs", SOURCES)
+    assert read() == {
+        "guide.rst": ("Guide", "How to begin.\n\nNext\n----\n\nMore."),
+        "notes.adoc": ("Notes", "What we noted."),
+    }
+    assert markup.restructured("Only a text.\nTwo lines.") == ("", "Only a text.\nTwo lines.")
+    assert read(include=["*.py"]) == {"src/pump.py": ("", "def pump():\n    return 'water'")}
+    assert set(read(include=["src/*", "*.rst"])) == {"src/pump.py", "src/pump.c", "guide.rst"}
+    assert len({open_source(folder, include=include).fingerprint for include in ((), ["*.py"], ["*.c"])}) == 3
+    assert "not included and ignored (1 .rst, 1 .adoc, 1 .c)" in open_source(folder, include=["*.py"]).remarks[1]
+    with pytest.raises(UsageError, match=r"No file in .* matches \*\.java"):
+        open_source(folder, include=["*.java"])
+    for source in (folder / "guide.rst", "opensearch:docs", "-"):
+        with pytest.raises(UsageError, match=f"names files in a folder, and {source} is none"):
+            open_source(source, include=["*.rst"])
+    assert run(["index", str(folder), "x", "--include", "*.java", "--url", "http://127.0.0.1:9"]) in {2, 5}

@@ -1,7 +1,5 @@
 """Whether a model knows the language of a text: the shipped model's tokeniser, and a Chinese one."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest
@@ -10,15 +8,44 @@ from termweave import corpora
 from termweave.encoders import load
 from termweave.encoders.analysis.model_familiarity import familiarity
 
-ENCODER = load(threads=1)
-TOKENIZER = ENCODER._weights.tokenizer.tokenizer
+
+@pytest.fixture
+def familiar(encoder):
+    """A function: how the shipped model knows some texts."""
+
+    def call(texts):
+        (found,) = set(encoder.familiarity(texts).values())  # weights and vectors are one model's
+        return found
+
+    return call
 
 
-def familiar(texts):
-    (found,) = set(ENCODER.familiarity(texts).values())  # weights and vectors are one model's
-    return found
+@pytest.fixture
+def tokenizer(encoder):
+    return encoder._weights.tokenizer.tokenizer
 
 
+#: Four sentences are enough to tell the seven languages apart.
+FOUR_TEXTS = {
+    "german": "Die Pumpe fördert das Wasser in den Tank. Der Filter wird jeden Monat gereinigt. Das Ventil ist nicht dicht und muss ersetzt "
+    "werden. Für die Wartung sind zwei Personen nötig.",
+    "french": "La pompe pousse l'eau dans le réservoir. Le filtre est nettoyé tous les mois. La vanne n'est pas étanche et il faut la changer. "
+    "Pour les travaux, deux personnes sont nécessaires.",
+    "spanish": "La bomba lleva el agua al depósito. El filtro se limpia todos los meses. La válvula no es estanca y hay que cambiarla. Para los "
+    "trabajos se necesitan dos personas con experiencia.",
+    "portuguese": "A bomba leva a água para o tanque. O filtro é limpo todos os meses. A válvula não está bem fechada e tem de ser trocada. Para "
+    "os trabalhos são precisas duas pessoas com experiência em bombas.",
+    "italian": "La pompa porta l'acqua nel serbatoio. Il filtro si pulisce ogni mese. La valvola non è stagna e deve essere cambiata. Per i lavori "
+    "sono necessarie due persone con esperienza della macchina.",
+    "dutch": "De pomp brengt het water naar de tank. Het filter wordt elke maand schoongemaakt. De klep is niet dicht en moet worden vervangen. "
+    "Voor het werk zijn twee personen nodig.",
+    "russian": "Насос подаёт воду в бак. Фильтр чистят каждый месяц, и это не трудно. Клапан не закрыт, и его надо заменить. Для работы нужны "
+    "два человека, но не более.",
+}
+ENGLISH = (
+    "The pump brings the water to the tank. The filter is cleaned every month. The valve is not tight and has to be replaced. Two persons are "
+    "needed for the work in the van de Graaff building of La Jolla."
+)
 #: Language -> (text, analyzer).
 FOREIGN = {
     "German": (("Die Stadt liegt am Rhein und wurde im Jahr 1245 gegründet. Der Bürgermeister erklärte, dass die Verhandlungen "
@@ -52,42 +79,46 @@ KNOWN = {
 }
 
 
-@pytest.mark.parametrize("language", FOREIGN)
-def test_other_languages_are_foreign(language):
-    text, analyzer = FOREIGN[language]
-    found = familiar([text] * 3)
-    assert (found.verdict, found.analyzer) == ("foreign", analyzer)
+@pytest.mark.parametrize(
+    ("texts", "analyzer"),
+    [([text] * 3, analyzer) for text, analyzer in FOREIGN.values()]
+    + [([text], language) for language, text in FOUR_TEXTS.items()],
+    ids=[*FOREIGN, *FOUR_TEXTS],
+)
+def test_other_languages_are_foreign(familiar, texts, analyzer):
+    assert (familiar(texts).verdict, familiar(texts).analyzer) == ("foreign", analyzer)
 
 
 @pytest.mark.parametrize("kind", KNOWN)
-def test_english_of_every_kind_is_known(kind):
+def test_english_of_every_kind_is_known(familiar, kind):
     assert familiar([KNOWN[kind]] * 3).verdict == "known"
+    assert familiar([ENGLISH]).analyzer == "english"
 
 
-def test_a_part_in_another_script_is_said():
+def test_a_part_in_another_script_is_said(familiar):
     found = familiar([KNOWN["prose"], KNOWN["prose"], FOREIGN["Chinese"][0]])
     assert found.verdict == "mixed"
     assert 0.1 < found.unknown < 0.5
     assert "(CJK)" in found.reason
 
 
-def test_reasons_name_script_or_figures():
+def test_reasons_name_script_or_figures(familiar):
     assert "100% of the words are in a script (Arabic)" in familiar([FOREIGN["Arabic"][0]]).reason
     assert "it looks like German: 0% function words of English" in familiar([FOREIGN["German"][0]] * 3).reason
 
 
-def test_the_script_named_is_the_one_that_is_unknown():
+def test_the_script_named_is_the_one_that_is_unknown(tokenizer):
     """A Chinese analysis covers ideographs; which of them the model's vocabulary lacks is no matter of the few Greek letters beside."""
-    found = familiarity([f"{FOREIGN['Chinese'][0]}研究α射线"] * 3, TOKENIZER, "Chinese")
+    found = familiarity([f"{FOREIGN['Chinese'][0]}研究α射线"] * 3, tokenizer, "Chinese")
     assert found.unknown > 0.3
     assert "of the words are unknown to it" in found.reason
 
 
-def test_models_of_other_languages_are_not_measured_by_english():
-    german = familiarity([FOREIGN["German"][0]] * 3, TOKENIZER, None)
+def test_models_of_other_languages_are_not_measured_by_english(tokenizer):
+    german = familiarity([FOREIGN["German"][0]] * 3, tokenizer, None)
     assert german.verdict == "known"  # a word-piece analysis says nothing of a language: only the script speaks
-    assert familiarity([FOREIGN["Chinese"][0]], chinese(), "Chinese").verdict == "known"
-    assert familiarity([FOREIGN["Arabic"][0]], chinese(), "Chinese").verdict == "foreign"
+    assert familiarity([FOREIGN["Chinese"][0]], characters(FOREIGN["Chinese"][0]), "Chinese").verdict == "known"
+    assert familiarity([FOREIGN["Arabic"][0]], characters(FOREIGN["Chinese"][0]), "Chinese").verdict == "foreign"
 
 
 def test_a_vocabulary_of_characters_reads_what_it_has_letters_of():
@@ -97,10 +128,6 @@ def test_a_vocabulary_of_characters_reads_what_it_has_letters_of():
     assert "0% function words of English" in familiarity([FOREIGN["German"][0]] * 3, own, "English").reason
     assert "in a script (Cyrillic)" in familiarity([FOREIGN["Russian"][0]], own, "English").reason
     assert familiarity([FOREIGN["Russian"][0]], characters(FOREIGN["Russian"][0].lower()), None).verdict == "known"
-
-
-def chinese():
-    return characters(FOREIGN["Chinese"][0])
 
 
 def characters(text):
@@ -116,16 +143,14 @@ def test_without_a_model_there_is_nothing_to_say():
     assert load("none", "none").familiarity(["text"]) == {}
 
 
-def test_real_sets(shared):
+def test_real_sets(shared, familiar):
     """English sets are known to the shipped model, Chinese ones foreign, and their analyzer is named."""
     english = ("banking77", "clinc150", "cranfield", "medquad", "movies", "nfcorpus", "scifact", "squad", "stackfaq", "wikiqa")
     verdicts = {}
     for name in (*english, "cmrc2018", "cmrc2018-reqa", "drcd-reqa"):
-        texts = [
-            document.content for document in itertools.islice(corpora.open_source(str(shared / "data" / name)).documents(), 64)
-        ]
-        known = familiar(texts)
-        verdicts[name] = "known" if known.verdict == "known" else known.analyzer
+        documents = corpora.open_source(str(shared / "data" / name)).documents()
+        found = familiar([document.content for document in itertools.islice(documents, 64)])
+        verdicts[name] = "known" if found.verdict == "known" else found.analyzer
     assert verdicts == {**dict.fromkeys(english, "known"), "cmrc2018": "cjk", "cmrc2018-reqa": "cjk", "drcd-reqa": "cjk"}
 
 

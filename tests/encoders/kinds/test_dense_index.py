@@ -10,6 +10,8 @@ import termweave as tw
 from termweave.catalog.lineage import read_lineage
 from termweave.cli import run
 from termweave.encoders.kinds import read_folder
+from termweave.errors import ModelError
+from termweave.signals.dense import VECTOR_FIELD, from_half
 
 pytestmark = pytest.mark.engine
 
@@ -54,8 +56,6 @@ def test_scores_are_the_dot_products_of_sentence_transformers(built, opensearch_
 
 
 def test_stored_half_floats_are_the_vectors(built, opensearch_engine):
-    from termweave.signals.dense import VECTOR_FIELD, from_half
-
     _, reference, names = built
     body = {"size": 6, "docvalue_fields": [VECTOR_FIELD], "_source": False, "query": {"match_all": {}}}
     vectors = dict(zip(DOCUMENTS, reference.encode_document(list(DOCUMENTS.values())), strict=True))
@@ -73,19 +73,16 @@ def test_hybrid_search_with_and_without_term_weights(built, opensearch_engine, w
     index = tw.connect(opensearch_engine.url).index(names[weights])
     hits = index.search("where does photosynthesis happen in plant cells", mode="hybrid", rerank=rerank, k=3)
     assert "leaf" in [hit.id for hit in hits]
-    made = read_lineage(opensearch_engine, index.generation)
-    assert made.models["dense"].hash == read_folder(path).manifest.hash
-    assert ("weights" in made.models) == (weights == "shipped")
+    models = read_lineage(opensearch_engine, index.generation).models
+    assert models["dense"].hash == read_folder(path).manifest.hash
+    assert ("weights" in models) == (weights == "shipped")
 
 
 def test_an_index_is_not_searched_with_another_model(built, made, opensearch_engine):
-    from termweave.errors import ModelError
-
     _, _, names = built
     other, _ = made("xlm-roberta", "mean", prompts={"query": "query: ", "document": "passage: "})
-    with pytest.raises(ModelError, match=r"Another model would give wrong scores|was built with the dense model") as error:
+    with pytest.raises(ModelError, match=r"was built with the dense model.* with dense, "):
         tw.connect(opensearch_engine.url).index(names["none"], dense=other)
-    assert "--dense" in error.value.hint
 
 
 def test_the_command_line_finds_the_model_again(built, opensearch_engine, capsys):

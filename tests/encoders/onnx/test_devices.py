@@ -20,6 +20,9 @@ from termweave.errors import ModelError
 TEXTS = ["a", "The cat sat on the mat.", "Photosynthesis happens in the chloroplasts of plant cells. " * 9, "", "word " * 400]
 
 
+ROW = GraphInput(np.arange(1000, 1009), np.zeros((9, 2), np.float32))
+
+
 def vectors(encoder):
     return np.stack([each.vector for each in encoder.encode([text or "none" for text in TEXTS], kind="document")])
 
@@ -113,11 +116,9 @@ def test_the_next_texts_are_prepared_while_one_batch_runs(shipped, as_on_gpu, mo
     """The graph waits for the tokeniser's second call: in turns it would wait for ever."""
     model = OnnxModel(shipped)
     prepared, compute = threading.Event(), model._compute
-    monkeypatch.setattr(
-        model, "_compute", lambda *arguments: (prepared.wait(20) or pytest.fail("in turns"), compute(*arguments))[1]
-    )
-    row = GraphInput(np.arange(1000, 1009), np.zeros((9, 2), np.float32))
-    finish = model.start([row, row], ["dense"])
+    waiting = lambda *arguments: (prepared.wait(20) or pytest.fail("in turns"), compute(*arguments))[1]  # noqa: E731
+    monkeypatch.setattr(model, "_compute", waiting)
+    finish = model.start([ROW, ROW], ["dense"])
     prepared.set()  # the second block
     assert [len(result) for result in finish()] == [1, 1]
 
@@ -144,37 +145,8 @@ def test_a_graph_that_fails_on_one_text_is_one_sentence(shipped, as_on_gpu, monk
     model = OnnxModel(shipped)
     broken = SimpleNamespace(run=lambda *_: (_ for _ in ()).throw(RuntimeError("CUDA failure 2: out of memory")))
     monkeypatch.setattr(model, "_session", broken)
-    row = GraphInput(np.arange(1000, 1009), np.zeros((9, 2), np.float32))
     with pytest.raises(ModelError, match="failed on 1 texts of 9 tokens: CUDA failure 2: out of memory"):
-        model.start([row, row, row], ["dense"])()
-
-
-@pytest.mark.parametrize(
-    ("providers", "driver", "says"),
-    [
-        (["CPUExecutionProvider"], {}, "This ONNX Runtime cannot use a GPU: pip install onnxruntime-gpu."),
-        (["CUDAExecutionProvider"], None, "There is no NVIDIA driver: install it, or use a machine with a GPU."),
-        (["CUDAExecutionProvider"], {"count": 0}, "The NVIDIA driver finds no GPU: use a machine with one."),
-        (["CUDAExecutionProvider"], {"status": 100}, "The NVIDIA driver finds no GPU: use a machine with one."),
-        (
-            ["CUDAExecutionProvider"],
-            {"version": 12040},
-            "The NVIDIA driver is too old: it knows CUDA 12.4, and ONNX Runtime needs CUDA 13. Update the driver.",
-        ),
-        (["CUDAExecutionProvider"], {"version": 13000}, ""),
-    ],
-)
-def test_why_there_is_no_gpu_is_one_sentence(monkeypatch, providers, driver, says):
-    def library(_):
-        if driver is None:
-            raise OSError
-        return Driver(**driver)
-
-    installed = SimpleNamespace(get_available_providers=lambda: providers, cuda_version="13.0")
-    monkeypatch.setattr(runtime, "onnx_runtime", lambda: installed)
-    monkeypatch.setattr(runtime, "CDLL", library)
-    monkeypatch.setattr(runtime, "byref", lambda value: value)
-    assert runtime.cuda_problem.__wrapped__() == says
+        model.start([ROW, ROW, ROW], ["dense"])()
 
 
 class Driver:
@@ -191,3 +163,31 @@ class Driver:
     def cuDriverGetVersion(self, version):  # noqa: N802 - NVIDIA's name
         version.value = self.version
         return 0
+
+
+@pytest.mark.parametrize(
+    ("provider", "driver", "says"),
+    [
+        ("CPU", {}, "This ONNX Runtime cannot use a GPU: pip install onnxruntime-gpu."),
+        ("CUDA", None, "There is no NVIDIA driver: install it, or use a machine with a GPU."),
+        ("CUDA", {"count": 0}, "The NVIDIA driver finds no GPU: use a machine with one."),
+        ("CUDA", {"status": 100}, "The NVIDIA driver finds no GPU: use a machine with one."),
+        (
+            "CUDA",
+            {"version": 12040},
+            "The NVIDIA driver is too old: it knows CUDA 12.4, and ONNX Runtime needs CUDA 13. Update the driver.",
+        ),
+        ("CUDA", {"version": 13000}, ""),
+    ],
+)
+def test_why_there_is_no_gpu_is_one_sentence(monkeypatch, provider, driver, says):
+    def library(_):
+        if driver is None:
+            raise OSError
+        return Driver(**driver)
+
+    installed = SimpleNamespace(get_available_providers=lambda: [f"{provider}ExecutionProvider"], cuda_version="13.0")
+    monkeypatch.setattr(runtime, "onnx_runtime", lambda: installed)
+    monkeypatch.setattr(runtime, "CDLL", library)
+    monkeypatch.setattr(runtime, "byref", lambda value: value)
+    assert runtime.cuda_problem.__wrapped__() == says

@@ -1,6 +1,4 @@
-"""What runs a model's graphs is found by entry point: the model's manifest names it."""
-
-from __future__ import annotations
+"""What runs a model's graphs is found by entry point, which the manifest names; it forks, and reports nothing to anybody."""
 
 import os
 import subprocess
@@ -15,7 +13,7 @@ from termweave import encoders, plugins
 from termweave.encoders.kinds import read_folder
 from termweave.encoders.manifest import ModelFolder
 from termweave.encoders.model_lookup import resolve
-from termweave.encoders.onnx.runtime import OnnxModel
+from termweave.encoders.onnx.runtime import OnnxModel, onnx_runtime
 from termweave.encoders.text_encoder import TextEncoder
 from termweave.errors import UsageError
 
@@ -39,7 +37,7 @@ def another_package(monkeypatch):
     plugins.load.cache_clear()
 
 
-def made_for(runtime: str) -> TextEncoder:
+def made_for(runtime):
     folder = read_folder(resolve("shipped"))
     folder = ModelFolder(folder.path, replace(folder.manifest, runtime=runtime))
     return TextEncoder(folder, folder)
@@ -69,3 +67,30 @@ raise SystemExit(os.waitpid(child, 0)[1])
 
 def test_a_forked_process_encodes_as_its_parent_does():
     subprocess.run([sys.executable, "-c", _FORKS], env={**os.environ, "TOKENIZERS_PARALLELISM": "false"}, check=True)
+
+
+#: Where one of these is set, ONNX Runtime is silent by itself.
+SILENCED = {"CI", "ORT_DISABLE_TELEMETRY", "ORT_RUNNING_UNIT_TESTS"}
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from termweave.encoders import load; load(threads=1).encode(['a cat'], kind='document')",
+        "from termweave.cli.verbs import doctor; doctor._runtime()",
+        "from termweave.encoders.onnx.runtime import cuda_usable; cuda_usable()",
+    ],
+)
+def test_onnx_runtime_leaves_no_trace(code, tmp_path):
+    """Since 1.29 it sends its makers what runs where, unless it is told not to before it is imported."""
+    outside = {name: value for name, value in os.environ.items() if name not in SILENCED and not name.startswith("GITHUB_")}
+    home = {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache"), "XDG_DATA_HOME": str(tmp_path / "data")}
+    done = subprocess.run([sys.executable, "-c", code], env=outside | home, capture_output=True, text=True, check=True)
+    assert not done.stderr
+    assert not [file for file in tmp_path.rglob("*") if "onnxruntime" in file.name]
+
+
+def test_what_a_user_says_about_it_stands(monkeypatch):
+    monkeypatch.setenv("ORT_DISABLE_TELEMETRY", "true")
+    onnx_runtime()
+    assert os.environ["ORT_DISABLE_TELEMETRY"] == "true"

@@ -9,12 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from termweave.encoders.analysis.words import Words
-from termweave.encoders.term_weighting import BM25, Form, anchored, multiplier
+from termweave.encoders.term_weighting import BM25, Form, anchored
 from termweave.errors import ModelError
 from termweave.statistics import CorpusStatistics
 from tests.encoders.exact_scores import dot
 
 STATISTICS = CorpusStatistics("words", 1000, 7.5, {"a": 900, "b": 40, "c": 1})
+BM25_FORM = Form()
 TERMS = st.lists(st.sampled_from(["", "a", "b", "c", "new"]), max_size=30)
 
 
@@ -35,17 +36,18 @@ def pieces(terms):
     return np.array([-1, *range(len(terms)), -1], dtype=np.int64)
 
 
+def untrained(terms, kind, form=BM25_FORM, statistics=STATISTICS):
+    """The weights of a text if every logit is 0."""
+    anchor = anchored(words(terms), statistics, BM25(), kind, form)
+    return anchor.weights(np.zeros(len(terms) + 2, np.float32), pieces(terms), kind)
+
+
 @settings(max_examples=100, deadline=None)
 @given(TERMS, TERMS)
 def test_untrained_is_bm25(document, query):
-    given_words, asked = words(document), words(query)
-    weights = anchored(given_words, STATISTICS, BM25(), "document").weights(
-        np.zeros(len(document) + 2, np.float32), pieces(document), "document"
-    )
-    assert weights.as_dict() == pytest.approx(
-        {term: slow_bm25(term, document, STATISTICS) for term in set(document) - {""}}, rel=1e-6
-    )
-    factors = anchored(asked, STATISTICS, BM25(), "query").weights(np.zeros(len(query) + 2, np.float32), pieces(query), "query")
+    weights, factors = untrained(document, "document"), untrained(query, "query")
+    impacts = {term: slow_bm25(term, document, STATISTICS) for term in set(document) - {""}}
+    assert weights.as_dict() == pytest.approx(impacts, rel=1e-6)
     assert factors.as_dict() == pytest.approx({term: query.count(term) for term in set(query) - {""}}, rel=1e-6)
     expected = sum(slow_bm25(term, document, STATISTICS) for term in query if term and term in document)
     assert dot(factors, weights) == pytest.approx(expected, rel=1e-5, abs=1e-9)
@@ -54,32 +56,21 @@ def test_untrained_is_bm25(document, query):
 @pytest.mark.parametrize("form", [Form(), Form("idf"), Form(tf_power=0.5)])
 def test_par_is_what_a_document_of_average_length_with_each_word_once_scores(form):
     average = replace(STATISTICS, average_length=3.0)
-    asked, document, nothing = words(["b", "c", "new", "b"]), words(["b", "c", "new"]), np.zeros(6, np.float32)
-    query = anchored(asked, average, BM25(), "query", form).weights(nothing, pieces(asked.terms), "query")
-    there = anchored(document, average, BM25(), "document", form).weights(nothing[:5], pieces(document.terms), "document")
+    query, there = (
+        untrained(["b", "c", "new", *more], kind, form, average) for kind, more in (("query", ["b"]), ("document", []))
+    )
     assert query.full_match_score == pytest.approx(dot(query, there), rel=1e-6)
     assert there.full_match_score is None
-    assert (
-        anchored(asked, average, BM25(), "query", Form("none")).weights(nothing, pieces(asked.terms), "query").full_match_score
-        is None
-    )
+    assert untrained(["b", "c"], "query", Form("none"), average).full_match_score is None
 
 
 @settings(max_examples=100, deadline=None)
 @given(TERMS, st.floats(0, 2))
 def test_the_power_lies_between_idf_and_bm25(document, power):
-    nothing = np.zeros(len(document) + 2, np.float32)
-
-    def weights(form):
-        return (
-            anchored(words(document), STATISTICS, BM25(), "document", form)
-            .weights(nothing, pieces(document), "document")
-            .as_dict()
-        )
-
-    bm25, idf, found = weights(Form()), weights(Form("idf")), weights(Form(tf_power=power))
+    forms = (Form(), Form("idf"), Form(tf_power=power), Form(tf_power=0.0))
+    bm25, idf, found, none = (untrained(document, "document", form).as_dict() for form in forms)
     assert found == pytest.approx({term: idf[term] ** (1 - power) * bm25[term] ** power for term in bm25}, rel=1e-5)
-    assert weights(Form(tf_power=0.0)) == pytest.approx(idf, rel=1e-6)
+    assert none == pytest.approx(idf, rel=1e-6)
 
 
 @settings(max_examples=100, deadline=None)
@@ -93,9 +84,8 @@ def test_trained_against_a_slow_version(terms, random, seen):
     def softplus(best):
         return math.log1p(math.exp(best + math.log(math.e - 1)))
 
-    by_word = {
-        word: max(value for other, value in zip(word_of_piece, logits, strict=True) if other == word) for word in word_of_piece
-    }
+    of_word = list(zip(word_of_piece, logits, strict=True))
+    by_word = {word: max(value for other, value in of_word if other == word) for word in word_of_piece}
     impacts, factors = {}, {}
     for term in set(terms) - {""}:
         places = [place for place, each in enumerate(terms) if each == term]
@@ -117,8 +107,8 @@ def test_a_weight_that_is_not_a_number_is_no_unseen_word(wrong):
 
 
 def test_the_multiplier_of_nothing_is_one():
-    assert multiplier(np.zeros(1))[0] == pytest.approx(1.0, abs=1e-15)
-    assert multiplier(np.array([-1e3]))[0] == 0.0
+    assert Form().activate(np.zeros(1))[0] == pytest.approx(1.0, abs=1e-15)
+    assert Form().activate(np.array([-1e3]))[0] == 0.0
 
 
 def test_features_are_idf_and_bm25():

@@ -99,9 +99,7 @@ def test_a_reader_leaves_a_node_that_is_silent(nodes, engine, monkeypatch):
 
 def test_where_no_node_answers_one_sentence_says_so(nodes, engine):
     kill(engine, *nodes)
-    with pytest.raises(
-        EngineUnreachable, match=r"^No OpenSearch answers at http://127.0.0.1:\d+; the other addresses failed, too\. "
-    ):
+    with pytest.raises(EngineUnreachable, match=r"^No OpenSearch answers at http://[\d.:]+; the other addresses failed, too\. "):
         engine.request("PUT", "/index")
 
 
@@ -110,30 +108,10 @@ def test_each_address_gets_its_own_credentials(nodes):
     with connect(load(url=f"http://a:%2C1@{first},http://b:2@{second},http://{third}")) as engine:
         for _ in range(4):
             engine.request("GET", "/")
-    sent = []
-    for node in nodes:
-        given = {name.lower(): value for name, value in node.seen[-1][2].items()}.get("authorization", "")
-        sent.append(base64.b64decode(given.removeprefix("Basic ")).decode())
-    assert sent == ["a:,1", "b:2", ""]
+    sent = [node.seen[-1][2].get("authorization", "").removeprefix("Basic ") for node in nodes]
+    assert [base64.b64decode(each).decode() for each in sent] == ["a:,1", "b:2", ""]
     assert engine.user == "a"
     assert "1" not in engine.url.replace(first, "").replace(second, "").replace(third, "")
-
-
-@pytest.mark.parametrize(
-    ("given", "sentence"),
-    [
-        ("https://me:12,hush@host:9200", "comma in a password as %2C"),  # 12 would be a port
-        ("https://host,me:hush@other", "comma in a password as %2C"),
-        ("https://me:hush@host,,https://other", "https://host:9200"),
-        ("http://one:9200,", "https://host:9200"),
-        ("http://one:9200,two:port", "https://host:9200"),
-    ],
-)
-def test_addresses_that_cannot_be_meant_are_wrong_usage_and_show_no_password(given, sentence):
-    with pytest.raises(UsageError, match=r"not valid") as caught:
-        connect(load(url=given))
-    assert sentence in caught.value.hint
-    assert "hush" not in caught.value.message
 
 
 def test_one_address_twice_is_one(scripted):
@@ -144,7 +122,7 @@ def test_one_address_twice_is_one(scripted):
         engine.request("GET", "/")
 
 
-def test_an_index_that_is_read_from_one_of_the_addresses_lies_in_the_same_cluster(monkeypatch):
+def test_an_index_that_is_read_from_one_of_the_addresses_lies_in_the_same_cluster():
     target = load(url="https://one:9200,https://two:9200", user="me", password="pw")
     assert of_source("https://two:9200", target) is target
     assert of_source("https://three:9200", target).user is None
@@ -155,15 +133,6 @@ def test_a_source_with_several_addresses_is_wrong_usage():
     with pytest.raises(UsageError, match="has several addresses") as caught:
         parse_index("opensearch:https://me:hush@one:9200,https://two:9200/docs")
     assert "hush" not in str(caught.value)
-
-
-def test_the_environment_may_name_several(nodes, monkeypatch):
-    monkeypatch.setenv("OPENSEARCH_URL", ",".join(node.url for node in nodes))
-    with connect(load()) as engine:
-        assert len(engine.addresses) == 3
-        kill(engine, nodes[0])
-        for _ in range(3):
-            engine.request("GET", "/")
 
 
 def test_addresses_of_different_clusters_are_refused(nodes):

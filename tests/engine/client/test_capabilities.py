@@ -4,67 +4,53 @@ from __future__ import annotations
 
 import pytest
 
-from termweave.engine import EngineResponseError, connect, probe
+from termweave.engine import connect
+from termweave.engine.client.capabilities import probe
 from termweave.errors import EngineError
+from termweave.records import Capabilities
 from termweave.settings import load
 
 ROOT = {"version": {"number": "3.6.0", "distribution": "opensearch"}}
 FORBIDDEN = (403, {"error": {"type": "security_exception", "reason": "no permissions"}, "status": 403})
 
 
-def ask(scripted, version=ROOT, **answers):
-    scripted.answers = {"/": (200, version), **answers, "*": FORBIDDEN}
+@pytest.mark.parametrize(
+    ("root", "other", "expected"),
+    [
+        # A user who may ask nothing gets the careful answers.
+        ((200, ROOT), {}, Capabilities("3.6.0")),
+        # One who may search, but not manage, has vectors.
+        ((200, ROOT), {"/termweave-probe-none-*/_search": (200, {})}, Capabilities("3.6.0", knn=True, neural_sparse=True)),
+        ((200, ROOT), {"/_index_template/_simulate": (200, {})}, Capabilities("3.6.0", knn=True)),
+        ((200, {"version": {"number": "8.15.0"}}), {}, Capabilities("8.15.0", "elasticsearch")),
+        ((404, {}), {}, Capabilities("unknown")),  # a managed service without a root page
+    ],
+)
+def test_what_may_not_be_asked_is_answered_carefully(scripted, root, other, expected):
+    scripted.answers = {"/": root, **other, "*": FORBIDDEN}
     with connect(load(url=scripted.url)) as engine:
-        return probe(engine)
+        if expected.distribution == "elasticsearch":
+            pytest.importorskip("elasticsearch")
+        assert probe(engine) == expected
+    # Every first connection waits for it.
+    assert [path for _, path, *_ in scripted.seen].count("/_index_template/_simulate") <= 2
 
 
-def test_a_user_who_may_ask_nothing_gets_the_careful_answers(scripted):
-    found = ask(scripted)
-    assert (found.version, found.plugins) == ("3.6.0", ())
-    assert not found.knn
-    assert not found.neural_sparse
-    assert found.max_clause_count == 1024
-
-
-def test_a_user_who_may_search_but_not_manage_still_has_vectors(scripted):
-    found = ask(scripted, **{"/termweave-probe-none-*/_search": (200, {"hits": {"hits": []}})})
-    assert found.knn
-    assert found.neural_sparse
-
-
-def test_a_template_is_simulated_once(scripted):
-    scripted.answers = {"/": (200, ROOT), "/_index_template/_simulate": (200, {}), "*": FORBIDDEN}
-    with connect(load(url=scripted.url)) as engine:
-        assert probe(engine).knn
-    assert [path for _, path, *_ in scripted.seen].count("/_index_template/_simulate") == 1  # every first connection waits for it
-
-
-def test_a_wrong_password_is_not_taken_for_a_poor_server(scripted):
-    scripted.answers["*"] = (401, b"Unauthorized")
-    with connect(load(url=scripted.url)) as engine, pytest.raises(EngineResponseError, match="401"):
-        probe(engine)
-
-
-def test_what_is_no_opensearch_is_called_that(scripted):
-    with pytest.raises(EngineError, match="is neither an OpenSearch"):
-        ask(scripted, version={"hello": "world"})
-
-
-@pytest.mark.parametrize("answer", [(200, []), (302, b""), (400, b"<html>"), (500, {})])
-def test_a_server_without_a_root_page_that_an_opensearch_lacks_is_none(scripted, answer):
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ((200, {"hello": "world"}), "is neither an OpenSearch"),
+        ((401, b"Unauthorized"), "401"),  # a wrong password does not make a poor server
+        ((200, []), "is no OpenSearch"),
+        ((302, b""), "302"),
+        ((400, b"<html>"), "400"),
+        ((500, {}), "500"),
+    ],
+)
+def test_what_is_no_server_of_ours_is_called_that(scripted, answer, message):
     scripted.answers = {"/": answer, "*": (404, b"")}
-    with connect(load(url=scripted.url)) as engine, pytest.raises(EngineResponseError):
+    with connect(load(url=scripted.url)) as engine, pytest.raises(EngineError, match=message):
         probe(engine)
-
-
-def test_elasticsearch_is_named(scripted):
-    assert ask(scripted, version={"version": {"number": "8.15.0"}}).distribution == "elasticsearch"
-
-
-def test_a_managed_service_without_a_root_page_goes_on(scripted):
-    scripted.answers = {"*": (404, {})}
-    with connect(load(url=scripted.url)) as engine:
-        assert probe(engine).version == "unknown"
 
 
 @pytest.mark.engine
@@ -74,13 +60,13 @@ def test_the_real_server_is_asked_and_left_as_it_was(opensearch_engine):
         return opensearch_engine.request("GET", "/_cluster/state/metadata", params=wanted)
 
     before = contents()
-    found = probe(opensearch_engine)
+    capabilities = probe(opensearch_engine)
     assert contents() == before
-    assert found.version[0].isdigit()
-    assert found.distribution == "opensearch"
-    assert any("knn" in plugin for plugin in found.plugins) == found.knn
-    assert found.neural_sparse == any("neural" in plugin for plugin in found.plugins)
-    assert found.max_clause_count >= 1024
+    assert capabilities.version[0].isdigit()
+    assert capabilities.distribution == "opensearch"
+    assert any("knn" in plugin for plugin in capabilities.plugins) == capabilities.knn
+    assert capabilities.neural_sparse == any("neural" in plugin for plugin in capabilities.plugins)
+    assert capabilities.max_clause_count >= 1024
 
 
 @pytest.mark.engine
@@ -93,18 +79,6 @@ def test_the_clause_limit_is_the_one_that_holds(opensearch_engine):
         assert probe(opensearch_engine).max_clause_count == 1500
     finally:
         limit(None)
-
-
-@pytest.mark.engine
-def test_knn_means_that_a_vector_field_can_be_made(opensearch_engine, name):
-    method = {"name": "hnsw", "engine": "lucene", "space_type": "innerproduct"}
-    vector = {"type": "knn_vector", "dimension": 2, "method": method}
-    body = {"settings": {"index.knn": True}, "mappings": {"properties": {"v": vector}}}
-    if probe(opensearch_engine).knn:
-        assert opensearch_engine.request("PUT", f"/{name}", body=body)["acknowledged"]
-    else:
-        with pytest.raises(EngineResponseError):
-            opensearch_engine.request("PUT", f"/{name}", body=body)
 
 
 @pytest.mark.parametrize(

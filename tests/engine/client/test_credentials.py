@@ -23,7 +23,7 @@ def _sent(scripted, **settings):
     scripted.answers["*"] = (200, {})
     with connect(load(url=scripted.url, user="me", **settings)) as engine:
         engine.request("GET", "/")
-    headers = {name.lower(): value for name, value in scripted.seen[-1][2].items()}
+    _, _, headers, _ = scripted.seen[-1]
     return base64.b64decode(headers["authorization"].removeprefix("Basic ")).decode()
 
 
@@ -47,28 +47,28 @@ def test_a_command_in_python_imports_from_its_folder(scripted, tmp_path, monkeyp
 
 
 @pytest.mark.parametrize(
-    ("content", "sentence"),
-    [(None, "cannot be read"), (b"", "does not hold one line"), (b"a\nb\n", "one line"), (b"\xff", "UTF-8")],
+    ("content", "settings", "sentence"),
+    [
+        (None, {"password_file": "password"}, "cannot be read"),
+        (b"", {"password_file": "password"}, "does not hold one line"),
+        (b"a\nb\n", {"password_file": "password"}, "does not hold one line"),
+        (b"\xff", {"password_file": "password"}, "it is not UTF-8"),
+        (None, {"password_command": "false"}, "exit status 1"),
+        (None, {"password_command": "true"}, "printed nothing"),
+        (None, {"password_command": "no-such-command"}, "failed"),
+        (
+            b"a",
+            {"password": "hush", "password_file": "password"},
+            r"password \(from password\) and password_file \(from password_f",
+        ),
+    ],
 )
-def test_a_password_file_without_a_password_is_refused(tmp_path, content, sentence):
-    file = tmp_path / "password"
+def test_a_way_that_gives_no_password_is_refused(tmp_path, monkeypatch, content, settings, sentence):
+    monkeypatch.chdir(tmp_path)
     if content is not None:
-        file.write_bytes(content)
+        (tmp_path / "password").write_bytes(content)
     with pytest.raises(UsageError, match=sentence):
-        connect(load(url="http://127.0.0.1:1", user="me", password_file=file))
-
-
-@pytest.mark.parametrize(
-    ("command", "sentence"), [("false", "exit status 1"), ("true", "printed nothing"), ("no-such-command", "failed")]
-)
-def test_a_command_without_a_password_is_refused(command, sentence):
-    with pytest.raises(UsageError, match=sentence):
-        connect(load(url="http://127.0.0.1:1", user="me", password_command=command))
-
-
-def test_two_passwords_in_one_place_are_refused(tmp_path):
-    with pytest.raises(UsageError, match=r"password \(from password\) and password_file \(from password_file\) both"):
-        connect(load(url="http://127.0.0.1:1", user="me", password="hush", password_file=tmp_path / "x"))
+        connect(load(url="http://127.0.0.1:1", user="me", **settings))
 
 
 _ASKS = """

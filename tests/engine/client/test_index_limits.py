@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -12,6 +13,7 @@ from termweave.engine import connect
 from termweave.evaluation.judgements import absent_from_index
 from termweave.indexer import BuildOptions, build
 from termweave.settings import load
+from tests.corpora.index.conftest import write
 from tests.indexer.builds import check
 
 #: Searches of words: a vector in a `bool`, as later parts have it, is scored alone, and rounded otherwise.
@@ -41,19 +43,15 @@ def shown(index, options):
     return hits, answer.totals, answer.facets, answer.all_remarks
 
 
-@pytest.fixture
-def corpus(opensearch_engine, name):
-    """The name of an index of forty documents in passages, which come into it while an answer has 11 hits at most."""
+def test_searches_within_small_limits_find_the_same(opensearch_engine, name):
+    """Forty documents in passages, which come into the index while an answer has 11 hits at most."""
     source = corpora.open_documents(list(documents()), name="corpus")
     build(opensearch_engine, source, name, BuildOptions(passages=60, settings={"index.max_result_window": 11}))
-    return name
 
-
-def test_searches_within_small_limits_find_the_same(opensearch_engine, corpus):
     def within(window, terms):
         body = {"index.max_result_window": window, "index.max_terms_count": terms}
-        opensearch_engine.request("PUT", f"/{corpus}/_settings", body=body)
-        return tw.connect(opensearch_engine.url).index(corpus)  # its engine knows no limits yet
+        opensearch_engine.request("PUT", f"/{name}/_settings", body=body)
+        return tw.connect(opensearch_engine.url).index(name)  # its engine knows no limits yet
 
     whole = within(None, None)
     expected = [shown(whole, options) for options in OPTIONS]
@@ -64,29 +62,23 @@ def test_searches_within_small_limits_find_the_same(opensearch_engine, corpus):
         for options, answer in zip(OPTIONS, expected, strict=True):
             assert shown(index, options) == answer, (window, terms, options)
         for options, scores in zip(VECTORS, nearest, strict=True):
-            found = {hit.id: hit.score for hit in index.search(**{"query": "green tea", "k": 40, **options})}
-            assert found == pytest.approx(scores, abs=1e-5), (window, terms, options)
+            hits = index.search(**{"query": "green tea", "k": 40, **options})
+            assert {hit.id: hit.score for hit in hits} == pytest.approx(scores, abs=1e-5), (window, terms, options)
         assert absent_from_index(index, "judged", judged) == absent_from_index(whole, "judged", judged)
     assert shown(within(1, 1), OPTIONS[0]) == expected[0]
-    assert check(opensearch_engine, corpus).ok
+    assert check(opensearch_engine, name).ok
 
 
-def test_readers_in_threads_learn_the_same_limit(opensearch_engine, corpus):
+def test_readers_in_threads_learn_the_same_limit(opensearch_engine, name):
     """Each of them is refused once, and none takes what another one has learned for a limit that did not help."""
-    with connect(load(url=opensearch_engine.url)) as engine:
-        together = threading.Barrier(4)
+    opensearch_engine.request("PUT", f"/{name}", body={"settings": {"index.max_result_window": 11}})
+    write(opensearch_engine, name, {str(number): {"n": number} for number in range(60)})
+    together = threading.Barrier(4)
 
-        def read(found):
-            together.wait()
-            hits = engine.search(corpus, {"size": 500, "query": {"match_all": {}}})["hits"]["hits"]
-            found.append(len({hit["_id"] for hit in hits}))
+    def read(engine):
+        together.wait()
+        hits = engine.search(name, {"size": 500, "query": {"match_all": {}}})["hits"]["hits"]
+        return len({hit["_id"] for hit in hits})
 
-        found: list[int] = []
-        threads = [threading.Thread(target=read, args=(found,)) for _ in range(4)]
-        for each in threads:
-            each.start()
-        for each in threads:
-            each.join()
-        assert len(found) == 4
-        assert len(set(found)) == 1
-        assert found[0] > 40
+    with connect(load(url=opensearch_engine.url)) as engine, ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(read, [engine] * 4)) == [60] * 4

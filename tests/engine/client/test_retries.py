@@ -19,6 +19,14 @@ BUSY = (429, {"error": {"type": "busy", "reason": "too many requests"}})
 AWAY = (503, {"error": {"type": "away", "reason": "no cluster manager"}})
 
 
+@pytest.fixture
+def server(scripted, monkeypatch):
+    """A connection to `scripted`, with pauses a twentieth as long."""
+    monkeypatch.setattr(retries, "_FIRST_PAUSE", 0.01)
+    with connect(load(url=scripted.url)) as engine:
+        yield engine
+
+
 @pytest.mark.parametrize(
     ("answer", "method", "path"),
     [
@@ -28,52 +36,46 @@ AWAY = (503, {"error": {"type": "away", "reason": "no cluster manager"}})
         (AWAY, "PUT", "/index/_settings"),
     ],
 )
-def test_a_build_repeats_every_request_that_the_server_turns_away(scripted, answer, method, path):
-    engine = connect(load(url=scripted.url)).patient(30)
+def test_a_build_repeats_every_request_that_the_server_turns_away(server, scripted, answer, method, path):
+    engine = server.patient(30)
     scripted.queue = [answer] * 6 + [(200, {})]
     assert engine.request(method, path) in ({}, True)
     assert len(scripted.seen) == 7
-    engine.close()
 
 
-def test_a_write_whose_answer_is_lost_is_not_sent_twice(scripted):
-    engine = connect(load(url=scripted.url)).patient(30)
+def test_a_write_whose_answer_is_lost_is_not_sent_twice(server, scripted):
+    engine = server.patient(30)
     scripted.queue = [(None, None), (200, {})]
     with pytest.raises(EngineUnreachable):
         engine.request("POST", "/_reindex", body={})
     assert len(scripted.seen) == 1
     scripted.queue = [(None, None), (200, {})]
     assert engine.request("PUT", "/index/_settings", body={}) == {}  # to set it twice changes nothing
-    engine.close()
 
 
 MISSING = (404, {"error": {"type": "index_not_found_exception", "reason": "no such index [notes]", "index": "notes"}})
 
 
-def test_an_index_that_a_cluster_did_not_find_while_it_began_is_asked_for_again(scripted):
-    engine = connect(load(url=scripted.url))
+def test_an_index_that_a_cluster_did_not_find_while_it_began_is_asked_for_again(server, scripted):
     there = (200, {"notes-1": {"aliases": {"notes": {}}}})
     scripted.queue = [MISSING, AWAY, MISSING, there, there]
-    assert engine.of_indices("/notes/_alias", "aliases") == there[1]
+    assert server.of_indices("/notes/_alias", "aliases") == there[1]
     assert len(scripted.seen) == 5
-    scripted.queue = [MISSING, (200, {})]
+
+
+@pytest.mark.parametrize("second", [(200, {}), MISSING, (403, {"error": {"type": "security_exception", "reason": "no"}})])
+def test_an_index_that_is_missing_is_said_to_be(server, scripted, second):
+    """The second answer is that of an old server, which does not know `ignore_unavailable`, the third that to a role that may not ask."""
+    scripted.queue = [MISSING, second]
     with pytest.raises(EngineResponseError, match="no such index") as missing:
-        engine.of_indices("/notes/_alias", "aliases")
+        server.of_indices("/notes/_alias", "aliases")
     assert missing.value.status == 404
-    scripted.seen.clear()
-    scripted.queue = [MISSING, MISSING]  # a server that does not know ignore_unavailable
-    with pytest.raises(EngineResponseError, match="no such index"):
-        engine.of_indices("/notes/_alias", "aliases")
     assert len(scripted.seen) == 2
-    scripted.queue = [MISSING, (403, {"error": {"type": "security_exception", "reason": "no permissions"}})]
-    with pytest.raises(EngineResponseError, match="no such index"):
-        engine.of_indices("/notes/_alias", "aliases")
-    engine.close()
 
 
 @pytest.mark.parametrize("seconds", [0.0, 1.5])
-def test_patience_ends_when_it_is_over_and_later_requests_get_none_of_their_own(scripted, seconds):
-    engine = connect(load(url=scripted.url)).patient(seconds)
+def test_patience_ends_when_it_is_over_and_later_requests_get_none_of_their_own(server, scripted, seconds):
+    engine = server.patient(seconds)
     scripted.answers["*"] = BUSY
     began = time.monotonic()
     with pytest.raises(EngineResponseError, match="too many requests"):
@@ -88,28 +90,25 @@ def test_patience_ends_when_it_is_over_and_later_requests_get_none_of_their_own(
     engine.request("GET", "/")
     if seconds:
         engine.request("DELETE", "/index")  # the server was there again: patience begins anew
-    engine.close()
 
 
-def test_a_request_that_fails_otherwise_shows_that_the_server_answers(scripted):
-    engine = connect(load(url=scripted.url)).patient(0.5)
+def test_a_request_that_fails_otherwise_shows_that_the_server_answers(server, scripted):
+    engine = server.patient(0.5)
     scripted.queue = [BUSY, (400, {"error": "no"})]
     with pytest.raises(EngineResponseError, match="400"):
         engine.request("PUT", "/index")
     time.sleep(0.6)
     scripted.queue = [BUSY, (200, {})]
     assert engine.request("PUT", "/index") == {}
-    engine.close()
 
 
-def test_the_pause_is_as_long_as_the_server_asks(scripted):
-    engine = connect(load(url=scripted.url)).patient(30)
+def test_the_pause_is_as_long_as_the_server_asks(server, scripted):
+    engine = server.patient(30)
     scripted.headers = {"Retry-After": "1"}
     scripted.queue = [BUSY, (200, {})]
     began = time.monotonic()
     engine.request("PUT", "/index")
     assert 1 <= time.monotonic() - began < 10
-    engine.close()
 
 
 def test_retry_after_holds_seconds_or_a_date():
@@ -119,8 +118,8 @@ def test_retry_after_holds_seconds_or_a_date():
     assert [seconds_to_wait(headers) for headers in ({}, {"Retry-After": "soon"}, {"Retry-After": "-1"})] == [None, None, None]
 
 
-def test_a_repeated_request_does_not_wait_longer_for_its_answer_than_patience_lasts(scripted):
-    engine = connect(load(url=scripted.url)).patient(1.5)
+def test_a_repeated_request_does_not_wait_longer_for_its_answer_than_patience_lasts(server, scripted):
+    engine = server.patient(1.5)
     scripted.queue, scripted.delays = [BUSY, BUSY], [0, 30]
     began = time.monotonic()
     with pytest.raises(EngineUnreachable, match="in time"):
@@ -128,24 +127,23 @@ def test_a_repeated_request_does_not_wait_longer_for_its_answer_than_patience_la
     assert time.monotonic() - began < 10
 
 
-def test_a_user_who_waits_for_a_search_hears_of_it(scripted, monkeypatch):
+def test_a_user_who_waits_for_a_search_hears_of_it(server, scripted, monkeypatch):
     monkeypatch.setattr(retries, "_NOTICEABLE", 0.1)
     monkeypatch.setattr(retries, "_REMINDER", 0.2)
     said = []
-    engine = connect(load(url=scripted.url)).watched(said.append)
+    engine = server.watched(said.append)
     scripted.queue, scripted.delays = [(200, {})], [1.0]
     assert engine.request("GET", "/index/_count") == {}
     assert said[0].startswith("OpenSearch has not answered GET /index/_count for 0 s. Waiting for the server, up to 60 s.")
     assert said[-1].startswith("The server has answered, after ")
-    engine.close()
 
 
 @pytest.mark.parametrize("final", [(400, {"error": "no"}), (404, {"error": "gone", "found": False}), (403, {"error": "no"})])
-def test_the_server_answers_again_is_said_once_the_work_goes_on(scripted, monkeypatch, final):
+def test_the_server_answers_again_is_said_once_the_work_goes_on(server, scripted, monkeypatch, final):
     """It was said before the error that ended the command, and by what tidied up after that."""
     monkeypatch.setattr(retries, "_NOTICEABLE", 0.05)
     said = []
-    engine = connect(load(url=scripted.url)).patient(30, said.append)
+    engine = server.patient(30, said.append)
     scripted.queue = [AWAY] * 4 + [final, (200, {}), (200, {})]
 
     def work():
@@ -161,20 +159,18 @@ def test_the_server_answers_again_is_said_once_the_work_goes_on(scripted, monkey
     engine.request("GET", "/")  # somebody expected the error, and goes on
     assert said[1].startswith("The server takes the requests again, after ")
     assert len(said) == 2
-    engine.close()
 
 
-def test_an_answer_in_which_a_shard_is_missing_is_no_return_of_the_server(scripted, monkeypatch):
+def test_an_answer_in_which_a_shard_is_missing_is_no_return_of_the_server(server, scripted, monkeypatch):
     monkeypatch.setattr(retries, "_NOTICEABLE", 0.05)
     said = []
-    engine = connect(load(url=scripted.url)).patient(1.0, said.append)
+    engine = server.patient(1.0, said.append)
     away = {"status": 503, "error": {"type": "away", "reason": "primary shard is not active"}}
     scripted.answers["*"] = (200, {"items": [{"update": away}]})
     with pytest.raises(EngineResponseError, match="primary shard is not active"):
         index_passes.send(engine, "index", [({"_id": "a", "_seq_no": 1, "_primary_term": 1}, {"update": {"doc": {}}})])
     assert said, "an outage of a second is said"
     assert not [each for each in said if "again" in each], said
-    engine.close()
 
 
 @pytest.mark.parametrize(("failures", "end"), [(1, "has answered"), (2, "answers again")])

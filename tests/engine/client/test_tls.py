@@ -30,6 +30,17 @@ def other_authority(tmp_path_factory, authority):
     return Authority(tmp_path_factory.mktemp("tls") / "other", "Other")
 
 
+@pytest.fixture(scope="module")
+def pairs(authority):
+    """Certificate and key of servers, by what is the matter with them."""
+    return {
+        "good": authority.issue("good"),
+        "itself": (authority.certificate, authority.key),
+        "expired": authority.issue("expired", dates=("20200101000000Z", "20210101000000Z")),
+        "elsewhere": authority.issue("elsewhere", "DNS:search.example"),
+    }
+
+
 def _answer(url, **settings):
     with connect(load(url=url, **settings)) as engine:
         return engine.request("GET", "/", retry=False)
@@ -42,79 +53,97 @@ def _failure(url, **settings):
     return caught.value.message
 
 
-def test_a_certificate_of_the_given_authority_is_trusted(authority):
-    with serving(*authority.issue("good")) as url:
-        assert _answer(url, ca_certs=authority.certificate) == {"ok": "safe"}
-        assert _answer(url, insecure=True) == {"ok": "safe"}
+@pytest.mark.parametrize(
+    ("pair", "trusts", "host", "reason"),
+    [
+        ("good", "other", "127.0.0.1", "is signed by an unknown authority"),
+        ("chain", "other", "127.0.0.1", "is signed by an authority of the server's own"),
+        ("itself", "other", "127.0.0.1", "is self-signed"),
+        ("expired", "ours", "127.0.0.1", "has expired"),
+        ("elsewhere", "ours", "127.0.0.1", "is for another address"),
+        ("elsewhere", "ours", "localhost", "is for another host name"),
+    ],
+)
+def test_every_untrusted_certificate_has_its_own_sentence(pairs, authority, other_authority, pair, trusts, host, reason):
+    chain = authority.certificate if pair == "chain" else None
+    with serving(*pairs["good" if chain else pair], chain=chain) as url:
+        address = url.replace("127.0.0.1", host)
+        message = _failure(address, ca_certs=(authority if trusts == "ours" else other_authority).certificate)
+        assert message == f"The certificate of {address} could not be verified: it {reason}."
+        assert _answer(address, insecure=True) == {"ok": "safe"}  # a warning of the library would be an error here
 
 
-def test_every_untrusted_certificate_has_its_own_sentence(authority, other_authority):
-    good = authority.issue("trusted")
-    sentences = []
-    with serving(*good) as url:
-        sentences.append(_failure(url, ca_certs=other_authority.certificate))
-        assert f"The certificate of {url} could not be verified: it is signed by an unknown authority." == sentences[-1]
-    with serving(authority.certificate, authority.key) as url:
-        sentences.append(_failure(url, ca_certs=other_authority.certificate))
-        assert "it is self-signed" in sentences[-1]
-    with serving(*good, chain=authority.certificate) as url:
-        sentences.append(_failure(url, ca_certs=other_authority.certificate))
-        assert "an authority of the server's own" in sentences[-1]
-    with serving(*authority.issue("expired", dates=("20200101000000Z", "20210101000000Z"))) as url:
-        sentences.append(_failure(url, ca_certs=authority.certificate))
-        assert "it has expired" in sentences[-1]
-    with serving(*authority.issue("future", dates=("20900101000000Z", "20910101000000Z"))) as url:
-        sentences.append(_failure(url, ca_certs=authority.certificate))
-        assert "it is not valid yet" in sentences[-1]
-    with serving(*authority.issue("elsewhere", "DNS:search.example")) as url:
-        sentences.append(_failure(url, ca_certs=authority.certificate))
-        assert "it is for another address" in sentences[-1]
-        sentences.append(_failure(url.replace("127.0.0.1", "localhost"), ca_certs=authority.certificate))
-        assert "it is for another host name" in sentences[-1]
-    assert len({sentence.partition("verified: ")[2] for sentence in sentences}) == len(sentences)
+WAYS = [{}, {"user": "me", "password": "p"}, {"aws_sigv4": "eu-central-1"}]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=["none", "basic", "sigv4"])
+def test_variables_of_other_tools_do_not_change_how_a_server_is_trusted_or_reached(
+    pairs, authority, other_authority, monkeypatch, tmp_path, closed_port, way
+):
+    """Those of curl and requests: authorities, a proxy where nobody listens, a login for this host."""
+    if "aws_sigv4" in way:
+        pytest.importorskip("boto3")
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login me password hush\n")
+    netrc.chmod(0o600)
+    variables = {"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "never-sent", "NETRC": str(netrc)}
+    variables |= dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "https_proxy"), f"http://127.0.0.1:{closed_port}")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    with serving(*pairs["good"]) as url:
+        for bundle in (authority, other_authority):
+            for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+                monkeypatch.setenv(name, str(bundle.certificate))
+            assert _answer(url, ca_certs=authority.certificate, **way) == {"ok": "safe"}
+            assert "could not be verified" in _failure(url, **way)
+
+
+def _only_tls_1_1(context):
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    for limit in ("minimum_version", "maximum_version"):
+        with pytest.warns(DeprecationWarning, match="TLSv1_1"):
+            setattr(context, limit, ssl.TLSVersion.TLSv1_1)
 
 
 def test_an_outdated_version_of_tls_is_named(authority):
-    def only_tls_1_1(context):
-        context.set_ciphers("ALL:@SECLEVEL=0")
-        with pytest.warns(DeprecationWarning, match="TLSv1_1"):
-            context.minimum_version = ssl.TLSVersion.TLSv1_1
-        with pytest.warns(DeprecationWarning, match="TLSv1_1"):
-            context.maximum_version = ssl.TLSVersion.TLSv1_1
-
-    with serving(*authority.issue("old"), configure=only_tls_1_1) as url:
+    with serving(*authority.issue("old"), configure=_only_tls_1_1) as url:
         assert _failure(url, ca_certs=authority.certificate) == f"{url} speaks only an outdated version of TLS."
 
 
-def _only_tls_1_2(context):
-    context.maximum_version = ssl.TLSVersion.TLSv1_2
-
-
-def test_a_server_that_wants_a_client_certificate_gets_one(authority, tmp_path):
+def test_a_server_that_wants_a_client_certificate_gets_one(authority, pairs, tmp_path):
     certificate, key = authority.issue("client")
-    with serving(*authority.issue("strict"), clients=authority.certificate) as url:
-        assert _answer(url, ca_certs=authority.certificate, client_cert=certificate, client_key=key) == {"ok": "safe"}
-        assert _answer(url, insecure=True, client_cert=certificate, client_key=key) == {"ok": "safe"}
-        both = tmp_path / "both.pem"
-        both.write_bytes(key.read_bytes() + certificate.read_bytes())
-        assert _answer(url, ca_certs=authority.certificate, client_cert=both) == {"ok": "safe"}
-
-
-def _only_tls_1_3(context):
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    both = tmp_path / "both.pem"
+    both.write_bytes(key.read_bytes() + certificate.read_bytes())
+    with serving(*pairs["good"], clients=authority.certificate) as url:
+        for files in ({"client_cert": certificate, "client_key": key}, {"client_cert": both}):
+            assert _answer(url, ca_certs=authority.certificate, **files) == {"ok": "safe"}
 
 
 @pytest.mark.parametrize(
-    ("configure", "without"), [(_only_tls_1_2, "ended the TLS handshake"), (_only_tls_1_3, "asks for a client certificate")]
+    ("version", "without"), [("TLSv1_2", "ended the TLS handshake"), ("TLSv1_3", "asks for a client certificate")]
 )
-def test_a_client_certificate_that_is_missing_or_foreign_is_named(authority, other_authority, configure, without):
+def test_a_client_certificate_that_is_missing_or_foreign_is_named(authority, other_authority, pairs, version, without):
     """In TLS 1.3 the server's message may be lost with the request that is being sent, so each is tried several times."""
-    stranger, strangers_key = other_authority.issue(f"stranger-{configure.__name__}")
-    with serving(*authority.issue(f"strict{configure.__name__}"), clients=authority.certificate, configure=configure) as url:
+
+    def configure(context):
+        context.minimum_version = context.maximum_version = getattr(ssl.TLSVersion, version)
+
+    stranger, strangers_key = other_authority.issue(f"stranger-{version}")
+    with serving(*pairs["good"], clients=authority.certificate, configure=configure) as url:
         for _ in range(5):
             assert _failure(url, ca_certs=authority.certificate) == f"{url} {without}."
             message = _failure(url, ca_certs=authority.certificate, client_cert=stranger, client_key=strangers_key)
             assert message == f"{url} does not accept the client certificate."
+
+
+def test_a_server_that_does_not_speak_tls_is_named(scripted, pairs):
+    assert "does not speak TLS" in _failure(scripted.url.replace("http:", "https:"))
+    with serving(*pairs["good"]) as url, connect(load(url=url.replace("https:", "http:"))) as engine:
+        with pytest.raises(EngineUnreachable) as caught:
+            engine.request("GET", "/", retry=False)
+        assert "https://" in caught.value.hint
 
 
 def test_a_server_that_closes_in_the_handshake_is_named():
@@ -133,10 +162,7 @@ def test_a_server_that_closes_in_the_handshake_is_named():
         listener.shutdown(socket.SHUT_RDWR)
         thread.join()
     assert "closed the connection without saying why" in message
-
-
-def test_a_closed_handshake_is_named_as_older_pythons_tell_it():
-    """Python 3.11.2 with OpenSSL 3.0, as Debian 12 has them, raises another class with other words."""
+    # Python 3.11.2 with OpenSSL 3.0, as Debian 12 has them, raises another class with other words.
     closed = ssl.SSLZeroReturnError(6, "TLS/SSL connection has been closed (EOF) (_ssl.c:992)")
     message, _ = server_errors.handshake_failure(closed, "https://search", None)
     assert message == "https://search closed the connection without saying why."
@@ -148,33 +174,34 @@ def _refusal(**settings):
     return caught.value
 
 
-def test_every_wrong_file_has_its_own_sentence(authority, tmp_path):
-    certificate, key = authority.issue("client-2")
-    other_certificate, _ = authority.issue("client-3")
-    absent, binary, damaged = tmp_path / "absent.pem", tmp_path / "binary.der", tmp_path / "damaged.pem"
-    binary.write_bytes(ssl.PEM_cert_to_DER_cert(certificate.read_text()))
-    damaged.write_text("-----BEGIN CERTIFICATE-----\nbm90aGluZw==\n-----END CERTIFICATE-----\n")
-    errors = {
-        "authorities, from --ca-certs, cannot be read": _refusal(ca_certs=absent),
-        "authorities, holds no certificate in PEM format": _refusal(ca_certs=binary),
-        "authorities, holds a damaged certificate": _refusal(ca_certs=damaged),
-        "The client certificate cannot be read": _refusal(client_cert=absent, client_key=key),
-        "the client certificate, holds no certificate in PEM format": _refusal(client_cert=binary, client_key=key),
-        "The key of the client certificate cannot be read": _refusal(client_cert=certificate, client_key=absent),
-        "holds a client certificate without its key": _refusal(client_cert=certificate),
-        "the key of the client certificate, holds no private key": _refusal(
-            client_cert=certificate, client_key=other_certificate
-        ),
-        "is not the key of the client certificate": _refusal(client_cert=other_certificate, client_key=key),
-        "is damaged": _refusal(client_cert=damaged, client_key=key),
-        "A client key was given without its certificate": _refusal(client_key=key),
-    }
-    for sentence, error in errors.items():
-        assert sentence in error.message
-        assert error.hint
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"ca_certs": "absent"}, "authorities, from --ca-certs, cannot be read"),
+        ({"ca_certs": "binary"}, "authorities, holds no certificate in PEM format"),
+        ({"ca_certs": "damaged"}, "authorities, holds a damaged certificate"),
+        ({"client_cert": "absent", "client_key": "key"}, "The client certificate cannot be read"),
+        ({"client_cert": "binary", "client_key": "key"}, "the client certificate, holds no certificate in PEM format"),
+        ({"client_cert": "certificate", "client_key": "absent"}, "The key of the client certificate cannot be read"),
+        ({"client_cert": "certificate"}, "holds a client certificate without its key"),
+        ({"client_cert": "certificate", "client_key": "other"}, "the key of the client certificate, holds no private key"),
+        ({"client_cert": "other", "client_key": "key"}, "is not the key of the client certificate"),
+        ({"client_cert": "damaged", "client_key": "key"}, "is damaged"),
+        ({"client_key": "key"}, "A client key was given without its certificate"),
+    ],
+)
+def test_every_wrong_file_has_its_own_sentence(authority, pairs, tmp_path, settings, sentence):
+    certificate, key = pairs["good"]
+    files = {"certificate": certificate, "key": key, "other": pairs["elsewhere"][0], "absent": tmp_path / "absent.pem"}
+    files |= {name: tmp_path / f"{name}.pem" for name in ("binary", "damaged")}
+    files["binary"].write_bytes(ssl.PEM_cert_to_DER_cert(certificate.read_text()))
+    files["damaged"].write_text("-----BEGIN CERTIFICATE-----\nbm90aGluZw==\n-----END CERTIFICATE-----\n")
+    error = _refusal(**{name: files[file] for name, file in settings.items()})
+    assert sentence in error.message
+    assert error.hint
 
 
-def test_an_encrypted_key_needs_its_password(authority, tmp_path, monkeypatch):
+def test_an_encrypted_key_needs_its_password(authority, pairs, tmp_path, monkeypatch):
     certificate, key = authority.issue("locked")
     locked = tmp_path / "locked.key"
     openssl("pkcs8", "-topk8", "-in", key, "-out", locked, "-passout", "pass:open sesame")
@@ -187,12 +214,12 @@ def test_an_encrypted_key_needs_its_password(authority, tmp_path, monkeypatch):
     assert error.message == f"The password of {locked}, the key of the client certificate, is wrong."
     assert "barley" not in str(error)
     monkeypatch.setenv("TERMWEAVE_CLIENT_KEY_PASSWORD", "open sesame")
-    with serving(*authority.issue("vault"), clients=authority.certificate) as url:
+    with serving(*pairs["good"], clients=authority.certificate) as url:
         assert _answer(url, ca_certs=authority.certificate, **files) == {"ok": "safe"}
 
 
-def test_the_usual_authorities_are_those_of_the_environment(authority, tmp_path, monkeypatch):
-    with serving(*authority.issue("usual")) as url:
+def test_the_usual_authorities_are_those_of_the_environment(authority, pairs, tmp_path, monkeypatch):
+    with serving(*pairs["good"]) as url:
         monkeypatch.setenv("SSL_CERT_FILE", str(authority.certificate))
         assert _answer(url) == {"ok": "safe"}
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "absent.pem"))

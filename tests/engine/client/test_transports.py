@@ -33,9 +33,9 @@ def test_the_first_answer_says_it_and_nothing_else_is_asked(elastic):
         assert engine.client is view.client
     assert [path for _, path, *_ in elastic.seen] == ["/first?a=true", "/second/_search?b=x+y"]
     expected = f"Basic {base64.b64encode('mé:pässword'.encode()).decode()}"
-    assert [headers.get("authorization", headers.get("Authorization")) for *_, headers, _ in elastic.seen] == [expected] * 2
-    assert {headers.get("content-type", headers.get("Content-Type")) for *_, headers, _ in elastic.seen} == {"application/json"}
-    agents = [headers.get("user-agent", headers.get("User-Agent")) for *_, headers, _ in elastic.seen]
+    assert [headers["authorization"] for *_, headers, _ in elastic.seen] == [expected] * 2
+    assert {headers["content-type"] for *_, headers, _ in elastic.seen} == {"application/json"}
+    agents = [headers["user-agent"] for *_, headers, _ in elastic.seen]
     assert "opensearch" in agents[0]
     assert "elastic" in agents[1]
 
@@ -78,11 +78,3 @@ def test_failures_of_its_client_are_the_same_sentences(elastic):
             engine.request("GET", "/x")
         engine.close()
         assert engine.request("GET", "/") == {"status": "green"}
-    with connect(load(url="http://127.0.0.1:9")) as engine:
-        engine.use_elasticsearch()
-        with pytest.raises(EngineUnreachable, match="No OpenSearch answers"):
-            engine.request("GET", "/")
-    with connect(load(url="http://no-such-host.invalid:9200")) as engine:
-        engine.use_elasticsearch()
-        with pytest.raises(EngineUnreachable, match="is not known"):
-            engine.request("GET", "/")

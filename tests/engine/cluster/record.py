@@ -7,14 +7,14 @@ import threading
 import time
 from collections import Counter
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+import pytest
 
-#: Largest difference between two equal scores, relative.
-_EQUAL = 1e-6
 _RESTARTS = "restarts of all nodes, because the copies were not made"
+_PROMISES = ("wrong answers", "documents lost", "documents twice or foreign", "documents altered")
+_FEW, _ENOUGH = "fewer than two nodes lived", "two nodes or more lived"
+_ERRORS = [f"{kind} errors while {nodes}" for kind in ("search", "command") for nodes in (_ENOUGH, _FEW)]
+_ROWS = ("answers", *_PROMISES, "verifications", *_ERRORS, "nodes stopped", _RESTARTS)
 
 
 class Record:
@@ -29,133 +29,93 @@ class Record:
         acts: What was done -> how often.
     """
 
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self.label = ""
-        self.expected: dict[str, dict[str, list[tuple[str, float]]]] = {}
-        self.acts: Counter[str] = Counter()
-        self._say = say
-        self._lock = threading.Lock()
-        self._targets: set[str] = set()
-        self._moves = 0
-        #: When the number of living nodes changed, and what it was from then on.
-        self._nodes: list[tuple[float, int]] = []
-        self._counts: Counter[str] = Counter()
-        self._slowest = 0.0
+    def __init__(self, say):
+        self.label, self.expected, self.acts = "", {}, Counter()
+        self._say, self._lock = say, threading.RLock()
+        self._targets, self._moves = set(), 0
+        self._nodes = []  # when the number of living nodes changed, and what it was from then on
+        self._counts, self._slowest = Counter(), 0.0
 
     @contextmanager
-    def moving(self, targets: set[str]):
+    def moving(self, targets):
         """A command runs that may make a generation of these corpora live."""
         with self._lock:
-            self._targets = targets
-            self._moves += 1
+            self._targets, self._moves = targets, self._moves + 1
         try:
             yield
         finally:
             with self._lock:
                 self._targets = set()
 
-    def allowed(self) -> tuple[set[str], int]:
+    def allowed(self):
         """The corpora that an answer may be of now, and how many moves had begun."""
         with self._lock:
             return {self.label} | self._targets, self._moves
 
-    def answer(self, query: str, given: list[tuple[str, float]], before: tuple[set[str], int], started: float) -> None:
-        now, moves = self.allowed()
-        labels = before[0] | now
-        if moves - before[1] > 1:  # more than one move began meanwhile: anything was live
-            labels = set(self.expected)
-        equal = [label for label in self.expected if same(given, self.expected[label][query])]
+    def answer(self, query, hits, before, started):
+        """Note an answer: ids and scores; `before` is what was `allowed` when the query was sent."""
         with self._lock:
+            now, moves = self.allowed()
+            (labels, moves_before), equal = before, [label for label in self.expected if same(hits, self.expected[label][query])]
+            # Where more than one move began meanwhile, anything was live.
+            labels = set(self.expected) if moves - moves_before > 1 else labels | now
             self._counts["answers"] += 1
             self._slowest = max(self._slowest, time.monotonic() - started)
             if not set(equal) & labels:
                 self._counts["wrong answers"] += 1
-                self._say(f"WRONG: {query!r}: {given} is that of {equal or 'no generation'}, not of {sorted(labels)}")
+                self._say(f"WRONG: {query!r}: {hits} is that of {equal or 'no generation'}, not of {sorted(labels)}")
 
-    def peaceful(self, label: str, again: dict[str, list[tuple[str, float]]]) -> None:
+    def peaceful(self, label, again):
         """Check that a quiet cluster gives the same answers twice, and that generations can be told apart."""
-        for query, given in again.items():
-            assert given
-            assert same(given, self.expected[label][query]), (label, query)
-        others = [each for each in self.expected if each != label]
-        assert all(any(not same(again[query], self.expected[each][query]) for query in again) for each in others)
+        assert all(hits and same(hits, self.expected[label][query]) for query, hits in again.items()), label
+        for other in self.expected.keys() - {label}:
+            assert any(not same(again[query], self.expected[other][query]) for query in again), (label, other)
 
-    def error(self, message: str, started: float) -> None:
-        self._failure("search", message, started)
-
-    def failed(self, message: str, started: float) -> None:
-        self._failure("command", message, started)
-
-    def _failure(self, what: str, message: str, started: float) -> None:
+    def failed(self, kind, message, started):
+        """Note a search or a command that failed, and whether fewer than two nodes lived meanwhile."""
         with self._lock:
-            few = self._fewest(started) < 2
-            where = "fewer than two nodes lived" if few else "two nodes or more lived"
-            self._counts[f"{what} errors while {where}"] += 1
-        if not few or what == "command":
-            self._say(f"{what} failed while {where}: {message}")
+            before = [count for at, count in self._nodes if at <= started][-1:]
+            few = min(before + [count for at, count in self._nodes if at > started], default=3) < 2
+            self._counts[f"{kind} errors while {_FEW if few else _ENOUGH}"] += 1
+        if not few or kind == "command":
+            self._say(f"{kind} failed while {_FEW if few else _ENOUGH}: {message}")
 
-    def _fewest(self, started: float) -> int:
-        """The smallest number of living nodes since a time."""
-        before = [count for at, count in self._nodes if at <= started][-1:]
-        return min(before + [count for at, count in self._nodes if at > started], default=3)
-
-    def verified(self, name: str, difference: Any) -> None:
+    def verified(self, name, difference):
         with self._lock:
             self._counts["verifications"] += 1
-            self._counts["documents lost"] += len(difference.missing)
-            self._counts["documents twice or foreign"] += len(difference.extra)
-            self._counts["documents altered"] += len(difference.altered)
-            if not difference.ok:
-                self._say(f"VERIFY {name}: {difference}")
+            for promise, part in zip(_PROMISES[1:], (difference.missing, difference.extra, difference.altered), strict=True):
+                self._counts[promise] += len(part)
+        if not difference.ok:
+            self._say(f"VERIFY {name}: {difference}")
 
-    def begin(self, count: int) -> None:
-        self._nodes = [(time.monotonic(), count)]
-
-    def lives(self, count: int, stopped: list[str], *, stalled: bool = False) -> None:
+    def lives(self, count, stopped=(), *, stalled=False):
+        """Note how many nodes live from now on, and which were stopped."""
         with self._lock:
             self._nodes.append((time.monotonic(), count))
             self._counts["nodes stopped"] += len(stopped)
             self._counts[_RESTARTS] += stalled
-        self._say(
-            f"{count} nodes live{f', stopped: {stopped}' if stopped else ''}; {self._counts['answers']} answers, {dict(self.acts)}"
-        )
-
-    def end(self) -> None:
-        with self._lock:
-            self._nodes.append((time.monotonic(), 0))
+        self._say(f"{count} nodes live, stopped: {list(stopped)}; {self._counts['answers']} answers, {dict(self.acts)}")
 
     @property
-    def broken(self) -> bool:
+    def broken(self):
         """Whether a promise was broken."""
-        promises = ("wrong answers", "documents lost", "documents twice or foreign", "documents altered")
-        late = "search errors while two nodes or more lived"
-        return any(self._counts[each] for each in (*promises, late)) or not self._counts["answers"]
+        return any(self._counts[each] for each in (*_PROMISES, f"search errors while {_ENOUGH}")) or not self._counts["answers"]
 
-    def report(self) -> str:
+    def report(self):
         """A table of everything."""
-        lived: Counter[int] = Counter()
-        for (start, count), (end, _) in zip(self._nodes, self._nodes[1:], strict=False):
+        lived = Counter()
+        for (start, count), (end, _) in zip(self._nodes, [*self._nodes[1:], (time.monotonic(), 0)], strict=True):
             lived[count] += round(end - start)
-        always = (
-            *("answers", "wrong answers", "verifications", "documents lost", "documents twice or foreign", "documents altered"),
-            *("search errors while two nodes or more lived", "search errors while fewer than two nodes lived"),
-            *(
-                "command errors while two nodes or more lived",
-                "command errors while fewer than two nodes lived",
-                "nodes stopped",
-                _RESTARTS,
-            ),
-        )
-        rows = {name: f"{self._counts[name]:,}" for name in always}
+        rows = {name: f"{self._counts[name]:,}" for name in _ROWS}
         rows |= {f"seconds with {count} living nodes": f"{lived[count]:,}" for count in (3, 2, 1, 0)}
         rows |= {name: f"{count:,}" for name, count in sorted(self.acts.items())}
         rows["slowest answer"] = f"{self._slowest:.1f} s"
         return "\n".join(["| what | count |", "|---|---:|", *(f"| {name} | {value} |" for name, value in rows.items())])
 
 
-def same(given: list[tuple[str, float]], expected: list[tuple[str, float]]) -> bool:
+def same(hits, expected):
     """Whether two answers have the same ids in the same order, with the same scores."""
-    return len(given) == len(expected) and all(
-        one[0] == other[0] and abs(one[1] - other[1]) <= _EQUAL * max(1.0, abs(other[1]))
-        for one, other in zip(given, expected, strict=True)
+    (ids, scores), (ids_expected, scores_expected) = (
+        ([hit[0] for hit in each], [hit[1] for hit in each]) for each in (hits, expected)
     )
+    return ids == ids_expected and scores == pytest.approx(scores_expected, rel=1e-6, abs=1e-6)

@@ -3,7 +3,7 @@
     python -m tests.engine.cluster.under_load --minutes 30 --seed 1
     python -m tests.engine.cluster.under_load --quick          one minute, to see whether the script works
 
-Starts a cluster of its own: three embedded nodes behind a load balancer, 1.8 GB of memory. Eight clients search. Before the load, every
+Starts a cluster of its own: three embedded nodes, 1.8 GB of memory, all of whose addresses are named. Eight clients search. Before the load, every
 generation is built and searched in peace; under load every answer must be that of the generation that is live at that time: the same
 ids in the same order with the same scores. After every publication the generation is verified. A killed node counts as living again
 when it is back and the cluster is green. If that takes more than 90 s, a primary that was promoted while nodes were dying holds up the
@@ -35,7 +35,6 @@ from termweave.indexer import verify
 from termweave.indexer.generations import listing
 from termweave.indexer.ledger import storage
 from termweave.search.index import Index
-from tests.engine.cluster.load_balancer import LoadBalancer
 from tests.engine.cluster.record import Record
 
 #: The searched index, and one that is only updated in place: its answers during an update are of no single state.
@@ -47,7 +46,7 @@ CLIENTS, NODES, QUERIES = 8, 3, 12
 _PATIENCE = 240
 #: Primaries stay where they are: where a node dies while a primary moves, OpenSearch 3.6.0 may leave one that refuses every write.
 _CLUSTER = {"cluster.routing.rebalance.enable": "replicas"}
-#: Seconds without all copies after which the state of the shards is printed and all nodes are restarted.
+#: Seconds without all copies after which all nodes are restarted.
 _STALLED = 90
 #: Copies on all nodes: one living node holds everything. The nodes may fail during a build, so replicas stay on.
 _INDEX = ("--replicas", "2", "--no-loading", "--patience", str(_PATIENCE))
@@ -62,27 +61,22 @@ class Cluster:
 
     def kill_at_random(self, chance: random.Random, ended: threading.Event) -> None:
         while not ended.wait(chance.uniform(5, 20)):
-            victims = chance.sample(self.state.nodes, 2 if chance.random() < 0.25 else 1)
-            self._record.lives(NODES - len(victims), [each.name for each in victims])
-            for victim in victims:
-                os.kill(victim.pid, signal.SIGKILL)
+            self.kill(chance.sample(self.state.nodes, 2 if chance.random() < 0.25 else 1))
             ended.wait(chance.uniform(1, 15))
             due = time.monotonic() + _STALLED
             while not self.started():
                 time.sleep(1)
                 if time.monotonic() > due:
+                    self.kill(self.state.nodes, stalled=True)
+                    time.sleep(5)  # until they are dead, so that `started` sees it
                     due = time.monotonic() + _STALLED
-                    self.explain()
-                    self.restart()
-            self._record.lives(NODES, [])
+            self._record.lives(NODES)
 
-    def restart(self) -> None:
-        """Kill all nodes; `started` starts them again."""
-        self._record.lives(0, [each.name for each in self.state.nodes], stalled=True)
-        for each in self.state.nodes:
+    def kill(self, victims, *, stalled: bool = False) -> None:
+        self._record.lives(NODES - len(victims), [each.name for each in victims], stalled=stalled)
+        for each in victims:
             with suppress(ProcessLookupError):
                 os.kill(each.pid, signal.SIGKILL)
-        time.sleep(5)  # until they are dead, so that `started` sees it
 
     def started(self) -> bool:
         """Start the nodes that do not run; whether all copies are in place then."""
@@ -95,18 +89,6 @@ class Cluster:
             return False
         return bool(health["status"] == "green" and health["number_of_nodes"] == NODES)
 
-    def explain(self) -> None:
-        """Print the shards that are in no order."""
-        server = engine.connect(settings.load(url=self.state.url))
-        try:
-            shards = server.request(
-                "GET", "/_cat/shards", params={"h": "index,prirep,state,node,unassigned.reason", "format": "json"}
-            )
-            say(f"(not in order: {[list(each.values()) for each in shards if each['state'] != 'STARTED']})")
-            say(f"(why: {json.dumps(server.request('GET', '/_cluster/allocation/explain'))[:1500]})")
-        except TermweaveError as error:
-            say(f"(not explained: {error})")
-
 
 class ClusterWriter:
     """Builds, updates, promotes and rolls back, one command after the other, each a process of its own."""
@@ -115,37 +97,32 @@ class ClusterWriter:
         self._url, self._folder, self._record = url, folder, record
         self.engine = engine.connect(settings.load(url=url, timeout=30))
         #: Generation -> the corpus that it was built of.
-        self.made: dict[str, str] = {}
+        self.generations: dict[str, str] = {}
         self.live = ""
 
     def command(self, *arguments: str) -> bool:
         """Run a command until it succeeds, as a user would; whether it did."""
-        until = time.monotonic() + _PATIENCE
+        until, environment = time.monotonic() + _PATIENCE, {**os.environ, "OPENSEARCH_URL": self._url}
         while True:
             started = time.monotonic()
-            done = subprocess.run(
-                [sys.executable, "-m", "termweave", *arguments],
-                env={**os.environ, "OPENSEARCH_URL": self._url},
-                capture_output=True,
-                text=True,
-                check=False,
-            )
+            command = [sys.executable, "-m", "termweave", *arguments]
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
             if done.returncode == 0:
                 return True
-            self._record.failed(f"{' '.join(arguments[:3])}: {done.stderr.strip()}", started)
+            self._record.failed("command", f"{' '.join(arguments[:3])}: {done.stderr.strip()}", started)
             if time.monotonic() > until:
                 return False
 
-    def act(self, what: str, *arguments: str, makes: str = "") -> None:
+    def act(self, kind: str, *arguments: str, makes: str = "") -> None:
         """Run a command that may move the alias, then see which generation is live, and verify it."""
-        with self._record.moving({makes} if makes else set(self.made.values())):
+        with self._record.moving({makes} if makes else set(self.generations.values())):
             if not self.command(*arguments):
                 return
             self.live = self.patiently(lambda: generations.live(self.engine, NAME))
             if makes:
-                self.made[self.live] = makes
-            self._record.label = self.made[self.live]
-        self._record.acts[what] += 1
+                self.generations[self.live] = makes
+            self._record.label = self.generations[self.live]
+        self._record.acts[kind] += 1
         self.check(NAME, self.live)
 
     def build(self, label: str) -> None:
@@ -153,9 +130,8 @@ class ClusterWriter:
 
     def update(self) -> None:
         """The update adds documents to a copy of the first corpus."""
-        self.act(
-            "updates", "index", self.path("updated"), NAME, "--update", "--new", "--patience", str(_PATIENCE), makes="updated"
-        )
+        flags = ("--update", "--new", "--patience", str(_PATIENCE))
+        self.act("updates", "index", self.path("updated"), NAME, *flags, makes="updated")
 
     def update_in_place(self, label: str) -> None:
         """Change the other index: new, changed and deleted documents."""
@@ -165,23 +141,20 @@ class ClusterWriter:
             self.check(OTHER, self.patiently(lambda: generations.live(self.engine, OTHER)))
 
     def act_at_random(self, chance: random.Random) -> None:
-        drawn, others = chance.random(), [index for index in self.made if index != self.live]
+        drawn, others = chance.random(), [index for index in self.generations if index != self.live]
         if drawn < 0.15:
             self.update_in_place(chance.choice(["first", "second"]))
-        elif drawn < 0.35 and self.made[self.live] == "first":
+        elif drawn < 0.35 and self.generations[self.live] == "first":
             self.update()
         elif drawn < 0.55 and others:
             self.act("promotions", "promote", NAME, chance.choice(others))
-        elif drawn < 0.7 and self.has_older():
+        elif drawn < 0.7 and self.live != min(self.generations, default=self.live):
             self.act("rollbacks", "rollback", NAME)
         else:
             self.build(chance.choice(["first", "second"]))
-        if len(self.made) > 5 and self.command("prune", NAME, "--keep", "3", "--yes"):
-            kept = {each.index for each in self.patiently(lambda: listing.list_generations(self.engine, NAME))}
-            self.made = {index: label for index, label in self.made.items() if index in kept}
-
-    def has_older(self) -> bool:
-        return self.live != min(self.made, default=self.live)
+        if len(self.generations) > 5 and self.command("prune", NAME, "--keep", "3", "--yes"):
+            left = {each.index for each in self.patiently(lambda: listing.list_generations(self.engine, NAME))}
+            self.generations = {index: label for index, label in self.generations.items() if index in left}
 
     def check(self, name: str, index: str) -> None:
         """Verify a generation: nothing lost, nothing twice, nothing altered."""
@@ -211,19 +184,11 @@ def write_corpora(folder: Path) -> list[str]:
     """Write the corpora; return the queries, which are titles."""
     entries = [each for each in corpora.open_source("demo").documents() if len(each.text) > 200][:225]
     for label, numbers in CORPORA.items():
-        lines = [
-            # What both corpora have differs in one word, so that an answer of the other generation is noticed.
-            json.dumps(
-                {
-                    "_id": entries[number].id,
-                    "title": entries[number].title,
-                    "text": f"{label[0]}word {entries[number].text[:400]}",
-                }
-            )
-            for number in numbers
-        ]
-        if label == "updated":  # documents that change would leave deleted ones behind, which count in BM25 until they are merged
-            lines = [line.replace("uword ", "fword ", 1) for line in lines]
+        # What both corpora have differs in one word, so that an answer of the other generation is noticed. The update keeps the first one's:
+        # documents that change would leave deleted ones behind, which count in BM25 until they are merged.
+        word = "sword" if label == "second" else "fword"
+        documents = [(entries[number], f"{word} {entries[number].text[:400]}") for number in numbers]
+        lines = [json.dumps({"_id": each.id, "title": each.title, "text": text}) for each, text in documents]
         (folder / f"{label}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return [f"{entries[number].title} {entries[number].text[:60]}" for number in range(80, 80 + QUERIES)]
 
@@ -236,34 +201,31 @@ def in_peace(writer: ClusterWriter, queries: list[str], record: Record) -> None:
     """Build every generation and note its answers."""
     for label in CORPORA:
         if label == "updated":
-            writer.act("promotions", "promote", NAME, next(index for index, made in writer.made.items() if made == "first"))
+            writer.act("promotions", "promote", NAME, next(index for index, of in writer.generations.items() if of == "first"))
             writer.update()
         else:
             writer.build(label)
-        opened = Index.open(writer.engine, NAME)
-        record.expected[label] = {query: answer(opened, query) for query in queries}
-        again = {query: answer(opened, query) for query in queries}
-        record.peaceful(label, again)
+        index = Index.open(writer.engine, NAME)
+        record.expected[label] = {query: answer(index, query) for query in queries}
+        record.peaceful(label, {query: answer(index, query) for query in queries})
     writer.command("index", writer.path("first"), OTHER, *_INDEX)
     record.acts.clear()
 
 
 @contextmanager
-def searching(url: str, queries: list[str], record: Record, rate: float, seed: int):
-    """Let clients search until the end; they share one `Index`, each asks `rate` queries a second."""
+def searching(url: str, queries: list[str], record: Record, seed: int):
+    """Let clients search until the end; they share one `Index`, each sends two queries a second."""
     ended = threading.Event()
     index = Index.open(engine.connect(settings.load(url=url, timeout=20)), NAME)
 
     def client(number: int) -> None:
         chance = random.Random(seed * 100 + number)
-        while not ended.wait(chance.uniform(0.5, 1.5) / rate):
+        while not ended.wait(chance.uniform(0.25, 0.75)):
             query, before, started = chance.choice(queries), record.allowed(), time.monotonic()
             try:
-                given = answer(index, query)
+                record.answer(query, answer(index, query), before, started)
             except TermweaveError as error:
-                record.error(str(error), started)
-            else:
-                record.answer(query, given, before, started)
+                record.failed("search", str(error), started)
 
     threads = [threading.Thread(target=client, args=(number,), daemon=True) for number in range(CLIENTS)]
     for thread in threads:
@@ -280,35 +242,33 @@ def say(message: str) -> None:
     print(f"{time.strftime('%H:%M:%S')} {message}", file=sys.stderr, flush=True)
 
 
-def load(record: Record, minutes: float, seed: int, rate: float, folder: Path) -> None:
+def load(record: Record, minutes: float, seed: int, folder: Path) -> None:
     home = folder / "node"
     for each in (folder, home):
         each.mkdir(exist_ok=True)
         each.chmod(0o711)  # for root: the server's unprivileged user must come through
     os.environ["XDG_STATE_HOME"] = str(folder / "state")
-    chance = random.Random(seed)
+    chance, ended = random.Random(seed), threading.Event()
     cluster = Cluster(home, record)
-    ended = threading.Event()
     try:
-        with LoadBalancer([each.port for each in cluster.state.nodes]) as balancer:
-            writer = ClusterWriter(balancer.url, folder, record)
-            queries = write_corpora(folder)
-            writer.engine.request("PUT", "/_cluster/settings", body={"persistent": _CLUSTER})
-            in_peace(writer, queries, record)
-            record.begin(NODES)
-            killer = threading.Thread(target=cluster.kill_at_random, args=(random.Random(seed + 1), ended), daemon=True)
-            with searching(balancer.url, queries, record, rate, seed):
-                killer.start()
-                until = time.monotonic() + 60 * minutes
-                while time.monotonic() < until:
-                    writer.act_at_random(chance)
-                if not killer.is_alive():
-                    raise TermweaveError("The thread that kills nodes ended early.", "Look at the traceback above.")
-                ended.set()
-                killer.join(1200)
-            record.end()
-            for name in (NAME, OTHER):
-                writer.check(name, generations.live(writer.engine, name))
+        url = ",".join(each.url for each in cluster.state.nodes)
+        writer = ClusterWriter(url, folder, record)
+        queries = write_corpora(folder)
+        writer.engine.request("PUT", "/_cluster/settings", body={"persistent": _CLUSTER})
+        in_peace(writer, queries, record)
+        record.lives(NODES)
+        killer = threading.Thread(target=cluster.kill_at_random, args=(random.Random(seed + 1), ended), daemon=True)
+        with searching(url, queries, record, seed):
+            killer.start()
+            until = time.monotonic() + 60 * minutes
+            while time.monotonic() < until:
+                writer.act_at_random(chance)
+            if not killer.is_alive():
+                raise TermweaveError("The thread that kills nodes ended early.", "Look at the traceback above.")
+            ended.set()
+            killer.join(1200)
+        for name in (NAME, OTHER):
+            writer.check(name, generations.live(writer.engine, name))
     finally:
         ended.set()
         node.stop(home)
@@ -318,15 +278,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--seed", type=int, default=1, help="decides which nodes are killed when, and what is built")
-    parser.add_argument("--rate", type=float, default=2, help="queries of each client in a second")
     parser.add_argument("--quick", action="store_true", help="one minute")
-    given = parser.parse_args()
+    options = parser.parse_args()
     record = Record(say)
     try:
         with tempfile.TemporaryDirectory(prefix="termweave-cluster-") as scratch:
-            load(record, 1 if given.quick else given.minutes, given.seed, given.rate, Path(scratch))
+            load(record, 1 if options.quick else options.minutes, options.seed, Path(scratch))
     finally:  # what was seen before an error counts, too
-        print(f"seed {given.seed}, {CLIENTS} clients, {NODES} nodes")
+        print(f"seed {options.seed}, {CLIENTS} clients, {NODES} nodes")
         print(record.report())
     sys.exit(1 if record.broken else 0)
 

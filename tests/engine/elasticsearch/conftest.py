@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
+from contextlib import contextmanager
 
 import pytest
 
@@ -31,11 +32,24 @@ def elasticsearch_engine(elasticsearch_node):
         yield engine
 
 
-@pytest.fixture
-def elastic_name(elasticsearch_engine):
+@contextmanager
+def own_name(engine):
     """An index name of one's own; whatever was made under it is removed afterwards."""
     prefix = f"test-{uuid.uuid4().hex[:10]}"
     yield prefix
-    indices = elasticsearch_engine.request("GET", f"/{prefix}*", params={"expand_wildcards": "all", "filter_path": "*.aliases"})
+    indices = engine.request("GET", f"/{prefix}*", params={"expand_wildcards": "all", "filter_path": "*.aliases"})
     for index in indices:  # a pattern cannot be deleted there by default
-        elasticsearch_engine.request("DELETE", f"/{index}")
+        engine.request("DELETE", f"/{index}")
+
+
+@pytest.fixture
+def elastic_name(elasticsearch_engine):
+    with own_name(elasticsearch_engine) as prefix:
+        yield prefix
+
+
+@pytest.fixture
+def termweave(termweave, elasticsearch_node, monkeypatch):
+    """Run a verb against the server of these tests."""
+    monkeypatch.setenv("OPENSEARCH_URL", elasticsearch_node)
+    return termweave

@@ -15,7 +15,6 @@ import subprocess
 import tempfile
 import time
 import urllib.request
-import zipfile
 from itertools import islice
 from pathlib import Path
 
@@ -41,10 +40,10 @@ path.logs: {root}/logs
 network.host: 127.0.0.1
 http.port: {port}
 transport.port: {transport}
+discovery.type: single-node
 cluster.routing.allocation.disk.threshold_enabled: false
 {more}
 """
-_ALONE = "discovery.type: single-node"
 #: The archive's own options write their log beside the server, where its user may not write.
 _JVM = """\
 -XX:+UseG1GC
@@ -55,7 +54,7 @@ _JVM = """\
 """
 
 
-def start(version, more="xpack.security.enabled: false", prepare=lambda _: None, scheme="http", ports=(), cluster=_ALONE):
+def start(version, more="xpack.security.enabled: false", prepare=lambda _: None, scheme="http"):
     """Start a server; where it cannot be had, the test is skipped, or fails if a server was promised.
 
     Args:
@@ -63,11 +62,9 @@ def start(version, more="xpack.security.enabled: false", prepare=lambda _: None,
         more: Further lines of its settings.
         prepare: Called with the server before it starts, to complete its configuration.
         scheme: Of its address.
-        ports: Its ports, for HTTP and for other nodes; empty: free ones.
-        cluster: The settings that say which cluster it is part of.
     """
     try:
-        return ElasticsearchServer(version, f"{cluster}\n{more}", prepare, scheme, ports)
+        return ElasticsearchServer(version, more, prepare, scheme)
     except TermweaveError as error:
         give_up = pytest.fail if os.environ.get("TERMWEAVE_REQUIRE_ENGINE") else pytest.skip
         give_up(f"no Elasticsearch {version} for the tests: {error}")
@@ -81,7 +78,7 @@ class ElasticsearchServer:
         conf: Folder of its configuration.
     """
 
-    def __init__(self, version, more, prepare, scheme, ports):
+    def __init__(self, version, more, prepare, scheme):
         _end_abandoned()
         self._distribution, jdk = _distribution(version), java.find()
         self._root = Path(tempfile.mkdtemp(prefix=f"{_HOME}{os.getpid()}-"))
@@ -96,7 +93,7 @@ class ElasticsearchServer:
             "ES_PATH_CONF": str(self.conf),
             "ES_TMPDIR": str(self._root / "tmp"),
         }
-        port, transport = ports or islice(startup.free_ports(), 2)
+        port, transport = islice(startup.free_ports(), 2)
         self.url = f"{scheme}://127.0.0.1:{port}"
         shutil.copytree(self._distribution / "config", self.conf)
         (self.conf / "elasticsearch.yml").write_text(_SETTINGS.format(root=self._root, port=port, transport=transport, more=more))
@@ -118,10 +115,6 @@ class ElasticsearchServer:
             command, input=text, capture_output=True, text=True, env=self._environment, cwd=self._root, check=False, **_rights()
         )
         assert result.returncode == 0, result.stdout + result.stderr
-
-    def kill(self):
-        """End the server as a fault does."""
-        os.killpg(self._process.pid, signal.SIGKILL)
 
     def close(self):
         """End the server and remove its folder."""
@@ -182,16 +175,8 @@ def _distribution(version):
     if not place.is_dir():
         folders.make(cache)
         folders.require_space(cache, 500_000_000, "Elasticsearch")
-        archive = artifacts.shelf(cache).archive(Artifact(_GROUP, "elasticsearch", version, VERSIONS[version]))
-        staging = Path(tempfile.mkdtemp(dir=cache, prefix="unpack-"))
-        try:
-            with zipfile.ZipFile(archive) as content:
-                content.extractall(staging)
-            for path in (staging, *staging.rglob("*")):
-                path.chmod(0o755 if path.is_dir() or path.parent.name == "bin" else 0o644)
-            (staging / place.name).rename(place)
-        finally:
-            shutil.rmtree(staging, ignore_errors=True)
+        artifact = Artifact(_GROUP, "elasticsearch", version, VERSIONS[version])
+        artifacts.unpack([artifacts.shelf(cache).archive(artifact)], place, [artifact])
     return place
 
 

@@ -15,10 +15,12 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+import termweave as tw
 from termweave.engine import connect
 from termweave.search import Index
 from termweave.serving.model_server import served_models
 from termweave.settings import load
+from tests.engine.elasticsearch.conftest import own_name
 from tests.engine.forwarding import ForwardingProxy
 from tests.serving.connector.conftest import DOCUMENTS, answering, serving
 
@@ -159,18 +161,24 @@ def written(mode, score):
     return 1 + score if score >= 0 else 1 / (1 - score)
 
 
-@pytest.fixture
-def small(elasticsearch_engine, elastic_name, termweave, tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def small(elasticsearch_engine):
     """The name of an index of five documents."""
-    monkeypatch.setenv("OPENSEARCH_URL", elasticsearch_engine.url)
-    corpus = tmp_path / "corpus.jsonl"
-    corpus.write_text("".join(json.dumps({"_id": key, "text": text}) + "\n" for key, text in DOCUMENTS.items()))
-    termweave("index", corpus, elastic_name, "--signals", "weights,dense")
-    return elastic_name
+    documents = [{"id": key, "text": text} for key, text in DOCUMENTS.items()]
+    with own_name(elasticsearch_engine) as prefix:
+        tw.index(documents, prefix, connection=tw.connect(elasticsearch_engine.url), signals=["weights", "dense"])
+        yield prefix
+
+
+@pytest.fixture(scope="module")
+def models(elasticsearch_engine, small):
+    """The address of a model server."""
+    with serving(elasticsearch_engine.url, small) as url:
+        yield url
 
 
 @pytest.fixture
-def api(elasticsearch_engine, small, monkeypatch):
+def api(elasticsearch_engine, termweave, monkeypatch):
     """The proxy; the commands go through it."""
     with InferenceAPI(elasticsearch_engine.url) as proxy:
         monkeypatch.setenv("OPENSEARCH_URL", proxy.url)
@@ -186,46 +194,31 @@ def searched(api, name, **params):
     return {hit["_id"]: hit["_score"] for hit in hits}
 
 
-def test_the_archive_is_refused(small, elasticsearch_engine, termweave):
-    for options in ((), ("--plan",)):
-        said = termweave("connect", small, *options, status=2)
-        assert "licence 'basic'" in said
-    assert "was not connected" in termweave("connect", small, "--remove")
-
-
-def test_a_server_without_the_api_is_refused(small, api, termweave):
-    api.installed = False
-    assert "lacks the inference API" in termweave("connect", small, status=2)
-
-
-def test_words_get_learned_search(small, api, elasticsearch_engine, termweave):
+def test_words_get_learned_search(small, api, models, elasticsearch_engine, termweave):
     index, words = Index.open(elasticsearch_engine, small), 'run "code" later'
-    with serving(elasticsearch_engine.url, small) as url:
-        plan = json.loads(termweave("connect", small, "--model-server", url, "--plan", "--json"))
-        assert (plan["written"], plan["pipeline"], plan["template"]) == (False, None, f"{small}-learned")
-        assert not api.endpoints
-        for _ in range(2):  # again changes nothing
-            assert "_search/template" in termweave("connect", small, "--model-server", url)
-            assert {each["task_type"] for each in api.endpoints.values()} == {"sparse_embedding", "text_embedding"}
-            assert len(api.endpoints) == 2
-        lists = {
-            mode: {hit.id: written(mode, hit.score) for hit in index.search(words, mode=mode)} for mode in ("weights", "dense")
-        }
-        (timer,) = lists["weights"]  # the only document with a word of the question
-        low, high = min(lists["dense"].values()), max(lists["dense"].values())
-        expected = {key: 0.5 * (key == timer) + 0.5 * (score - low) / (high - low) for key, score in lists["dense"].items()}
-        ours = [hit.id for hit in index.search(words, mode="hybrid@min-max")]
-        assert list(searched(api, small, query=words)) == ours
-        assert searched(api, small, query=words) == pytest.approx(expected, abs=1e-5)
-        assert list(searched(api, small, query=words, size=1, **{"from": 1})) == ours[1:2]
-        for mode in ("weights", "dense"):
-            before = set(api.endpoints)
-            termweave("connect", small, "--model-server", url, "--mode", mode)
-            assert len(api.endpoints) == 1
-            assert set(api.endpoints) <= before or mode == "dense"
-            found = searched(api, small, query=words)
-            assert list(found) == list(lists[mode])
-            assert found == pytest.approx(lists[mode], rel=1e-5)
+    plan = json.loads(termweave("connect", small, "--model-server", models, "--plan", "--json"))
+    assert (plan["written"], plan["pipeline"], plan["template"]) == (False, None, f"{small}-learned")
+    assert not api.endpoints
+    for _ in range(2):  # again changes nothing
+        assert "_search/template" in termweave("connect", small, "--model-server", models)
+        assert {each["task_type"] for each in api.endpoints.values()} == {"sparse_embedding", "text_embedding"}
+        assert len(api.endpoints) == 2
+    lists = {mode: {hit.id: written(mode, hit.score) for hit in index.search(words, mode=mode)} for mode in ("weights", "dense")}
+    (timer,) = lists["weights"]  # the only document with a word of the question
+    low, high = min(lists["dense"].values()), max(lists["dense"].values())
+    expected = {key: 0.5 * (key == timer) + 0.5 * (score - low) / (high - low) for key, score in lists["dense"].items()}
+    ours = [hit.id for hit in index.search(words, mode="hybrid@min-max")]
+    assert list(searched(api, small, query=words)) == ours
+    assert searched(api, small, query=words) == pytest.approx(expected, abs=1e-5)
+    assert list(searched(api, small, query=words, size=1, **{"from": 1})) == ours[1:2]
+    for mode in ("weights", "dense"):
+        before = set(api.endpoints)
+        termweave("connect", small, "--model-server", models, "--mode", mode)
+        assert len(api.endpoints) == 1
+        assert set(api.endpoints) <= before or mode == "dense"
+        found = searched(api, small, query=words)
+        assert list(found) == list(lists[mode])
+        assert found == pytest.approx(lists[mode], rel=1e-5)
     api.scripts["other"] = {"lang": "mustache", "source": "{}"}
     removed = json.loads(termweave("connect", small, "--remove", "--json"))["removed"]
     assert removed == [f"stored template {small}-learned", f"remote model {small}-dense"]
@@ -254,38 +247,44 @@ def test_a_model_server_that_does_not_answer_as_it_should(small, api, termweave,
     assert "Connection refused" in termweave("connect", small, "--model-server", url, status=1)
 
 
-def test_what_a_refused_template_leaves(small, api, elasticsearch_engine, termweave):
+def test_what_a_refused_template_leaves(small, api, models, termweave):
     api.fails["PUT", f"/_scripts/{small}-learned"] = (403, "action [cluster:admin/script/put] is unauthorized")
-    with serving(elasticsearch_engine.url, small) as url:
-        assert "cluster:admin/script/put" in termweave("connect", small, "--model-server", url, status=1)
-        assert not api.endpoints
-        api.fails.clear()
-        termweave("connect", small, "--model-server", url)
-        assert len(api.endpoints) == 2
-
-
-def test_a_changed_model_is_refused(small, api, elasticsearch_engine, termweave, tmp_path, monkeypatch):
-    with serving(elasticsearch_engine.url, small) as url:
-        termweave("connect", small, "--model-server", url, "--mode", "weights")
-        monkeypatch.setenv("OPENSEARCH_URL", elasticsearch_engine.url)
-        termweave("index", tmp_path / "corpus.jsonl", small, "--signals", "weights", "--weights", "bm25-german")
-        time.sleep(served_models.FRESH)
-        (endpoint,) = api.endpoints.values()
-        with pytest.raises(HTTPError, match="404"):
-            numbers(endpoint, ["lists"])
+    assert "cluster:admin/script/put" in termweave("connect", small, "--model-server", models, status=1)
+    assert not api.endpoints
+    api.fails.clear()
+    termweave("connect", small, "--model-server", models)
+    assert len(api.endpoints) == 2
 
 
 @pytest.mark.parametrize(
-    ("licence", "options", "reason"),
+    ("licence", "installed", "options", "reason"),
     [
-        ("basic", [], "licence 'basic'"),
-        ("enterprise", ["--fallback"], "runs no other search"),
-        ("trial", ["--documents"], "no ingest pipeline on Elasticsearch"),
-        ("trial", ["--mode", "lexical"], "no signal 'lexical'"),
+        ("basic", True, ["--plan"], "licence 'basic'"),
+        ("basic", True, [], "licence 'basic'"),
+        ("trial", False, [], "lacks the inference API"),
+        ("enterprise", True, ["--fallback"], "has no fallback search"),
+        ("trial", True, ["--documents"], "no ingest pipeline on Elasticsearch"),
+        ("trial", True, ["--mode", "lexical"], "no signal 'lexical'"),
     ],
 )
-def test_what_cannot_be_connected(small, api, termweave, licence, options, reason):
-    api.licence = licence
+def test_what_cannot_be_connected(small, api, termweave, licence, installed, options, reason):
+    api.licence, api.installed = licence, installed
     assert reason in termweave("connect", small, *options, status=2)
+
+
+def test_what_is_not_ours_is_not_removed(small, api, termweave):
+    assert "was not connected" in termweave("connect", small, "--remove")
     api.scripts[f"{small}-learned"] = {"lang": "mustache", "source": "{}"}
     assert "that termweave did not make" in termweave("connect", small, "--remove", status=2)
+
+
+def test_a_changed_model_is_refused(small, api, models, elasticsearch_engine, termweave):
+    """The last test: the index has another model afterwards."""
+    termweave("connect", small, "--model-server", models, "--mode", "weights")
+    documents = [{"id": key, "text": text} for key, text in DOCUMENTS.items()]
+    options = {"signals": ["weights"], "weights": "bm25-german"}
+    tw.index(documents, small, connection=tw.connect(elasticsearch_engine.url), defaults=True, **options)
+    time.sleep(served_models.FRESH)
+    (endpoint,) = api.endpoints.values()
+    with pytest.raises(HTTPError, match="404"):
+        numbers(endpoint, ["lists"])

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import io
 import json
-import sys
+import os
 
 import elasticsearch
 import numpy as np
 import pytest
 
 from termweave.catalog.layout import DocumentLayout
-from termweave.cli import run
 from termweave.contracts.signal import Fitting
 from termweave.dialect import dialect_of
-from termweave.engine import EngineResponseError, connect
+from termweave.engine import connect
+from termweave.engine.client import payloads
 from termweave.records import Document, Encoding
 from termweave.search.retrieval.candidates import gather, signal_requests
 from termweave.settings import load
 from termweave.signals.dense import Dense, from_half
+from tests.corpora.index.conftest import write
 from tests.signals import test_weights as of_weights
 
 DOCUMENTS = {
@@ -43,29 +43,22 @@ def test_it_names_itself_in_its_first_answer(elasticsearch_node):
         assert engine.request("GET", "/_cluster/health")["status"]  # a closed engine opens new connections
 
 
-def test_its_errors_are_sentences(elasticsearch_engine):
-    with pytest.raises(EngineResponseError, match=r"Elasticsearch answered 404 to GET /none: no such index \[none\]"):
-        elasticsearch_engine.request("GET", "/none")
-
-
 def test_weights_are_scored_by_an_exact_dot_product(elasticsearch_engine, elastic_name):
-    for number, test in enumerate(
-        (
-            lambda *given: of_weights.test_score_is_the_dot_product_for_strange_terms(*given, "sparse_vector"),
-            of_weights.test_each_strange_term_alone_finds_exactly_its_document,
-            of_weights.test_terms_too_long_to_be_words_are_left_out_on_both_sides,
-            of_weights.test_a_query_beyond_the_clause_limit_is_pruned_and_exact_for_what_was_sent,
-            of_weights.test_explained_shares_sum_to_the_engines_score,
-        )
-    ):
+    tests = (
+        lambda *arguments: of_weights.test_score_is_the_dot_product_for_strange_terms(*arguments, "sparse_vector"),
+        of_weights.test_each_strange_term_alone_finds_exactly_its_document,
+        of_weights.test_terms_too_long_to_be_words_are_left_out_on_both_sides,
+        of_weights.test_a_query_beyond_the_clause_limit_is_pruned_and_exact_for_what_was_sent,
+        of_weights.test_explained_shares_sum_to_the_engines_score,
+    )
+    for number, test in enumerate(tests):
         test(elasticsearch_engine, f"{elastic_name}-{number}")
 
 
 def test_vectors_are_scored_by_their_inner_product_and_read_as_half_floats(elasticsearch_engine, elastic_name):
     random = np.random.default_rng(5)
-    vectors = random.normal(size=(60, 384)).astype(
-        np.float32
-    )  # from 384 numbers on, 9.1 and newer would quantise to bits by default
+    # From 384 numbers on, 9.1 and newer would quantise to bits by default.
+    vectors = random.normal(size=(60, 384)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     can = elasticsearch_engine.capabilities
     signal = Dense.fit(Fitting(can, dimension=384))
@@ -73,11 +66,7 @@ def test_vectors_are_scored_by_their_inner_product_and_read_as_half_floats(elast
     mapping = layout.mapping({}, dialect_of(can))
     elasticsearch_engine.request("PUT", f"/{elastic_name}", body={"mappings": mapping, "settings": {"number_of_shards": 2}})
     bodies = [layout.document(Document(str(row), "x"), Encoding("x", vector=vectors[row])) for row in range(60)]
-    lines = [line for body in bodies for line in (json.dumps({"index": {"_id": body["id"]}}), json.dumps(plain(body)))]
-    answer = elasticsearch_engine.request(
-        "POST", f"/{elastic_name}/_bulk", params={"refresh": True}, body="\n".join(lines).encode() + b"\n"
-    )
-    assert not answer["errors"]
+    write(elasticsearch_engine, elastic_name, {body["id"]: json.loads(payloads.encode(body, "")) for body in bodies})
     stored = elasticsearch_engine.request("GET", f"/{elastic_name}/_mapping")[elastic_name]["mappings"]["properties"]["vector"]
     assert stored["index_options"]["type"] == "hnsw"
     for row in (0, 7):
@@ -95,29 +84,6 @@ def test_vectors_are_scored_by_their_inner_product_and_read_as_half_floats(elast
         assert np.array_equal(np.asarray(hit["_source"]["vector"], np.float32), vectors[int(hit["_id"])])
         assert layout.encoding_digest(hit["_source"]) == hit["_source"]["encoding_digest"]
         assert from_half(hit["_source"]["vector_fp16"]).shape == (384,)
-
-
-def plain(body):
-    return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in body.items()}
-
-
-@pytest.fixture
-def termweave(elasticsearch_node, own_places, monkeypatch):
-    """Run the command in this process; returns its output, or its error where one is expected."""
-    monkeypatch.setenv("OPENSEARCH_URL", elasticsearch_node)
-    monkeypatch.setattr("termweave.support.paths.state", lambda: own_places / "xdg-state" / "termweave")
-
-    def call(*arguments, status=0):
-        streams = {name: io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for name in ("stdout", "stderr")}
-        with monkeypatch.context() as patch:
-            for name, stream in streams.items():
-                patch.setattr(sys, name, stream)
-            code = run(list(map(str, arguments)))
-        output, errors = (stream.buffer.getvalue().decode() for stream in streams.values())
-        assert code == status, errors
-        return errors if status else output
-
-    return call
 
 
 def corpus(path, documents):
@@ -154,25 +120,21 @@ def test_the_whole_way(termweave, elastic_name, elasticsearch_engine, tmp_path):
         (["kind=entry", "NOT part=t"], {"json", "path", "csv"}),
         (["exists(author)", "size>70"], {"timer"}),
         (["NOT exists(author.name) OR kind=entry AND NOT exists(author)"], set()),
+        (['{"range": {"metadata.part": {"gte": "p"}}}'], {"path", "timer"}),
         (["part<k"], {"json", "csv"}),  # texts, which a `flattened` field compares only with both bounds
     ):
         options = [word for each in filters for word in ("--filter", each)]
         hits = json.loads(termweave("search", elastic_name, "python function", *options, "--json"))["hits"]
         assert {hit["id"] for hit in hits} == expected
-    one = '{"range": {"metadata.part": {"gte": "p"}}}'
-    hits = json.loads(termweave("search", elastic_name, "python", "--filter", one, "--json"))["hits"]
-    assert {hit["id"] for hit in hits} == {"path", "timer"}
     facets = json.loads(termweave("search", elastic_name, "python", "--facet", "part", "--sort", "size:desc", "--json"))
     assert {each["value"] for each in facets["facets"]["part"]} == {"t", "j", "p", "c"}
-    read = json.loads(termweave("search", elastic_name, "parse json", "--fields", "weights,vector", "--json"))["hits"][0][
-        "fields"
-    ]
-    assert read["weights"]
-    assert len(read["vector"]) == 384
+    (read, *_) = json.loads(termweave("search", elastic_name, "parse json", "--fields", "weights,vector", "--json"))["hits"]
+    assert read["fields"]["weights"]
+    assert len(read["fields"]["vector"]) == 384
     assert "all there, nothing twice" in termweave("verify", elastic_name, "--deep")
     assert "content of 5 read back" in termweave("verify", elastic_name, source, "--deep")
     assert "Elasticsearch has no query 'hybrid'" in termweave("search", elastic_name, "json", "--server-fusion", status=2)
-    assert "has the licence 'basic'" in termweave("connect", elastic_name, status=2)
+    assert "sparse_vector" in termweave("doctor")
     hint = termweave("index", source, f"{elastic_name}-tf", "--signals", "learned", status=2)
     assert "Elasticsearch has no token filter 'delimited_term_freq'" in hint
 
@@ -192,13 +154,11 @@ def test_updates_and_generations(termweave, elastic_name, elasticsearch_engine, 
     assert "6 documents, all there" in termweave("verify", elastic_name, "--deep")
     assert "1 document deleted" in termweave("delete", elastic_name, "--id", "new", "--yes")
     assert "5 documents, all there" in termweave("verify", elastic_name)
-    copied = has_reindex(elasticsearch_engine)
-    said = termweave("index", source, elastic_name, "--update", "--new", status=0 if copied else 1)
-    if not copied:
+    if "ELASTICSEARCH_URL" not in os.environ:  # the archive of the tests lacks the module reindex
+        said = termweave("index", source, elastic_name, "--update", "--new", status=1)
         assert "The server cannot copy the live generation, because it has no _reindex.\nLeave --new out" in said
         listed = json.loads(termweave("generations", elastic_name, "--json"))["generations"]
         assert [each["index"] for each in listed] == [first]  # nothing was made
-    (first,) = elasticsearch_engine.request("GET", f"/_alias/{elastic_name}")
     second = json.loads(termweave("index", source, elastic_name, "--fresh", *options))["generation"]
     assert second != first
     assert termweave("rollback", elastic_name)
@@ -211,15 +171,6 @@ def test_updates_and_generations(termweave, elastic_name, elasticsearch_engine, 
     assert termweave("prune", elastic_name, "--keep", "1", "--yes")
     assert termweave("delete", elastic_name, "--yes")
     assert "no index named" in termweave("search", elastic_name, "json", status=2)
-
-
-def has_reindex(engine):
-    """Whether the server can copy an index: the archive of the tests lacks the module."""
-    try:
-        engine.request("POST", "/_reindex", body={})
-    except EngineResponseError as error:
-        return error.status != 405
-    return True
 
 
 @pytest.mark.parametrize("older", [False, True], ids=["composable", "older"])
@@ -257,9 +208,3 @@ def test_templates_of_the_cluster_do_not_change_what_is_stored(termweave, elasti
             assert f"The index template '{elastic_name}' of the cluster" in said
     finally:
         elasticsearch_engine.request("DELETE", path)
-
-
-def test_doctor_names_it(termweave):
-    output = termweave("doctor")
-    assert "Elasticsearch" in output
-    assert "sparse_vector" in output

@@ -43,14 +43,17 @@ def test_an_index_whose_source_is_synthetic_is_refused(enrich, elasticsearch_eng
     assert "is synthetic: writing a document back could change" in enrich(f"{name}-shop", "--signals", "weights", status=2)
 
 
+@pytest.mark.nightly
 def test_a_watch_follows_an_alias_to_another_index_and_back(shop, alias, watch, elasticsearch_engine):
     of_names.test_a_watch_follows_an_alias_to_another_index_and_back(shop, alias, watch, elasticsearch_engine)
 
 
+@pytest.mark.nightly
 def test_the_same_command_after_a_move_goes_on_with_the_first_enrichment(shop, alias, enrich, elasticsearch_engine):
     of_names.test_the_same_command_after_a_move_goes_on_with_the_first_enrichment(shop, alias, enrich, elasticsearch_engine)
 
 
+@pytest.mark.nightly
 def test_several_indices_of_one_name_are_searched_as_one(two_shops, enrich, elasticsearch_engine, tmp_path, capsys):
     of_names.test_several_indices_of_one_name_are_searched_as_one(two_shops, enrich, elasticsearch_engine, tmp_path, capsys)
 
@@ -59,6 +62,7 @@ def test_small_limits_of_an_index_divide_what_is_read(shop, enrich, elasticsearc
     of_limits.test_small_limits_of_an_index_divide_what_is_read(shop, enrich, elasticsearch_engine, capsys, 10, 7)
 
 
+@pytest.mark.nightly
 def test_a_search_says_that_an_enrichment_did_not_end(shop, enrich, elasticsearch_engine, capsys, tmp_path):
     of_limits.test_a_search_says_that_an_enrichment_did_not_end(shop, enrich, elasticsearch_engine, capsys, tmp_path)
 

@@ -7,8 +7,10 @@ import socketserver
 import ssl
 import threading
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -42,40 +44,29 @@ def shelf(tmp_path, monkeypatch):
     return folder
 
 
-def test_archives_brought_along_are_unpacked_without_a_network(cache, shelf, no_network):
-    found = artifacts.distribution()
-    assert (found / "lib/x.jar").is_file()
-    assert (found / "plugins/opensearch-knn/plugin-descriptor.properties").is_file()
+@pytest.mark.parametrize("as_uri", [False, True])
+def test_archives_brought_along_are_unpacked_without_a_network(cache, shelf, no_network, monkeypatch, as_uri):
+    if as_uri:
+        monkeypatch.setenv(OVERRIDE, shelf.as_uri())
+    plain, larger = artifacts.distribution(), artifacts.distribution(ml=True)
+    assert (plain / "lib/x.jar").is_file()
+    assert {each.name for each in (plain / "plugins").iterdir()} == {"opensearch-knn", "opensearch-neural-search"}
+    assert {each.name for each in (larger / "plugins").iterdir()} >= {"opensearch-job-scheduler", "opensearch-ml"}
     assert not list(cache.rglob("unpack-*"))
 
 
-def test_a_server_with_ml_commons_has_a_folder_of_its_own(cache, shelf, no_network):
-    plain, larger = artifacts.distribution(), artifacts.distribution(ml=True)
-    plugins = {each.name for each in (larger / "plugins").iterdir()}
-    assert plugins == {"opensearch-knn", "opensearch-neural-search", "opensearch-job-scheduler", "opensearch-ml"}
-    assert not (plain / "plugins/opensearch-ml").exists()
-
-
-def test_a_file_address_names_the_folder_too(cache, shelf, no_network, monkeypatch):
-    monkeypatch.setenv(OVERRIDE, shelf.as_uri())
-    assert artifacts.distribution().is_dir()
-
-
-def test_an_archive_that_is_missing_is_named(cache, shelf, monkeypatch):
-    (shelf / "neural-search-3.6.0.0.zip").unlink()
-    with pytest.raises(TermweaveError, match=r"neural-search-3\.6\.0\.0\.zip does not exist"):
+def test_an_archive_that_is_missing_or_altered_is_named(cache, shelf, monkeypatch):
+    knn = shelf / "opensearch-knn-3.6.0.0.zip"
+    knn.write_bytes(knn.read_bytes()[:-1] + b"!")
+    with pytest.raises(TermweaveError, match="not the archive that was tested"):
         artifacts.distribution()
+    knn.unlink()
+    with pytest.raises(TermweaveError, match=r"knn-3\.6\.0\.0\.zip does not exist"):
+        artifacts.distribution()
+    assert not artifacts.unpacked(cache).exists()
     monkeypatch.setenv(OVERRIDE, "~no-such-user/archives")
     with pytest.raises(TermweaveError, match=r"~no-such-user/archives/.* does not exist"):
         artifacts.distribution()
-
-
-def test_an_altered_archive_is_refused(cache, shelf):
-    path = shelf / "opensearch-knn-3.6.0.0.zip"
-    path.write_bytes(path.read_bytes()[:-1] + b"!")
-    with pytest.raises(TermweaveError, match="not the archive that was tested"):
-        artifacts.distribution()
-    assert not artifacts.unpacked(cache).exists()
 
 
 def test_no_network_says_what_to_bring(cache, no_network, monkeypatch):
@@ -132,19 +123,11 @@ def test_several_at_once_unpack_once(cache, shelf, monkeypatch):
     unpacked = []
     original = artifacts.unpack
     monkeypatch.setattr(artifacts, "unpack", lambda *given: (unpacked.append(1), original(*given)))
-    found = []
-    threads = [threading.Thread(target=lambda: found.append(artifacts.distribution())) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(unpacked) == 1
-    assert len(set(found)) == 1
-    assert len(found) == 6
+    with ThreadPoolExecutor(6) as threads:
+        folders_of_all = list(threads.map(lambda _: artifacts.distribution(), range(6)))
+    assert len(unpacked) == len(set(folders_of_all)) == 1
 
 
 def test_the_compose_files_run_the_version_that_is_embedded():
-    from pathlib import Path
-
     for name in ("one-node.yml", "three-nodes.yml"):
         assert f"OPENSEARCH_VERSION:-{artifacts.VERSION}}}" in (Path(__file__).parents[3] / "docker" / name).read_text()

@@ -19,23 +19,29 @@ from termweave.errors import TermweaveError
 pytestmark = pytest.mark.usefixtures("no_network")
 
 
-def test_an_old_java_is_named_with_its_version(make_java, only_these_javas):
-    only_these_javas(make_java(version="17.0.12"))
-    with pytest.raises(TermweaveError, match=r"Java 17\.0\.12 is older than 21") as caught:
+@pytest.mark.parametrize(
+    ("options", "major", "reason"),
+    [
+        ({"version": "17.0.12"}, 17, "Java 17.0.12 is older than 21"),
+        ({"version": "1.8.0_392"}, 8, "Java 1.8.0_392 is older than 21"),
+        (
+            {"modules": ["java.base", "java.instrument", "java.management", "jdk.incubator.vector", "jdk.unsupported"]},
+            25,
+            "localedata",
+        ),
+        ({"broken": True}, 0, "it does not run"),
+    ],
+)
+def test_a_java_that_the_server_cannot_use_is_named(make_java, only_these_javas, options, major, reason):
+    home = make_java(**options)
+    assert (java.examine(home).major, reason in java.examine(home).why_not) == (major, True)
+    only_these_javas(home)
+    with pytest.raises(TermweaveError, match=reason) as caught:
         java.find(fetch=False)
     assert "JAVA_HOME" in caught.value.hint
-
-
-def test_java_8_calls_itself_1_8(make_java):
-    assert java.examine(make_java(version="1.8.0_392")).major == 8
-
-
-def test_a_cut_down_runtime_is_refused_for_what_it_lacks(make_java, only_these_javas):
-    only_these_javas(
-        make_java(modules=["java.base", "java.instrument", "java.management", "jdk.incubator.vector", "jdk.unsupported"])
-    )
-    with pytest.raises(TermweaveError, match=r"without jdk\.localedata"):
-        java.find(fetch=False)
+    if os.geteuid() == 0:  # only root drops its rights
+        home.chmod(0o700)
+        assert "cannot enter" in java.examine(home).why_not
 
 
 def test_a_java_that_does_not_run_is_passed_over(make_java, only_these_javas):
@@ -57,7 +63,7 @@ def test_long_term_support_is_preferred_and_java_home_above_all(make_java, only_
 def test_java_on_the_path_is_seen(make_java, monkeypatch):
     home = make_java(version="21.0.4")
     monkeypatch.setenv("PATH", f"{home / 'bin'}{os.pathsep}{os.environ['PATH']}")
-    assert home in [each.home for each in java.survey()]
+    assert home in java._candidates()
 
 
 def test_no_java_and_no_network_is_one_sentence(only_these_javas, monkeypatch, tmp_path):
@@ -85,13 +91,6 @@ print(java._candidates())
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert str(home) in done.stdout, done.stderr
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root drops its rights")
-def test_a_java_the_servers_user_cannot_enter_is_refused(make_java):
-    home = make_java()
-    home.chmod(0o700)
-    assert "cannot enter" in java.examine(home).why_not
 
 
 @pytest.fixture
@@ -131,18 +130,3 @@ def test_a_jdk_with_another_checksum_is_not_unpacked(archive_server, open_tmp):
         java.find()
     assert "Install a JDK" in caught.value.hint
     assert not list((open_tmp / "fetched").rglob("java"))
-
-
-def test_no_jdk_is_fetched_for_a_system_that_has_no_pinned_one(only_these_javas, monkeypatch):
-    only_these_javas()
-    monkeypatch.setattr(java, "FETCHED_ARCHIVES", {})
-    with pytest.raises(TermweaveError, match="offers no download for") as caught:
-        java.find()
-    assert "Install a JDK" in caught.value.hint
-
-
-def test_every_pinned_jdk_has_an_address_and_a_checksum():
-    for system, machine in java.FETCHED_ARCHIVES:
-        address, checksum = java.archive(system, machine)
-        assert address.startswith("https://")
-        assert len(bytes.fromhex(checksum)) == 32

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import random
 import re
@@ -10,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 
 import psutil
@@ -33,8 +31,7 @@ def home(open_tmp, monkeypatch):
     node.stop(place)
 
 
-def dying(make_java, only_these_javas, words, *, status=1):
-    only_these_javas(make_java(run=f"echo '{words}'; exit {status}"))
+LOCKS = "failed to obtain node locks, tried [[/x]]"
 
 
 @pytest.mark.parametrize(
@@ -42,14 +39,11 @@ def dying(make_java, only_these_javas, words, *, status=1):
     [
         ("java.nio.file.FileSystemException: No space left on device", "the disk is full"),
         ("Error occurred during initialization of VM: Could not reserve enough space for object heap", "not enough memory"),
-        ("failed to obtain node locks, tried [[/x]]", "in use by another server"),
+        (LOCKS, "in use by another server"),
+        (f"{LOCKS}\nCaused by: java.nio.file.AccessDeniedException: /x", "no permission to use one of its"),
+        (f"{LOCKS}\nCaused by: java.io.IOException: Mount point not found", "chroot"),
         (
-            "failed to obtain node locks, tried [[/x]]\nCaused by: java.nio.file.AccessDeniedException: /x",
-            "no permission to use one of its",
-        ),
-        ("failed to obtain node locks, tried [[/x]]\nCaused by: java.io.IOException: Mount point not found", "chroot"),
-        (
-            "JVM arguments [-XX:+ExitOnOutOfMemoryError]\njava.lang.IllegalArgumentException: unknown setting [foo]",
+            "JVM arguments [-XX:+ExitOnOutOfMemoryError]\nIllegalArgumentException: unknown setting [foo]",
             r"unknown setting \[foo\]",
         ),
         ("java.lang.OutOfMemoryError: Java heap space", "heap is too small"),
@@ -57,7 +51,7 @@ def dying(make_java, only_these_javas, words, *, status=1):
     ],
 )
 def test_a_server_that_dies_at_start_says_why(home, make_java, only_these_javas, words, sentence):
-    dying(make_java, only_these_javas, words)
+    only_these_javas(make_java(run=f"echo '{words}'; exit 1"))
     with pytest.raises(TermweaveError, match=sentence) as caught:
         node.start(home=home)
     assert caught.value.hint
@@ -97,34 +91,29 @@ def test_a_server_that_hangs_is_given_up_and_ended(home, make_java, only_these_j
     assert not [each for each in psutil.process_iter(["cmdline"]) if str(home) in " ".join(each.info["cmdline"] or ())]
 
 
-def test_no_java_at_all(home, only_these_javas, no_network, monkeypatch, tmp_path):
-    only_these_javas()
-    monkeypatch.setattr(folders, "jdk_cache", lambda: tmp_path / "jdk")
-    with pytest.raises(TermweaveError, match="JDK"):
-        node.start(home=home)
-
-
 def test_a_full_disk_is_said_before_anything_starts(make_java, only_these_javas, small_disk):
     only_these_javas(make_java())
     with pytest.raises(TermweaveError, match=r"MB free, and a node needs"):
         node.start(home=small_disk / "home")
 
 
-@pytest.mark.parametrize("wrong", [{"nodes": 0}, {"nodes": 9}, {"heap": 10}])
-def test_numbers_that_cannot_be(home, wrong):
-    with pytest.raises(UsageError):
-        node.start(home=home, **wrong)
-
-
-def stale(home, pid, state="running"):
+def noted(home, *pids, state="running", heap=0):
+    """Write the state of a node whose processes have these ids."""
     home.mkdir(parents=True, exist_ok=True)
-    states.write(home, NodeState("http://127.0.0.1:1", "3.6.0", (NodeProcess("node-1", pid, 1, 2),), state, str(home)))
+    nodes = tuple(NodeProcess(f"node-{number}", pid, 2 * number, 2 * number + 1) for number, pid in enumerate(pids, 1))
+    states.write(home, NodeState("http://127.0.0.1:1", "3.6.0", nodes, state, str(folders.run_folder(home)), heap=heap))
+
+
+def pretending(home, seconds):
+    """A process that looks like the first one of the node."""
+    conf = process.Layout(folders.run_folder(home), "node-1").conf
+    return subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({seconds})", f"-Dopensearch.path.conf={conf}"])
 
 
 def test_a_stale_pid_file_is_not_believed_and_its_new_owner_not_killed(home):
     stranger = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     try:
-        stale(home, stranger.pid)
+        noted(home, stranger.pid)
         assert node.running(home) is None
         assert node.status(home).state == "dead"
         node.stop(home)
@@ -143,28 +132,11 @@ def test_a_process_that_was_never_started_is_no_other_child(tmp_path):
     assert child.wait() == 3
 
 
-def test_a_pid_that_is_gone_is_dead(home):
-    gone = subprocess.Popen([sys.executable, "-c", ""])
-    gone.wait()
-    stale(home, gone.pid)
-    assert node.status(home).state == "dead"
-
-
 def test_a_damaged_state_file_counts_as_none(home):
     home.mkdir()
     states.state_file(home).write_text('{"url": "http://')
     assert node.status(home) is None
     assert node.stop(home) is None
-
-
-def test_data_of_a_cluster_are_not_started_with_fewer_processes(home):
-    home.mkdir()
-    nodes = tuple(NodeProcess(f"node-{number}", 999_999_9, number, number) for number in (1, 2, 3))
-    states.write(home, NodeState("http://127.0.0.1:1", "3.6.0", nodes, "stopped", str(home)))
-    (home / "data").mkdir()
-    with pytest.raises(UsageError, match="cluster of 3 processes") as caught:
-        node.start(home=home, nodes=1)
-    assert "wipe" in caught.value.hint
 
 
 HOLD = """
@@ -196,45 +168,6 @@ def test_a_second_start_waits_is_told_who_and_goes_on_when_the_first_is_killed(t
         holder.stdout.close()
 
 
-def test_a_holder_that_has_not_yet_written_its_name_is_named_all_the_same(tmp_path):
-    def name_yourself():
-        time.sleep(0.5)
-        (tmp_path / "lock").write_text("start (process 4711)")
-
-    with (tmp_path / "lock").open("a+") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        said = []
-        threading.Thread(target=name_yourself).start()
-
-        def told(sentence):
-            said.append(sentence)
-            fcntl.flock(held, fcntl.LOCK_UN)
-
-        with states.locked(tmp_path, purpose="stop", patience=60, say=told):
-            pass
-    assert said == ["Waiting for another command: start (process 4711)."]
-
-
-def test_two_threads_exclude_each_other_too(tmp_path):
-    held, let_go = threading.Event(), threading.Event()
-
-    def hold():
-        with states.locked(tmp_path, purpose="start", patience=1, say=print):
-            held.set()
-            let_go.wait(60)
-
-    holder = threading.Thread(target=hold, daemon=True)
-    holder.start()
-    assert held.wait(60)
-    impatient = states.locked(tmp_path, purpose="start", patience=0, say=lambda _: None)
-    with pytest.raises(TermweaveError, match="busy"), impatient:
-        pass
-    # Whoever has patience is told of the holder, and has the lock when that lets go: the wait is real.
-    with states.locked(tmp_path, purpose="start", patience=60, say=lambda _: let_go.set()):
-        assert let_go.is_set()
-    holder.join()
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root drops its rights")
 def test_roots_private_folders_are_left_for_ones_the_server_can_enter(tmp_path):
     private = tmp_path / "private"
@@ -243,14 +176,6 @@ def test_roots_private_folders_are_left_for_ones_the_server_can_enter(tmp_path):
     elsewhere = folders.run_folder(private / "node")
     assert not elsewhere.is_relative_to(private)
     assert folders.reachable(elsewhere, folders.UNPRIVILEGED)
-
-
-def test_the_tail_of_a_log_is_short_and_forgiving(tmp_path):
-    log = tmp_path / "log"
-    assert process.tail(log, 5) == ""
-    log.write_bytes(b"".join(b"line %d \xff\n" % number for number in range(100_000)))
-    assert process.tail(log, 2).splitlines()[-1].startswith("line 99999")
-    assert len(process.tail(log, 2).splitlines()) == 2
 
 
 def test_the_heap_of_the_last_start_is_kept(home, make_java, only_these_javas):
@@ -269,11 +194,8 @@ def test_the_heap_of_the_last_start_is_kept(home, make_java, only_these_javas):
 def test_a_start_of_three_that_fails_leaves_one_process_with_its_data(home, make_java, only_these_javas):
     """Only node-1 comes up, and never as a cluster of more."""
     only_these_javas(make_java(run="""case "$*" in *node-1*) trap 'kill $!; exit' TERM; sleep 60 & wait;; *) exit 1;; esac"""))
-    home.mkdir()
-    root = folders.run_folder(home)
-    (root / "data" / "node-1").mkdir(parents=True)
-    nodes = (NodeProcess("node-1", 9_999_999, 1, 2),)
-    states.write(home, NodeState("http://127.0.0.1:1", "3.6.0", nodes, "stopped", str(root), heap=600))
+    noted(home, 9_999_999, state="stopped", heap=600)
+    (folders.run_folder(home) / "data" / "node-1").mkdir(parents=True)
     with pytest.raises(TermweaveError, match="ended while it started"):
         node.start(home=home, nodes=3)
     assert [each.name for each in node.status(home).nodes] == ["node-1"]
@@ -305,12 +227,8 @@ def test_the_page_cache_of_a_container_is_free(tmp_path, monkeypatch, version):
 
 def test_a_process_of_the_cluster_that_dies_while_another_starts_is_named_at_once(home, make_java, only_these_javas):
     only_these_javas(make_java(run="trap 'kill $!; exit' TERM; sleep 60 & wait"))
-    first = process.Layout(folders.run_folder(home), "node-1")
-    ours = ["-c", "import time; time.sleep(3)", f"-Dopensearch.path.conf={first.conf}"]
-    running = subprocess.Popen([sys.executable, *ours])
-    nodes = (NodeProcess("node-1", running.pid, 1, 2), NodeProcess("node-2", running.pid, 3, 4))
-    home.mkdir()
-    states.write(home, NodeState("http://127.0.0.1:1", "3.6.0", nodes, "running", str(folders.run_folder(home)), heap=300))
+    running = pretending(home, 3)
+    noted(home, running.pid, running.pid, heap=300)
     assert node.status(home).state == "degraded"
     began = time.monotonic()
     with pytest.raises(TermweaveError, match="process node-1, which ran before, ended while the others started"):
@@ -319,15 +237,15 @@ def test_a_process_of_the_cluster_that_dies_while_another_starts_is_named_at_onc
     running.wait()
 
 
-def test_a_running_node_does_not_get_a_plugin(home):
-    first = process.Layout(folders.run_folder(home), "node-1")
-    running = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(30)", f"-Dopensearch.path.conf={first.conf}"])
-    home.mkdir()
-    nodes = (NodeProcess("node-1", running.pid, 1, 2),)
-    states.write(home, NodeState("http://127.0.0.1:1", "3.6.0", nodes, "running", str(folders.run_folder(home))))
+def test_a_running_node_stays_as_it_is(home):
+    running = pretending(home, 30)
+    noted(home, running.pid, heap=512)
     try:
-        with pytest.raises(UsageError, match="running already, without ml-commons"):
-            node.start(home=home, ml=True)
+        for other, difference in (({"ml": True}, "without ml-commons"), ({"port": 1}, "at http"), ({"heap": 300}, "with 512 MB")):
+            with pytest.raises(UsageError, match=f"running already, {difference}"):
+                node.start(home=home, **other)
+        with pytest.raises(UsageError, match="10 MB of heap"):
+            node.start(home=home, heap=10)
         assert node.start(home=home).ml is False
     finally:
         running.kill()

@@ -1,14 +1,15 @@
 """A server with the security plugin, and commands that run as one of its users."""
 
-import io
 import json
+import re
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 
+import orjson
 import pytest
 
+from termweave import corpora
 from termweave.cli import run
 from tests.engine.secured import server
 
@@ -21,11 +22,16 @@ DOCUMENTS = {
 }
 
 
+def roles():
+    """The roles of docs/permissions.md for the index `docs`: search, build, lock, look, judge, connect."""
+    page = (Path(__file__).parents[3] / "docs" / "permissions.md").read_text(encoding="utf-8").replace("NAME", "docs")
+    return [json.loads(block) for block in re.findall(r"```json\n(.*?)```", page, re.DOTALL)]
+
+
 @pytest.fixture(scope="package")
 def secured(own_places):
-    root = Path(
-        tempfile.mkdtemp(prefix="termweave-secured-")
-    )  # not below pytest's folders: the server's user may not enter those
+    """The server, with ml-commons; it starts once for all tests of this folder."""
+    root = Path(tempfile.mkdtemp(prefix="termweave-secured-"))  # the server's user may not enter pytest's folders
     root.chmod(0o711)
     started = server.start(root)
     yield started
@@ -34,20 +40,23 @@ def secured(own_places):
 
 
 @pytest.fixture
-def termweave(secured, monkeypatch):
+def termweave(secured, capsys, monkeypatch):
     """Run a command as a user; returns its exit status and what it printed."""
+    return as_user(secured, capsys, monkeypatch)
 
+
+def as_user(secured, capsys, monkeypatch):
     def call(user, *arguments):
-        streams = {name: io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for name in ("stdout", "stderr")}
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("TERMWEAVE_URL", secured.url)
-            patch.setenv("TERMWEAVE_CA_CERTS", str(secured.authority.certificate))
-            patch.setenv("TERMWEAVE_USER", user)
-            patch.setenv("TERMWEAVE_PASSWORD", server.PASSWORD)
-            for name, stream in streams.items():
-                patch.setattr(sys, name, stream)
-            code = run(list(arguments))
-        return code, "".join(stream.buffer.getvalue().decode() for stream in streams.values())
+        variables = {
+            "URL": secured.url,
+            "CA_CERTS": str(secured.authority.certificate),
+            "USER": user,
+            "PASSWORD": server.PASSWORD,
+        }
+        for name, value in variables.items():
+            monkeypatch.setenv(f"TERMWEAVE_{name}", value)
+        code = run([str(each) for each in arguments])
+        return code, "".join(capsys.readouterr())
 
     return call
 
@@ -65,5 +74,17 @@ def corpus(tmp_path):
         (folder / "queries.jsonl").write_text('{"_id": "q1", "text": "run a function later"}\n')
         (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\ttimer\t1\n")
         return str(folder)
+
+    return write
+
+
+@pytest.fixture
+def source(tmp_path):
+    """Write documents as JSON lines; returns the opened source."""
+
+    def write(documents):
+        path = tmp_path / "corpus.jsonl"
+        path.write_bytes(b"\n".join(map(orjson.dumps, documents)) + b"\n")
+        return corpora.open_source(path)
 
     return write

@@ -87,15 +87,7 @@ class Nginx:
         return (self._folder / "access.log").read_text()
 
     def _command(self):
-        return [
-            self._program,
-            "-p",
-            str(self._folder),
-            "-c",
-            str(self._folder / "nginx.conf"),
-            "-e",
-            str(self._folder / "error.log"),
-        ]
+        return [self._program, "-p", self._folder, "-c", self._folder / "nginx.conf", "-e", self._folder / "error.log"]
 
     def _write(self, upstream):
         (self._folder / "nginx.conf").write_text(_CONFIGURATION.format(upstream=upstream, **self._values))

@@ -1,4 +1,4 @@
-"""A genuine OpenSearch with its own security plugin: TLS, users, roles, client certificates.
+"""A genuine OpenSearch with ml-commons and its own security plugin: TLS, users, roles, client certificates.
 
 The newest security plugin on Maven Central is 3.4.0.0, and the server of that version there lacks its modules. So the plugin runs in the
 embedded server's version: its descriptor gets that version, and libraries that the server brings itself are left out.
@@ -70,10 +70,10 @@ _EMPTY_FILES = {
 }
 
 
-def start(root, *, ml=False):
+def start(root):
     """Start the server; where it cannot be had, the test is skipped, or fails if a server was promised."""
     try:
-        return SecuredServer(root, ml=ml)
+        return SecuredServer(root)
     except TermweaveError as error:
         give_up = pytest.fail if os.environ.get("TERMWEAVE_REQUIRE_ENGINE") else pytest.skip
         give_up(f"no OpenSearch with the security plugin for the tests: {error}")
@@ -84,27 +84,21 @@ class SecuredServer:
 
     Args:
         root: Folder for everything; the server's user may enter it.
-        ml: Whether it has the plugin ml-commons.
 
     Attributes:
         url: Address.
         authority: Issues the certificates that the server trusts, for clients as well.
     """
 
-    def __init__(self, root, *, ml=False):
+    def __init__(self, root):
         self.authority = Authority(root / "authority", "Ours")
         self._admin = self.authority.issue("admin")
         port, transport = islice(startup.free_ports(), 2)
         self.url = f"https://127.0.0.1:{port}"
-        distribution, jdk = _distribution(ml), java.find()
+        distribution, jdk = _distribution(), java.find()
         self._root, self._layout = root, process.Layout(root, "node-1")
-        process.prepare(
-            self._layout,
-            distribution,
-            port,
-            transport,
-            ["discovery.type: single-node", _SETTINGS, *(process.ML_SETTINGS if ml else ())],
-        )
+        settings = ["discovery.type: single-node", _SETTINGS, *process.ML_SETTINGS]
+        process.configure(self._layout, distribution, port, transport, settings)
         self._configure(distribution)
         self._process = process.launch(self._layout, distribution, jdk, heap=512, port=port, transport=transport)
         try:
@@ -164,12 +158,12 @@ class SecuredServer:
         self.admin("PUT", f"/_plugins/_security/api/rolesmapping/{name}", {"users": [name]})
 
 
-def _distribution(ml):
+def _distribution():
     """The unpacked server with the plugin: hard links to the embedded server's files, made once."""
     cache = folders.distribution_cache()
-    place = cache / f"{artifacts.VERSION}-security-{PLUGIN.version}{'-ml' if ml else ''}"
+    place = cache / f"{artifacts.VERSION}-security-{PLUGIN.version}-ml"
     if not place.is_dir():
-        server, archive = artifacts.distribution(ml=ml), artifacts.shelf(cache).archive(PLUGIN)
+        server, archive = artifacts.distribution(ml=True), artifacts.shelf(cache).archive(PLUGIN)
         staging = cache / f"unpack-security-{os.getpid()}"
         shutil.copytree(server, staging, copy_function=os.link)
         plugin = staging / "plugins" / PLUGIN.plugin

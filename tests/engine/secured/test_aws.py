@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 from datetime import UTC, datetime, timedelta
 
-import orjson
 import pytest
 
-from termweave import corpora
 from termweave.engine import EngineResponseError, connect
 from termweave.errors import EngineError
 from termweave.indexer import BuildOptions, UpdateMode, build, update
@@ -51,16 +50,6 @@ def _use(monkeypatch, proxy, key, token):
         monkeypatch.setenv("AWS_SESSION_TOKEN", token)
 
 
-@pytest.fixture
-def corpus(tmp_path):
-    def write(documents):
-        path = tmp_path / "corpus.jsonl"
-        path.write_bytes(b"\n".join(map(orjson.dumps, documents)) + b"\n")
-        return corpora.open_source(path)
-
-    return write
-
-
 def _signed(proxy, url=None):
     return connect(load(url=url or proxy.url, aws_sigv4=REGION))
 
@@ -68,11 +57,11 @@ def _signed(proxy, url=None):
 @pytest.mark.parametrize(
     "token", [pytest.param(None, marks=pytest.mark.nightly), "token/of+the=session"], ids=["long-term", "session"]
 )
-def test_an_index_is_built_updated_and_searched_with_signed_requests(opensearch_engine, name, corpus, proxy, monkeypatch, token):
+def test_an_index_is_built_updated_and_searched_with_signed_requests(opensearch_engine, name, source, proxy, monkeypatch, token):
     _use(monkeypatch, proxy, "AKIAKEY", token)
     with _signed(proxy) as engine:
-        build(engine, corpus(numbered(30)), name, BuildOptions())
-        update(engine, corpus(numbered(35)), name, BuildOptions(), UpdateMode(new=True))
+        build(engine, source(numbered(30)), name, BuildOptions())
+        update(engine, source(numbered(35)), name, BuildOptions(), UpdateMode(new=True))
         assert [hit.id for hit in Index.open(engine, name).search("number7 (a+b) é", mode="lexical", k=1)] == ["d7"]
         assert len(Index.open(engine, name).search("text about number7", rerank="rnn", k=5)) == 5
         assert clean(engine, name) == 35
@@ -112,25 +101,25 @@ def test_each_refusal_of_aws_has_its_sentence(proxy, monkeypatch):
 
 @pytest.mark.usefixtures("session")
 def test_a_session_that_ends_in_the_middle_of_a_build_ends_it_with_its_sentence_and_the_next_one_resumes(
-    opensearch_engine, name, corpus, proxy, monkeypatch
+    opensearch_engine, name, source, proxy, monkeypatch
 ):
-    source = corpus(numbered(2000))
+    documents = source(numbered(2000))
 
     def progress(stage, done, *_):
         if stage == "Indexing" and done:
             proxy.expired.add("token/of+the=session")
 
     with _signed(proxy) as engine, pytest.raises(EngineError) as caught:
-        build(engine, source, name, LEXICAL, progress=progress)
+        build(engine, documents, name, LEXICAL, progress=progress)
     assert "expired" in caught.value.message
     assert caught.value.hint == "Renew the AWS credentials: their session token has expired."
     _use(monkeypatch, proxy, "ASIASECOND", "the next token")
     with _signed(proxy) as engine:
-        build(engine, source, name, LEXICAL)
+        build(engine, documents, name, LEXICAL)
     assert clean(opensearch_engine, name) == 2000
 
 
-def test_credentials_that_renew_themselves_outlast_a_build(opensearch_engine, name, corpus, proxy, monkeypatch, tmp_path):
+def test_credentials_that_renew_themselves_outlast_a_build(opensearch_engine, name, source, proxy, monkeypatch, tmp_path):
     """A program gives credentials that end soon (`credential_process`); boto3 asks it again, and every request uses what is valid."""
     program, count = tmp_path / "credentials.py", tmp_path / "count"
     count.write_text("0")
@@ -151,29 +140,27 @@ print(json.dumps({{"Version": 1, "AccessKeyId": f"ASIA{{number:04}}", "SecretAcc
         proxy.expired.update(f"token {number}" for number in range(1, int(count.read_text())))
 
     with _signed(proxy) as engine:
-        build(engine, corpus(numbered(20)), name, LEXICAL, progress=progress)
+        build(engine, source(numbered(20)), name, LEXICAL, progress=progress)
     assert clean(opensearch_engine, name) == 20
     assert len(set(proxy.used)) > 3
     assert not proxy.refused
 
 
-def test_serverless_gets_the_hash_of_every_body_and_is_searched(opensearch_engine, name, corpus, monkeypatch):
+def test_serverless_gets_the_hash_of_every_body_and_is_searched(opensearch_engine, name, source, monkeypatch):
     """Its host name tells the service. A generation that stands there is searched without the APIs that Serverless lacks."""
-    import socket
-
     resolve = socket.getaddrinfo
-    monkeypatch.setattr(
-        socket,
-        "getaddrinfo",
-        lambda host, *rest, **named: resolve("127.0.0.1" if ".aoss." in str(host) else host, *rest, **named),
-    )
-    build(opensearch_engine, corpus(numbered(10)), name, BuildOptions())
+
+    def here(host, *rest, **options):
+        return resolve("127.0.0.1" if ".aoss." in str(host) else host, *rest, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", here)
+    build(opensearch_engine, source(numbered(10)), name, BuildOptions())
     with VerifyingProxy(opensearch_engine.url, service="aoss") as proxy:
         _use(monkeypatch, proxy, "AKIAKEY", None)
         url = f"http://collection.{REGION}.aoss.amazonaws.com:{proxy.port}"
         with _signed(proxy, url) as engine:
             assert [hit.id for hit in Index.open(engine, name).search("number7", k=1)] == ["d7"]
             with pytest.raises(EngineError) as caught:
-                build(engine, corpus(numbered(12)), f"{name}-two", LEXICAL)
+                build(engine, source(numbered(12)), f"{name}-two", LEXICAL)
             assert caught.value.message.startswith("OpenSearch Serverless lacks requests that builds")
         assert not proxy.refused

@@ -2,33 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import re
-import shutil
-import tempfile
-from pathlib import Path
-
 import pytest
 
 from termweave import engine, settings
 from termweave.errors import EngineError
 from tests.engine.secured import server
+from tests.engine.secured.conftest import roles
 from tests.serving.connector.conftest import answering
 
 pytestmark = [pytest.mark.engine, pytest.mark.nightly]
-_PAGE = (Path(__file__).parents[3] / "docs" / "permissions.md").read_text(encoding="utf-8").replace("NAME", "docs")
-SEARCH, BUILD, LOCK, _, _, CONNECT = (json.loads(block) for block in re.findall(r"```json\n(.*?)```", _PAGE, re.DOTALL))
-
-
-@pytest.fixture(scope="module")
-def secured(own_places):
-    """A server with the security plugin and ml-commons."""
-    root = Path(tempfile.mkdtemp(prefix="termweave-secured-"))
-    root.chmod(0o711)
-    started = server.start(root, ml=True)
-    yield started
-    started.close()
-    shutil.rmtree(root, ignore_errors=True)
+SEARCH, BUILD, LOCK, _, _, CONNECT = roles()
 
 
 def through_the_pipeline(secured, *cluster):

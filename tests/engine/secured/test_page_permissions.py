@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import re
 from html import unescape
-from pathlib import Path
 
 import pytest
 
 from termweave import encoders, engine, settings
 from tests.engine.secured import server
-from tests.engine.secured.conftest import DOCUMENTS
+from tests.engine.secured.conftest import DOCUMENTS, roles
 from tests.ui.conftest import client_of, models_of
 
 pytestmark = [pytest.mark.engine, pytest.mark.nightly]
-_PAGE = (Path(__file__).parents[3] / "docs" / "permissions.md").read_text(encoding="utf-8").replace("NAME", "docs")
-SEARCH, BUILD, LOCK, LOOK, JUDGE, *_ = (json.loads(block) for block in re.findall(r"```json\n(.*?)```", _PAGE, re.DOTALL))
+SEARCH, BUILD, LOCK, LOOK, JUDGE, *_ = roles()
 #: Permission on the book -> the form that cannot do without it.
 FORMS = {
     "indices:data/write/bulk": "grade",

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
-from pathlib import Path
 
 import pytest
 
+from tests.engine.secured.conftest import roles
+
 pytestmark = [pytest.mark.engine, pytest.mark.nightly]
-_PAGE = (Path(__file__).parents[3] / "docs" / "permissions.md").read_text(encoding="utf-8")
-SEARCH, BUILD, LOCK, *_ = (
-    json.loads(block) for block in re.findall(r"```json\n(.*?)```", _PAGE.replace("NAME", "docs"), re.DOTALL)
-)
+SEARCH, BUILD, LOCK, *_ = roles()
 FULL = BUILD | {"index_permissions": [*BUILD["index_permissions"], LOCK]}
 _QUERY = ("search", "docs", "run a function")
 _BUILD = ("index", "{corpus}", "docs", "--weights", "none", "--dense", "none")

@@ -1,7 +1,5 @@
 """Agreement of judges against examples that were worked by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from termweave.evaluation.book import agreement

@@ -1,7 +1,5 @@
 """The book on the real server: no grade is lost, grades are taken back, and the book is a data set."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -22,9 +20,8 @@ def book(opensearch_engine, name):
     made = JudgementBook(opensearch_engine, name)
     assert made.add([BookQuery("q1", "first", POOL), BookQuery("q2", "second <b>", POOL[:3])]) == 2
     yield made
-    opensearch_engine.request(
-        "POST", f"/{INDEX}/_delete_by_query", params={"refresh": True}, body={"query": {"term": {"book": name}}}
-    )
+    query = {"query": {"term": {"book": name}}}
+    opensearch_engine.request("POST", f"/{INDEX}/_delete_by_query", params={"refresh": True}, body=query)
 
 
 def test_two_judges_at_once_lose_no_grade(book):
@@ -85,16 +82,17 @@ def test_a_query_that_is_removed_while_a_judge_saves_leaves_no_grade(book, monke
 
 
 def test_what_is_no_grade_is_refused(book):
-    for grade in (
-        BookGrade("ann", "q1", "d1", 4),
-        BookGrade("", "q1", "d1", 1),
-        BookGrade("a" * 101, "q1", "d1", 1),
-        BookGrade("ann", "q1", "another", 1),
-        BookGrade("ann", "q9", "d1", 1),
-        BookGrade("ann", "q1", "d1", 1, "x" * 2_001),
+    right = BookGrade("ann", "q1", "d1", 1)
+    for wrong in (
+        {"grade": 4},
+        {"judge": ""},
+        {"judge": "a" * 101},
+        {"document": "another"},
+        {"query": "q9"},
+        {"note": "x" * 2_001},
     ):
         with pytest.raises(UsageError):
-            book.set_grade(grade)
+            book.set_grade(replace(right, **wrong))
     assert book.grades() == []
 
 

@@ -42,11 +42,11 @@ def test_a_file_to_write_is_private_if_it_is_new(tmp_path):
     shared = tmp_path / "shared"
     shared.write_text("before")
     for path in (tmp_path / "new", shared):
-        with private_files.opened(path, encoding="utf-8") as file:
+        with private_files.open_private(path, encoding="utf-8") as file:
             file.write("after")
     assert (mode(tmp_path / "new"), mode(shared)) == (0o600, 0o666)
     assert shared.read_text() == "after"
-    with private_files.opened(Path(os.devnull), "wb") as file:
+    with private_files.open_private(Path(os.devnull), "wb") as file:
         file.write(b"nothing")
 
 

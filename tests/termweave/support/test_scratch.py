@@ -25,12 +25,9 @@ def reading(tmp_path):
     running = []
 
     def start():
-        process = subprocess.Popen(
-            [sys.executable, "-c", _READ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "TMPDIR": str(tmp_path)},
-        )
+        environment = {**os.environ, "TMPDIR": str(tmp_path)}
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        process = subprocess.Popen([sys.executable, "-c", _READ], env=environment, **pipes)
         running.append(process)
         process.stdin.write(LINES)
         process.stdin.close()
@@ -72,12 +69,8 @@ def test_links_and_other_folders_stay(tmp_path, monkeypatch):
     (tmp_path / "termweave-scratch-abandoned").mkdir()
     home = private_files.scratch()
     assert private_files.scratch() == home
-    assert {path.name for path in tmp_path.iterdir()} == {
-        "termweave-ml-1",
-        "termweave-scratch-link",
-        "termweave-scratch-file",
-        home.name,
-    }
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"termweave-ml-1", "termweave-scratch-link", "termweave-scratch-file", home.name}
     home.rmdir()  # as somebody who empties the temporary folder
     assert private_files.scratch().is_dir()
 

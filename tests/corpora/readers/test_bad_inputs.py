@@ -1,0 +1,141 @@
+"""Bad inputs of all readers of files: a bad entry is named with its place and can be left out; a file that is no corpus is named."""
+
+import json
+
+import pytest
+
+from termweave.corpora import open_source
+from termweave.corpora.formats import lines
+from termweave.errors import InputError, UsageError
+
+JSON = b'{"_id": "a", "title": "T", "text": "one"}\n'
+TABLE = b"id,text,x\n" + b"".join(b'%d,"good, quoted",\n' % number for number in range(1, 40))
+ACTION = b'{"index": {"_id": "1"}}\n'
+
+#: Name of the file -> what stands before and behind a bad entry, and the number of good entries.
+AROUND = {
+    "corpus.jsonl": (JSON * 6, b"\n" + JSON, 7),
+    "table.csv": (TABLE, b"98,behind,\n99,last,\n", 41),
+    "dump.json": (b'{"_id": "0", "_source": {"text": "x"}}\n', b"", 1),
+    "bulk.ndjson": (b'{"index": {"_id": "0"}}\n{"text": "x"}\n', b"", 1),
+    "docs/b.txt": (b"", b"", 2),
+}
+ENTRIES = [
+    ("corpus.jsonl", b'{"_id": "b", "text": "one"', ", line 7: broken JSON at column 27: expecting ',' delimiter"),
+    ("corpus.jsonl", b'{"_id": "b", "text": NaN}', ", line 7: broken JSON at column 22: NaN is not a JSON number"),
+    ("corpus.jsonl", b'{"_id": "b", "text": "x", "n": 1e999}', ", line 7: broken JSON at column"),
+    ("corpus.jsonl", b'{"_id": "b", "text": "\\ud800"}', ", line 7: half of a surrogate pair"),
+    ("corpus.jsonl", b'{"_id": "b", "text": "\xff"}', ", line 7: byte 0xff at column 23 is not UTF-8"),
+    ("corpus.jsonl", b'{"_id": "b", "text": "\xed\xa0\x80"}', ", line 7: byte 0xed at column 23 is not UTF-8"),
+    ("corpus.jsonl", b"\0\0\0\0", ", line 7: a NUL byte at column 1"),
+    ("corpus.jsonl", b"[" * 5000, ", line 7: broken JSON at column"),
+    ("corpus.jsonl", b'["_id", "b"]', ", line 7: an array where an object should be (`jq -c '.[]'` puts each object on a line of its own)"),
+    ("corpus.jsonl", b'"text"', ", line 7: a string where an object should be"),
+    ("corpus.jsonl", b"3", ", line 7: a number where an object should be"),
+    ("corpus.jsonl", b"null", ", line 7: null where an object should be"),
+    ("corpus.jsonl", b'{"_id": "b"}', ", line 7: neither a title nor a text"),
+    ("corpus.jsonl", b'{"_id": "", "text": "x"}', ", line 7: '_id' is empty"),
+    ("corpus.jsonl", b'{"_id": 1.5, "text": "x"}', ", line 7: '_id' is 1.5"),
+    ("corpus.jsonl", b'{"_id": true, "text": "x"}', ", line 7: '_id' is true"),
+    ("corpus.jsonl", b'{"_id": null, "text": "x"}', ", line 7: '_id' is null"),
+    ("corpus.jsonl", b'{"_id": 123456789012345678901234567890, "text": "x"}', ", line 7: '_id' is 1.23"),
+    ("corpus.jsonl", b'{"_id": "b", "text": ["x"]}', ", line 7: 'text' is [\"x\"] where a string should be"),
+    ("corpus.jsonl", b'{"_id": "b", "text": 3}', ", line 7: 'text' is 3"),
+    ("corpus.jsonl", b'{"_id": "b", "text": "x", "title": {}}', ", line 7: 'title' is {}"),
+    ("corpus.jsonl", b'{"text": "x"}', ", line 7: no id, though earlier documents have one"),
+    ("corpus.jsonl", b'{"_id": "b", "text": "%s"}' % (b"x" * 9000), ", line 7: longer than 6 kB"),
+    ("table.csv", b"41,too few\n", ", line 41: 2 cells where 3 should be"),
+    ("table.csv", b"41,too,many,cells\n", ", line 41: 4 cells where 3 should be"),
+    ("table.csv", b"41,caf\xe9,\n", ", line 41: byte 0xe9 at column 7 is not UTF-8"),
+    ("table.csv", b"41,\xed\xa0\x80,\n", ", line 41: byte 0xed at column 4 is not UTF-8"),  # half of a surrogate pair
+    ("table.csv", b"41,a\0b,\n", ", line 41: a NUL byte at column 5"),
+    ("table.csv", b',"no id",\n', ", line 41: 'id' is empty"),
+    ("table.csv", b'41,"a\nb\xe9\nc",\n', ", line 41: on line 42, byte 0xe9 at column 2 is not UTF-8"),
+    ("table.csv", b'41,"a" b,\n', ", line 41: a quoted cell has text after its closing quote"),
+    ("table.csv", b'41,"never closed,\n', ", line 41: a quote that opens here is never closed, up to line 43"),
+    ("table.csv", b"41,a\rb,\n", ", line 41: a carriage return in the middle of a line"),
+    ("dump.json", b'{"_id": "2"}', ", line 2: no _source, though the first line has one"),
+    ("bulk.ndjson", b'{"text": "y"}', ", line 3: no action of the _bulk API where one should be"),
+    ("bulk.ndjson", ACTION, ", line 3: an action without a document below it"),
+    ("bulk.ndjson", ACTION + b"{broken", ", line 4: broken JSON"),
+    ("bulk.ndjson", b'{"index": {"_id": ["1"]}}\n{"text": "x"}', ", line 4: index without an _id that is a text"),
+    ("bulk.ndjson", b'{"delete": {}}', ", line 3: delete without an _id"),
+    ("bulk.ndjson", b'{"update": {"_id": "1"}}\n{"doc": {"text": "x"}}', ", line 4: an update of '1', which no line before it holds"),
+    ("bulk.ndjson", b'{"update": {"_id": "1"}}\n{"script": "x"}', ", line 4: an update without a doc"),
+    ("docs/b.txt", b"one\ntwo\xff", ", line 2: byte 0xff at column 4 is not UTF-8"),
+    ("docs/b.txt", b"one\n\xed\xa0\x80", ", line 2: byte 0xed at column 1 is not UTF-8"),
+    ("docs/b.txt", b"one\n\ntwo\0", ", line 3: a NUL byte: this is not a text"),
+    ("docs/b.txt", "text".encode("utf-16"), ", line 1: UTF-16 or UTF-32, but it must be UTF-8"),
+    ("docs/b.txt", b"\x1f\x8b\x08\0\0\0\0\0\x02\xff", ": compressed, and damaged or cut short"),
+    ("docs/b.txt", b"x" * 9000, ": longer than 6 kB"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "bad", "sentence"), ENTRIES)
+def test_a_bad_entry_is_named_or_left_out(tmp_path, monkeypatch, name, bad, sentence):
+    monkeypatch.setattr(lines, "MAX_LINE", 6000)
+    before, behind, good = AROUND[name]
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(before + bad + behind)
+    if "/" in name:
+        for other in ("a.txt", "c.txt"):
+            (path.parent / other).write_text("good")
+    opened = path.parent if "/" in name else path
+    with pytest.raises(InputError) as caught:
+        list(open_source(opened).documents())
+    assert f"{path}{sentence}" in str(caught.value)
+    assert caught.value.hint
+    source = open_source(opened, skip_bad=True)
+    for _ in range(2):  # a second pass starts its list anew
+        assert len(list(source.documents())) == source.total == good
+        assert source.skipped.count == 1
+        assert sentence in str(next(iter(source.skipped)))
+
+
+NO_TABLES = [
+    b"Some prose, with commas, that goes on.\nA second line; it has none.\n\nThe end.\n",
+    b"# Markdown\n\n| a | b |\n|---|---|\n",
+    b"import os\nfrom sys import argv, exit\nprint(argv, 1, 2)\n",
+    *(b"id\x00,text\n1,2\n", b"one column\nonly\n", b"x" * 300_000, b"\x7fELF\0\0", b"\x89PNG\r\n\x1a\n\0\0"),
+]
+ENCODINGS = ("utf-16", "utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")
+UNKNOWN, WIDE = r"format of .* is not known", r"is UTF-16 or UTF-32.*iconv"
+FILES = [
+    ("corpus.jsonl", b'{"text": "x"}\n{"_id": "1", "text": "y"}\n', {}, 'line 2: the id "1", though earlier documents have no id'),
+    ("corpus.jsonl", b'[{"_id": "a", "text": "x"}]', {}, "jq -c"),
+    ("corpus.jsonl", json.dumps({"_id": "a", "text": "x"}, indent=2).encode(), {}, r"line 1: broken JSON: .* over several lines .`jq -c \.`"),
+    ("corpus.jsonl", b'{"_id": "a",\n"text": "x"}', {}, r"line 1: broken JSON: .* over several lines .`jq -c \.`"),
+    ("corpus.jsonl", json.dumps([{"_id": "a"}], indent=2).encode(), {}, r"line 1: broken JSON: .* over several lines .`jq -c '\.\[\]'`"),
+    ("corpus.jsonl", b'[{"_id": "a"},\n{"_id": "b"}]', {}, r"line 1: broken JSON: .* over several lines .`jq -c '\.\[\]'`"),
+    ("corpus.jsonl", b'{"uuid": "a", "headline": "x"}\n', {}, r"among 'uuid', 'headline' \(id_field, title_field and text_fields"),
+    ("corpus.jsonl", b'{"_id": "%s", "text": "tea"}\n' % (b"x" * 8001), {}, "line 1: the id 'x.*' has 8,001 characters, and an id has at most 8,000"),
+    *(("corpus.jsonl", JSON.decode().encode(encoding), {}, WIDE) for encoding in ENCODINGS),
+    *(("table.csv", "id,text\n1,x\n".encode(encoding), {}, WIDE) for encoding in ENCODINGS),
+    ("table.csv", b"id,text,Gr\xf6\xdfe\n1,a,2\n", {"skip_bad": True}, r"header line of .*table\.csv is not UTF-8.*iconv"),  # without it no row has names
+    ("table.csv", b"name,about\nN,A\n", {}, "no column has a usual name for the text; its first line is: 'name', 'about'"),
+    ("table.csv", b"name,about\nN,A\n", {"text_fields": ["abuot"]}, "no column 'abuot'; its first line is: 'name', 'about'"),
+    ("table.csv", b"d1,the cat\nd2,a dog\n", {"text_fields": ["9"]}, "no column '9'.*a document, give the columns' numbers, 1 to 2;"),
+    ("table.csv", b"id,text\nN,A\n", {"text_fields": ["3"]}, "no column '3'"),
+    ("table.csv", b"id,x,x,text\n1,2,3,4\n", {}, "two columns called 'x'"),
+    ("table.csv", b"id,text\n1,2\n", {"text_fields": ["text", "text"]}, "The field 'text' is named twice"),
+    ("table.csv", b"id,year\n1,2020\n", {}, "no column has a usual name for the text"),
+    ("table.csv", b"7\tsome text\n", {"id_field": "1", "text_fields": ["2"]}, UNKNOWN),  # one line could be anything
+    ("table.csv", b"SKU^about\n1^a\n2^b\n", {"id_field": "SKU"}, r"commas, tabs, semicolons, bars, or by the character that a first line like `sep=\^`"),
+    *(("table.csv", content, {}, UNKNOWN) for content in NO_TABLES),
+    ("corpus", b"PK\x03\x04rest", {}, "a zip archive"),
+    ("corpus", b"\xfd7zXZ\0rest", {}, "compressed with xz"),
+    ("corpus", b"BZh91AY&SY", {}, "compressed with bzip2"),
+    ("corpus", b"\x04\x22\x4d\x18rest", {}, "compressed with lz4"),
+    ("corpus", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", {}, "encrypted or older than 2007"),
+    ("corpus", b"SQLite format 3\0", {}, "an SQLite database"),
+    ("corpus", b"id;text\r1;a\r2;b\r", {}, "end in carriage returns only"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "content", "options", "sentence"), FILES)
+def test_a_file_that_is_no_corpus_is_named(tmp_path, name, content, options, sentence):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises((InputError, UsageError), match=sentence) as caught:
+        list(open_source(tmp_path / name, **options).documents())
+    assert caught.value.hint

@@ -1,0 +1,170 @@
+"""What holds of every kind: models of others compute what sentence-transformers computes, and what they lack is one sentence."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import jsonschema
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+
+from termweave.cli.verbs.models import export as command
+from termweave.encoders import DenseEncoder, Ranker, load
+from termweave.encoders.kinds import kind_of, read_folder
+from termweave.encoders.manifest import GRAPHS, write_manifest
+from termweave.encoders.onnx import export as exporting
+from termweave.encoders.onnx.checked_graphs import TOLERANCE
+from termweave.errors import ModelError, TermweaveError
+from termweave.support import paths
+from tests.encoders.kinds.references import logits, of_scores, of_vectors, of_weights
+
+PROMPTS = {"query": "find this: ", "passage": "text: "}
+LAYERS = [(24, torch.nn.Tanh()), (12, torch.nn.GELU()), (8, torch.nn.Identity())]
+#: The fixture that makes the model, how it is compared, the architectures, and options of which each is a model.
+PARITY = [
+    ("made", of_vectors, ["bert", "roberta", "xlm-roberta", "mpnet", "distilbert", "modernbert"], [{}]),
+    ("made", of_vectors, ["bert"], [{"pooling": each} for each in ("cls", "max", "lasttoken", "weightedmean", ("mean", "max"))]),
+    ("made", of_vectors, ["bert"], [{"pooling": "mean_sqrt_len_tokens"}, {"dense": LAYERS}, {"truncate_dim": 12}]),
+    ("made", of_vectors, ["bert"], [{"prompts": PROMPTS, "include_prompt": each} for each in (True, False)]),
+    ("made", of_vectors, ["bert"], [{"prompts": PROMPTS, "include_prompt": each, "pooling": "cls"} for each in (True, False)]),
+    ("ranked", of_scores, ["bert", "roberta", "xlm-roberta", "mpnet", "distilbert", "modernbert", "electra", "deberta-v2"], [{}]),
+    ("ranked", of_scores, ["bert", "roberta", "modernbert", "deberta-v2"], [{"labels": 2}]),
+    ("sparse_made", of_weights, ["bert", "distilbert", "roberta", "xlm-roberta", "mpnet", "modernbert"], [{}]),
+    ("inference_free", of_weights, ["bert", "roberta"], [{}]),
+]
+
+
+@pytest.mark.parametrize(
+    ("fixture", "difference", "architecture", "options"),
+    [(fixture, how, each, options) for fixture, how, names, several in PARITY for each in names for options in several],
+    ids=str,
+)
+def test_models_compute_what_sentence_transformers_computes(request, texts, fixture, difference, architecture, options):
+    path, reference = request.getfixturevalue(fixture)(architecture, **options)
+    assert difference(path, reference, texts) < 1e-4
+
+
+def test_what_an_option_changes(made, texts):
+    """Else the parity above would also hold of a model that ignores it."""
+    assert load(weights="none", dense=made(dense=LAYERS)[0]).dimension == 8
+    assert load(weights="none", dense=made(truncate_dim=12)[0]).dimension == 12
+    encoder = DenseEncoder.load(made(prompts=PROMPTS, include_prompt=True)[0])
+    assert np.abs(encoder.encode(texts[:1], kind="query") - encoder.encode(texts[:1], kind="document")).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("fixture", "opened", "message"),
+    [
+        (
+            "made",
+            {"weights": ...},
+            r"is an encoder: it gives vectors, not term weights.*`termweave train`",
+        ),
+        ("ranked", {"dense": ...}, r"is a cross-encoder: it gives scores of pairs, not vectors"),
+        ("ranked", {"dense": "shipped", "dense_query": ...}, r"is a cross-encoder.* for dense_query"),
+        ("sparse_made", {"dense": ...}, "is a sparse encoder: it gives term weights, not vectors"),
+        ("made", {"ranker": ...}, r"is an encoder and scores no pairs"),
+        ("made", {"dense_query": ...}, "no model gives vectors of documents"),
+    ],
+    ids=str,
+)
+def test_an_output_that_a_kind_lacks(request, fixture, opened, message):
+    path, _ = request.getfixturevalue(fixture)()
+    names = {output: path if name is ... else name for output, name in opened.items()}
+    with pytest.raises(TermweaveError, match=message):
+        Ranker.load(path) if "ranker" in opened else load(**{"weights": "none", "dense": "none", **names})
+
+
+@pytest.mark.parametrize(
+    ("fixture", "changes"),
+    [
+        ("made", {"layers": [{"file": "../elsewhere.safetensors", "activation": "Tanh"}]}),
+        ("made", {"layers": [{"file": "2_Dense/model.safetensors", "activation": "exec"}]}),
+        ("made", {"prompts": {"query": 7}}),
+        *((fixture, changes) for fixture in ("made", "ranked") for changes in ({"transformer": "/etc"}, {"unknown": 1})),
+        ("ranked", {"labels": 3}),
+        ("ranked", {"prompt": 7}),
+    ],
+    ids=str,
+)
+def test_malformed_descriptions_are_one_sentence(request, tmp_path, fixture, changes):
+    path, _ = request.getfixturevalue(fixture)()
+    folder, manifest = shutil.copytree(path, tmp_path / "own"), read_folder(path).manifest
+    write_manifest(folder, replace(manifest, settings={**manifest.settings, **changes}))
+    with pytest.raises(ModelError, match=r"The description of the model .* is malformed"):
+        kind_of(manifest)(read_folder(folder))
+
+
+@pytest.mark.parametrize("architecture", ["bert", "modernbert"])
+def test_a_cross_encoder_is_exported(ranked, texts, tmp_path, schemas, architecture):
+    from sentence_transformers import CrossEncoder
+
+    path, reference = ranked(architecture)
+    done = CliRunner().invoke(command, [str(path), "--out", str(tmp_path / "out"), "--json"], catch_exceptions=False)
+    answer = json.loads(done.stdout)
+    jsonschema.validate(answer, json.loads((schemas / "export.1.json").read_text()))
+    assert answer["parity"]["fp32_difference"] <= TOLERANCE
+    assert 0.5 < answer["parity"]["int8_rank_correlation"] <= 1.0
+    assert 0.0 < answer["parity"]["int8_score_difference"] < 1.0
+    manifest = read_folder(tmp_path / "out").manifest
+    assert (manifest.kind, manifest.outputs, manifest.hash) == ("ranker", ("scores",), read_folder(path).manifest.hash)
+    expected = logits(reference, "the cat", texts)
+    fp32, int8 = (Ranker.load(tmp_path / "out", precision=each).score("the cat", texts) for each in ("fp32", "int8"))
+    assert np.abs(fp32 - expected).max() < 1e-4
+    assert 1e-6 < np.abs(int8 - expected).max() < np.ptp(expected)
+    assert np.abs(logits(CrossEncoder(str(tmp_path / "out"), device="cpu"), "the cat", texts) - expected).max() < 1e-6
+
+
+@pytest.mark.parametrize("architecture", ["roberta", "modernbert"])
+def test_a_dense_model_is_exported(made, texts, tmp_path, architecture):
+    from sentence_transformers import SentenceTransformer
+
+    path, reference = made(architecture, dense=[(16, torch.nn.Tanh())], prompts={"query": "find: ", "document": "text: "})
+    parity = exporting.export(path, tmp_path / "out")
+    assert parity.fp32_difference <= TOLERANCE
+    assert 0.9 <= parity.int8_cosine_min <= parity.int8_cosine_mean <= 1.0001
+    manifest = read_folder(tmp_path / "out").manifest  # digests hold
+    assert (manifest.hash, manifest.quantisation["parity"]) == (read_folder(path).manifest.hash, parity.as_dict())
+    expected = reference.encode_query(texts)
+    assert np.abs(SentenceTransformer(str(tmp_path / "out"), device="cpu").encode_query(texts) - expected).max() < 1e-6
+    fp32, int8 = (load("none", tmp_path / "out", precision=each).encode(texts, kind="query") for each in ("fp32", "int8"))
+    assert max(np.abs(row.vector - vector).max() for row, vector in zip(fp32, expected, strict=True)) < 1e-4
+    assert min(row.vector @ vector for row, vector in zip(int8, expected, strict=True)) > 0.9
+    assert max(np.abs(row.vector - vector).max() for row, vector in zip(int8, expected, strict=True)) > 1e-6  # another graph
+    file = tmp_path / "out" / "2_Dense" / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-4] + b"\0\0\0?")
+    with pytest.raises(ModelError, match=r"was altered: .*2_Dense"):
+        load(weights="none", dense=tmp_path / "out")
+
+
+def test_a_sparse_model_is_exported(inference_free, texts, tmp_path):
+    from sentence_transformers import SparseEncoder
+
+    path, _ = inference_free()
+    parity = exporting.export(path, tmp_path / "out")
+    assert parity.int8_rank_correlation > 0.8
+    assert parity.int8_cosine_min is None
+    again = SparseEncoder(str(tmp_path / "out"), device="cpu")
+    assert of_weights(path, again, texts) < 1e-4
+    plain, fp32, int8 = (
+        [each.weights.as_dict() for each in load(folder, "none", precision=precision).encode(texts, kind="document")]
+        for folder, precision in ((path, None), (tmp_path / "out", "fp32"), (tmp_path / "out", "int8"))
+    )
+    assert fp32 == plain != int8
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "tokenizer.json", "config.json", GRAPHS["int8"]])
+def test_a_folder_that_is_swapped_between_check_and_opening_is_refused(ranked, tmp_path, monkeypatch, file):
+    monkeypatch.setattr(paths, "cache", lambda: tmp_path / "cache")
+    if file == GRAPHS["int8"]:
+        exporting.export(ranked()[0], tmp_path / "model")
+    else:
+        shutil.copytree(ranked()[0], tmp_path / "model")
+    scorer = Ranker.load(tmp_path / "model")  # digests are compared here, the graph is opened at the first score
+    shutil.copyfile(tmp_path / "model" / file, tmp_path / "other")
+    (tmp_path / "other").replace(tmp_path / "model" / file)
+    with pytest.raises(ModelError, match=rf"changed while it was opened: .*{file}"):
+        scorer.score("cat", ["a text"])
+    assert not list((tmp_path / "cache").rglob("*.onnx"))  # no graph of one model under the digest of another
