@@ -150,7 +150,7 @@ class Output:
 
     @contextmanager
     def stages(self, label: str) -> Iterator[Callable[..., None]]:
-        """As `progress`, for work in several stages: its function is called as ``update(stage, done, total, detail="")``."""
+        """Show the progress of work in several stages; the function is called as ``update(stage, done, total, detail="")``."""
         with self.progress(label) as bar:
             yield lambda stage, done, total=None, detail="": bar(done, total, stage, detail)
 
@@ -182,14 +182,14 @@ def _console(**options: Any) -> Console:
 
 
 def fitted_table(
-    columns: Mapping[str, Sequence[str]], width: int, *, kept: Collection[str] = (), right: Collection[str] = ()
+    columns: Mapping[str, Sequence[str]], width: int, *, always: Collection[str] = (), right: Collection[str] = ()
 ) -> Table:
     """Make a table of as many columns as fit, in their order. The first column is never left out or cut: it is folded.
 
     Args:
         columns: Heading -> the cells of the column.
         width: Characters of a line.
-        kept: Headings of columns that are shown even if they do not fit.
+        always: Headings of columns that are shown even if they do not fit.
         right: Headings of columns that are aligned to the right.
     """
     from rich.box import SIMPLE_HEAD
@@ -203,7 +203,7 @@ def fitted_table(
     rows = [[name] for name in names]
     for heading, cells in others:
         wide = max(map(cell_len, (heading, *cells))) + 1
-        if wide > left and heading not in kept:
+        if wide > left and heading not in always:
             continue
         left -= wide
         table.add_column(heading, justify="right" if heading in right else "left", no_wrap=True)

@@ -72,41 +72,41 @@ def endpoint(*parameters: Parameter, schema: str = "") -> Callable[[Answer], Ans
 
 
 @endpoint(*parameters.SEARCH)
-def search(request: Request, given: Values) -> Values:
+def search(request: Request, values: Values) -> Values:
     """The best documents for a query, as 'termweave search --json'."""
-    side = searching.answer(workspace_of(request), given, searching.options(given))
-    return json.search(given["q"], side.answer, side.took)
+    side = searching.answer(workspace_of(request), values, searching.options(values))
+    return json.search(values["q"], side.answer, side.took)
 
 
 @endpoint(*parameters.EXPLAIN)
-def explain(request: Request, given: Values) -> Values:
+def explain(request: Request, values: Values) -> Values:
     """Why a document has its score for a query, as 'termweave explain --json'."""
-    return json.explain(given["q"], searching.explained(workspace_of(request), given))
+    return json.explain(values["q"], searching.explained(workspace_of(request), values))
 
 
 @endpoint(*parameters.COMPARE)
-def compare(request: Request, given: Values) -> Values:
+def compare(request: Request, values: Values) -> Values:
     """The agreement of two ways to search on a query."""
-    return {"query": given["q"], **searching.compared(workspace_of(request), given).as_dict()}
+    return {"query": values["q"], **searching.compared(workspace_of(request), values).as_dict()}
 
 
 @endpoint(*parameters.REQUESTS)
-def requests(request: Request, given: Values) -> Values:
+def requests(request: Request, values: Values) -> Values:
     """The requests that a search sends to the server, for applications that send them themselves."""
-    index = searching.index_of(workspace_of(request), given)
-    return json.requests(index.requests(given["q"], **searching.options(given)))
+    index = searching.index_of(workspace_of(request), values)
+    return json.requests(index.requests(values["q"], **searching.options(values)))
 
 
 @endpoint(*parameters.ENCODE)
-def encode(request: Request, given: Values) -> Values:
+def encode(request: Request, values: Values) -> Values:
     """Term weights and vectors of queries."""
     workspace = workspace_of(request)
-    for text in given["q"]:
+    for text in values["q"]:
         check_query(text)
-    index = workspace.index(workspace.chosen(given["index"]))
+    index = workspace.index(workspace.chosen(values["index"]))
     encoded = [
         {"text": each.text, "weights": None if each.weights is None else each.weights.as_dict(), "vector": each.vector}
-        for each in index.encode(given["q"])
+        for each in index.encode(values["q"])
     ]
     return {"generation": index.generation, "encodings": encoded}
 
@@ -119,17 +119,17 @@ def indices(request: Request, _: Values) -> Values:
 
 
 @endpoint(INDEX)
-def generations(request: Request, given: Values) -> Values:
+def generations(request: Request, values: Values) -> Values:
     """The generations of an index, as 'termweave generations --json'."""
     workspace = workspace_of(request)
-    name = workspace.chosen(given["index"])
+    name = workspace.chosen(values["index"])
     return {"name": name, "generations": [asdict(each) for each in listing.list_generations(workspace.engine, name)]}
 
 
 @endpoint(INDEX)
-def book(request: Request, given: Values) -> Values:
+def book(request: Request, values: Values) -> Values:
     """The judged queries of an index, with their pools, and how far judges agree."""
-    stored = workspace_of(request).book(given["index"])
+    stored = workspace_of(request).book(values["index"])
     grades = stored.grades()
     counts = Counter(each.query for each in grades if each.grade is not None)
     queries = [{"id": each.id, "text": each.text, "documents": each.pool, "grades": counts[each.id]} for each in stored.queries()]
@@ -138,17 +138,17 @@ def book(request: Request, given: Values) -> Values:
 
 
 @endpoint(INDEX)
-def grades(request: Request, given: Values) -> Values:
+def grades(request: Request, values: Values) -> Values:
     """Every grade of every judge, with notes."""
-    stored = workspace_of(request).book(given["index"])
+    stored = workspace_of(request).book(values["index"])
     return {"index": stored.name, "grades": [asdict(each) for each in stored.grades()]}
 
 
 @endpoint(INDEX, JUDGE)
-def judge(request: Request, given: Values) -> Values:
+def judge(request: Request, values: Values) -> Values:
     """The progress of a judge, and the document to judge next, without the search that found it."""
-    workspace, judge = workspace_of(request), check_judge(given["judge"])
-    stored = workspace.book(given["index"])
+    workspace, judge = workspace_of(request), check_judge(values["judge"])
+    stored = workspace.book(values["index"])
     task = judge_page.task_of(workspace.index(stored.name), stored, judge)
     card = task.card
     shown = card and {"query": card.query.text, "document": card.document, "title": card.title, "text": card.text}
@@ -162,36 +162,36 @@ def jobs(request: Request, _: Values) -> Values:
 
 
 @endpoint(JOB)
-def evaluate(request: Request, given: Values) -> Values:
+def evaluate(request: Request, values: Values) -> Values:
     """The result of an evaluation, as 'termweave evaluate --json'."""
     from termweave.evaluation.table import as_json  # noqa: PLC0415 - numpy comes with it
 
-    result = _ended(request, given, "evaluate").result
+    result = _ended(request, values, "evaluate").result
     return {**as_json(result.experiment), "gates": list(map(asdict, result.verdicts))}
 
 
 @endpoint(JOB)
-def tune(request: Request, given: Values) -> Values:
+def tune(request: Request, values: Values) -> Values:
     """The result of tuning, as 'termweave tune --json'."""
-    job = _ended(request, given, "tune")
+    job = _ended(request, values, "tune")
     return {**asdict(job.result), "adopted": bool(job.about.get("adopted"))}
 
 
 @endpoint(JOB)
-def learn(request: Request, given: Values) -> Values:
+def learn(request: Request, values: Values) -> Values:
     """The result of learning: what was tried, the gain on test questions, and the generation to promote."""
-    result: Values = _ended(request, given, "learn").result
+    result: Values = _ended(request, values, "learn").result
     return result
 
 
-def _ended(request: Request, given: Values, kind: str) -> BackgroundJob:
+def _ended(request: Request, values: Values, kind: str) -> BackgroundJob:
     """The job that a request names.
 
     Raises:
         UsageError: There is none of this kind, or it has not ended.
         TermweaveError: The error that ended it.
     """
-    job: BackgroundJob = request.app.state.jobs.find(given["job"], kind)
+    job: BackgroundJob = request.app.state.jobs.find(values["job"], kind)
     if job.error is not None:
         raise job.error
     if job.running:
@@ -214,8 +214,8 @@ def routes() -> list[Route]:
 
 def _route(name: str, endpoint: Endpoint) -> Route:
     def answer(request: Request, body: bytes | None) -> Response:
-        given = request.query_params if body is None else parameters.of_json(body, endpoint.parameters)
-        values = endpoint.answer(request, parameters.read(given, endpoint.parameters))
+        query = request.query_params if body is None else parameters.of_json(body, endpoint.parameters)
+        values = endpoint.answer(request, parameters.read(query, endpoint.parameters))
         return data({"schema": f"termweave.{endpoint.schema}/1", **values})
 
     async def answer_request(request: Request) -> Response:

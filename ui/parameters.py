@@ -71,13 +71,13 @@ class Parameter:
     example: str = ""
     suggests: str = ""
 
-    def read(self, given: QueryParams) -> Any:
+    def read(self, query: QueryParams) -> Any:
         """The value in a request.
 
         Raises:
             UsageError: It cannot be read.
         """
-        values = given.getlist(self.name)
+        values = query.getlist(self.name)
         if self.kind != "texts" and len(values) > 1:
             raise UsageError(f"The parameter {self.name!r} is given twice.", "Give it once.")
         texts = tuple(text for text in _not_too_many(self.name, values) if text.strip())
@@ -94,10 +94,10 @@ class Parameter:
             raise UsageError(f"The parameter {self.name!r} is 1 or 0, not {text!r}.")
         return _YES[text]
 
-    def readable(self, given: QueryParams) -> Any:
+    def readable(self, query: QueryParams) -> Any:
         """The value in a request, or the default if it cannot be read."""
         try:
-            return self.read(given)
+            return self.read(query)
         except UsageError:
             return () if self.kind == "texts" else self.default
 
@@ -200,15 +200,15 @@ PAGE = (
 )
 
 
-def of_json(body: bytes, known: Iterable[Parameter]) -> QueryParams:
+def of_json(body: bytes, parameters: Iterable[Parameter]) -> QueryParams:
     """The parameters of a request whose body is a JSON object, as if they stood in its address: a list stands for a repeated parameter.
 
     Raises:
         UsageError: It is not such an object.
     """
-    given = json_object(body, _BODY)
-    declared, pairs = _checked(given, known), []
-    for name, value in given.items():
+    fields = json_object(body, _BODY)
+    declared, pairs = _checked(fields, parameters), []
+    for name, value in fields.items():
         parameter = declared[name]
         types, called = _JSON[parameter.kind]
         values = _not_too_many(name, value) if isinstance(value, list) else [value]
@@ -226,12 +226,12 @@ def json_object(body: bytes, advice: str) -> dict[str, Any]:
         UsageError: It is not one; `advice` is its hint.
     """
     try:
-        given = orjson.loads(body)
+        fields = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise UsageError(f"The body is not JSON: {error}.", advice) from None
-    if not isinstance(given, dict):
+    if not isinstance(fields, dict):
         raise UsageError("The body is not a JSON object.", advice)
-    return given
+    return fields
 
 
 def _not_too_many(name: str, values: list[Any]) -> list[Any]:
@@ -241,18 +241,18 @@ def _not_too_many(name: str, values: list[Any]) -> list[Any]:
     return values
 
 
-def _checked(given: Iterable[str], known: Iterable[Parameter]) -> dict[str, Parameter]:
+def _checked(names: Iterable[str], parameters: Iterable[Parameter]) -> dict[str, Parameter]:
     """Name -> parameter, if there are all that a request gives."""
-    declared = {each.name: each for each in known}
-    if unknown := [name for name in given if name not in declared]:
+    declared = {each.name: each for each in parameters}
+    if unknown := [name for name in names if name not in declared]:
         raise UsageError(f"There is no parameter {unknown[0]!r}.", f"Known: {', '.join(declared)}.")
     return declared
 
 
-def read(given: QueryParams, known: Iterable[Parameter]) -> dict[str, Any]:
+def read(query: QueryParams, parameters: Iterable[Parameter]) -> dict[str, Any]:
     """The values of all parameters of a request.
 
     Raises:
         UsageError: A value cannot be read, or there is no such parameter.
     """
-    return {name: each.read(given) for name, each in _checked(given, known).items()}
+    return {name: each.read(query) for name, each in _checked(query, parameters).items()}

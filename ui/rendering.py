@@ -146,15 +146,15 @@ class PageAddress:
 
     Args:
         path: The path.
-        given: The query string of the request.
+        query: The query string of the request.
 
     Attributes:
         pairs: The parameters that have a value.
     """
 
-    def __init__(self, path: str, given: QueryParams) -> None:
+    def __init__(self, path: str, query: QueryParams) -> None:
         self._path = path
-        self.pairs = [(name, value) for name, value in given.multi_items() if value.strip()]
+        self.pairs = [(name, value) for name, value in query.multi_items() if value.strip()]
 
     def having(self, **changes: object) -> str:
         """The address with some parameters replaced; None removes one. A trailing underscore is left out: ``from_``."""
@@ -182,7 +182,7 @@ def local_path(text: str) -> str:
     return text if _LOCAL.fullmatch(text) else ""
 
 
-def see_other(path: str, **given: object) -> Response:
+def see_other(path: str, **parameters: object) -> Response:
     """Send the browser to a page with these parameters, as the answer to a form does."""
-    pairs = [(name, str(value)) for name, value in given.items()]
+    pairs = [(name, str(value)) for name, value in parameters.items()]
     return RedirectResponse(page_address(path, pairs), status_code=HTTPStatus.SEE_OTHER)

@@ -73,7 +73,7 @@ def _table(listed: list[Generation], width: int) -> Table:
             for each in listed
         ],
     }
-    return fitted_table(columns, width, kept={"state"}, right={"documents", "size"})
+    return fitted_table(columns, width, always={"state"}, right={"documents", "size"})
 
 
 @verb("list", connects=True)
@@ -290,7 +290,7 @@ def audit(*, name: str | None, count: int, settings: Settings, out: Output) -> N
         "who": [f"{line.user} ({line.os_user})" if line.user else line.os_user for line in lines],
         "from": [line.host for line in lines],
     }
-    out.emit(data, lambda: fitted_table(columns, out.console().width, kept={"name", "what"}) if lines else empty)
+    out.emit(data, lambda: fitted_table(columns, out.console().width, always={"name", "what"}) if lines else empty)
 
 
 def _act_in_words(line: AuditLine) -> str:

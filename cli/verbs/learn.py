@@ -76,7 +76,7 @@ def command(
     with out.progress("Learning") as bar:
         learning = prepare(server, task, Reports(bar, out.say))
         planned = plan(learning)
-        shown = "\n".join(f"{what:<9} {value}" for what, value in lines(planned))
+        shown = "\n".join(f"{label:<9} {value}" for label, value in lines(planned))
         if only_plan:
             out.emit({"schema": "termweave.learn-plan/1", **asdict(planned)}, "\n".join([shown, *planned.notes]))
             return

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @verb("search", connects=True)
 @click.argument("name")
 @click.argument("query", required=False)
-@click_options(SearchOptions, "given")
+@click_options(SearchOptions, "stated")
 @option_group("Hits", flag("--show-query", "Print the requests instead of sending them."))
 @option_group(
     "Many queries",
@@ -50,7 +50,7 @@ def command(
     *,
     name: str,
     query: str | None,
-    given: dict[str, Any],
+    stated: dict[str, Any],
     show_query: bool,
     queries_file: str | None,
     run_file: str | None,
@@ -77,11 +77,11 @@ def command(
       termweave search docs "parse json" --show-query
       termweave search docs --queries queries.tsv --run hybrid.trec --rerank rnn --log-features features.csv
     """
-    one_query = bool(given.keys() - {each.name for each in fields(RunOptions)} or query is not None or show_query or html)
-    not_sent = bool(given.keys() - SENT or html)
-    log = given.get("log_features")
-    named = {Path(each).resolve() for each in (queries_file, run_file, html) if each}
-    same_log = log is not None and Path(log).resolve() in named
+    one_query = bool(stated.keys() - {each.name for each in fields(RunOptions)} or query is not None or show_query or html)
+    not_sent = bool(stated.keys() - SENT or html)
+    log = stated.get("log_features")
+    others = {Path(each).resolve() for each in (queries_file, run_file, html) if each}
+    same_log = log is not None and Path(log).resolve() in others
     same_file = (
         queries_file is not None and run_file not in {None, "-"} and Path(run_file).resolve() == Path(queries_file).resolve()
     )
@@ -102,12 +102,12 @@ def command(
     if queries_file is not None and run_file is not None:
         from termweave.cli.batch_search import answer_all
 
-        many = RunOptions(**given, **sending)
+        many = RunOptions(**stated, **sending)
         server = engine.connect(settings, pool_maxsize=max(8, many.workers))
         answer_all(server, name, queries_file, run_file, many, models, out)
         return
-    text = _text(query, given.get("like", ()))
-    options = SearchOptions(**{"highlight": not out.json, **given, "explain": html is not None or given.get("explain", False)})
+    text = _text(query, stated.get("like", ()))
+    options = SearchOptions(**{"highlight": not out.json, **stated, "explain": html is not None or stated.get("explain", False)})
     index = search.Index.open(engine.connect(settings).watched(out.say), name, **models)
     if show_query:
         requests = index.requests(text, **vars(options))
@@ -115,7 +115,7 @@ def command(
         _warn(requests[0].get("dropped", {}), out, left_out)
         out.emit(json.requests(requests), lambda: _as_console(requests))
         return
-    _answer(index, text, options, html, out, others="fields" in given)
+    _answer(index, text, options, html, out, others="fields" in stated)
     if options.log_features:
         out.say(f"The features of the candidates are in {options.log_features}.")
 
@@ -183,7 +183,7 @@ def _as_console(requests: Sequence[dict[str, Any]]) -> str:
 @click.argument("name")
 @click.argument("query")
 @click.argument("document", metavar="ID")
-@click_options(ExplainOptions, "given")
+@click_options(ExplainOptions, "stated")
 @model_options
 @hit_list.html_option
 def explain(
@@ -191,7 +191,7 @@ def explain(
     name: str,
     query: str,
     document: str,
-    given: dict[str, Any],
+    stated: dict[str, Any],
     models: dict[str, str | None],
     html: Path | None,
     settings: Settings,
@@ -213,7 +213,7 @@ def explain(
 
     query = _text(query)
     index = search.Index.open(engine.connect(settings), name, **models)
-    hit = index.explain(query, document, **given)
+    hit = index.explain(query, document, **stated)
     if html:
         hit_list.write(html, query, pictures.of_hit(hit), out)
 
@@ -257,9 +257,9 @@ def weights(*, text: str, model: str | None, kind: Literal["document", "query"],
     from termweave import settings
 
     if text == "-":
-        given = sys.stdin.buffer.read()
-        text = given.decode("utf-8", "replace")
-        if text.encode() != given:
+        typed = sys.stdin.buffer.read()
+        text = typed.decode("utf-8", "replace")
+        if text.encode() != typed:
             out.warn("Standard input holds bytes that are not UTF-8; they are passed over.")
     encoder = encoders.load(weights=model or settings.load().weights, dense="")
     words = encoder.shade(text, kind=kind)

@@ -258,4 +258,4 @@ def _table(stored: list[Profile], record: Lineage, width: int) -> Table:
         "held out: tuned": held_out("tuned"),
         "default": held_out("default"),
     }
-    return fitted_table(columns, width, kept={"state"})
+    return fitted_table(columns, width, always={"state"})

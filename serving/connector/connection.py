@@ -93,7 +93,7 @@ def plan(engine: Engine, name: str, options: ConnectOptions) -> ConnectPlan:
         UsageError: The server, the index or the mode does not allow it, or another program has a pipeline or a template of that name.
     """
     registry = _registry(engine)
-    registry.check(engine, options)
+    registry.check_server(engine, options)
     index = resolve_index(engine, name)
     record = read_lineage(engine, index)
     if record.passages:
@@ -191,7 +191,7 @@ def remove(engine: Engine, name: str) -> list[str]:
             would be removed. Nothing is removed then.
     """
     registry = _registry(engine)
-    registry.check(engine)
+    registry.check_server(engine)
     check_one(name)
     removed = []
     registered = _registered(engine, name)

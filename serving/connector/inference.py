@@ -42,7 +42,7 @@ _TASKS: Mapping[str, tuple[str, str, str, Mapping[str, str]]] = {
 _WORDS = "{{query}}"
 
 
-def check(engine: Engine, options: ConnectOptions | None = None) -> None:
+def check_server(engine: Engine, options: ConnectOptions | None = None) -> None:
     """Check that the cluster can ask a model server, and has what the options need.
 
     Args:

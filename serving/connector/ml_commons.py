@@ -40,7 +40,7 @@ _HINTS = {
 }
 
 
-def check(engine: Engine, _options: ConnectOptions | None = None) -> None:
+def check_server(engine: Engine, _options: ConnectOptions | None = None) -> None:
     """Check that the cluster can ask a model server.
 
     Raises:

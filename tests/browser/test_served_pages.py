@@ -13,14 +13,14 @@ pytest.importorskip("starlette", reason="the extra 'ui' is not installed")
 import uvicorn
 
 from termweave import corpora, settings
-from termweave.evaluation.book.store import INDEX, BookGrade, BookQuery, JudgementBook
+from termweave.evaluation.book.store import BookGrade, BookQuery, JudgementBook
 from termweave.indexer import BuildOptions, build
 from termweave.search import Index
 from termweave.ui import application
 from termweave.ui.serve_options import ServeOptions
 from tests.browser.contrast import GROUNDS, contrast, laid_over, parts
 from tests.browser.test_pages import OVERFLOWS
-from tests.ui.conftest import ATTACKS, DOCUMENTS, attacked  # noqa: F401 - the fixture
+from tests.ui.conftest import ATTACKS, DOCUMENTS, attacked, remove_book  # noqa: F401 - the fixture
 
 pytestmark = pytest.mark.engine
 #: Ink, grounds and tag, for every element with text of its own.
@@ -45,9 +45,7 @@ def address(opensearch_engine, attacked):  # noqa: F811 - the fixture above
     yield f"http://127.0.0.1:{listening.getsockname()[1]}"
     server.should_exit = True
     thread.join(30)
-    opensearch_engine.request(
-        "POST", f"/{INDEX}/_delete_by_query", params={"refresh": True}, body={"query": {"term": {"book": attacked}}}
-    )
+    remove_book(opensearch_engine, attacked)
 
 
 @pytest.mark.parametrize("width", [400, 1400])

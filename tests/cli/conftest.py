@@ -1,10 +1,9 @@
-"""The command, in this process and as a process of its own, and an index of six documents."""
+"""The command in this process, and an index of six documents."""
 
 from __future__ import annotations
 
 import io
 import json
-import os
 import subprocess
 import sys
 import uuid
@@ -26,51 +25,39 @@ DOCUMENTS = {
 }
 
 
+def beir(root, documents, queries, answers):
+    """Write a BEIR folder of these texts; `answers`: id of a query -> the document that answers it."""
+    (root / "qrels").mkdir(parents=True, exist_ok=True)
+    for file, texts in (("corpus.jsonl", documents), ("queries.jsonl", queries)):
+        lines = [{"_id": key, **(text if isinstance(text, dict) else {"text": text})} for key, text in texts.items()]
+        (root / file).write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    write_qrels(root, "test", answers)
+    return root
+
+
+def write_qrels(root, split, answers):
+    rows = "".join(f"{query}\t{document}\t1\n" for query, document in answers.items())
+    (root / "qrels" / f"{split}.tsv").write_text(f"query-id\tcorpus-id\tscore\n{rows}")
+
+
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory):
     """A BEIR folder of six documents and two judged queries."""
-    root = tmp_path_factory.mktemp("beir")
-    lines = [json.dumps({"_id": key, "title": title, "text": text, "kind": "entry"}) for key, (title, text) in DOCUMENTS.items()]
-    (root / "corpus.jsonl").write_text("\n".join(lines) + "\n")
-    (root / "queries.jsonl").write_text(
-        '{"_id": "q1", "text": "run a function later"}\n{"_id": "q2", "text": "read json text"}\n'
-    )
-    (root / "qrels").mkdir()
-    for split, first in (("test", "timer"), ("hard", "empty")):  # no search finds a document without a word
-        (root / "qrels" / f"{split}.tsv").write_text(f"query-id\tcorpus-id\tscore\nq1\t{first}\t1\nq2\tjson\t1\n")
+    documents = {key: {"title": title, "text": text, "kind": "entry"} for key, (title, text) in DOCUMENTS.items()}
+    queries = {"q1": "run a function later", "q2": "read json text"}
+    root = beir(tmp_path_factory.mktemp("beir"), documents, queries, {"q1": "timer", "q2": "json"})
+    write_qrels(root, "hard", {"q1": "empty", "q2": "json"})  # no search finds a document without a word
     return root
 
 
 @pytest.fixture(scope="session")
-def process(opensearch_engine, own_places):
-    """Run the command as a process of its own; returns the finished process."""
-
-    def call(*arguments, stdin=None, status=0):
-        environment = {
-            **{key: value for key, value in os.environ.items() if not key.startswith("TERMWEAVE_")},
-            "OPENSEARCH_URL": opensearch_engine.url,
-            "XDG_STATE_HOME": str(own_places / "xdg-state"),
-        }
-        done = subprocess.run(
-            [sys.executable, "-m", "termweave", *arguments],
-            capture_output=True,
-            text=True,
-            input=stdin,
-            env=environment,
-            check=False,
-        )
-        return checked(done, status)
-
-    return call
-
-
-@pytest.fixture(scope="session")
 def termweave(opensearch_engine, own_places):
-    """Run the command in this process, which needs no start-up; returns the same as `process`, and keeps its state in the same place."""
+    """Run the command in this process, which needs no start-up, with streams of its own; returns what a process would."""
 
     def call(*arguments, stdin=None, status=0):
         streams = {name: io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for name in ("stdout", "stderr")}
-        given = io.TextIOWrapper(io.BytesIO((stdin or "").encode()), "utf-8")
+        typed = stdin if isinstance(stdin, bytes) else (stdin or "").encode()
+        given = io.TextIOWrapper(io.BytesIO(typed), "utf-8")
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("OPENSEARCH_URL", opensearch_engine.url)
             patch.setattr("termweave.support.paths.state", lambda: own_places / "xdg-state" / "termweave")
@@ -90,10 +77,10 @@ def checked(done, status):
 
 
 @pytest.fixture(scope="session")
-def live(process, folder, opensearch_engine):
+def live(termweave, folder, opensearch_engine):
     """The folder, indexed."""
     name = f"test-{uuid.uuid4().hex[:10]}"
-    done = process("index", str(folder), name, "--json")
+    done = termweave("index", str(folder), name, "--json")
     valid(done.stdout, "index")
     yield name
     opensearch_engine.request("DELETE", f"/{name}*")

@@ -1,242 +1,216 @@
-"""Generations as a user types it, as a process, on a real server: built, gated, changed, deleted."""
+"""Generations as a user types it, on a real server: built, gated, changed, deleted."""
 
 from __future__ import annotations
 
 import json
 import re
 import time
-import uuid
 
 import pytest
-from click.testing import CliRunner
 
-from termweave.cli.verbs.generations import list_indices
-
-from .conftest import valid
+from .conftest import beir, valid
 
 pytestmark = pytest.mark.engine
+LEXICAL = ("--weights", "none", "--dense", "none")
 
 
-def test_standard_input_is_indexed(termweave, opensearch_engine):
-    done = termweave(
-        "index", "-", "cli-stdin", "--weights", "none", "--dense", "none", stdin='{"_id": "a", "text": "from a pipe"}\n'
-    )
+def test_standard_input_is_indexed(termweave, name):
+    done = termweave("index", "-", name, *LEXICAL, stdin='{"_id": "a", "text": "from a pipe"}\n')
     assert "1 document in" in done.stdout
     assert "left out" in done.stderr
-    opensearch_engine.request("DELETE", "/cli-stdin*")
 
 
-def test_list_shows_every_index_with_what_is_live(termweave, folder, opensearch_engine):
-    termweave("index", str(folder), "cli-listed", "--weights", "none", "--dense", "none")
-    try:
-        rows = {row["name"]: row for row in valid(termweave("list", "--json").stdout, "list")["indices"]}
-        row = rows["cli-listed"]
-        assert (row["documents"], row["generations"], row["signals"], row["models"]) == (6, 1, ["lexical"], {})
-        assert row["generation"].startswith("cli-listed-")
-        assert row["bytes"] > 0
-        lines = [line for line in termweave("list").stdout.splitlines() if line.split()[:1] == ["cli-listed"]]
-        assert len(lines) == 1
-        assert lines[0].split()[1] == "6"
-        assert lines[0].split()[-3:] == ["lexical", row["generation"], "1"]
-    finally:
-        opensearch_engine.request("DELETE", "/cli-listed*", params={"expand_wildcards": "all"})
+def test_list_shows_every_index_with_what_is_live(termweave, folder, name, monkeypatch):
+    termweave("index", str(folder), name, *LEXICAL)
+    rows = {row["name"]: row for row in valid(termweave("list", "--json").stdout, "list")["indices"]}
+    row = rows[name]
+    assert (row["documents"], row["generations"], row["signals"], row["models"]) == (6, 1, ["lexical"], {})
+    assert row["generation"].startswith(f"{name}-")
+    assert row["bytes"] > 0
+    (line,) = [line.split() for line in termweave("list").stdout.splitlines() if line.split()[:1] == [name]]
+    assert (line[1], line[-3:]) == ("6", ["lexical", row["generation"], "1"])
+    monkeypatch.setattr("termweave.indexer.generations.listing.names", lambda _: ["deleted-while-it-lists"])
+    assert json.loads(termweave("list", "--json").stdout)["indices"] == []
 
 
-def test_list_leaves_out_what_is_deleted_while_it_lists(opensearch_engine, monkeypatch):
-    monkeypatch.setattr("termweave.indexer.generations.listing.names", lambda _: ["cli-deleted-just-now"])
-    done = CliRunner().invoke(list_indices, ["--url", opensearch_engine.url, "--json"])
-    assert json.loads(done.stdout)["indices"] == []
-
-
-def test_generations_rollback_prune_and_delete(termweave, folder, tmp_path):
-    small = tmp_path / "small.jsonl"
+def test_generations_rollback_prune_and_delete(termweave, folder, tmp_path, name):
+    small, broken = tmp_path / "small.jsonl", tmp_path / "broken.jsonl"
     small.write_text('{"_id": "a", "text": "x"}\n')
-    options = ("--weights", "none", "--dense", "none")
-    first = json.loads(termweave("index", str(small), "cli-gens", *options, "--json").stdout)["generation"]
-    broken = tmp_path / "broken.jsonl"
+    first = json.loads(termweave("index", str(small), name, *LEXICAL, "--json").stdout)["generation"]
     broken.write_text('{"_id": "a", "text": "x"}\nno JSON\n')
-    assert "replaces" not in termweave("index", str(broken), "cli-gens", *options, status=1).stderr
-    time.sleep(1.05)
-    done = termweave("index", str(folder), "cli-gens", *options, "--json")
+    assert "replaces" not in termweave("index", str(broken), name, *LEXICAL, status=1).stderr
+    time.sleep(1.05)  # names of generations have the second
+    done = termweave("index", str(folder), name, *LEXICAL, "--json")
     second = json.loads(done.stdout)["generation"]
-    assert f"'cli-gens' was made from 'small.jsonl'; this build replaces it with {folder.name!r}" in done.stderr
-    listed = valid(termweave("generations", "cli-gens", "--json").stdout, "generations")["generations"]
-    assert [(each["index"], each["live"]) for each in listed] == [(second, True), (first, False)]
-    assert [[*each["signals"]] for each in listed] == [["lexical"], ["lexical"]]
-    assert f"{first} is live; before it was {second}" in termweave("rollback", "cli-gens").stdout
-    valid(termweave("promote", "cli-gens", second, "--json").stdout, "promote")
-    assert "Delete it?" in termweave("prune", "cli-gens", "--keep", "1", stdin="n\n", status=1).stderr
-    assert valid(termweave("prune", "cli-gens", "--keep", "1", "--yes", "--json").stdout, "prune")["deleted"] == [first]
-    unanswered = termweave("delete", "cli-gens", status=2, stdin="").stderr
+    assert f"'{name}' was made from 'small.jsonl'; this build replaces it with {folder.name!r}" in done.stderr
+    listed = valid(termweave("generations", name, "--json").stdout, "generations")["generations"]
+    assert [(each["index"], each["live"], [*each["signals"]]) for each in listed] == [
+        (second, True, ["lexical"]),
+        (first, False, ["lexical"]),
+    ]
+    assert f"{first} is live; before it was {second}" in termweave("rollback", name).stdout
+    valid(termweave("promote", name, second, "--json").stdout, "promote")
+    assert "Delete it?" in termweave("prune", name, "--keep", "1", stdin="n\n", status=1).stderr
+    assert valid(termweave("prune", name, "--keep", "1", "--yes", "--json").stdout, "prune")["deleted"] == [first]
+    unanswered = termweave("delete", name, status=2, stdin="").stderr
     assert "The question was not answered.\nAdd --yes to run the command without questions." in unanswered
-    assert "deleted, 1 generation." in termweave("delete", "cli-gens", "--yes").stdout
-    assert "Build one" not in termweave("rollback", "cli-gens", status=2).stderr
+    assert "deleted, 1 generation." in termweave("delete", name, "--yes").stdout
+    assert "Build one" not in termweave("rollback", name, status=2).stderr
 
 
-def test_a_generation_that_misses_its_gate_is_not_published(termweave, folder, opensearch_engine, tmp_path):
-    build = ("index", str(folder), "cli-gate", "--weights", "none", "--dense", "none")
+def test_a_generation_that_misses_its_gate_is_not_published(termweave, folder, opensearch_engine, tmp_path, name):
+    build = ("index", str(folder), name, *LEXICAL)
     termweave(*build, "--require", "nDCG@10>=0.1")
-    before = opensearch_engine.request("GET", "/_alias/cli-gate")
+    before = opensearch_engine.request("GET", f"/_alias/{name}")
     time.sleep(1.05)
     done = termweave(*build, "--require", "nDCG@10>=0.9", "--on", f"{folder}:hard", status=3)
     assert "was not published" in done.stderr
+    assert done.stderr.count("does not reach 0.9") == 1, done.stderr
     assert "6 documents in" in done.stdout
     assert "verified and not published (lexical; " in done.stdout
     again = termweave(*build, "--require", "nDCG@10>=0.9", "--require", "MRR@10>=0", "--on", f"{folder}:hard", "--json", status=3)
     told = valid(again.stdout, "index")
     assert (told["published"], told["documents"], [gate["met"] for gate in told["gates"]]) == (False, 6, [False, True])
-    assert f"termweave promote cli-gate {told['generation']}" in again.stderr
-    assert done.stderr.count("does not reach 0.9") == 1, done.stderr
-    assert opensearch_engine.request("GET", "/_alias/cli-gate") == before
-    made = opensearch_engine.request("GET", "/cli-gate*/_alias")
-    (strange := tmp_path / "strange").mkdir()
-    (strange / "qrels").symlink_to(folder / "qrels")
-    (strange / "corpus.jsonl").symlink_to(folder / "corpus.jsonl")
-    (strange / "queries.jsonl").write_text('{"_id": "nobody judged it", "text": "json"}\n')
-    for gate, on, why in (
-        ("P@10>=.1", folder, "no measure 'P@10'"),
-        ("nDCG@10 within .01 of no/such.trec", folder, "cannot be read"),
-        (
-            "hybird:nDCG@10>=.1",
-            folder,
-            "no system 'hybird' in the table.\nThe table has: BM25, dense, weights, hybrid, hybrid+rNN.",
-        ),
-        ("nDCG@10>=.1", strange, "strange has no judged queries in the split 'test'"),
+    assert f"termweave promote {name} {told['generation']}" in again.stderr
+    assert opensearch_engine.request("GET", f"/_alias/{name}") == before
+    built = opensearch_engine.request("GET", f"/{name}*/_alias")
+    strange = beir(tmp_path / "strange", {"json": "json"}, {"nobody judged it": "json"}, {"other": "json"})
+    system = "no system 'hybird' in the table.\nThe table has: BM25, dense, weights, hybrid, hybrid+rNN."
+    for gate, on, why, status in (
+        ("P@10>=.1", folder, "no measure 'P@10'", 2),
+        ("nDCG@10 within .01 of no/such.trec", folder, "cannot be read", 2),
+        ("hybird:nDCG@10>=.1", folder, system, 2),
+        ("nDCG@10>=.1", strange, "strange has no judged queries in the split 'test'", 1),
     ):
-        refused = termweave(*build[:2], "cli-gate-never", "--require", gate, "--on", str(on), status=1 if on == strange else 2)
-        assert why in refused.stderr
+        assert why in termweave(*build[:2], f"{name}-never", "--require", gate, "--on", str(on), status=status).stderr
     for update in ((), ("--update",)):
         refused = termweave(*build, *update, "--require", "dense:nDCG@10>=.1", status=2)
         assert "no system 'dense' in the table.\nThe table has: BM25." in refused.stderr
-    assert opensearch_engine.request("GET", "/cli-gate*/_alias") == made
-    assert not opensearch_engine.request("GET", "/_cat/indices/cli-gate-never*", params={"format": "json"})
-    opensearch_engine.request("DELETE", "/cli-gate*")
+    assert opensearch_engine.request("GET", f"/{name}*/_alias") == built
 
 
 def test_a_gate_without_judged_queries_names_the_option(termweave, tmp_path):
     corpus = tmp_path / "docs.csv"
     corpus.write_text("id,text\n1,tea\n")
     for more, reason in (
-        ((), "is a corpus without queries and judgements"),
-        (("--on", "nowhere"), "no file or folder 'nowhere'"),
+        ([], "is a corpus without queries and judgements"),
+        (["--on", "nowhere"], "no file or folder 'nowhere'"),
     ):
         said = termweave("index", str(corpus), "cli-gate", "--require", "nDCG@10>=0.4", *more, status=2).stderr
         assert reason in said
         assert "\n--on DATASET names the judged queries of the gate. A data set is" in said
 
 
-def test_a_generation_that_is_worse_than_the_live_one_is_not_published(termweave, folder, opensearch_engine, tmp_path):
-    judged = tmp_path / "judged"
-    (judged / "qrels").mkdir(parents=True)
+def test_a_generation_that_is_worse_than_the_live_one_is_not_published(termweave, opensearch_engine, tmp_path, name):
     good = {f"d{number}": f"subject{number} with words of its own" for number in range(8)}
+    judged = tmp_path / "judged"
 
     def write(documents):
-        lines = [json.dumps({"_id": key, "text": text}) for key, text in documents.items()]
-        (judged / "corpus.jsonl").write_text("\n".join(lines) + "\n")
+        beir(judged, documents, {f"q{n}": f"subject{n}" for n in range(8)}, {f"q{n}": f"d{n}" for n in range(8)})
 
-    (judged / "queries.jsonl").write_text("".join(json.dumps({"_id": f"q{n}", "text": f"subject{n}"}) + "\n" for n in range(8)))
-    rows = "".join(f"q{number}\td{number}\t1\n" for number in range(8))
-    (judged / "qrels" / "test.tsv").write_text(f"query-id\tcorpus-id\tscore\n{rows}")
     write(good)
-    build = ("index", str(judged), "cli-live", "--weights", "none", "--dense", "none", "--within", ".05")
+    build = ("index", str(judged), name, *LEXICAL, "--within", ".05")
     assert "no live generation to compare with" in termweave(*build).stderr
-    before = opensearch_engine.request("GET", "/_alias/cli-live")
+    before = opensearch_engine.request("GET", f"/_alias/{name}")
     write({**good, "d1": "nothing", "d2": "nothing", "d3": "nothing"})
     missed = termweave(*build, "--json", status=3)
     assert "not surely within 0.05 (8 queries)" in missed.stderr
+    assert valid(missed.stdout, "index")["gates"][0]["gate"].startswith(f"nDCG@10 within 0.05 of {name}-")
     (judged / "qrels" / "other.tsv").write_text("query-id\tcorpus-id\tscore\nq0\tnew\t1\n")
-    made = opensearch_engine.request("GET", "/cli-live*/_alias")
+    built = opensearch_engine.request("GET", f"/{name}*/_alias")
     refused = termweave(*build, "--analyzer", "english", "--on", f"{judged}:other", status=1).stderr
-    assert re.search(r"Not one judged document of judged is in the index 'cli-live-[^']*'\.", refused), refused
-    assert opensearch_engine.request("GET", "/cli-live*/_alias") == made  # nothing was built for this
-    assert valid(missed.stdout, "index")["gates"][0]["gate"].startswith("nDCG@10 within 0.05 of cli-live-")
-    assert opensearch_engine.request("GET", "/_alias/cli-live") == before
+    assert re.search(rf"Not one judged document of judged is in the index '{name}-[^']*'\.", refused), refused
+    assert opensearch_engine.request("GET", f"/{name}*/_alias") == built  # nothing was built for this
+    assert opensearch_engine.request("GET", f"/_alias/{name}") == before
     assert "needs a new generation" in termweave(*build, "--update", status=2).stderr
     write({**good, "d9": "one more"})
     met = termweave(*build, "--update", "--new", "--json")
     assert "within 0.05 (8 queries)" in met.stderr
     told = valid(met.stdout, "index")
     assert (told["published"], [gate["met"] for gate in told["gates"]]) == (True, [True])
-    assert opensearch_engine.request("GET", "/_alias/cli-live") != before
-    opensearch_engine.request("DELETE", "/cli-live*")
+    assert opensearch_engine.request("GET", f"/_alias/{name}") != before
 
 
-def test_documents_are_deleted_by_their_ids(termweave, folder, opensearch_engine, tmp_path):
-    termweave("index", str(folder), "cli-few", "--weights", "none", "--dense", "none", "--passage-size", "8")
-    asked = termweave("delete", "cli-few", "--id", "timer", "--id", "nobody", stdin="n\n", status=1).stderr
-    assert "Not in 'cli-few': 'nobody' (1)." in asked
-    assert "Delete 1 document (2 passages) from 'cli-few'?" in asked
+def test_documents_are_deleted_by_their_ids(termweave, folder, tmp_path, name):
+    termweave("index", str(folder), name, *LEXICAL, "--passage-size", "8")
+    question = termweave("delete", name, "--id", "timer", "--id", "nobody", stdin="n\n", status=1).stderr
+    assert f"Not in '{name}': 'nobody' (1)." in question
+    assert f"Delete 1 document (2 passages) from '{name}'?" in question
     ids = tmp_path / "ids.txt"
     ids.write_text("timer\njson\n\nnobody\n", encoding="utf-8-sig")  # as Windows writes it
-    data = valid(termweave("delete", "cli-few", "--ids", str(ids), "--yes", "--json").stdout, "delete")
+    data = valid(termweave("delete", name, "--ids", str(ids), "--yes", "--json").stdout, "delete")
     assert (data["documents"], data["absent"]) == (["timer", "json"], ["nobody"])
-    assert valid(termweave("verify", "cli-few", "--json").stdout, "verify")["documents"] == 4
-    found = json.loads(termweave("search", "cli-few", "function seconds JSON document", "--json").stdout)["hits"]
+    assert valid(termweave("verify", name, "--json").stdout, "verify")["documents"] == 4
+    found = json.loads(termweave("search", name, "function seconds JSON document", "--json").stdout)["hits"]
     assert not {"timer", "json"} & {hit["id"] for hit in found}
-    again = termweave("index", str(folder), "cli-few", "--update", "--weights", "none", "--dense", "none", "--json")
+    again = termweave("index", str(folder), name, "--update", *LEXICAL, "--json")
     counts = {"new": 2, "changed": 0, "unchanged": 4, "gone": 0, "refused": 0, "deleted": 0, "outdated": 0}
     assert valid(again.stdout, "index")["update"] == counts
-    assert "all there, nothing twice" in termweave("verify", "cli-few", str(folder)).stdout
-    assert (
-        "An update cannot change --analyzer: the live generation was built with english, not german"
-        in termweave("index", str(folder), "cli-few", "--update", "--analyzer", "german", status=2).stderr
-    )
-    assert "belong to --update" in termweave("index", str(folder), "cli-few", "--new", status=2).stderr
-    opensearch_engine.request("DELETE", "/cli-few*")
+    assert "all there, nothing twice" in termweave("verify", name, str(folder)).stdout
+    for options, said in (
+        (
+            ["--update", "--analyzer", "german"],
+            "An update cannot change --analyzer: the live generation was built with english, not",
+        ),
+        (["--new"], "belong to --update"),
+    ):
+        assert said in termweave("index", str(folder), name, *options, status=2).stderr
 
 
-def test_vectors_that_would_end_the_embedded_node_are_refused(termweave, folder, opensearch_engine, tmp_path):
+def test_vectors_that_would_end_the_embedded_node_are_refused(termweave, opensearch_engine, tmp_path, name):
     """Without a method a knn_vector is one of Faiss: the first document loads a native library, which the archive does not have."""
     if not opensearch_engine.request("GET", "/_nodes", params={"filter_path": "nodes.*.attributes.native_vectors"}):
         pytest.skip("this server is not the embedded node")
-    name, mapping, source = f"test-{uuid.uuid4().hex[:10]}", tmp_path / "mapping.json", tmp_path / "corpus.jsonl"
+    mapping, source = tmp_path / "mapping.json", tmp_path / "corpus.jsonl"
     source.write_text('{"_id": "a", "text": "a red sofa", "picture": [0.5, 0.5]}\n')
     picture = {"type": "knn_vector", "dimension": 2}
     build = ("index", str(source), name, "--mapping", str(mapping))
     for field in (picture, picture | {"method": {"name": "hnsw", "engine": "faiss"}}):
-        for whole in (
-            {"properties": {"picture": field}},
-            {"dynamic_templates": [{"any": {"match": "picture", "mapping": field}}]},
+        for whole, called in (
+            ({"properties": {"picture": field}}, "picture"),
+            ({"dynamic_templates": [{"any": {"match": "picture", "mapping": field}}]}, "A field of a dynamic template"),
         ):
             mapping.write_text(json.dumps(whole))
             refused = termweave(*build, status=2).stderr
-            assert ("picture" if "properties" in whole else "A field of a dynamic template") + " is a knn_vector" in refused
+            assert f"{called} is a knn_vector" in refused
             assert '"engine": "lucene"' in refused
     mapping.write_text(json.dumps({"properties": {"picture": picture | {"method": {"name": "hnsw", "engine": "lucene"}}}}))
     termweave(*build)
     mapping.write_text(json.dumps({"properties": {"picture": picture}}))
     termweave(*build, "--dense", "none")  # without a vector of ours index.knn is not set, and vectors are only stored
     assert opensearch_engine.request("GET", f"/{name}/_count")["count"] == 1  # the node lives
-    opensearch_engine.request("DELETE", f"/{name}*")
 
 
-def test_settings_and_mapping_of_ones_own_are_merged_or_refused(termweave, folder, opensearch_engine, tmp_path):
+def test_settings_and_mapping_of_ones_own_are_merged_or_refused(termweave, folder, opensearch_engine, tmp_path, name):
     settings, mapping = tmp_path / "settings.json", tmp_path / "mapping.json"
     analysis = {"analysis": {"analyzer": {"mine": {"type": "custom", "tokenizer": "whitespace", "filter": ["reverse"]}}}}
     settings.write_text(json.dumps({"settings": {"index": {"max_ngram_diff": 3}, **analysis}}))
     properties = {"kind": {"type": "keyword"}, "title": {"fields": {"raw": {"type": "keyword"}}}}
     mapping.write_text(json.dumps({"properties": properties}))
-    build = ("index", str(folder), "cli-own", "--weights", "none", "--dense", "none")
+    build = ("index", str(folder), name, *LEXICAL)
     termweave(*build, "--analyzer", "mine", "--settings", str(settings), "--mapping", str(mapping))
-    (found,) = opensearch_engine.request("GET", "/cli-own").values()
+    (found,) = opensearch_engine.request("GET", f"/{name}").values()
     assert found["settings"]["index"]["max_ngram_diff"] == "3"
     assert found["mappings"]["properties"]["content"]["analyzer"] == "mine"
-    own = json.loads(termweave("search", "cli-own", "os.path.join", "--json", "--filter", '{"term": {"kind": "entry"}}').stdout)
+    own = json.loads(termweave("search", name, "os.path.join", "--json", "--filter", '{"term": {"kind": "entry"}}').stdout)
     assert [hit["id"] for hit in own["hits"]] == ["path"]
     raw = {"query": {"term": {"title.raw": "Timer threads"}}}
-    assert opensearch_engine.request("POST", "/cli-own/_search", body=raw)["hits"]["hits"][0]["_id"] == "timer"
-    termweave("index", str(folder), "cli-own", "--update", "--new")
-    assert "all there" in termweave("verify", "cli-own", str(folder), "--deep").stdout
-    mapping.write_text(json.dumps({"properties": {"id": {"type": "text"}}}))
-    refused = termweave(*build, "--mapping", str(mapping), status=2).stderr
-    assert "properties.id.type cannot be 'text': termweave needs 'keyword' there." in refused
-    settings.write_text('{"number_of_shards": 3}')
-    assert "Use --shards" in termweave(*build, "--settings", str(settings), status=2).stderr
-    settings.write_text("[1]")
-    assert "is not a JSON object" in termweave(*build, "--settings", str(settings), status=2).stderr
-    mapping.write_text('{"dynamic": true}')
-    assert "reserved for termweave" in termweave(*build, "--mapping", str(mapping), status=2).stderr
-    opensearch_engine.request("DELETE", "/cli-own*")
+    assert opensearch_engine.request("POST", f"/{name}/_search", body=raw)["hits"]["hits"][0]["_id"] == "timer"
+    termweave("index", str(folder), name, "--update", "--new")
+    assert "all there" in termweave("verify", name, str(folder), "--deep").stdout
+    for option, file, content, said in (
+        (
+            "--mapping",
+            mapping,
+            '{"properties": {"id": {"type": "text"}}}',
+            "properties.id.type cannot be 'text': termweave needs",
+        ),
+        ("--mapping", mapping, '{"dynamic": true}', "reserved for termweave"),
+        ("--settings", settings, '{"number_of_shards": 3}', "Use --shards"),
+        ("--settings", settings, "[1]", "is not a JSON object"),
+    ):
+        file.write_text(content)
+        assert said in termweave(*build, option, str(file), status=2).stderr
 
 
 def test_a_plan_is_printed_and_nothing_is_built(termweave, folder):
@@ -244,8 +218,6 @@ def test_a_plan_is_printed_and_nothing_is_built(termweave, folder):
     assert (data["documents"], data["clauses"]["of"]) == (6, "queries")
     shown = termweave("index", str(folder), "cli-plan", "--plan")
     assert "passages   6" in shown.stdout
-    assert re.search(
-        r"^disk +needs .* of free space on the server during the build$", shown.stdout, re.MULTILINE
-    )  # not: "... free"
+    assert re.search(r"^disk +needs .* of free space on the server during the build$", shown.stdout, re.MULTILINE)
     assert "1 document without any text" in shown.stderr
     termweave("generations", "cli-plan", status=2)

@@ -11,12 +11,15 @@ import sys
 import orjson
 import pytest
 
+from termweave import corpora
 from termweave.catalog.generations import live
 from termweave.cli import run
 from termweave.evaluation.book.store import INDEX, BookGrade, BookQuery, JudgementBook
-from termweave.indexer import BuildOptions
+from termweave.indexer import BuildOptions, build
 from termweave.search import Index, profiles
 from tests.indexer.builds import check, numbered
+
+from .conftest import beir
 
 pytestmark = [pytest.mark.engine, pytest.mark.nightly]
 #: `termweave`, killed when so many requests have been carried out that write.
@@ -55,14 +58,8 @@ def killed(opensearch_engine):
 
     def call(writes, *arguments):
         environment = {**os.environ, "TERMWEAVE_URL": opensearch_engine.url}
-        done = subprocess.run(
-            [sys.executable, "-c", KILLED, str(writes), *arguments],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
+        line = [sys.executable, "-c", KILLED, str(writes), *arguments]
+        done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode in {0, -signal.SIGKILL}, done.stderr
         return done.returncode == 0
 
@@ -73,10 +70,12 @@ def command(engine, *arguments):
     assert run([*arguments, "--url", engine.url]) == 0
 
 
-def test_promote(opensearch_engine, name, corpus_file, killed):
-    first, second = (
-        built(opensearch_engine, name, corpus_file(numbered(count)), weights="none", dense="none") for count in (20, 30)
-    )
+def test_promote(opensearch_engine, name, tmp_path, killed):
+    path, indices = tmp_path / "corpus.jsonl", []
+    for count in (20, 30):
+        path.write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in numbered(count)))
+        indices.append(built(opensearch_engine, name, path, weights="none", dense="none"))
+    first, second = indices
     writes = 0
     while not killed(writes, "promote", name, first):
         assert live(opensearch_engine, name) in {first, second}
@@ -115,12 +114,9 @@ def test_judge(opensearch_engine, name):
     book = JudgementBook(opensearch_engine, name)
     book.add([BookQuery("q1", "first", tuple(f"d{number}" for number in range(500)))])
     try:
-        with subprocess.Popen(
-            [sys.executable, "-c", GRADES, name],
-            env={**os.environ, "TERMWEAVE_URL": opensearch_engine.url},
-            stdout=subprocess.PIPE,
-            text=True,
-        ) as child:
+        environment = {**os.environ, "TERMWEAVE_URL": opensearch_engine.url}
+        line = [sys.executable, "-c", GRADES, name]
+        with subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, text=True) as child:
             taken = [int(child.stdout.readline()) for _ in range(25)]
             child.kill()
             taken += map(int, child.stdout.read().split())
@@ -135,36 +131,18 @@ def test_judge(opensearch_engine, name):
         opensearch_engine.request("POST", f"/{INDEX}/_delete_by_query", params={"refresh": True}, body=body)
 
 
-@pytest.fixture
-def corpus_file(tmp_path):
-    def write(documents):
-        path = tmp_path / "corpus.jsonl"
-        path.write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in documents))
-        return path
-
-    return write
-
-
 def built(engine, name, source, **options):
-    from termweave import corpora
-    from termweave.indexer import build
-
     return build(engine, corpora.open_source(source), name, BuildOptions(**options)).index
 
 
 def judged(tmp_path):
     """A corpus of forty texts with two dozen queries."""
     things = ["kettle", "lamp", "chair", "towel", "bicycle", "umbrella", "sofa", "ladder", "mirror", "pillow"]
-    folder = tmp_path / "beir"
-    (folder / "qrels").mkdir(parents=True)
-    documents = [
-        {"_id": f"d{place}", "text": f"A {thing} is cleaned in {place + 3} steps with vinegar."}
-        for place, thing in enumerate(4 * things)
-    ]
-    (folder / "corpus.jsonl").write_text("\n".join(map(json.dumps, documents)) + "\n")
-    queries = [{"_id": f"q{place}", "text": f"how do I clean a {things[place % 10]} in {place} steps"} for place in range(24)]
-    (folder / "queries.jsonl").write_text("\n".join(map(json.dumps, queries)) + "\n")
-    return folder
+    documents = {
+        f"d{place}": f"A {thing} is cleaned in {place + 3} steps with vinegar." for place, thing in enumerate(4 * things)
+    }
+    queries = {f"q{place}": f"how do I clean a {things[place % 10]} in {place} steps" for place in range(24)}
+    return beir(tmp_path / "beir", documents, queries, {})
 
 
 def profile(engine, name, called):

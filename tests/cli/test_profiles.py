@@ -1,11 +1,7 @@
 """Profiles: listed, chosen, dropped; one in force gives way only to a better one."""
 
 import dataclasses
-import json
-import uuid
-from pathlib import Path
 
-import jsonschema
 import pytest
 
 import termweave as tw
@@ -23,31 +19,24 @@ from termweave.records import Query
 from termweave.rerank.stored_rerankers import reranking_of
 from termweave.search import profiles
 
-SCHEMA = Path(__file__).parents[2] / "docs" / "schemas" / "profiles.1.json"
+from .conftest import beir, valid
+
 FITTED = {"dataset": "mine:test", "measure": "nDCG@10", "queries": 30, "held_out": {"tuned": 0.5, "default": 0.4}}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Thirty questions, each the name of a colour and a number, and the document that says it."""
-    root = tmp_path_factory.mktemp("colours")
     words = [f"{colour} house number {number}" for colour in ("red", "green", "blue") for number in range(10)]
-    (root / "corpus.jsonl").write_text(
-        "\n".join(json.dumps({"_id": f"d{n}", "text": f"The {text}."}) for n, text in enumerate(words))
-    )
-    (root / "queries.jsonl").write_text("\n".join(json.dumps({"_id": f"q{n}", "text": text}) for n, text in enumerate(words)))
-    (root / "qrels").mkdir()
-    (root / "qrels" / "test.tsv").write_text("\n".join(f"q{n}\td{n}\t1" for n in range(len(words))) + "\n")
-    return root
+    documents, queries = ({f"{kind}{n}": text for n, text in enumerate(words)} for kind in "dq")
+    return beir(tmp_path_factory.mktemp("colours"), documents, queries, dict(zip(queries, documents, strict=True)))
 
 
 @pytest.fixture
-def index(opensearch_engine, folder, monkeypatch):
+def index(opensearch_engine, folder, monkeypatch, name):
     monkeypatch.setenv("OPENSEARCH_URL", opensearch_engine.url)
-    name = f"test-{uuid.uuid4().hex[:10]}"
     build(opensearch_engine, corpora.open_source(folder), name, BuildOptions())
-    yield tw.connect(opensearch_engine.url).index(name)
-    opensearch_engine.request("DELETE", f"/{name}*", params={"expand_wildcards": "all"})
+    return tw.connect(opensearch_engine.url).index(name)
 
 
 def in_force(index):
@@ -65,8 +54,7 @@ def test_profiles_are_listed_chosen_and_dropped(index, capsys):
     assert "0.5000" in table
     assert table.index("first") < table.index("second") < table.index("in force")
     assert run(["profiles", index.name, "--use", "first", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    jsonschema.validate(told, json.loads(SCHEMA.read_text()))
+    told = valid(capsys.readouterr().out, "profiles")
     assert (told["in_force"], [each["name"] for each in told["profiles"]]) == ("first", ["first", "second"])
     assert in_force(index) == "first"
     assert run(["profiles", index.name, "--use", "hybrid"]) == 0
@@ -91,11 +79,8 @@ def test_a_profile_in_force_gives_way_to_a_better_one_only(index, folder, capsys
     assert dataclasses.replace(worse, in_force="", figures={"tuned": 0.6, "default": 0.5}).better
 
     chance = dataclasses.replace(worse, in_force="", figures={"tuned": 0.6, "default": 0.5}, p=0.3)
-    monkeypatch.setattr(
-        tuning,
-        "tune",
-        lambda *_, **options: dataclasses.replace(chance, profile=Profile(**{**vars(report.profile), "name": options["name"]})),
-    )
+    of_name = lambda name: dataclasses.replace(chance, profile=dataclasses.replace(report.profile, name=name))  # noqa: E731
+    monkeypatch.setattr(tuning, "tune", lambda *_, name, **__: of_name(name))
     assert run(["tune", index.name, str(folder), "--profile", "guess"]) == 3
     assert "may be chance (p 0.3); 'guess' is stored as a proposal, which no search uses" in capsys.readouterr().err
     assert in_force(index) == "old"
@@ -124,27 +109,21 @@ def test_a_profile_in_force_gives_way_to_a_better_one_only(index, folder, capsys
     assert audit.read(index.engine, index.name, 1)[0].act != "profile"  # nothing came into force
 
 
-@pytest.mark.parametrize(
-    "said", [{"bad": 1}, 7, {"weights": {"magic": 1.0}}, {"reranking": {"k": 5, "more": 2}}, {"reranking": 3}], ids=str
-)
-def test_a_profile_of_another_version_is_named_with_what_removes_it(index, capsys, said):
-    whole = Profile("mine", {"weights": 1.0}, "adaptive", None, FITTED)
-    made = index.lineage
-    damaged = {**whole.as_meta(), **said} if isinstance(said, dict) else said
-    store_lineage(index.engine, index.generation, dataclasses.replace(made, profiles={"mine": damaged}, profile="mine"))
+def test_what_another_version_stored_is_named(index, capsys):
+    record, whole = index.lineage, Profile("mine", {"weights": 1.0}, "adaptive", None, FITTED).as_meta()
     drop = ["profiles", index.name, "--drop", "mine"]
-    for verb in (["search", index.name, "red house"], ["profiles", index.name]):
-        assert run(verb) == 1
-        said = capsys.readouterr().err
-        assert "The profile 'mine'" in said
-        assert f"Remove it with 'termweave {' '.join(drop)}'" in said
-    assert run(drop) == 0
-    assert run(["search", index.name, "red house"]) == 0
-
-
-def test_a_signal_of_another_version_is_named(index, capsys):
-    signals = {**index.lineage.signals, "lexical": {"more": 1}}
-    store_lineage(index.engine, index.generation, dataclasses.replace(index.lineage, signals=signals))
+    for change in ({"bad": 1}, 7, {"weights": {"magic": 1.0}}, {"reranking": {"k": 5, "more": 2}}, {"reranking": 3}):
+        damaged = {**whole, **change} if isinstance(change, dict) else change
+        store_lineage(index.engine, index.generation, dataclasses.replace(record, profiles={"mine": damaged}, profile="mine"))
+        for verb in (["search", index.name, "red house"], ["profiles", index.name]):
+            assert run(verb) == 1
+            said = capsys.readouterr().err
+            assert "The profile 'mine'" in said
+            assert f"Remove it with 'termweave {' '.join(drop)}'" in said
+        assert run(drop) == 0
+        assert run(["search", index.name, "red house"]) == 0
+    signals = {**record.signals, "lexical": {"more": 1}}
+    store_lineage(index.engine, index.generation, dataclasses.replace(record, signals=signals))
     assert run(["search", index.name, "red house"]) == 1
     assert "stores parameters of the signal 'lexical' that the installed version does not have" in capsys.readouterr().err
 
@@ -182,13 +161,8 @@ def test_a_profile_is_put_together(index, capsys, tmp_path):
     assert [hit.id for hit in opened.search("crimson house")] == plain
     assert not opened.search("crimson", mode="lexical")
     assert list(opened.run({"q": "crimson hous"}, k=10).scores["q"]) == plain
-    evaluated = runs_of(
-        opened,
-        [Query("q", "crimson house")],
-        [system_of("shop", None, opened), plain_system("lexical", None)],
-        lambda *_: None,
-        10,
-    )
+    systems = [system_of("shop", None, opened), plain_system("lexical", None)]
+    evaluated = runs_of(opened, [Query("q", "crimson house")], systems, lambda *_: None, 10)
     assert list(evaluated[0]["shop"].scores["q"]) == plain
     assert evaluated[0]["shop"].scores != evaluated[0]["BM25"].scores
     assert not opened.search("crimson", rewrite="none")
@@ -197,9 +171,8 @@ def test_a_profile_is_put_together(index, capsys, tmp_path):
     profile = profiles.find(read_lineage(index.engine, index.generation), "new")
     assert reranking_of(profile).name == "rnn>diverse@0.2"
     assert profiles.rewriting_of(profile).synonyms == ("crimson => red",)
-    assert (
-        run(["profiles", name, "--save", "newer", "--mode", "new", "--rerank", "profile>diverse@0.3", "--rewrite", "none"]) == 0
-    )
+    newer = ["--mode", "new", "--rerank", "profile>diverse@0.3", "--rewrite", "none"]
+    assert run(["profiles", name, "--save", "newer", *newer]) == 0
     profile = profiles.find(read_lineage(index.engine, index.generation), "newer")
     assert (reranking_of(profile).name, profiles.rewriting_of(profile)) == ("rnn>diverse@0.2>diverse@0.3", None)
     assert run(["profiles", name, "--save", "shop", "--mode", "dense"]) == 0  # searches use the profile of this name

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+import uuid
 
 import pytest
 
 import termweave as tw
-from termweave.cli import run
 from tests.conftest import SHARED
 from tests.ui.conftest import client_of
 
@@ -30,49 +30,38 @@ FURTHER = [
 ]
 
 
-@pytest.fixture
-def odd(opensearch_engine, name):
+@pytest.fixture(scope="module")
+def odd(opensearch_engine):
     """An index of documents with odd ids, and the ids."""
+    name = f"test-{uuid.uuid4().hex[:10]}"
     ids = [*(json.loads(line)["id"] for line in (CASE.read_text().splitlines() if CASE.exists() else ())), *FURTHER]
     documents = [{"id": each, "text": f"Water at minus five degrees {number}."} for number, each in enumerate(ids)]
     tw.index(documents, name, connection=tw.connect(opensearch_engine.url), dense="none")
-    return name, ids
+    yield name, ids
+    opensearch_engine.request("DELETE", f"/{name}*", params={"expand_wildcards": "all"})
 
 
-def test_ids_of_any_characters(odd, opensearch_engine, capsys):
+def test_ids_of_any_characters(odd, opensearch_engine, termweave):
     name, ids = odd
     client = client_of(opensearch_engine, index=name)
-
-    def found(*words):
-        assert run([*words[:1], name, *words[1:], "--json", "--url", opensearch_engine.url]) == 0, words
-        return json.loads(capsys.readouterr().out)
-
     for each in ids:
-        assert found("explain", "five degrees", each)["hit"]["id"] == each
-        assert found("search", "water", "--pin", each, "-k", "1")["hits"][0]["id"] == each
-        assert each not in [hit["id"] for hit in found("search", "--like", each)["hits"]]
+        assert json.loads(termweave("explain", name, "five degrees", each, "--json").stdout)["hit"]["id"] == each
+        assert json.loads(termweave("search", name, "water", "--pin", each, "-k", "1", "--json").stdout)["hits"][0]["id"] == each
         assert client.get("/api/search", params={"q": "water", "pin": each}).json()["hits"][0]["id"] == each
         assert each not in [hit["id"] for hit in client.get("/api/search", params={"like": each}).json()["hits"]]
         assert client.get("/api/explain", params={"q": "water", "id": each}).json()["hit"]["id"] == each
+    assert "-5 degrees" not in termweave("search", name, "--like", "-5 degrees", "--json").stdout.partition('"hits"')[2]
 
 
-@pytest.mark.parametrize(
-    "query", ["-5 degrees", "-5", "-.5", "-°C", "--5 degrees", "-quiet five", "--force five", "- five", "+5 degrees"]
-)
-def test_a_query_that_begins_with_a_dash_is_searched(odd, opensearch_engine, capsys, query):
-    for words in (
-        ["search", odd[0], query, "-k", "3"],
-        ["search", "-k", "3", odd[0], query],
-        ["explain", odd[0], query, "-5 degrees"],
-    ):
-        assert run([*words, "--json", "--url", opensearch_engine.url]) == 0, words
-        assert json.loads(capsys.readouterr().out)["query"] == query
+@pytest.mark.parametrize("query", ["-5 degrees", "-5", "-.5", "-°C", "--5 degrees", "-quiet five", "--force five", "- five"])
+def test_a_query_that_begins_with_a_dash_is_searched(odd, termweave, query):
+    name, _ = odd
+    for words in (["search", name, query, "-k", "3"], ["search", "-k", "3", name, query], ["explain", name, query, "-5 degrees"]):
+        assert json.loads(termweave(*words, "--json").stdout)["query"] == query
 
 
-def test_a_word_that_may_be_an_option_is_told_to_stand_behind_two_dashes(odd, opensearch_engine, capsys):
-    assert run(["search", odd[0], "-vegan", "--url", opensearch_engine.url]) == 2
-    assert "stands behind '--', after all options" in capsys.readouterr().err
-    assert run(["search", "--url", opensearch_engine.url, odd[0], "--", "-vegan"]) == 0
-    capsys.readouterr()
-    assert run(["search", odd[0], "water", "--filtre", "a=b"]) == 2
-    assert "--filter" in capsys.readouterr().err
+def test_a_word_that_may_be_an_option_is_told_to_stand_behind_two_dashes(odd, termweave):
+    name, _ = odd
+    assert "stands behind '--', after all options" in termweave("search", name, "-vegan", status=2).stderr
+    termweave("search", name, "--", "-vegan")
+    assert "--filter" in termweave("search", name, "water", "--filtre", "a=b", status=2).stderr

@@ -3,29 +3,27 @@
 import json
 
 import pytest
-from click.testing import CliRunner
 
-from termweave.cli.verbs.search import weights as command
-from termweave.errors import UsageError
+from termweave.cli.hit_list import weighed
+from termweave.records import WordWeight
 
 TEXT = "The mitochondrion is the powerhouse of the cell."
 
 
-def run(*arguments, **options):
-    return CliRunner().invoke(command, arguments, catch_exceptions=False, **options)
+@pytest.fixture
+def weights(termweave):
+    return lambda *arguments, **options: termweave("weights", *arguments, **options)
 
 
-def test_a_plain_list_where_there_is_no_terminal():
-    result = run(TEXT)
-    assert result.exit_code == 0
-    terms = [line.split()[1] for line in result.stdout.splitlines()]
-    assert set(terms) == {"mitochondrion", "powerhous", "cell"}
-    assert "\x1b" not in result.stdout
+def test_a_plain_list_where_there_is_no_terminal(weights):
+    shown = weights(TEXT).stdout
+    assert {line.split()[1] for line in shown.splitlines()} == {"mitochondrion", "powerhous", "cell"}
+    assert "\x1b" not in shown
 
 
 @pytest.mark.parametrize("kind", ["document", "query"])
-def test_json(kind):
-    data = json.loads(run(TEXT, "--json", "--kind", kind).stdout)
+def test_json(weights, kind):
+    data = json.loads(weights(TEXT, "--json", "--kind", kind).stdout)
     assert data["schema"] == "termweave.weights/1"
     assert [word["word"] for word in data["words"]] == ["The", "mitochondrion", "is", "the", "powerhouse", "of", "the", "cell"]
     for word in data["words"]:
@@ -34,37 +32,17 @@ def test_json(kind):
     assert list(data["terms"].values()) == sorted(data["terms"].values(), reverse=True)
 
 
-def test_standard_input_and_bytes_that_are_no_text():
-    result = run("-", "--json", input=b"caf\xc3\xa9 \xff cat")
-    data = json.loads(result.stdout)
+def test_what_stands_in_the_place_of_a_text(weights):
+    result = weights("-", "--json", stdin=b"caf\xc3\xa9 \xff cat")
     assert "bytes that are not UTF-8" in result.stderr
-    assert "UTF-8" not in run("-", input="café".encode()).stderr
-    assert list(data["terms"]) != []
-    assert set(data["terms"]) == {"cafe", "cat"}
+    assert set(json.loads(result.stdout)["terms"]) == {"cafe", "cat"}
+    assert "UTF-8" not in weights("-", stdin="café").stderr
+    nothing = weights("the ...")
+    assert (nothing.stdout, "no term" in nothing.stderr) == ("", True)
+    assert "no model named" in weights(TEXT, "--weights", "nope", status=2).stderr
 
 
-def test_nothing_to_weigh():
-    result = run("the ...")
-    assert result.exit_code == 0
-    assert result.stdout == ""
-    assert "no term" in result.stderr
-
-
-def test_an_unknown_model():
-    with pytest.raises(UsageError, match="no model named"):
-        run(TEXT, "--weights", "nope")
-
-
-def test_help_ends_with_examples():
-    text = run("--help").stdout
-    assert "Examples:\n" in text
-    assert '  termweave weights "what is' in text
-
-
-def test_shades(monkeypatch):
-    from termweave.cli.hit_list import weighed
-    from termweave.records import WordWeight
-
+def test_shades():
     shaded = weighed("a cat", [WordWeight(0, 1, "", 0.0), WordWeight(2, 5, "cat", 2.0)])
     assert shaded.plain.startswith("a cat\n")
     assert next((span.start, span.end) for span in shaded.spans) == (2, 5)

@@ -12,6 +12,7 @@ pytest.importorskip("starlette", reason="the extra 'ui' is not installed")
 from starlette.testclient import TestClient
 
 from termweave import corpora, engine, settings
+from termweave.evaluation.book.store import INDEX, JudgementBook
 from termweave.indexer import BuildOptions, build
 from termweave.serving.model_server import model_application
 from termweave.ui import application
@@ -85,8 +86,40 @@ def requests_of_every_kind(app, document):
     return tried
 
 
+def post(client, path, **fields):
+    """Send a form as a page does; fields that are tuples are files."""
+    files = {name: fields.pop(name) for name in list(fields) if isinstance(fields[name], tuple)}
+    return client.post(path, data=fields, files=files or None)
+
+
+def lexical(connection, name, folder, *documents):
+    """Build a generation of texts (an id stands for one) without a model; return its name."""
+    path = folder / "corpus.jsonl"
+    whole = [each if isinstance(each, dict) else {"_id": each, "text": "parse json"} for each in documents]
+    path.write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in whole))
+    return build(connection, corpora.open_source(path), name, BuildOptions(signals=("lexical",))).index
+
+
+def remove_book(connection, name):
+    params = {"refresh": True, "ignore_unavailable": True}
+    connection.request("POST", f"/{INDEX}/_delete_by_query", params=params, body={"query": {"term": {"book": name}}})
+
+
 @pytest.fixture
-def unreachable():
+def book(opensearch_engine, attacked):
+    """The book of that index, empty."""
+    yield JudgementBook(opensearch_engine, attacked)
+    remove_book(opensearch_engine, attacked)
+
+
+@pytest.fixture
+def hasty(monkeypatch):
+    """No pause before a request is sent again."""
+    monkeypatch.setattr("termweave.engine.client.retries._pause", lambda *_: 0.0)
+
+
+@pytest.fixture
+def unreachable(hasty):
     """A connection to a port that nobody listens on: what the filter refuses never gets there."""
     return engine.connect(settings.load(url="http://127.0.0.1:9"))
 

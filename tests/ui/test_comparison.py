@@ -32,25 +32,15 @@ def test_lists_that_share_nothing_have_no_correlation():
     made = compare(["a", "b"], ["c"])
     assert (made.head, made.shared, made.both, made.correlation) == (2, 0, 0, None)
     assert compare([], []).as_dict()["ranks"] == {}
-    assert compare(["a", "b"], ["b", "c"]).as_dict()["ranks"] == {
-        "a": {"first": 1, "second": None},
-        "b": {"first": 2, "second": 1},
-        "c": {"first": None, "second": 2},
-    }
+    ranks = {"a": {"first": 1, "second": None}, "b": {"first": 2, "second": 1}, "c": {"first": None, "second": 2}}
+    assert compare(["a", "b"], ["b", "c"]).as_dict()["ranks"] == ranks
 
 
 def test_bars_sum_to_the_score_and_fit_into_the_best():
     terms = [{"term": "a", "word": "ab", "share": 4.0}, {"term": "b", "word": "bc", "share": 6.0}]
     parts = [
         {"name": "dense", "share": 0.2, "score": 0.4, "rank": 1, "terms": []},
-        {
-            "name": "weights",
-            "share": 0.5,
-            "score": 10.0,
-            "rank": 2,
-            "lowest": 1.0,
-            "terms": terms,
-        },
+        {"name": "weights", "share": 0.5, "score": 10.0, "rank": 2, "lowest": 1.0, "terms": terms},
         {"name": "rnn", "share": 0.1, "similarity": 0.1, "jaccard": 0.5, "weight": 0.5, "neighbours": ["x", "y"]},
     ]
     hit = Hit("d", 0.8, 1, explanation={"score": 0.8, "parts": parts, "text": "", "words": []})

@@ -10,38 +10,17 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from termweave import corpora
 from termweave.catalog.lineage import resolve_index
 from termweave.corpora.formats.compression import zstd_module
-from termweave.evaluation.book.store import INDEX, BookGrade, BookQuery, JudgementBook
+from termweave.evaluation.book.store import BookGrade, BookQuery, JudgementBook
 from termweave.evaluation.measures import per_query
-from termweave.indexer import BuildOptions, build
-from termweave.indexer.generations.listing import list_generations
 from termweave.records import Query
-from termweave.ui.pages.book_page import _rows
 from termweave.ui.pages.judge_page import token
-from tests.ui.conftest import ATTACKS, DOCUMENTS, client_of
+from tests.ui.conftest import ATTACKS, DOCUMENTS, client_of, lexical, post, remove_book
 from tests.ui.test_api import valid
 from tests.ui.test_search_page import hits_of
 
 pytestmark = pytest.mark.engine
-
-
-@pytest.fixture
-def book(opensearch_engine, attacked):
-    made = JudgementBook(opensearch_engine, attacked)
-    yield made
-    opensearch_engine.request(
-        "POST",
-        f"/{INDEX}/_delete_by_query",
-        params={"refresh": True, "ignore_unavailable": True},
-        body={"query": {"term": {"book": attacked}}},
-    )
-
-
-def post(client, path, **fields):
-    files = {name: fields.pop(name) for name in list(fields) if isinstance(fields[name], tuple)}
-    return client.post(path, data=fields, files=files or None)
 
 
 def field(page, name):
@@ -62,9 +41,8 @@ def test_a_judge_grades_skips_undoes_and_exports(client, attacked, book):
         answer = post(client, "/judge/grade", **given, grade=grade, note="<script>alert(1)</script>" if grade == "0" else "")
         assert answer.status_code == 303
     assert len({each["document"] for each in seen}) == 3
-    assert {token(each.document): each.grade for each in book.grades("ann")} == dict(
-        zip((each["document"] for each in seen), (3, 0, None), strict=True)
-    )
+    graded = {token(each.document): each.grade for each in book.grades("ann")}
+    assert graded == dict(zip((each["document"] for each in seen), (3, 0, None), strict=True))
     said = valid(client.get(f"/api/judge?index={attacked}&judge=ann"), "judge")
     assert (said["done"], said["documents"]) == (3, sum(len(query.pool) for query in book.queries()))
     assert token(said["next"]["document"]) == field(client.get(judging).text, "document")
@@ -87,9 +65,8 @@ def test_a_judge_grades_skips_undoes_and_exports(client, attacked, book):
 
 def test_uploaded_queries_and_grades_may_hold_attacks(client, attacked, book):
     lines = "".join(f"{json.dumps({'_id': f'q{place}{attack}', 'text': attack})}\n" for place, attack in enumerate(ATTACKS[:7]))
-    assert (
-        post(client, "/book/add", index=attacked, file=("queries.jsonl", lines.encode())).headers["location"].endswith("added=7")
-    )
+    added = post(client, "/book/add", index=attacked, file=("queries.jsonl", lines.encode()))
+    assert added.headers["location"].endswith("added=7")
     qrels = b"query-id\tcorpus-id\tscore\nx<b>\tjson\t2\n"
     sent = post(client, "/book/import", index=attacked, judge="<i>ann</i>", texts="x<b>\t<img src=x>", qrels=("qrels.tsv", qrels))
     assert sent.headers["location"].endswith("imported=1")
@@ -130,25 +107,15 @@ def test_a_rating_takes_any_document_of_the_index_and_leads_nowhere_else(client,
     answer = post(client, "/judge/rate", **sent, document=quote(odd))
     assert answer.headers["location"].startswith("/search?")
     assert [(each.document, each.grade) for each in book.grades()] == [(odd, 2)]
-    before = book.queries()
-    for wrong in (
-        {"document": "no-such-document"},
-        {"document": "no-such-document", "q": "a query that the book does not have"},
-        {"document": "csv", "q": " "},
-        {"document": "csv", "grade": "4"},
-        {"judge": ""},
-    ):
+    before, nowhere = book.queries(), {"document": "no-such-document"}
+    for wrong in (nowhere, nowhere | {"q": "a query that the book does not have"}, {"q": " "}, {"grade": "4"}, {"judge": ""}):
         assert post(client, "/judge/rate", **{"document": "csv", **sent, **wrong}).status_code == 400, wrong
     assert (book.queries(), len(book.grades())) == (before, 1)
 
 
 def test_a_hit_of_another_generation_is_rated(client, opensearch_engine, name, tmp_path):
     """One that was not promoted, for example, before it goes live."""
-    path = tmp_path / "corpus.jsonl"
-    for key in ("earlier", "later"):
-        path.write_text(json.dumps({"_id": key, "text": "parse json"}))
-        build(opensearch_engine, corpora.open_source(path), name, BuildOptions(signals=("lexical",)))
-    older = next(each.index for each in list_generations(opensearch_engine, name) if not each.live)
+    older, _ = (lexical(opensearch_engine, name, tmp_path, key) for key in ("earlier", "later"))
     page = client.get("/search", params={"index": older, "q": "parse json", "judge": "ann"}).text
     form = page.partition('action="/judge/rate"')[2]
     sent = {each: field(form, each) for each in ("index", "generation", "judge", "q", "document", "back", "rank")}
@@ -158,13 +125,16 @@ def test_a_hit_of_another_generation_is_rated(client, opensearch_engine, name, t
     assert (other.status_code, "is not a generation of" in other.text, book.queries()) == (400, True, [])
     assert post(client, "/judge/rate", **sent, grade="2").status_code == 303
     assert list(book.qrels().values()) == [{"earlier": 2}]
-    book.remove_query(book.queries()[0].id)
+    remove_book(opensearch_engine, name)
 
 
-def test_a_judge_of_an_empty_book_is_told_so(client, attacked, book):
+def test_a_judge_sees_metadata_and_is_told_that_a_book_is_empty(client, attacked, book):
     for address in (f"/judge?index={attacked}", f"/judge?index={attacked}&judge=ann"):
         page = client.get(address).text
         assert ("has no documents to judge yet" in page, "are judged" in page) == (True, False)
+    book.add([BookQuery("q", "json", ("json",))])
+    page = client.get(f"/judge?index={attacked}&judge=ann").text
+    assert f'<dt>year</dt><dd dir="auto">{2000 + list(DOCUMENTS).index("json")}</dd>' in page
 
 
 @pytest.mark.parametrize("path", ["qrels.tsv", "queries.jsonl", "grades.jsonl"])
@@ -193,9 +163,7 @@ def test_a_query_is_edited_with_its_grades_and_removed_with_them(client, attacke
     assert post(client, "/book/edit", **sent, text=" ").status_code == 400
     page = client.get(f"/book?index={attacked}&scores=1").text
     row = page.partition("自然语言处理</a>")[2].partition("</tr>")[0]
-    assert f"1 of {len(edited.pool)}" in row
-    assert "<bdi>ann</bdi>" in row
-    assert "(2): a note" in row
+    assert all(part in row for part in (f"1 of {len(edited.pool)}", "<bdi>ann</bdi>", "(2): a note"))
     index = client.app._app.state.workspace.index(attacked)
     texts = {each.id: each.text for each in book.queries()}
     values = per_query(index.run(texts, k=10), book.qrels(), list(texts), measures=("nDCG@10",))["nDCG@10"]
@@ -230,9 +198,8 @@ def test_an_uploaded_query_is_the_one_with_its_words_or_is_named(client, attacke
     lines = b"q1\tparse json\nq2\tparse json\nq3\tread a file\nq4\tjoin paths\n"
     added = post(client, "/book/add", index=attacked, file=("queries.tsv", lines))
     assert added.headers["location"].endswith("&added=2")
-    assert [(each.id, each.text) for each in book.queries()] == [
-        ("q3", "read a file"), (typed.id, "parse json"), ("q4", "join paths")
-    ]  # fmt: skip
+    texts = {"q3": "read a file", typed.id: "parse json", "q4": "join paths"}
+    assert [(each.id, each.text) for each in book.queries()] == list(texts.items())
     assert len(book.queries()[0].pool) > len(lacking.pool)
     assert "has no text but its id" not in client.get("/book").text
     before = book.queries()
@@ -244,13 +211,11 @@ def test_an_uploaded_query_is_the_one_with_its_words_or_is_named(client, attacke
 
 
 def test_queries_of_an_import_have_a_text(client, attacked, book):
-    sent = {"index": attacked, "judge": "ann"}
+    sent = {"index": attacked, "judge": "ann", "qrels": ("qrels.tsv", b"q\tjson\t2\n")}
     for wrong in ("q parse json", "q", "q\t", '{"_id": "q"}'):
-        answer = post(client, "/book/import", **sent, texts=wrong, qrels=("qrels.tsv", b"q\tjson\t2\n"))
-        assert (answer.status_code, "The list of queries" in answer.text) == (400, True), wrong
-    assert book.queries() == []
-    lines = '{"_id": "q", "text": "parse json"}\n\n'
-    assert post(client, "/book/import", **sent, texts=lines, qrels=("qrels.tsv", b"q\tjson\t2\n")).status_code == 303
+        answer = post(client, "/book/import", **sent, texts=wrong)
+        assert (answer.status_code, "The list of queries" in answer.text, book.queries()) == (400, True, []), wrong
+    assert post(client, "/book/import", **sent, texts='{"_id": "q", "text": "parse json"}\n\n').status_code == 303
     assert [(each.id, each.text) for each in book.queries()] == [("q", "parse json")]
 
 
@@ -265,26 +230,9 @@ def test_a_rating_keeps_the_note_of_the_judge(client, attacked, book):
     assert valid(client.get("/api/judge", params={"judge": "ann "}), "judge")["done"] == 1
 
 
-def test_a_judge_sees_the_metadata_beside_the_text(client, attacked, book):
-    book.add([BookQuery("q", "json", ("json",))])
-    page = client.get(f"/judge?index={attacked}&judge=ann").text
-    assert f'<dt>year</dt><dd dir="auto">{2000 + list(DOCUMENTS).index("json")}</dd>' in page
-
-
-FORMS = (
-    "/judge/grade",
-    "/judge/rate",
-    "/judge/undo",
-    "/book/add",
-    "/book/edit",
-    "/book/remove",
-    "/book/guidelines",
-    "/book/import",
-    "/generations/promote",
-    "/tune/adopt",
-    "/learn/start",
-    "/learn/stop",
-)
+FORMS = [f"/judge/{name}" for name in ("grade", "rate", "undo")]
+FORMS += [f"/book/{name}" for name in ("add", "edit", "remove", "guidelines", "import")]
+FORMS += ["/generations/promote", "/tune/adopt", "/learn/start", "/learn/stop"]
 WORK = ("/evaluate/start", "/tune/start")
 
 
@@ -313,38 +261,25 @@ def test_work_is_not_begun_by_another_site(client, attacked, path):
     assert client.post(path, data=form, headers={"sec-fetch-site": "cross-site"}).status_code == 403
     for spec in ("/etc", "demo", "book:another", "opensearch:x", ""):
         answer = post(client, path, index=attacked, dataset=spec)
-        assert answer.status_code == 400
-        assert "may not use the data set" in answer.text
-
-
-def bombs():
-    """Small files that unpack to a lot: of lines, of ids, of one line."""
-    digits = b"".join(b"%d\td\t1\n" % number for number in range(300_000))
-    return {
-        "lines": digits,
-        "bytes": b"q\td\t1\n" + (b" " * 900_000 + b"\n") * 80,
-        "line": b"q" * 60_000_000 + b"\td\t1\n",
-        "id": b"q" * 9_000 + b"\td\t1\n",
-    }
+        assert (answer.status_code, "may not use the data set" in answer.text) == (400, True)
 
 
 @pytest.mark.parametrize(
     ("bomb", "said"),
     [
-        ("lines", "The file has more than 200,000 lines."),
-        ("bytes", "The file has more than 64 MB when it is decompressed."),
-        ("line", "The file, line 1: "),
-        ("id", "9,000 characters"),
+        (b"".join(b"%d\td\t1\n" % number for number in range(300_000)), "The file has more than 200,000 lines."),
+        (b"q\td\t1\n" + (b" " * 900_000 + b"\n") * 80, "The file has more than 64 MB when it is decompressed."),
+        (b"q" * 60_000_000 + b"\td\t1\n", "The file, line 1: "),
+        (b"q" * 9_000 + b"\td\t1\n", "9,000 characters"),
     ],
+    ids=["lines", "bytes", "line", "id"],
 )
 def test_what_is_unpacked_from_an_upload_has_limits(client, attacked, book, bomb, said):
     """Such a file took gigabytes of memory, or minutes."""
-    packed = zstd_module().compress(bombs()[bomb])
+    packed = zstd_module().compress(bomb)
     began = time.monotonic()
     answer = post(client, "/book/import", index=attacked, judge="ann", qrels=("qrels.tsv", packed))
-    assert answer.status_code == 400
-    assert said in unescape(answer.text)
-    assert book.grades() == []
+    assert (answer.status_code, said in unescape(answer.text), book.grades()) == (400, True, [])
     assert time.monotonic() - began < 60
     assert post(client, "/book/add", index=attacked, file=("queries", packed)).status_code == 400
 
@@ -357,10 +292,8 @@ def test_a_book_of_an_index_that_does_not_exist_is_refused(client, opensearch_en
         ("add", {"typed": "x"}),
     ):
         answer = post(client, f"/book/{path}", index="no-such-index", **fields)
-        assert answer.status_code == 400, path
-        assert "no index named" in unescape(answer.text), path
-    assert missing.queries() == []
-    assert missing.guidelines() == ""
+        assert (answer.status_code, "no index named" in unescape(answer.text)) == (400, True), path
+    assert (missing.queries(), missing.guidelines()) == ([], "")
 
 
 @pytest.mark.parametrize("odd", ["a\tb\t3", "a\nq\td\t3", "a\rb", "a\x85b", "a\u2028"])
@@ -369,30 +302,15 @@ def test_an_id_forges_no_row_of_the_exported_grades(client, attacked, book, odd)
     assert client.get("/book/qrels.tsv").text == "query-id\tcorpus-id\tscore\nq\tjson\t2\n"
     book.import_qrels("ann", [], {"q": {odd: 2}} if "q" in odd else {odd: {"json": 2}})
     answer = client.get("/book/qrels.tsv")
-    assert answer.status_code == 400
-    assert "holds a tab or a line end" in answer.text
+    assert (answer.status_code, "holds a tab or a line end" in answer.text) == (400, True)
     lines = client.get("/book/grades.jsonl").content.splitlines()
     assert odd in {json.loads(line)[name] for line in lines for name in ("query", "document")}
 
 
-def test_the_notes_of_many_queries_are_found_in_few_passes():
-    class Grades(list):
-        passes = 0
-
-        def __iter__(self):
-            self.passes += 1
-            return super().__iter__()
-
-    grades = Grades(BookGrade("ann", f"q{n}", "d", 1, "a note" * (n % 2)) for n in range(50))
-    rows = _rows([BookQuery(f"q{n}", "text", ("d",)) for n in range(40)], grades, {})
-    assert [[note.query for note in row.notes] for row in rows] == [[f"q{n}"] * (n % 2) for n in range(40)]
-    assert grades.passes < 5
-
-
 def test_pages_of_an_alias_judge_only_what_it_shows(opensearch_engine, attacked):
     """Its book is its own: pools and texts of the whole index would show what the alias hides."""
-    alias, shown = f"{attacked}-some", {"timer", "json"}
-    add = {"index": resolve_index(opensearch_engine, attacked), "alias": alias, "filter": {"terms": {"id": [*shown]}}}
+    alias, shown, generation = f"{attacked}-some", {"timer", "json"}, resolve_index(opensearch_engine, attacked)
+    add = {"index": generation, "alias": alias, "filter": {"terms": {"id": [*shown]}}}
     opensearch_engine.request("POST", "/_aliases", body={"actions": [{"add": add}]})
     try:
         client = client_of(opensearch_engine, index=alias)
@@ -401,14 +319,10 @@ def test_pages_of_an_alias_judge_only_what_it_shows(opensearch_engine, attacked)
         (query,) = JudgementBook(opensearch_engine, alias).queries()
         assert {*query.pool} == shown
         assert client.get("/api/judge?judge=ann").json()["next"]["document"] in shown
-        generation = add["index"]
         rated = {"index": alias, "generation": generation, "judge": "ann", "q": "run a function later", "grade": "3"}
-        assert post(client, "/judge/rate", **rated, document="csv").status_code == 400
-        assert post(client, "/judge/rate", **rated, document="json").status_code == 303
+        assert [post(client, "/judge/rate", **rated, document=key).status_code for key in ("csv", "json")] == [400, 303]
         for page in ("/generations", "/learn", "/evaluate", "/tune"):
             assert client.get(page).status_code in {200, 400}
     finally:
-        body = {"query": {"term": {"book": alias}}}
-        params = {"refresh": True, "ignore_unavailable": True}
-        opensearch_engine.request("POST", f"/{INDEX}/_delete_by_query", params=params, body=body)
-        opensearch_engine.request("DELETE", f"/{add['index']}/_alias/{alias}")
+        remove_book(opensearch_engine, alias)
+        opensearch_engine.request("DELETE", f"/{generation}/_alias/{alias}")

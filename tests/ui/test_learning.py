@@ -18,13 +18,12 @@ import requests
 from termweave import corpora, settings
 from termweave.catalog import generations
 from termweave.errors import TermweaveError
-from termweave.evaluation.book.store import INDEX, JudgementBook
+from termweave.evaluation.book.store import JudgementBook
 from termweave.indexer import BuildOptions, build
 from termweave.records import Query
 from termweave.ui.learning_process import LearningJob, LearningProcess
 from tests.ui import processes
-from tests.ui.conftest import client_of
-from tests.ui.test_workflow import post
+from tests.ui.conftest import client_of, post, remove_book
 
 pytestmark = pytest.mark.engine
 TOPICS = [
@@ -47,8 +46,7 @@ def topics(opensearch_engine, tmp_path_factory):
     )
     yield name
     opensearch_engine.request("DELETE", f"/{name}*", params={"expand_wildcards": "all"})
-    body = {"query": {"term": {"book": name}}}
-    opensearch_engine.request("POST", f"/{INDEX}/_delete_by_query", params={"refresh": True}, body=body)
+    remove_book(opensearch_engine, name)
 
 
 @pytest.fixture

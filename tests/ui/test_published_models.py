@@ -11,12 +11,12 @@ from termweave.catalog import generations
 from termweave.contracts.signal import Pruning
 from termweave.errors import UsageError
 from termweave.evaluation.book.reader import HELD_OUT, TRAIN, BookDataset, half_of
-from termweave.evaluation.book.store import INDEX, BookQuery, JudgementBook
+from termweave.evaluation.book.store import BookQuery, JudgementBook
 from termweave.evaluation.index_comparison import PublicationGate
 from termweave.indexer import BuildOptions, build, rebuild_options
 from termweave.indexer.options import Window
 from termweave.records import Query
-from tests.ui.conftest import DOCUMENTS
+from tests.ui.conftest import DOCUMENTS, remove_book
 
 KEYS = ("timer", "json", "path", "csv", "random", "sched")
 
@@ -67,39 +67,25 @@ def test_where_nothing_is_live_there_is_nothing_to_compare_with(opensearch_engin
         built = build(opensearch_engine, corpora.open_source(source), name, BuildOptions(shards=3), gate=deleted_first)
         assert generations.live(opensearch_engine, name) == built.index
     finally:
-        body = {"query": {"term": {"book": name}}}
-        opensearch_engine.request("POST", f"/{INDEX}/_delete_by_query", params={"refresh": True}, body=body)
-
-
-def test_byte_vectors_and_a_similarity_of_ones_own_stay(opensearch_engine, name, source):
-    build(opensearch_engine, corpora.open_source(source), name, BuildOptions(vectors="byte"))
-    options = rebuild_options.options_of(opensearch_engine, generations.find_live(opensearch_engine, name), {})
-    assert options.vectors == "byte"
-    own = {"index.similarity.default.type": "BM25", "index.similarity.default.k1": "0.3"}
-    build(opensearch_engine, corpora.open_source(source), name, BuildOptions(settings=own))
-    assert rebuild_options.options_of(opensearch_engine, generations.find_live(opensearch_engine, name), {}).settings == own
-    build(opensearch_engine, corpora.open_source(source), name, BuildOptions(signals=("lexical", "learned")))
-    made = rebuild_options.options_of(opensearch_engine, generations.find_live(opensearch_engine, name), {})
-    assert made.signals == ("learned", "lexical")
+        remove_book(opensearch_engine, name)
 
 
 def test_a_generation_is_made_again_with_the_options_that_it_has(opensearch_engine, name, source):
-    options = BuildOptions(
-        dense="none",
-        signals=("lexical", "weights"),
-        analyzer="standard",
-        shards=2,
-        passages=Window(12, 9),
-        prune=Pruning(below=0.1),
-    )
-    build(opensearch_engine, corpora.open_source(source), name, options)
-    live = generations.find_live(opensearch_engine, name)
-    assert rebuild_options.options_of(opensearch_engine, live, {"dense": "none"}) == BuildOptions(
-        **{
-            **{field: getattr(options, field) for field in ("dense", "signals", "analyzer", "shards", "passages", "prune")},
-            "replicas": 0,
+    similarity = {"index.similarity.default.type": "BM25", "index.similarity.default.k1": "0.3"}
+    for options in (
+        {"vectors": "byte"},
+        {"settings": similarity},
+        {"signals": ("learned", "lexical")},
+        {"dense": "none", "signals": ("lexical", "weights"), "analyzer": "standard", "shards": 2}
+        | {"passages": Window(12, 9), "prune": Pruning(below=0.1)},
+    ):
+        build(opensearch_engine, corpora.open_source(source), name, BuildOptions(**options))
+        live = generations.find_live(opensearch_engine, name)
+        taken = rebuild_options.options_of(opensearch_engine, live, {})
+        assert {option: getattr(taken, option) for option in options if option != "dense"} == {
+            option: value for option, value in options.items() if option != "dense"
         }
-    )
+    assert rebuild_options.options_of(opensearch_engine, live, {"dense": "none"}) == BuildOptions(**options, replicas=0)
 
 
 def test_the_halves_of_a_book_are_disjoint_and_stay_as_they_are(opensearch_engine, name):
@@ -111,11 +97,8 @@ def test_the_halves_of_a_book_are_disjoint_and_stay_as_they_are(opensearch_engin
     assert ids[TRAIN] | ids[HELD_OUT] == {query.id for query in book.queries()}
     assert not ids[TRAIN] & ids[HELD_OUT]
     assert min(map(len, ids.values())) > 15
-    assert all(
-        half_of(query.text) == split == half_of(f" {query.text.upper()} ")
-        for split, half in halves.items()
-        for query in half.queries()
-    )
+    queries = [(query, split) for split, half in halves.items() for query in half.queries()]
+    assert all(half_of(query.text) == split == half_of(f" {query.text.upper()} ") for query, split in queries)
     assert set(halves[TRAIN].qrels()) == ids[TRAIN]
     book.add([BookQuery("later", "a query that is added later", ("json",))])
     assert {query.id for query in BookDataset(f"book:{name}", book, TRAIN).queries()} == ids[TRAIN]

@@ -14,7 +14,6 @@ import pytest
 import termweave as tw
 from termweave import corpora
 from termweave.indexer import BuildOptions, build
-from termweave.search.results.hits import flat
 from termweave.search.results.pictures import Picture
 from termweave.ui import searching
 from termweave.ui.pages import search_page
@@ -22,8 +21,6 @@ from tests.programs import program
 from tests.ui.conftest import ATTACKS, DOCUMENTS, WORKBENCH, client_of
 
 pytestmark = pytest.mark.engine
-#: Elements and attributes that no page of termweave has; an attack that is not escaped adds some.
-FOREIGN = {"iframe", "img", "b onmouseover"}
 
 
 class Reader(HTMLParser):
@@ -49,6 +46,11 @@ def show(client, **given):
     return answer.status_code, answer.text
 
 
+def opened(client, name):
+    """The index as the application has it open."""
+    return client.app._app.state.workspace.index(name)
+
+
 def hits_of(page):
     """The ids of the hits of a page."""
     return [unescape(part.partition("</code>")[0]) for part in page.split('<code dir="auto">')[1:]]
@@ -56,7 +58,7 @@ def hits_of(page):
 
 @pytest.mark.parametrize("mode", ["", "lexical", "weights", "dense", "hybrid@rrf"])
 def test_the_page_shows_the_hits_of_the_search_with_their_scores(client, attacked, opensearch_engine, mode):
-    index = client.app._app.state.workspace.index(attacked)
+    index = opened(client, attacked)
     found = index.search("run a function later", mode=mode or None, k=5, explain=True)
     status, page = show(client, q="run a function later", mode=mode, k=5)
     assert status == 200
@@ -91,9 +93,6 @@ def test_a_document_is_explained_whether_it_is_found_or_not(client, attacked):
     assert "not among the candidates of any signal" in page
     _, page = show(client, q="run a function later", id="json", mode="dense", candidates="1")
     assert "not among its candidates, the last of which has" in page  # what it would need
-    status, page = show(client, q="run a function later", id="no-such-document")
-    assert status == 400
-    assert "no-such-document" in page
 
 
 def test_the_best_passages_of_a_long_document(client, opensearch_engine, name, tmp_path):
@@ -101,8 +100,7 @@ def test_the_best_passages_of_a_long_document(client, opensearch_engine, name, t
     text = f"A red kettle boils water. {filler} A kettle {ATTACKS[0]} of steel is beside the green tea. {filler}"
     (tmp_path / "letters.jsonl").write_text(json.dumps({"_id": "letters", "text": text}) + "\n")
     build(opensearch_engine, corpora.open_source(tmp_path / "letters.jsonl"), name, BuildOptions(passages=30))
-    client.app._app.state.workspace.index(name)
-    found = tw.connect(opensearch_engine.url).index(name).search("kettle", passages="2+1", k=1)[0].passages
+    found = opened(client, name).search("kettle", passages="2+1", k=1)[0].passages
     status, page = show(client, index=name, q="kettle", passages="2+1")
     assert status == 200
     assert 'name="passages" value="2+1"' in page
@@ -114,13 +112,11 @@ def test_the_best_passages_of_a_long_document(client, opensearch_engine, name, t
     assert 'class="passages"' not in show(client, index=name, q="kettle")[1]
     status, page = show(client, index=name, q="kettle", passages="many")
     assert (status, "&#39;many&#39; does not say how many passages" in page) == (400, True)
-    status, page = show(client, q="function", passages="2")
-    assert (status, "are not cut into passages" in page) == (400, True)
     assert 'name="passages"' not in show(client, q="function")[1]  # an index without passages offers none
 
 
 def test_a_reranked_hit_names_its_neighbours_by_title(client, attacked):
-    index = client.app._app.state.workspace.index(attacked)
+    index = opened(client, attacked)
     first = index.search("run a function later", rerank="rnn", k=3, explain=True)[0]
     near = {document for part in first.explanation["parts"] for document in part.get("neighbours", ())}
     page = unescape(client.get(f"/search?index={attacked}&q=run+a+function+later&rerank=rnn&k=3").text)
@@ -131,7 +127,7 @@ def test_a_reranked_hit_names_its_neighbours_by_title(client, attacked):
 
 
 def test_two_lists_show_how_far_each_hit_moved(client, attacked):
-    index = client.app._app.state.workspace.index(attacked)
+    index = opened(client, attacked)
     left, right = (index.search("run a function later", mode=mode, k=50) for mode in ("lexical", "dense"))
     status, page = show(client, q="run a function later", mode="lexical", mode2="dense", compare="1", k=3)
     assert status == 200
@@ -159,7 +155,7 @@ def test_hits_below_the_compared_ranks_are_not_said_to_be_missing(client, attack
 
 @pytest.mark.parametrize("selection", [{"collapse": "kind"}, {"min_score": "dense:0.3"}, {"sort": "year:desc"}])
 def test_what_selects_hits_holds_for_lists_and_comparison(client, attacked, selection):
-    index = client.app._app.state.workspace.index(attacked)
+    index = opened(client, attacked)
     left, right = (
         [hit.id for hit in index.search("run a function later", mode=mode, k=20, **selection)] for mode in ("hybrid", "dense")
     )
@@ -186,46 +182,42 @@ def test_filters_facets_and_pages_are_links(client, attacked):
     assert years == sorted(years, reverse=True)
 
 
-def test_a_mistake_keeps_what_was_typed(client, attacked):
-    for given, said in (
-        ({"q": "function", "mode": "nothing"}, "no signal"),
-        ({"q": "function", "filter": "AND kind"}, "AND kind"),
-        ({"q": "function", "k": "1000000"}, "number from 1 to 100"),
-        ({"q": "function", "index": "no-such-index"}, "no index named"),
-        ({"q": "function", "rerank": "ranker@/etc"}, "Pages may not use the reranker"),
-        ({"q": "function", "rewrite": "synonyms@/etc/passwd"}, "Pages may not use"),
-        ({"q": "function", "rewrite": "magic"}, "cannot be rewritten by"),
-        ({"q": "function", "rerank": "hf:OWNER/NAME"}, "Pages may not use the reranker"),
-        ({"q": "function", "rerank": "diverse/../../x"}, "Pages may not use the reranker"),
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ({"mode": "nothing"}, "no signal"),
+        ({"filter": "AND kind"}, "AND kind"),
+        ({"k": "1000000"}, "number from 1 to 100"),
+        ({"rerank": "ranker@/etc"}, "Pages may not use the reranker"),
+        ({"rerank": "hf:OWNER/NAME"}, "Pages may not use the reranker"),
+        ({"rerank": "diverse/../../x"}, "Pages may not use the reranker"),
+        ({"rewrite": "synonyms@/etc/passwd"}, "Pages may not use"),
+        ({"rewrite": "magic"}, "cannot be rewritten by"),
         ({"q": "x" * 10_001}, "more than 10,000 characters"),
-        ({"q": "function", "nothing": "1"}, "no parameter"),
-    ):
-        status, page = show(client, **given)
-        assert status == 400, given
-        assert said in unescape(page)
-        assert f'value="{given["q"]}"' in page
+        ({"nothing": "1"}, "no parameter"),
+        ({"id": "no-such-document"}, "no-such-document"),
+        ({"passages": "2"}, "are not cut into passages"),
+        *(({"index": name}, "index") for name in ("no-such-index", "_all", "*", "a,b", ".kibana", "../_cat")),
+    ],
+)
+def test_a_mistake_is_a_sentence_and_keeps_what_was_typed(client, attacked, typed, said):
+    values = {"q": "function"} | typed
+    status, page = show(client, **values)
+    assert (status, said in unescape(page), 'class="problem"' in page) == (400, True, True)
+    assert f'value="{values["q"]}"' in page
+
+
+def test_a_mistake_keeps_the_options(client, attacked):
     _, page = show(client, q="function", filter=["year>=2000", "NOT kind=a"], facet="kind", from_="9500", k="7", compare="1")
     for name, value in (("filter", "year>=2000"), ("filter", "NOT kind=a"), ("facet", "kind"), ("mode2", ""), ("index2", "")):
         assert f'name="{name}" value="{value}"' in unescape(page)
     assert 'min="1" max="100" value="7"' in page
 
 
-def test_another_index_of_the_server_that_termweave_did_not_make_is_not_shown(client, opensearch_engine, attacked):
-    other = f"{attacked}-other"
-    opensearch_engine.request("PUT", f"/{other}", body={})
-    for name in (other, "_all", "*", "a,b", ".kibana", "../_cat"):
-        status, page = show(client, q="function", index=name)
-        assert status == 400
-        assert "problem" in page
-
-
-def test_fields_of_hits_are_listed(client, attacked):
-    _, page = show(client, q="json", k=1, mode="lexical")
-    hit = client.app._app.state.workspace.index(attacked).search("json", k=1, mode="lexical")[0]
-    for name, value in flat(hit.fields):
-        if name.startswith("metadata."):
-            assert f"<dt>{name.removeprefix('metadata.')}</dt>" in page
-            assert str(value) in unescape(page)
+def test_another_index_of_the_server_that_termweave_did_not_make_is_not_shown(client, opensearch_engine, name):
+    opensearch_engine.request("PUT", f"/{name}", body={})
+    status, page = show(client, q="function", index=name)
+    assert (status, "problem" in page) == (400, True)
 
 
 def test_the_title_is_said_once_and_the_metadata_stand_beside_the_text(client, attacked):
@@ -242,7 +234,7 @@ def test_the_title_is_said_once_and_the_metadata_stand_beside_the_text(client, a
 @pytest.mark.programs
 def test_the_request_of_a_list_runs_in_a_shell(client, attacked):
     program("curl")
-    index = client.app._app.state.workspace.index(attacked)
+    index = opened(client, attacked)
     query = "what's 'quoted' \"function\" 函数"
     _, page = show(client, q=query, curl="1")
     command = unescape(page.partition('aria-label="Request as curl">')[2].partition("</pre>")[0])
@@ -278,9 +270,8 @@ def test_a_server_without_an_index_says_one_thing_to_do_on_every_page(opensearch
 
 
 def test_metadata_are_written_as_people_write_them():
-    assert [searching._display_value(each) for each in (False, ["net", "math", 3], {"a": [1]}, "text", None)] == [
-        "false", "net, math, 3", '{"a":[1]}', "text", "null",
-    ]  # fmt: skip
+    values = {"false": False, "net, math, 3": ["net", "math", 3], '{"a":[1]}': {"a": [1]}, "text": "text", "null": None}
+    assert searching.metadata_of(values) == [(written, written) for written in values]
 
 
 def test_fields_of_a_mapping_have_buttons_and_facets_count_what_is_listed(opensearch_engine, name):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import queue
+import re
 import signal
 import socket
 import subprocess
@@ -32,23 +33,18 @@ from tests.ui.conftest import client_of
 TOKEN = "a-token-of-more-than-16-characters"
 
 
-@pytest.fixture
-def serving(opensearch_engine, attacked, own_places):
-    """Start `termweave serve` with some arguments; the process and its address."""
-    places = {"OPENSEARCH_URL": opensearch_engine.url, "XDG_STATE_HOME": str(own_places / "xdg-state")}
-    with ExitStack() as started:
-        yield lambda *arguments: started.enter_context(processes.serving(attacked, *arguments, **places))
+def test_requests_that_have_begun_are_answered_before_it_ends(opensearch_engine, attacked):
+    with processes.serving(attacked, "--read-only", OPENSEARCH_URL=opensearch_engine.url) as (process, said):
+        end_while_asking(process, said)
 
 
-def test_requests_that_have_begun_are_answered_before_it_ends(serving):
-    process, said = serving("--read-only")
+def end_while_asking(process, said):
     assert said["read_only"]
     answers, served = [], lambda: psutil.Process(process.pid).net_connections("tcp")
     asking = threading.Thread(target=lambda: answers.append(json.load(urlopen(f"{said['url']}api/search?q=parse+json"))))
     asking.start()
-    until(
-        lambda: any(each.laddr.port == urlsplit(said["url"]).port and each.status == psutil.CONN_ESTABLISHED for each in served())
-    )
+    port = urlsplit(said["url"]).port
+    until(lambda: any((each.laddr.port, each.status) == (port, psutil.CONN_ESTABLISHED) for each in served()))
     time.sleep(0.2)  # the models are being loaded now
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 0
@@ -88,14 +84,6 @@ def until(holds):
     while not holds():
         assert time.monotonic() < end
         time.sleep(0.02)
-
-
-def test_a_query_of_ten_thousand_characters_fits_into_the_address(serving):
-    """Such addresses of another script than Latin are longer than uvicorn takes by default."""
-    _, said = serving()
-    query = quote("👍" * 9_990 + " function")
-    assert json.load(urlopen(f"{said['url']}api/search?q={query}"))["hits"]
-    assert b'class="hit"' in urlopen(f"{said['url']}search?q={query}").read()
 
 
 def test_silent_connections_are_closed(listening, monkeypatch):
@@ -194,18 +182,42 @@ def test_only_a_proxy_that_is_named_may_say_for_whom_it_asks(listening, monkeypa
         assert answer.startswith(b"HTTP/1.1 " + status)
 
 
+@pytest.fixture(scope="module")
+def served(opensearch_engine, attacked, own_places):
+    """The address of one such server, for all tests that only ask it."""
+    with processes.serving(attacked, OPENSEARCH_URL=opensearch_engine.url) as (_, said):
+        yield said["url"]
+
+
+def test_a_query_of_ten_thousand_characters_fits_into_the_address(served):
+    """Such addresses of another script than Latin are longer than uvicorn takes by default."""
+    query = quote("👍" * 9_990 + " function")
+    assert json.load(urlopen(f"{served}api/search?q={query}"))["hits"]
+    assert b'class="hit"' in urlopen(f"{served}search?q={query}").read()
+
+
+def test_a_port_in_use_and_an_index_that_does_not_exist_are_sentences(served, opensearch_engine, capsys, attacked):
+    line = ["serve", "--port", str(urlsplit(served).port), "--url", opensearch_engine.url]
+    for options, said in (
+        ([attacked], "cannot be used"),
+        (["--model", "shipped"], "cannot be used"),
+        (["no-such-index"], "no index named"),
+    ):
+        assert run([*line, *options]) == 2
+        assert said in capsys.readouterr().err
+
+
 @pytest.mark.programs
-def test_the_examples_of_the_page_run(serving, tmp_path):
+def test_the_examples_of_the_page_run(served):
     """Every example of docs/api.md, as a reader would paste it."""
-    _, said = serving()
     blocks = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8").split("```\n")[1::2]
-    blocks = [block.replace("http://127.0.0.1:8321/", said["url"]) for block in blocks]
     lines = [line for block in blocks if block.startswith("curl") for line in block.splitlines()]
     assert len(lines) == 4
     program("curl"), program("jq")
     printed = []
     for line in lines:
-        done = subprocess.run(["bash", "-o", "pipefail", "-c", line], capture_output=True, text=True, check=False)
+        command = ["bash", "-o", "pipefail", "-c", line.replace("http://127.0.0.1:8321/", served)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, (line, done.stderr)
         printed.append(done.stdout)
     assert len(printed[0].splitlines()) == 3
@@ -221,39 +233,19 @@ def test_the_first_index_is_open_before_somebody_searches(opensearch_engine, att
     assert workspace.index(attacked).search("parse json", k=1)
 
 
-def test_a_port_in_use_is_a_sentence(serving, opensearch_engine, capsys, attacked):
-    _, said = serving()
-    port = said["url"].rstrip("/").rpartition(":")[2]
-    assert run(["serve", attacked, "--port", port, "--url", opensearch_engine.url]) == 2
-    assert "cannot be used" in capsys.readouterr().err
-
-
-def test_an_index_that_does_not_exist_is_a_sentence(opensearch_engine, capsys):
-    assert run(["serve", "no-such-index", "--url", opensearch_engine.url]) == 2
-    assert "no index named" in capsys.readouterr().err
-
-
-def test_a_data_set_that_does_not_exist_is_a_sentence(opensearch_engine, capsys, tmp_path):
-    (tmp_path / "corpus.csv").write_text("id,text\n1,tea\n")
-    for spec, reason in (
-        ("nowhere", "no file or folder 'nowhere'"),
-        (str(tmp_path / "corpus.csv"), "without queries and judgements"),
-    ):
-        assert run(["serve", "--on", spec, "--port", "0", "--url", opensearch_engine.url]) == 2
-        assert reason in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("missing", ["starlette", "uvicorn", "jinja2"])
-def test_without_the_extra_a_sentence_names_it(missing):
-    code = (
-        f"import sys; sys.modules[{missing!r}] = None\n"
-        "from termweave.cli import run\n"
-        "sys.exit(run(['serve', '--url', 'http://127.0.0.1:9']))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert missing in done.stderr
-    assert "[ui]'" in done.stderr
+def test_without_the_extra_a_sentence_names_it():
+    """One process for all three: a module that was imported cannot be missed any more."""
+    code = """
+import sys
+from termweave.cli import run
+for missing in ("starlette", "uvicorn", "jinja2"):
+    sys.modules[missing] = None
+    assert run(["serve", "--url", "http://127.0.0.1:9"]) == 2
+    del sys.modules[missing]
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert re.findall(r"the package '(\w+)", done.stderr) == ["starlette", "uvicorn", "jinja2"]
+    assert done.stderr.count("[ui]'") == 3
 
 
 def test_starting_imports_no_model_runtime():

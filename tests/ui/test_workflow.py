@@ -22,7 +22,6 @@ from termweave.encoders.manifest import write_manifest
 from termweave.encoders.model_lookup import resolve
 from termweave.evaluation import Experiment, Row, evaluate, index_comparison, table
 from termweave.evaluation.book.reader import BookDataset
-from termweave.evaluation.book.store import INDEX, JudgementBook
 from termweave.evaluation.measures import MEASURES
 from termweave.evaluation.tuning.tune import TuningReport
 from termweave.indexer import BuildOptions, build, update
@@ -34,14 +33,10 @@ from termweave.ui.jobs import BackgroundJob
 from termweave.ui.pages.job_pages import GatedExperiment
 from termweave.ui.serve_options import ServeOptions
 from termweave.ui.workspace import Workspace
-from tests.ui.conftest import TEXTS, client_of
+from tests.ui.conftest import TEXTS, client_of, lexical, post
 from tests.ui.test_api import valid
 
 pytestmark = pytest.mark.engine
-
-
-def post(client, path, **fields):
-    return client.post(path, data=fields)
 
 
 def ended(client, address):
@@ -54,31 +49,22 @@ def ended(client, address):
 
 
 @pytest.fixture
-def judged(opensearch_engine, attacked):
+def judged(book):
     """A book of 24 queries, each a document's words, with its document as the answer."""
-    book = JudgementBook(opensearch_engine, attacked)
     words = [word for title, text in list(TEXTS.values())[:6] for word in dict.fromkeys(f"{title} {text}".split())][:72]
-    texts = [" ".join(words[place : place + 3]) for place in range(0, 72, 3)]
-    owner = {text: next(key for key, value in TEXTS.items() if text.split()[0] in " ".join(value).split()) for text in texts}
-    book.import_qrels(
-        "file",
-        [Query(f"q{n}", text) for n, text in enumerate(texts)],
-        {f"q{n}": {owner[text]: 2} for n, text in enumerate(texts)},
-    )
-    yield book
-    opensearch_engine.request(
-        "POST", f"/{INDEX}/_delete_by_query", params={"refresh": True}, body={"query": {"term": {"book": attacked}}}
-    )
+    texts = {f"q{place}": " ".join(words[3 * place : 3 * place + 3]) for place in range(24)}
+    owner = {
+        key: next(one for one, value in TEXTS.items() if text.split()[0] in " ".join(value).split())
+        for key, text in texts.items()
+    }
+    book.import_qrels("file", [Query(*each) for each in texts.items()], {key: {owner[key]: 2} for key in texts})
+    return book
 
 
 def test_two_indices_are_compared_with_the_figures_of_the_command(client, opensearch_engine, attacked, judged, name, tmp_path):
-    path = tmp_path / "corpus.jsonl"
-    path.write_bytes(b"\n".join(orjson.dumps({"_id": key, "text": TEXTS[key][1]}) for key in list(TEXTS)[:3]))
-    build(opensearch_engine, corpora.open_source(path), name, BuildOptions(weights="none", dense="none"))
-    assert (
-        f'<option value="{name}">the default search of {name}'
-        in client_of(opensearch_engine, index=attacked).get("/evaluate").text
-    )
+    lexical(opensearch_engine, name, tmp_path, *({"_id": key, "text": TEXTS[key][1]} for key in list(TEXTS)[:3]))
+    page = client_of(opensearch_engine, index=attacked).get("/evaluate").text
+    assert f'<option value="{name}">the default search of {name}' in page
     started = post(client, "/evaluate/start", index=attacked, dataset=f"book:{attacked}", against=name)
     page = unescape(ended(client, started.headers["location"]))
     index = client.app._app.state.workspace.index(attacked)
@@ -93,9 +79,8 @@ def test_two_indices_are_compared_with_the_figures_of_the_command(client, opense
     assert f"&index={name}&" in link
     assert f"&index2={attacked}" in link
     assert client.get(link).status_code == 200
-    wrong = post(
-        client, "/evaluate/start", index=attacked, dataset=f"book:{attacked}", against="no-such-index", gates="nDCG@10>=0.4"
-    )
+    form = {"index": attacked, "dataset": f"book:{attacked}", "gates": "nDCG@10>=0.4"}
+    wrong = post(client, "/evaluate/start", **form, against="no-such-index")
     assert (wrong.status_code, "nDCG@10>=0.4" in unescape(wrong.text)) == (400, True)
 
 
@@ -130,8 +115,7 @@ def test_an_evaluation_shows_the_table_of_the_command_and_both_lists_of_a_query(
 
 def test_queries_that_moved_open_without_the_ranker_of_a_profile(opensearch_engine, name, tmp_path):
     """Pages may not name it; the mode alone brings it."""
-    (tmp_path / "corpus.jsonl").write_text('{"_id": "1", "text": "parse json"}\n')
-    build(opensearch_engine, corpora.open_source(tmp_path / "corpus.jsonl"), name, BuildOptions(signals=("lexical",)))
+    lexical(opensearch_engine, name, tmp_path, "1")
     index = Index.pinned(opensearch_engine, name)
     ranker = {"kind": "ltr", "model": "shop-ranker", "candidates": 100, "hash": "0" * 64}
     index.adopt(Profile("mine", {"lexical": 1.0}, "sum", None, ranker=ranker))
@@ -155,9 +139,8 @@ def test_gates_of_an_evaluation_pass_or_fail_with_their_figure(client, attacked,
     started = post(client, "/evaluate/start", index=attacked, dataset=f"book:{attacked}", gates=typed)
     page = ended(client, started.headers["location"])
     job = started.headers["location"].partition("job=")[2]
-    first, second = client.get(f"/api/evaluate?job={job}").json()["gates"]
-    assert (first["gate"], first["met"]) == ("MRR@10>=0.01", True)
-    assert (second["gate"], second["met"]) == ("BM25:nDCG@10>=1", False)
+    first, second = gates = client.get(f"/api/evaluate?job={job}").json()["gates"]
+    assert [(each["gate"], each["met"]) for each in gates] == [("MRR@10>=0.01", True), ("BM25:nDCG@10>=1", False)]
     assert "does not reach 1" in second["reason"]
     assert all(verdict["reason"] in unescape(page) for verdict in (first, second))
     assert page.index("not met") > page.index("MRR@10&gt;=0.01")
@@ -167,10 +150,8 @@ def test_gates_of_an_evaluation_pass_or_fail_with_their_figure(client, attacked,
         ("MRR@10>=1\n" * 21, "21 gates"),
     ):
         answer = post(client, "/evaluate/start", index=attacked, dataset=f"book:{attacked}", gates=wrong)
-        assert answer.status_code == 400
-        assert said in unescape(answer.text)
-        assert f">{wrong.strip()}" in unescape(answer.text)  # the form is as it was filled in
-        assert f"<option selected>book:{attacked}</option>" in answer.text
+        filled_in = (said, f">{wrong.strip()}", f"<option selected>book:{attacked}</option>")  # the form is as it was filled in
+        assert (answer.status_code, [part in unescape(answer.text) for part in filled_in]) == (400, [True] * 3)
 
 
 def test_tuning_shows_held_out_figures_and_adopts_only_what_is_better(client, attacked, judged):
@@ -186,9 +167,7 @@ def test_tuning_shows_held_out_figures_and_adopts_only_what_is_better(client, at
 
 
 def test_a_profile_is_adopted_only_into_the_generation_that_is_live(opensearch_engine, name, tmp_path):
-    path, options = tmp_path / "corpus.jsonl", BuildOptions(signals=("lexical",))
-    path.write_text('{"_id": "1", "text": "parse json"}\n')
-    build(opensearch_engine, corpora.open_source(path), name, options)
+    lexical(opensearch_engine, name, tmp_path, "1")
     client, index = client_of(opensearch_engine, index=name), Index.pinned(opensearch_engine, name)
     tuned = Profile("tuned", {"lexical": 1.0}, "sum", None)
     report = TuningReport("d", "nDCG@10", 5, 5, 1, tuned, "", {"tuned": 0.6, "default": 0.5}, 0.1, 0.05, 0.15, 0.01)
@@ -200,8 +179,7 @@ def test_a_profile_is_adopted_only_into_the_generation_that_is_live(opensearch_e
     opensearch_engine.request("POST", f"/{audit.INDEX}/_refresh")
     (line,) = audit.read(opensearch_engine, name, 1)
     assert (line.act, line.before, line.after) == ("profile", "other", "tuned")
-    path.write_text('{"_id": "2", "text": "parse json"}\n')
-    build(opensearch_engine, corpora.open_source(path), name, options)
+    lexical(opensearch_engine, name, tmp_path, "2")
     live = generations.live(opensearch_engine, name)
     refused = post(client, "/tune/adopt", job=job.id)
     assert refused.status_code == 400
@@ -223,19 +201,12 @@ def test_a_page_that_waits_for_a_job_of_an_earlier_server_is_loaded_again(unreac
     assert "This result is not kept any more." in answer.text
 
 
-def test_what_a_job_cannot_do_is_a_sentence(client, attacked, opensearch_engine):
-    JudgementBook(opensearch_engine, attacked).import_qrels("file", [Query("q", "parse json")], {"q": {"json": 2}})
-    try:
-        started = post(client, "/tune/start", index=attacked, dataset=f"book:{attacked}")
-        page = unescape(ended(client, started.headers["location"]))
-        job = started.headers["location"].partition("job=")[2]
-        answer = client.get(f"/api/tune?job={job}")
-        assert answer.status_code == 400
-        assert answer.json()["error"] in page
-    finally:
-        opensearch_engine.request(
-            "POST", f"/{INDEX}/_delete_by_query", params={"refresh": True}, body={"query": {"term": {"book": attacked}}}
-        )
+def test_what_a_job_cannot_do_is_a_sentence(client, attacked, book):
+    book.import_qrels("file", [Query("q", "parse json")], {"q": {"json": 2}})
+    started = post(client, "/tune/start", index=attacked, dataset=f"book:{attacked}")
+    page = unescape(ended(client, started.headers["location"]))
+    answer = client.get(f"/api/tune?job={started.headers['location'].partition('job=')[2]}")
+    assert (answer.status_code, answer.json()["error"] in page) == (400, True)
 
 
 def test_a_generation_is_promoted_after_a_question_and_rolled_back(opensearch_engine, name, tmp_path, monkeypatch):
@@ -273,31 +244,26 @@ def test_a_generation_is_promoted_after_a_question_and_rolled_back(opensearch_en
     assert generations.live(opensearch_engine, name) == newer
 
 
-def test_a_profile_that_another_process_adopts_is_searched_with(opensearch_engine, name, tmp_path, monkeypatch):
-    (tmp_path / "corpus.jsonl").write_text('{"_id": "1", "text": "parse json"}\n')
-    build(opensearch_engine, corpora.open_source(tmp_path / "corpus.jsonl"), name, BuildOptions(signals=("lexical",)))
+def test_a_profile_that_another_process_adopts_is_searched_with(opensearch_engine, name, tmp_path):
+    lexical(opensearch_engine, name, tmp_path, "1")
     workspace = Workspace(opensearch_engine, ServeOptions())
     opened = workspace.index(name)
     Index.open(opensearch_engine, name).adopt(Profile("mine", {"lexical": 1.0}, "sum", None))
     assert workspace.index(name) is opened  # for some seconds
     workspace.indices.seconds = 0.0
-    assert workspace.index(name).lineage.profile == "mine"
     again = workspace.index(name)
+    assert again.lineage.profile == "mine"
     assert workspace.index(name) is again
 
 
-def test_pages_follow_what_another_process_publishes_and_removes(opensearch_engine, name, tmp_path, monkeypatch):
-    path, options = tmp_path / "corpus.jsonl", BuildOptions(signals=("lexical",))
-    path.write_text('{"_id": "old", "text": "parse json"}\n')
-    build(opensearch_engine, corpora.open_source(path), name, options)
+def test_pages_follow_what_another_process_publishes_and_removes(opensearch_engine, name, tmp_path):
+    older = lexical(opensearch_engine, name, tmp_path, "old")
     client = client_of(opensearch_engine, index=name)
-    older = client.get("/api/encode", params={"q": "parse json"}).json()["generation"]
+    assert client.get("/api/encode", params={"q": "parse json"}).json()["generation"] == older
     assert client.get("/api/encode", params={"q": "parse json", "index": older}).status_code == 200
-    path.write_text('{"_id": "new", "text": "parse json"}\n')
-    build(opensearch_engine, corpora.open_source(path), name, options)
+    newer = lexical(opensearch_engine, name, tmp_path, "new")
     opensearch_engine.request("DELETE", f"/{older}")
     client.app._app.state.workspace.indices.seconds = 0.0
-    newer = generations.live(opensearch_engine, name)
     assert client.get("/api/encode", params={"q": "parse json"}).json()["generation"] == newer
     index = client.app._app.state.workspace.index(name)
     assert searching.content_of(index, "new")[1] == "parse json"
@@ -306,7 +272,7 @@ def test_pages_follow_what_another_process_publishes_and_removes(opensearch_engi
     assert (gone.status_code, f"no index named '{older}'" in gone.json()["error"]) == (400, True)
 
 
-def test_pages_take_the_encoder_of_queries_that_an_update_changed(opensearch_engine, name, tmp_path, monkeypatch):
+def test_pages_take_the_encoder_of_queries_that_an_update_changed(opensearch_engine, name, tmp_path):
     path, other = tmp_path / "corpus.jsonl", tmp_path / "other"
     path.write_text('{"_id": "only", "text": "parse json"}\n')
     build(opensearch_engine, corpora.open_source(path), name, BuildOptions(weights="none", signals=("dense",)))

@@ -240,7 +240,7 @@ def _adopt(request: Request, form: FormData) -> Response:
 
 def _obstacles() -> list[str]:
     """Sentences about what this server lacks for learning, each with what to do."""
-    return [f"Learning needs {what}. {advice}" for what, advice in missing()]
+    return [f"Learning needs {package}. {advice}" for package, advice in missing()]
 
 
 def _learn(request: Request, form: FormData) -> Response:

@@ -1,4 +1,4 @@
-"""How many requests a client may send, and how long one may take: to arrive, to be answered, and to be taken by its client."""
+"""Limits of the number of requests of a client, and of the time of one: to arrive, to be answered, and to be taken by its client."""
 
 from __future__ import annotations
 

@@ -73,10 +73,7 @@ def test_a_client_that_sends_the_numbers_of_a_query_gets_the_scores_of_a_search(
     (features,) = given(beside, "sparse", model, query)
     clauses = [{"rank_feature": {"field": f"weights.{name}", "boost": w, "linear": {}}} for name, w in features.items()]
     (vector,) = given(beside, "embeddings", model, query, input_type="query")
-    bodies = {
-        "weights": {"bool": {"should": clauses}},
-        "dense": {"knn": {"vector": {"vector": vector, "k": 100}}},
-    }
+    bodies = {"weights": {"bool": {"should": clauses}}, "dense": {"knn": {"vector": {"vector": vector, "k": 100}}}}
     for mode, body in bodies.items():
         hits = opensearch_engine.request("POST", f"/{attacked}/_search", body={"size": 10, "query": body})["hits"]["hits"]
         searched = index.search(query, mode=mode, k=10)
@@ -90,11 +87,8 @@ def test_a_client_that_sends_the_numbers_of_a_query_gets_the_scores_of_a_search(
 def own_index(opensearch_engine, tmp_path):
     """Build generations of an index of three texts with some options; its name."""
     path, name = tmp_path / "corpus.jsonl", f"test-models-{uuid.uuid4().hex[:10]}"
-    path.write_text(
-        "\n".join(json.dumps({"_id": str(n), "text": text}) for n, (_, text) in enumerate(DOCUMENTS.values()))[:2000].rpartition(
-            "\n"
-        )[0]
-    )
+    texts = [text for _, text in DOCUMENTS.values()][:6]
+    path.write_text("".join(json.dumps({"_id": str(n), "text": text}) + "\n" for n, text in enumerate(texts)))
 
     def made(**options):
         return build(opensearch_engine, corpora.open_source(path), name, BuildOptions(**options))
@@ -123,7 +117,7 @@ def test_an_index_with_another_model_is_never_answered_for(own_index, opensearch
     model = f"{SHIPPED}@{name}"
     assert given(client, "sparse", model, "function")[0]
     made(weights="bm25-german", dense="none", signals=["lexical", "weights"])
-    time.sleep(served_models.FRESH)
+    client.app.state.models.generations.seconds = 0.0
     answer = client.post("/v1/sparse", json={"model": model, "input": "function"})
     assert answer.status_code == 404
     assert answer.json()["error"]["code"] == "model_not_found"
@@ -131,7 +125,6 @@ def test_an_index_with_another_model_is_never_answered_for(own_index, opensearch
     gc.collect()
     assert len(client.app.state.models._encoders) == 1
     publication.promote(opensearch_engine, name, publication.previous(opensearch_engine, name), "rollback")
-    time.sleep(served_models.FRESH)
     assert given(client, "sparse", model, "function")[0]
 
 
@@ -145,7 +138,7 @@ def test_a_model_that_is_changed_in_place_is_noticed(own_index, opensearch_engin
     stored = read_lineage(opensearch_engine, generation)
     other = replace(stored, models={**stored.models, "dense": ModelLineage("elsewhere", "0" * 16)})
     store_lineage(opensearch_engine, generation, other)
-    time.sleep(served_models.FRESH)
+    client.app.state.models.generations.seconds = 0.0
     answer = client.post("/v1/embeddings", json={"model": f"{SHIPPED}@{name}", "input": "function"})
     assert answer.status_code == 404
     assert "'elsewhere'" in answer.json()["error"]["message"]
@@ -204,29 +197,21 @@ def test_results_belong_to_their_texts_whoever_asks_at_the_same_time(alone):
 
 MISTAKES = [
     (b"", 400, "not JSON"),
-    (b"{", 400, "not JSON"),
     (b"\xff\xfe", 400, "not JSON"),
-    (b'{"model": "shipped", "input": "\xff"}', 400, "not JSON"),
     (b'{"model": "shipped", "input": "\\ud800"}', 400, "not JSON"),
     (b'{"model": "shipped", "input": NaN}', 400, "not JSON"),
     (b"[]", 400, "not a JSON object"),
-    (b"7", 400, "not a JSON object"),
     (b'{"input": "a"}', 400, "'model' is not a name"),
-    (b'{"model": 7, "input": "a"}', 400, "'model' is not a name"),
     (b'{"model": "shipped"}', 400, "'input' is missing"),
     (b'{"model": "shipped", "input": null}', 400, "'input' is null"),
     (b'{"model": "shipped", "input": 7}', 400, "'input' is a number"),
-    (b'{"model": "shipped", "input": true}', 400, "true or false"),
-    (b'{"model": "shipped", "input": {}}', 400, "'input' is an object"),
     (b'{"model": "shipped", "input": []}', 400, "an empty list"),
     (b'{"model": "shipped", "input": [[1, 2]]}', 400, "'input[0]' is a list"),
     (b'{"model": "shipped", "input": ["a", 2]}', 400, "'input[1]' is a number"),
-    (b'{"model": "shipped", "input": ["a", ["b"]]}', 400, "'input[1]' is a list"),
     (b'{"model": "shipped", "input": ""}', 400, "'input' is an empty text"),
     (b'{"model": "shipped", "input": ["a", " \\n"]}', 400, "'input[1]' is an empty text"),
     (b'{"model": "shipped", "input": "a", "input_typ": "query"}', 400, "no field 'input_typ'"),
     (b'{"model": "shipped", "input": "a", "input_type": "passage"}', 400, "neither 'query' nor 'document'"),
-    (b'{"model": "shipped", "input": "a", "input_type": [1]}', 400, "neither 'query' nor 'document'"),
     (b'{"model": "shipped", "input": "a", "encoding_format": "hex"}', 400, "neither 'float' nor"),
     (b'{"model": "shipped", "input": "a", "dimensions": 7.5}', 400, "not a whole number"),
     (b'{"model": "shipped", "input": "a", "dimensions": 99}', 400, "have 384 numbers"),
@@ -246,19 +231,8 @@ def test_a_mistake_is_a_sentence_in_the_form_of_openai(alone, body, status, reas
         if path == "sparse" and b'"dimensions": 99' in body:
             continue
         answer = alone.post(f"/v1/{path}", content=body, headers={"content-type": "application/json"})
-        assert answer.status_code == status
-        assert reason in answer.json()["error"]["message"]
-        assert answer.json()["error"]["type"] == "invalid_request_error"
-
-
-def test_a_query_that_is_nested_too_deep_is_a_sentence(alone):
-    query = {"match": {"text": "parse json"}}
-    for _ in range(450):
-        query = {"bool": {"must": query}}
-    body = {"index": "docs", "models": {}, "signals": ["weights"], "depth": 20, "query": query}
-    answer = alone.post("/v1/query", json=body)
-    assert answer.status_code == 422
-    assert "more than 200 objects and lists inside one another" in answer.json()["error"]["message"]
+        error = answer.json()["error"]
+        assert (answer.status_code, reason in error["message"], error["type"]) == (status, True, "invalid_request_error")
 
 
 def test_a_body_that_is_too_large_is_refused(alone, monkeypatch):
@@ -276,24 +250,24 @@ def test_a_body_that_is_too_large_is_refused(alone, monkeypatch):
 )
 def test_other_addresses_are_a_sentence(alone, method, path, status):
     answer = alone.request(method, path, headers={"content-type": "application/json"})
-    assert answer.status_code == status
-    assert answer.json()["error"]["message"]
+    assert (answer.status_code, bool(answer.json()["error"]["message"])) == (status, True)
 
 
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
-        ({"content-type": "application/json"}, 200),
+        ({}, 200),
         ({"content-type": "Application/JSON; charset=utf-8"}, 200),
-        ({"content-type": "application/json", "origin": URL}, 200),
-        ({"content-type": "application/json", "origin": "http://evil.example"}, 403),
-        ({"content-type": "application/json", "sec-fetch-site": "cross-site"}, 403),
+        ({"origin": URL}, 200),
+        ({"origin": "http://evil.example"}, 403),
+        ({"sec-fetch-site": "cross-site"}, 403),
         ({"content-type": "text/plain"}, 403),
         ({"content-type": "application/x-www-form-urlencoded"}, 403),
-        ({"content-type": "application/json", "host": "evil.example"}, 400),
+        ({"host": "evil.example"}, 400),
     ],
 )
 def test_pages_of_other_sites_and_other_hosts_are_refused(alone, headers, status):
+    headers = {"content-type": "application/json", **headers}
     answer = alone.post("/v1/embeddings", content=b'{"model": "shipped", "input": "a"}', headers=headers)
     assert answer.status_code == status
     assert status == 200 or answer.json()["error"]["message"]
@@ -315,15 +289,18 @@ def test_a_token_is_asked_for():
     assert answers[-1] == 429
 
 
-@pytest.mark.parametrize("name", ["no-such-model", "./nowhere", "/etc"])
-def test_a_model_that_does_not_exist_cannot_be_served(name):
-    with pytest.raises((UsageError, ModelError), match=r"model|folder"):
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("no-such-model", "no model"),
+        ("./nowhere", "folder"),
+        ("/etc", "folder"),
+        ("bm25-german", "without the statistics of an index"),
+    ],
+)
+def test_a_model_that_cannot_be_served_alone_is_named(name, said):
+    with pytest.raises((UsageError, ModelError), match=said):
         models_of(None, served=(name,))
-
-
-def test_a_model_without_statistics_of_its_own_cannot_be_served_alone():
-    with pytest.raises(UsageError, match="without the statistics of an index"):
-        models_of(None, served=("bm25-german",))
 
 
 def test_two_models_of_one_name_are_told_apart(tmp_path):
@@ -446,11 +423,8 @@ def test_requests_of_every_kind_are_answered_as_described(alone):
     assert tried == {"/v1/embeddings", "/v1/sparse", "/v1/query", "/v1/models", "/health", "/ready", "/metrics"}
 
 
-def test_the_bounds_of_a_request_fit_the_bounds_of_the_queue():
-    assert request_bodies.MOST_TEXTS <= encoding_queue.MOST_WAITING
-
-
 def test_the_document_states_the_bounds_of_a_request(alone):
+    assert request_bodies.MOST_TEXTS <= encoding_queue.MOST_WAITING
     document = alone.get("/openapi.json").json()
     assert document["info"]["version"] == __version__
     assert document["components"]["schemas"]["text"]["maxLength"] == request_bodies.LONGEST

@@ -1,4 +1,4 @@
-"""`termweave serve --model` as a process: clients that go away, Ctrl-C, a port in use, mistakes on the command line."""
+"""`termweave serve --model` as a process: clients that go away, Ctrl-C, large requests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from termweave.cli import run
 from tests.ui import processes
 
 
@@ -101,24 +100,3 @@ def test_a_question_does_not_wait_for_a_large_request(serving):
     assert status(sparse(url, ["a"])) == 200
     assert waiting(url) > 50
     large.join()
-
-
-def test_a_port_in_use_is_a_sentence(serving, capsys):
-    _, url = serving()
-    assert run(["serve", "--model", "shipped", "--port", str(urlsplit(url).port)]) == 2
-    assert "cannot be used" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        (["--model", "no-such-model"], "no model named"),
-        (["docs", "--model", "shipped"], "INDEX together with --models"),
-        (["--model", "shipped", "--rerank", "rnn"], "are for pages"),
-        (["--model", "shipped", "--host", "0.0.0.0"], "no token protects"),
-        (["--model", "shipped", "--name", "models.example"], "no token protects"),
-    ],
-)
-def test_mistakes_on_the_command_line_are_sentences(arguments, reason, capsys):
-    assert run(["serve", "--port", "0", *arguments]) == 2
-    assert reason in capsys.readouterr().err
