@@ -70,10 +70,10 @@ def answer_all(
     if empty:
         out.warn(f"{measures.queries(empty)} found nothing and {'has' if empty == 1 else 'have'} no line in the run.")
     if lag := notices.enrichment_lag(index.open_generation):
-        lag.check(len(queries) - empty)
+        lag.check_empty(len(queries) - empty)
         out.warn(str(lag))
     out.warn(*on_filters(index.open_generation, options.where, empty=bool(empty)))
-    out.say(*(f"{remark} Under another id it would." for remark in self_matches.remarks(report.own)))
+    out.say(*(f"{remark} Under another id it would." for remark in self_matches.remarks(report.self_matching)))
     if rewritten:
         out.say(runs.encoding_remark(rewritten))
     if options.log_features:

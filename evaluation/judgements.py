@@ -60,7 +60,7 @@ def absent_from_index(index: Index, name: str, qrels: Qrels) -> list[str]:
     judged = sorted({document for grades in qrels.values() for document in grades})
     behind = [str(lag)] if (lag := notices.enrichment_lag(index.open_generation)) else []
     if lag:
-        lag.check(found=lag.documents - lag.lacking)
+        lag.check_empty(lag.documents - lag.lacking)
     present = 0
     for part in in_parts(judged, _IDS):
         query = among(part, index.layout)

@@ -48,7 +48,7 @@ _QUANTILES = 1.96 + 0.84
 
 @dataclass(frozen=True)
 class Choice:
-    """How an index is searched best.
+    """The search that is best for an index.
 
     Attributes:
         profile: Signals, their weights, the fusion and reranking.
@@ -100,10 +100,10 @@ def choose(
     candidates = list(fetcher.candidates(queries, progress))
     trials = TrialRanker(candidates, [qrels[query.id] for query in queries], held_out.relevant_from, _MEASURE)
     search = ParameterSearch(trials, index.signals, lambda *_: None)
-    found, usual = search.choice(search.descend_from_best()), search.choice(search.default)
+    best, usual = search.choice(search.descend_from_best()), search.choice(search.default)
     if former and former.ranker is None and former.weights.keys() <= {*index.signals}:
         usual = mode_of(former), ReciprocalNeighbours(**former.reranking) if former.reranking else None
-    mode, reranking = found if _beyond_chance(trials.values(*found), trials.values(*usual)) else usual
+    mode, reranking = best if _beyond_chance(trials.values(*best), trials.values(*usual)) else usual
     fitted = {"dataset": name, "measure": _MEASURE, "queries": len(queries), "learned": True}
     profile = Profile(PROFILE, mode.weights, mode.fusion, None if reranking is None else asdict(reranking), fitted)
     profile = replace(profile, rules=former.rules, rewrite=former.rewrite) if former else profile

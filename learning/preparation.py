@@ -62,7 +62,7 @@ _ENCODING = 0.4
 
 @dataclass(frozen=True)
 class LearningTask:
-    """What to learn.
+    """The order for a run of `termweave learn`.
 
     Attributes:
         name: Name of the index.
@@ -147,8 +147,8 @@ class Learning:
 
     def begin(self) -> None:
         """Write the budget into the folder of the run."""
-        kept = {"minutes": self._minutes, "encoding_minutes": self.encoding_minutes}
-        atomic_files.write(self.folder / _BUDGET, orjson.dumps(kept))
+        budget = {"minutes": self._minutes, "encoding_minutes": self.encoding_minutes}
+        atomic_files.write(self.folder / _BUDGET, orjson.dumps(budget))
 
     @cached_property
     def encoding_minutes(self) -> float:
@@ -175,7 +175,7 @@ class Learning:
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
-        """What a user should know of the questions, and of the way that is taken."""
+        """Sentences for the user about the questions, and about how the run goes on from them."""
         notes = [*self.questions.notes, self.drift()]
         if out := len(self.questions.queries) - sum(map(len, self.split.parts.values())):
             notes.append(
@@ -193,7 +193,7 @@ class Learning:
         return tuple(filter(None, notes))
 
     def drift(self) -> str:
-        """How the live search ranks questions that it has not learned from, and how it ranked such questions when it was learned.
+        """Compare the live search on questions that it has not learned from with its figure at the time when it was learned.
 
         Returns:
             A sentence; "" where there are fewer than `questions.FEWEST` new questions, or nothing was learned before.
@@ -211,7 +211,7 @@ class Learning:
         )
 
     def live_run(self, queries: Sequence[Query], stage: str) -> Run:
-        """What the live search finds, as users get it."""
+        """Search some questions as users search the live index."""
         index = Index.pinned(self.server, self.task.name, **(self.task.models or {}))
         system = systems.default_system(index)
         qrels, report = self.questions.qrels, self.reports.progress
@@ -222,8 +222,8 @@ class Learning:
 
     def queries(self, part: str) -> list[Query]:
         """The questions of a part."""
-        wanted = set(self.split.parts[part])
-        return [query for query in self.questions.queries if query.id in wanted]
+        ids = set(self.split.parts[part])
+        return [query for query in self.questions.queries if query.id in ids]
 
 
 def prepare(server: Engine, task: LearningTask, reports: Reports | None = None) -> Learning:
@@ -255,10 +255,10 @@ def prepare(server: Engine, task: LearningTask, reports: Reports | None = None) 
         identities.append(document.id)
         if len(texts) < _TEXTS:
             texts.append(document.content)
-    asked = questions.read_any(server, task.name, task.spec, set(identities))
+    judged = questions.read_any(server, task.name, task.spec, set(identities))
     measured, before = _learned_from(live)
     # Without an update, too, the questions stay in their parts: a live model stays where no new one is better.
-    parts = {query.text: part for part, kept in reversed(before) for query in kept.queries}
+    parts = {query.text: part for part, earlier in reversed(before) for query in earlier.queries}
     new, figure = frozenset[str](), None
     if task.update:
         if measured is None:
@@ -267,25 +267,26 @@ def prepare(server: Engine, task: LearningTask, reports: Reports | None = None) 
                 "Leave --update out: learning begins anew, with all questions.",
             )
         figure = measured
-        new = frozenset(query.text for query in asked.queries if query.text not in parts)
-        asked = questions.joined((asked, *(kept for _, kept in before)))
-    split = questions.split(asked, parts)
-    _refuse_foreign(task.name, encoder, asked)
+        new = frozenset(query.text for query in judged.queries if query.text not in parts)
+        judged = questions.joined((judged, *(earlier for _, earlier in before)))
+    split = questions.split(judged, parts)
+    _refuse_foreign(task.name, encoder, judged)
     models = {output: model.hash for output, model in encoder.models.items()}
-    key = orjson.dumps([asked.hash, state, task.update, split.parts, models], option=orjson.OPT_SORT_KEYS)
+    key = orjson.dumps([judged.hash, state, task.update, split.parts, models], option=orjson.OPT_SORT_KEYS)
     folder = paths.state() / LEARNED / task.name / blake2b(key, digest_size=8).hexdigest()
-    return Learning(server, task, reports, live, source, state, encoder, asked, split, folder, identities, texts, new, figure)
+    return Learning(server, task, reports, live, source, state, encoder, judged, split, folder, identities, texts, new, figure)
 
 
-def _refuse_foreign(name: str, encoder: TextEncoder, asked: JudgedQuestions) -> None:
-    """Refuse questions in a language that no model of the index knows."""
-    known = encoder.familiarity([query.text for query in asked.queries[:_TEXTS]]).values()
-    if known and all(
-        each.verdict == "foreign" or (each.guess and each.language and each.guess != each.language.lower()) for each in known
+def _refuse_foreign(name: str, encoder: TextEncoder, judged: JudgedQuestions) -> None:
+    """Raise `InputError` for questions in a language that no model of the index knows."""
+    familiarities = encoder.familiarity([query.text for query in judged.queries[:_TEXTS]]).values()
+    if familiarities and all(
+        each.verdict == "foreign" or (each.guess and each.language and each.guess != each.language.lower())
+        for each in familiarities
     ):
-        reason = next(iter(known)).reason
+        reason = next(iter(familiarities)).reason
         raise InputError(
-            f"The models of {name!r} do not know the language of {asked.name} ({reason}), so nothing can be learned from these questions.",
+            f"The models of {name!r} do not know the language of {judged.name} ({reason}), so nothing can be learned from these questions.",
             "Name questions in the language of the documents, or index with a model that knows both languages (--dense).",
         )
 
@@ -305,15 +306,16 @@ def _learned_from(live: LiveGeneration) -> tuple[float | None, list[tuple[str, J
         first. (None, []): no such run is on this host.
     """
     models, profile = {model.hash for model in live.lineage.models.values()}, live.lineage.profiles.get(live.lineage.profile)
-    made: list[tuple[tuple[bool, float], Path, Mapping[str, Any]]] = []
+    runs: list[tuple[tuple[bool, float], Path, Mapping[str, Any]]] = []
     for result in (paths.state() / LEARNED).glob(f"*/*/{RESULT}"):
         written = orjson.loads(result.read_bytes())
         of_it = written.get("generation") == live.index
         if of_it or (profile and written.get("profile") == profile) or models & _hashes(written.get("used", {}).values()):
-            made.append(((of_it, result.stat().st_mtime), result.parent / DATA, written))
-    made.sort(key=itemgetter(0), reverse=True)
-    kept = [(part, questions.stored(data, part, written["questions"])) for part in PARTS for _, data, written in made]
-    return (made[0][2]["after"] if made else None), kept
+            runs.append(((of_it, result.stat().st_mtime), result.parent / DATA, written))
+    runs.sort(key=itemgetter(0), reverse=True)
+    parts = [(part, questions.stored(data, part, written["questions"])) for part in PARTS for _, data, written in runs]
+    figures = [written["after"] for *_, written in runs]
+    return (figures[0] if figures else None), parts
 
 
 def _hashes(folders: Iterable[str]) -> set[str]:

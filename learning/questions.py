@@ -95,14 +95,14 @@ def read(spec: str, documents: Collection[str]) -> JudgedQuestions:
     return _of_dataset(_dataset(spec), documents)
 
 
-def _of_dataset(opened: corpora.Dataset, documents: Collection[str]) -> JudgedQuestions:
-    return _answered(f"{opened.name}:{opened.split}", opened.queries(), opened.qrels(), documents, opened.notes)
+def _of_dataset(dataset: corpora.Dataset, documents: Collection[str]) -> JudgedQuestions:
+    return _answered(f"{dataset.name}:{dataset.split}", dataset.queries(), dataset.qrels(), documents, dataset.notes)
 
 
 def stored(data: Path, part: str, name: str) -> JudgedQuestions:
     """The questions of one part of a run's folder, under the name that they had."""
-    opened = corpora.open_dataset(f"{data}:{part}")
-    return JudgedQuestions(name, tuple(opened.queries()), opened.qrels())
+    dataset = corpora.open_dataset(f"{data}:{part}")
+    return JudgedQuestions(name, tuple(dataset.queries()), dataset.qrels())
 
 
 def read_any(server: Engine, name: str, spec: str | None, documents: Collection[str]) -> JudgedQuestions:
@@ -253,11 +253,11 @@ def split(questions: JudgedQuestions, earlier: Mapping[str, str] | None = None) 
     shuffled: list[list[str]] = []
     parts: dict[str, list[str]] = {TRAIN: [], HELD_OUT: [], TEST: []}
     for alike in members.values():
-        known = {earlier[text[query]] for query in alike if text[query] in earlier}
-        if not known:
+        earlier_parts = {earlier[text[query]] for query in alike if text[query] in earlier}
+        if not earlier_parts:
             shuffled.append(alike)
-        elif len(known) == 1:
-            parts[known.pop()] += alike
+        elif len(earlier_parts) == 1:
+            parts[earlier_parts.pop()] += alike
         else:
             for identity in alike:
                 if text[identity] in earlier:
@@ -271,7 +271,7 @@ def split(questions: JudgedQuestions, earlier: Mapping[str, str] | None = None) 
 
 def _fill(parts: dict[str, list[str]], groups: Sequence[list[str]], count: int) -> None:
     """Put groups of questions into the parts, of `count` questions in all; what trains is emptied where it has too few."""
-    sizes = {TEST: min(_TEST[1], round(_TEST[0] * count)), HELD_OUT: min(_HELD_OUT[1], round(_HELD_OUT[0] * count))}
+    sizes = {part: min(most, round(share * count)) for part, (share, most) in {TEST: _TEST, HELD_OUT: _HELD_OUT}.items()}
     rest = TRAIN
     if count < FEWEST:
         sizes, rest = {HELD_OUT: round(_ONLY_HELD_OUT * (count - len(parts[TRAIN])))}, TEST
@@ -289,7 +289,7 @@ def more_to_confirm(needed: int, parts: Mapping[str, int]) -> int:
 
 
 def _refuse_one_sided(questions: JudgedQuestions, parts: Mapping[str, Sequence[str]], *, learned: bool) -> None:
-    """Refuse parts that are too small to choose and to confirm."""
+    """Raise `InputError` where the parts are too small to choose and to confirm."""
     if any(len(parts[part]) < fewest for part, fewest in _FEWEST_OF_A_PART.items()):
         needed = " and ".join(map(str, _FEWEST_OF_A_PART.values()))
         raise InputError(

@@ -67,7 +67,7 @@ class Moved:
 
 @dataclass(frozen=True)
 class SearchCost:
-    """What a search costs with a generation.
+    """The time of a search with a generation, and the size of the generation.
 
     Attributes:
         milliseconds: Median of a search, with this server and on this machine.
@@ -250,7 +250,7 @@ class Learned:
 
 
 def short_of_time(tried: Sequence[TrainedCandidate]) -> str:
-    """Which models were not trained for want of time, and what would help; "": all were."""
+    """Name the models that were not trained for want of time, and the time that they need; "": all were trained."""
     names = " and ".join(each.candidate.method for each in tried if each.needs)
     needed = f"it takes about --minutes {max((each.needs for each in tried), default=0):g}"
     return names and f"The time was too short to train {names}: {needed}. The same command with it goes on from here."
@@ -262,7 +262,7 @@ _SAMPLE = 200
 
 @dataclass(frozen=True)
 class LearningPlan:
-    """What a run would do.
+    """The plan of a run, for `termweave learn --plan`.
 
     Attributes:
         name: The index.
@@ -307,10 +307,10 @@ _MEMORY, _MODEL = 2_000_000_000, 250_000_000
 
 def plan(learning: Learning) -> LearningPlan:
     """Plan a run that is prepared."""
-    asked, split = learning.questions, learning.split
-    counts = Counter(document for grades in asked.qrels.values() for document, grade in grades.items() if grade > 0)
+    judged, split = learning.questions, learning.split
+    counts = Counter(document for grades in judged.qrels.values() for document, grade in grades.items() if grade > 0)
     languages = {
-        "questions": _language([query.text for query in asked.queries[:_SAMPLE]]),
+        "questions": _language([query.text for query in judged.queries[:_SAMPLE]]),
         "documents": _language([text[:500] for text in learning.texts]),
     }
     notes = list(learning.notes)
@@ -325,7 +325,7 @@ def plan(learning: Learning) -> LearningPlan:
     bytes_now = bytes_of(learning.server, learning.live.index)
     return LearningPlan(
         name=learning.task.name,
-        questions=asked.name,
+        questions=judged.name,
         parts={part: len(ids) for part, ids in split.parts.items()},
         answers=len(counts),
         questions_per_answer=float(median(counts.values())),

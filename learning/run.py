@@ -114,7 +114,7 @@ def _refuse_changed(server: Engine, name: str, state: str) -> None:
 
 
 def _best_so_far(trained: Sequence[TrainedCandidate]) -> str:
-    """What a run that is stopped has, and how it goes on."""
+    """Describe the best models of a run that is stopped, and how the run goes on."""
     helped = [each for each in trained if each.helped]
     if not helped:
         return "Stopped before a model became better than it began. The same command goes on from here."
@@ -130,7 +130,7 @@ def _best_so_far(trained: Sequence[TrainedCandidate]) -> str:
 
 
 def _live_runs(learning: Learning) -> dict[str, Run]:
-    """What the live search finds for the held-out and the test questions; measured once, and kept."""
+    """Search the held-out and the test questions with the live search, once for a run: part -> run."""
     files = {part: learning.folder / f"live-{part}.trec" for part in (HELD_OUT, TEST)}
     if not all(file.is_file() for file in files.values()):
         for part, file in files.items():
@@ -142,8 +142,8 @@ def _training_data(learning: Learning, live: Run) -> Path:
     """The training folder, written once."""
     data = learning.folder / DATA
     if not (data / "qrels" / f"{TEST}.tsv").is_file():
-        kept = documents_to_keep(learning.questions, learning.split, live, learning.identities)
-        write_folder(data, learning.questions, learning.split, learning.source.documents(), kept)
+        documents = documents_to_keep(learning.questions, learning.split, live, learning.identities)
+        write_folder(data, learning.questions, learning.split, learning.source.documents(), documents)
     return data
 
 
@@ -174,10 +174,10 @@ def _improved(learning: Learning, tried: Sequence[TrainedCandidate], trial: Tria
     confirmation = choice.confirm(Index.open(server, generation), test, live_run, progress)
     row = next(each for each in confirmation.experiment.rows if each.system == confirmation.system)
     lists = report.moved(confirmation.experiment, row, test)
-    asked = [query.text for query in test.queries()]
+    questions = [query.text for query in test.queries()]
     learning.reports.progress(0, None, "Timing searches")
     before = Index.open(server, learning.live.index, **(learning.task.models or {}))
-    costs = {"before": report.cost(before, asked), "after": report.cost(Index.open(server, generation), asked)}
+    costs = {"before": report.cost(before, questions), "after": report.cost(Index.open(server, generation), questions)}
     learning.reports.progress(0, None, "Measuring what was forgotten")
     folders = {output: model.folder for output, model in learning.encoder.models.items()}
     forgot = tuple(

@@ -119,8 +119,8 @@ def tried_on(learning: Learning) -> list[Candidate]:
     joint = weights is not None and weights == dense
     stored = {signal.needs for signal in learning.live.lineage.layout.signals}
     able, stay = learning.server.capabilities, learning.documents_stay
-    made = not learning.split.parts["train"]
-    tried = candidates(str(start or ""), _backbone(start), backbone, joint=joint, documents_stay=stay, made=made)
+    from_corpus = not learning.split.parts["train"]
+    tried = candidates(str(start or ""), _backbone(start), backbone, joint=joint, documents_stay=stay, made=from_corpus)
     return [each for each in tried if each.part in stored or not (stay or signal_class(each.part).unavailable(able))]
 
 
@@ -191,20 +191,20 @@ def documents_to_keep(questions: JudgedQuestions, split: QuestionSplit, live: Ru
     """
     if len(every) <= MOST_DOCUMENTS:
         return set(every)
-    kept: set[str] = set()
+    chosen: set[str] = set()
     for query in split.parts[HELD_OUT]:
-        kept.update(document for document, grade in questions.qrels[query].items() if grade > 0)
-        kept.update(list(live.scores.get(query, {}))[:_HARDEST])
+        chosen.update(document for document, grade in questions.qrels[query].items() if grade > 0)
+        chosen.update(list(live.scores.get(query, {}))[:_HARDEST])
     generator = random.Random(0)  # noqa: S311 - a draw, not a secret
     answers = {document for query in split.parts[TRAIN] for document, grade in questions.qrels[query].items() if grade > 0}
     for part, most in ((answers, MOST_DOCUMENTS * 3 // 4), (set(every), MOST_DOCUMENTS)):
-        rest = sorted(part - kept)
-        kept.update(generator.sample(rest, max(0, min(len(rest), most - len(kept)))))
-    return kept
+        rest = sorted(part - chosen)
+        chosen.update(generator.sample(rest, max(0, min(len(rest), most - len(chosen)))))
+    return chosen
 
 
 def write_folder(
-    folder: Path, questions: JudgedQuestions, split: QuestionSplit, documents: Iterable[Document], kept: set[str]
+    folder: Path, questions: JudgedQuestions, split: QuestionSplit, documents: Iterable[Document], chosen: set[str]
 ) -> None:
     """Write the folder.
 
@@ -213,13 +213,13 @@ def write_folder(
         questions: All questions.
         split: Their parts. Each becomes a file of judgements.
         documents: All documents of the index.
-        kept: Ids of the documents to write.
+        chosen: Ids of the documents to write.
     """
     private_files.make_folder(folder)
     private_files.make_folder(folder / "qrels")
     with private_files.open_private(folder / "corpus.jsonl", "wb") as file:
         for document in documents:
-            if document.id in kept:
+            if document.id in chosen:
                 line = {"_id": document.id, "title": document.title, "text": document.text, "metadata": dict(document.metadata)}
                 file.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
     with private_files.open_private(folder / "queries.jsonl", "wb") as file:
@@ -230,7 +230,7 @@ def write_folder(
             f"{query}\t{document}\t{grade}\n"
             for query in ids
             for document, grade in questions.qrels[query].items()
-            if document in kept or part not in {TRAIN, HELD_OUT}
+            if document in chosen or part not in {TRAIN, HELD_OUT}
         ]
         judged = "".join(["query-id\tcorpus-id\tscore\n", *rows])
         # The last file says that the folder is whole.
@@ -268,10 +268,10 @@ class TrainingRounds:
 
     def _add_finished(self, candidates: Sequence[Candidate]) -> None:
         """Add the long runs that commands with another budget have finished. They take no time from this one."""
-        known = {each.folder.parent for each in self.trained if each.folder}
+        folders = {each.folder.parent for each in self.trained if each.folder}
         for candidate in candidates:
             for finished in sorted(self._home.glob(f"{candidate.method}-long-*/{_SECONDS}")):
-                if finished.parent not in known:
+                if finished.parent not in folders:
                     label = finished.parent.name.removeprefix(f"{candidate.method}-")
                     self._train(candidate, label, candidate.steps, 0.0)
 

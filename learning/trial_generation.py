@@ -84,8 +84,8 @@ def fp32_copy(folder: Path) -> Path:
     remove_int8(part)
     for file in part.rglob(MANIFEST):
         manifest = read_folder(file.parent, check=False).manifest
-        own = blake2b(f"{manifest.hash} fp32".encode(), digest_size=8).hexdigest()
-        write_manifest(file.parent, replace(manifest, hash=own))
+        digest = blake2b(f"{manifest.hash} fp32".encode(), digest_size=8).hexdigest()
+        write_manifest(file.parent, replace(manifest, hash=digest))
     return part.rename(copy)
 
 
@@ -112,7 +112,7 @@ def _built(learning: Learning, best: Mapping[Part, TrainedCandidate]) -> TrialGe
     encoded = 0 if copied else len(learning.identities)
     models = sorted((part, str(each.folder)) for part, each in best.items())
     note = learning.folder / f"generation-{blake2b(repr(models).encode(), digest_size=4).hexdigest()}.txt"
-    server, name, known = learning.server, learning.task.name, learning.encoder.models
+    server, name, live_models = learning.server, learning.task.name, learning.encoder.models
     if note.is_file():
         index = note.read_text(encoding="utf-8")
         if index in {each.index for each in listing.list_generations(server, name)}:
@@ -126,7 +126,7 @@ def _built(learning: Learning, best: Mapping[Part, TrainedCandidate]) -> TrialGe
         learning.reports.progress(done, total, stage)
 
     if copied:
-        folders = {part: str(known[part].folder) for part in ("weights", "dense") if part in known}
+        folders = {part: str(live_models[part].folder) for part in ("weights", "dense") if part in live_models}
         now = BuildOptions(weights=folders.get("weights"), dense=folders.get("dense"), dense_query=query and str(query))
         index = update(server, learning.source, name, now, UpdateMode(new=True), progress, hold).index
     else:
@@ -153,12 +153,12 @@ def _models(learning: Learning, best: Mapping[Part, TrainedCandidate]) -> dict[s
 
     Where one live model gives weights and vectors in one pass, a new model of weights gives the same vectors: its backbone was frozen.
     """
-    known = learning.encoder.models
-    models: dict[str, str] = {part: str(known[part].folder) if part in known else "none" for part in ("weights", "dense")}
+    live_models = learning.encoder.models
+    models = {part: str(live_models[part].folder) if part in live_models else "none" for part in ("weights", "dense")}
     models |= {part: str(each.folder) for part, each in best.items()}
-    joint = {"weights", "dense"} <= known.keys() and known["weights"].hash == known["dense"].hash
+    joint = {"weights", "dense"} <= live_models.keys() and live_models["weights"].hash == live_models["dense"].hash
     if joint and "dense" not in best and "dense" in str(best["weights"].candidate.settings.get("outputs", "")):
         models["dense"] = models["weights"]
-    if "dense_query" in known and "dense" not in best:
-        models["dense_query"] = str(known["dense_query"].folder)
+    if "dense_query" in live_models and "dense" not in best:
+        models["dense_query"] = str(live_models["dense_query"].folder)
     return models

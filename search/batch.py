@@ -14,6 +14,7 @@ from termweave.records import Query, Run, strictly_decreasing
 from termweave.search import self_matches, single_query
 from termweave.search.feature import Answered
 from termweave.search.options import check_query
+from termweave.search.retrieval import execution
 from termweave.support.batching import in_parts
 from termweave.support.normal_form import query_text
 
@@ -34,19 +35,19 @@ QUERIES = 16
 
 @dataclass
 class BatchReport:
-    """What happened to single queries of a batch.
+    """Notes on single queries of a batch.
 
     Attributes:
         dropped: Names of signals, once for each query of which the signal left out terms because of the server's clause limit.
         cut_short: The rerankers whose time budget ended early, once for each query.
         refused: Why a query was not searched, by the query's id: it finds nothing.
-        own: Ids of the queries that are documents of the index: each is ranked without its own document (`search.self_matches`).
+        self_matching: Ids of the queries that are documents of the index: each is ranked without its own document (`search.self_matches`).
     """
 
     dropped: list[str] = field(default_factory=list)
     cut_short: list[CutShort] = field(default_factory=list)
     refused: dict[str, UsageError] = field(default_factory=dict)
-    own: set[str] = field(default_factory=set)
+    self_matching: set[str] = field(default_factory=set)
 
 
 def ranked(
@@ -60,7 +61,7 @@ def ranked(
         index: The index.
         queries: Any number.
         options: How they are ranked, and how many workers there are. At most twice as many blocks as workers are in memory.
-        report: What happened to single queries is added to it.
+        report: Gets the notes on single queries.
 
     Yields:
         Each query with its places, best first, in the order of `queries`.
@@ -71,10 +72,10 @@ def ranked(
     def block(part: Sequence[Query]) -> list[Answered]:
         encoded = search.encode([query_text(query.text) for query in part])
         answers = []
-        retrieve = partial(single_query.retrieve, search, plan=plan)
-        kept, own = self_matches.without_own(search.generation, part, retrieve(encoded), retrieve)
-        report.own.update(own)
-        for query, candidates in zip(part, kept, strict=True):
+        retrieve = partial(execution.retrieve, search.generation, search.target, plan=plan)
+        retrieved, self_matching = self_matches.without_own(search.generation, part, retrieve(encoded), retrieve)
+        report.self_matching.update(self_matching)
+        for query, candidates in zip(part, retrieved, strict=True):
             report.dropped += [signal for signal, clause in candidates.clauses.items() if clause.dropped]
             if candidates.query.rewritten and (refusal := candidates.query.rewritten.refusal):
                 report.refused[query.id] = refusal
@@ -131,4 +132,6 @@ def run(index: Index, queries: Mapping[str, str], options: RunOptions) -> Run:
     report = BatchReport()
     rankings = ranked(pinned, [Query(query, text) for query, text in queries.items()], options, report)
     scores = {query.id: strictly_decreasing({place.id: place.score for place in places}) for query, places in rankings}
-    return Run(options.name or (mode.name if reranking is None else f"{mode.name}+{reranking.name}"), scores, report.own)
+    return Run(
+        options.name or (mode.name if reranking is None else f"{mode.name}+{reranking.name}"), scores, report.self_matching
+    )

@@ -33,7 +33,7 @@ _OF_PART: dict[str, type[Feature[Any]]] = {}
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """How queries are searched and ranked in one generation.
+    """A search, ready to take queries: the generation, mode, rerankers, plan and features.
 
     Attributes:
         generation: The generation, opened.
@@ -110,7 +110,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a search did, for remarks.
+    """The rounds and hits of a search, on which features and notices remark.
 
     Attributes:
         rounds: Its rounds; the last one reached the page, or there was nothing more.
@@ -126,8 +126,8 @@ class Report:
         return self.rounds[-1]
 
     @property
-    def found(self) -> int:
-        """How many documents the search ranked, on all pages."""
+    def ranked(self) -> int:
+        """Number of documents that the search ranked, on all pages."""
         return self.last.before + len(self.last.places)
 
 
@@ -192,17 +192,17 @@ class Feature(Generic[_Options]):
         return hits
 
     def count(self, rounds: Sequence[Ranking]) -> Any:
-        """What it adds to the answer, beside the hits."""
+        """The part that the feature adds to the answer, beside the hits."""
         del rounds
 
     @staticmethod
     def json(part: Any) -> Any:
-        """What it adds, as JSON has it."""
+        """The part of the answer, as JSON has it."""
         return asdict(part) if is_dataclass(part) and not isinstance(part, type) else part
 
     @staticmethod
     def lines(part: Any) -> Iterator[str]:
-        """What it adds, as lines below the hits."""
+        """The part of the answer, as lines below the hits."""
         yield str(part)
 
     def through(self, answered: Iterator[Answered]) -> Iterator[Answered]:
@@ -254,6 +254,6 @@ def with_features_from_outside(record: type[_Options], *, ranking: bool) -> type
     if not features:
         return record
     bases = (record, *(each.Options for each in features.values()))
-    made = make_dataclass(record.__name__, [], bases=bases, frozen=True, kw_only=True)
-    made.__module__ = record.__module__
-    return made
+    extended = make_dataclass(record.__name__, [], bases=bases, frozen=True, kw_only=True)
+    extended.__module__ = record.__module__
+    return extended

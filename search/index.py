@@ -153,20 +153,20 @@ class Index:
         return self.answered(query, options)
 
     def answered(self, query: str, options: SearchOptions) -> Answer:
-        """As `answer`, with a record of options: of `SearchOptions`, or of a class of another package that inherits it."""
+        """Answer a query with a record of options: of `SearchOptions`, or of a class of another package that inherits it."""
         check_query(query)
         return self._consistently(lambda generation, target: single_query.answer(generation, target, query, options))
 
     @with_options(SearchOptions, "")
     async def asearch(self, query: str, options: SearchOptions) -> Hits:
-        """As `search`, awaited: ``hits = await index.asearch("parse json")``. It runs in a thread of asyncio's default executor."""
+        """Search, awaited: ``hits = await index.asearch("parse json")``. It runs in a thread of asyncio's default executor."""
         answer = await asyncio.to_thread(self.answered, query, options)
         answer.hits.remarks = answer.all_remarks
         return answer.hits
 
     @with_options(SearchOptions, "")
     async def aanswer(self, query: str, options: SearchOptions) -> Answer:
-        """As `answer`, awaited."""
+        """Answer, awaited: as `answer`, in a thread of asyncio's default executor."""
         return await asyncio.to_thread(self.answered, query, options)
 
     @with_options(ExplainOptions)
@@ -221,10 +221,10 @@ class Index:
             generation: The generation; None: the one that is open now.
             rewrite: How texts are rewritten; None: not at all.
         """
-        given = arguments.listed(queries)
-        words = [query_text(each) if isinstance(each, str) else each for each in given if not isinstance(each, Encoding)]
-        encoded = iter(rewriter.encode(generation or self._now, words, rewrite))
-        return [each if isinstance(each, Encoding) else next(encoded) for each in given]
+        listed = arguments.listed(queries)
+        texts = [query_text(each) if isinstance(each, str) else each for each in listed if not isinstance(each, Encoding)]
+        encoded = iter(rewriter.encode(generation or self._now, texts, rewrite))
+        return [each if isinstance(each, Encoding) else next(encoded) for each in listed]
 
     def candidates(
         self,
@@ -248,11 +248,11 @@ class Index:
             needs: What rerankers need (`termweave.rerank.rerankers.Need`).
             rewrite: As `encode`.
         """
-        given, kept = arguments.listed(queries), RankingOptions(where=where).where
+        listed, filters = arguments.listed(queries), RankingOptions(where=where).where
 
         def once(generation: OpenGeneration, target: str) -> list[Candidates]:
-            what = Retrieval(signals, depth, window, translated(kept, generation), needs)
-            return execution.retrieve(generation, target, self.encode(given, generation, rewrite), what)
+            plan = Retrieval(signals, depth, window, translated(filters, generation), needs)
+            return execution.retrieve(generation, target, self.encode(listed, generation, rewrite), plan)
 
         return self._consistently(once)
 
@@ -301,9 +301,10 @@ class Index:
         Raises:
             UsageError: An option asks for what termweave does itself: like, pin, facets, sort, collapse, min_score, explain, ...
         """
-        own = [name for name, value in vars(options).items() if name not in SENT and value != getattr(_DEFAULTS, name)]
-        if own:
-            raise UsageError(f"The requests leave out {few(own)}: termweave does that itself.", "Use `search`, or leave it out.")
+        if local := [name for name, value in vars(options).items() if name not in SENT and value != getattr(_DEFAULTS, name)]:
+            raise UsageError(
+                f"The requests leave out {few(local)}: termweave does that itself.", "Use `search`, or leave it out."
+            )
         generation = self._current()
         engine, shown = generation.engine, generation.name
         search, encoded = single_query.of_query(single_query.prepare(generation, self.name, options), check_query(query))
@@ -322,9 +323,9 @@ class Index:
         left_out = [f"the reranker {search.reranking.name}"] if search.reranking else []
         left_out += [f"the pinned documents {few(pins)}"] if pins else []
         dropped = {name: list(clause.dropped) for name, clause in sent.clauses.items() if clause.dropped}
-        said = {key: value for key, value in {"dropped": dropped, "left_out": left_out}.items() if value}
+        notes = {key: value for key, value in {"dropped": dropped, "left_out": left_out}.items() if value}
         return [
-            {"method": "POST", "path": f"/{self.name}/_msearch", "body": lines, **said},
+            {"method": "POST", "path": f"/{self.name}/_msearch", "body": lines, **notes},
             {"method": "POST", "path": f"/{self.name}/{operation}?{read}", "body": fetch},
         ]
 

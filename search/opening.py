@@ -74,12 +74,12 @@ def open_generation(engine: Engine, name: str, models: Mapping[str, str | Path |
     Args:
         engine: The server.
         name: An alias, or the name of a generation.
-        models: Models that are given, as `encoder_of` takes them.
+        models: Models to use in place of the recorded ones, as `encoder_of` takes them.
     """
     resolved = resolve_name(engine, name)
     index = resolved.index
-    made = read_lineage(engine, index, name)
-    encoder = encoder_of(made, name, models)
-    layout = application_fields.with_fields(engine, index, made)
-    statistics = statistics_store.load(engine, index, made)
-    return OpenGeneration(index, made, layout, statistics, encoder, resolved, engine.narrowed(resolved))
+    recorded = read_lineage(engine, index, name)
+    encoder = encoder_of(recorded, name, models)
+    layout = application_fields.with_fields(engine, index, recorded)
+    statistics = statistics_store.load(engine, index, recorded)
+    return OpenGeneration(index, recorded, layout, statistics, encoder, resolved, engine.narrowed(resolved))

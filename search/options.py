@@ -71,7 +71,7 @@ def _milliseconds(value: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class RankingOptions(RewritingOptions, FilterOptions):
-    """How documents are ranked for a query.
+    """The options of ranking: mode, rerankers and depth.
 
     Attributes:
         mode: "lexical", "weights", "dense", "hybrid", a weighted list ("weights:0.6,dense:0.4") or a tuned profile. Several signals may
@@ -135,7 +135,7 @@ class ExplainOptions(
     WordEffectOptions,
     RankingOptions,
 ):
-    """How one document is explained. `Index.explain` takes these."""
+    """The options of an explanation. `Index.explain` takes these."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +156,7 @@ class SearchOptions(
     TotalsOptions,
     RankingOptions,
 ):
-    """What a search returns. `Index.search` and `Index.answer` take these.
+    """The options of a search. `Index.search` and `Index.answer` take these.
 
     Attributes:
         k: How many hits.
@@ -184,8 +184,9 @@ class SearchOptions(
         """Raise `UsageError` for a value that cannot be used, or for values that exclude each other."""
         super().__post_init__()
         if self.last > MAX_DEPTH:
-            hint = f"A server gives at most {MAX_DEPTH:,} candidates: lower -k or --from."
-            raise UsageError(f"Hit {self.last:,} cannot be reached.", hint)
+            raise UsageError(
+                f"Hit {self.last:,} cannot be reached.", f"A server gives at most {MAX_DEPTH:,} candidates: lower -k or --from."
+            )
 
     @property
     def last(self) -> int:
@@ -208,7 +209,7 @@ class RunOptions(
     LogOptions,
     RankingOptions,
 ):
-    """How a run is made. `Index.run` takes these.
+    """The options of a run. `Index.run` takes these.
 
     Attributes:
         k: How many documents for each query.

@@ -1,4 +1,4 @@
-"""How a profile searches: its mode and its rewriting, and the profile that a mode names."""
+"""Profiles in a search: the mode and the rewriting of a profile, and the profile that a mode names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def mode_of(profile: Profile) -> Mode:
 
 
 def rewriting_of(profile: Profile | None) -> Rewriting | None:
-    """How queries are rewritten in a profile; None if they are not.
+    """The rewriting that a profile stores; None if it has none.
 
     Raises:
         UsageError: The stored synonyms or pins cannot be read.
@@ -34,7 +34,7 @@ def rewriting_of(profile: Profile | None) -> Rewriting | None:
 
 
 def inherited(profile: Profile) -> str:
-    """What stays when fusion and rerankers are chosen anew, in words: its rules and its rewriting; "" for nothing."""
+    """Name the rules and the rewriting of a profile, which stay when fusion and rerankers are chosen anew; "" for nothing."""
     rules = f"rules ({', '.join(profile.rules)})" if profile.rules else ""
     return " and ".join(filter(None, (rules, f"rewriting ({rewriting_of(profile)})" if profile.rewrite else "")))
 
@@ -54,21 +54,20 @@ def composed(lineage: Lineage, name: str, mode: Mode, reranking: Reranking | Non
     """
     former = find(lineage, mode.name)
     stages = list(reranking.stages if reranking else ())
-    own = list(stages_of(former))
-    kept = own if former and stages[: len(own)] == own else []
-    added = stages[len(kept) :]
-    base = (
-        former if former and kept else Profile(name, mode.weights, mode.fusion, None, rewrite=former.rewrite if former else None)
-    )
-    if added and not kept and isinstance(first := added[0], ReciprocalNeighbours):
+    before = list(stages_of(former))
+    extends = former is not None and before and stages[: len(before)] == before
+    added = stages[len(before) :] if extends else stages
+    anew = Profile(name, mode.weights, mode.fusion, None, rewrite=former.rewrite if former else None)
+    base = former if former and extends else anew
+    if added and not extends and isinstance(first := added[0], ReciprocalNeighbours):
         base, added = replace(base, reranking=asdict(first)), added[1:]
     rules = [stage.name for stage in added]
     for rule in rules:
         rerankers.rule(rule)
-    if rewriting is not None and (before := rewriting_of(base)) is not None:
-        rewriting = rewriting.with_pins(before.pins)
-    stored = base.rewrite if rewriting is None else {key: value for key, value in asdict(rewriting).items() if value} or None
-    return replace(base, name=name, fitted={}, rules=[*(base.rules or ()), *rules] or None, rewrite=stored)
+    if rewriting is not None and (stored := rewriting_of(base)) is not None:
+        rewriting = rewriting.with_pins(stored.pins)
+    rewrite = base.rewrite if rewriting is None else {key: value for key, value in asdict(rewriting).items() if value} or None
+    return replace(base, name=name, fitted={}, rules=[*(base.rules or ()), *rules] or None, rewrite=rewrite)
 
 
 def find(lineage: Lineage, mode: str | None) -> Profile | None:
@@ -97,7 +96,7 @@ def find(lineage: Lineage, mode: str | None) -> Profile | None:
 
 
 def rewriting(lineage: Lineage, mode: str | None) -> Rewriting | None:
-    """How queries are rewritten in a mode; None if they are not. Arguments as `find`."""
+    """The rewriting of the profile that a mode names; None if it has none. Arguments as `find`."""
     return rewriting_of(find(lineage, mode))
 
 

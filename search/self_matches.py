@@ -7,7 +7,7 @@ The same id is not enough: queries and documents may both be numbered 1, 2, 3. T
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from termweave.catalog.layout import engine_id, stored_passage, stored_text
 from termweave.records import Document, Passage, RewrittenQuery
@@ -15,7 +15,7 @@ from termweave.search.results.hits import read_stored
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from termweave.catalog.layout import DocumentLayout
     from termweave.records import Encoding, Qrels, Query, Run
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def without_own(
     generation: OpenGeneration,
     queries: Sequence[Query],
-    found: Sequence[Candidates],
+    retrieved: Sequence[Candidates],
     again: Callable[[list[Encoding]], list[Candidates]],
     qrels: Qrels | None = None,
 ) -> tuple[list[Candidates], set[str]]:
@@ -35,7 +35,7 @@ def without_own(
     Args:
         generation: The generation that was searched.
         queries: The queries.
-        found: Their candidates.
+        retrieved: Their candidates.
         again: Searches encoded queries once more.
         qrels: Judgements; the own document of a query that they grade above 0 counts. None: there are none.
 
@@ -45,29 +45,28 @@ def without_own(
     judged = qrels or {}
     possible = [
         query
-        for query, each in zip(queries, found, strict=True)
+        for query, each in zip(queries, retrieved, strict=True)
         if query.id in {*each.documents, *each.pinned} and judged.get(query.id, {}).get(query.id, 0) <= 0
     ]
-    if not possible or not (own := _documents(generation, possible)):
-        return list(found), set()
-    pairs = list(zip(queries, found, strict=True))
-    searched = iter(again([_without(each.query, query.id, generation.layout) for query, each in pairs if query.id in own]))
-    return [next(searched) if query.id in own else each for query, each in pairs], own
+    if not possible or not (self_matching := _which_are_documents(generation, possible)):
+        return list(retrieved), set()
+    pairs = list(zip(queries, retrieved, strict=True))
+    searched = iter(
+        again([_without(each.query, query.id, generation.layout) for query, each in pairs if query.id in self_matching])
+    )
+    return [next(searched) if query.id in self_matching else each for query, each in pairs], self_matching
 
 
-def _documents(generation: OpenGeneration, queries: Sequence[Query]) -> set[str]:
+def _which_are_documents(generation: OpenGeneration, queries: Sequence[Query]) -> set[str]:
     """The ids of the queries that are documents of the index."""
     numbers = (None, 1) if generation.lineage.passages else (None,)
     keys = {engine_id(Passage.key(query.id, number)): query.id for query in queries for number in numbers}
     stored = read_stored(generation, generation.index, keys, ("title", "text"))
-    found = [(query, stored[query.id]) for query in queries if query.id in stored]
-    return {query.id for query, each in found if query.is_document(_document(query.id, each, generation))}
-
-
-def _document(key: str, stored: Mapping[str, Any], generation: OpenGeneration) -> Document:
-    """A stored document, or its first passage; a field `passage` of an application is its own."""
-    passage = stored_passage(stored) if generation.lineage.passages else None
-    return Document(key, stored_text(stored, "text"), stored_text(stored, "title"), passage=passage)
+    documents = {}
+    for key, each in stored.items():  # a field `passage` of an application is its own
+        passage = stored_passage(each) if generation.lineage.passages else None
+        documents[key] = Document(key, stored_text(each, "text"), stored_text(each, "title"), passage=passage)
+    return {query.id for query in queries if query.id in documents and query.is_document(documents[query.id])}
 
 
 def _without(query: Encoding, document: str, layout: DocumentLayout) -> Encoding:
@@ -77,22 +76,23 @@ def _without(query: Encoding, document: str, layout: DocumentLayout) -> Encoding
     return replace(query, rewritten=replace(rewritten, where=(*rewritten.where, clause)))
 
 
-def of_other_program(run: Run, own: Collection[str]) -> Run:
-    """A saved run without the own documents of queries that are documents."""
+def of_other_program(run: Run, self_matching: Collection[str]) -> Run:
+    """A saved run without the hits that are their own queries."""
     scores = {
-        query: {document: score for document, score in ranked.items() if document != query} if query in own else ranked
+        query: {document: score for document, score in ranked.items() if document != query} if query in self_matching else ranked
         for query, ranked in run.scores.items()
     }
     return replace(run, scores=scores)
 
 
-def remarks(own: Collection[str]) -> list[str]:
+def remarks(self_matching: Collection[str]) -> list[str]:
     """A sentence about queries that are documents; [] where none is.
 
     Args:
-        own: Their ids.
+        self_matching: Their ids.
     """
-    are = "is a document" if len(own) == 1 else "are documents"
-    if not own:
+    if not self_matching:
         return []
-    return [f"{counted(len(own), 'query', 'queries')} {are} of the index: the hit with the query's own id does not count."]
+    are = "is a document" if len(self_matching) == 1 else "are documents"
+    queries = counted(len(self_matching), "query", "queries")
+    return [f"{queries} {are} of the index: the hit with the query's own id does not count."]

@@ -43,31 +43,31 @@ def with_options(record: Callable[_Fields, _Record_co], default: str | None = No
         record: The record, a dataclass. Its classes describe their fields under "Attributes:".
         default: Default of the first argument; None: it has none.
     """
-    made: type[Any] = record  # type: ignore[assignment]
+    options_class: type[Any] = record  # type: ignore[assignment]
 
     def decorate(method: Callable[..., Any]) -> Callable[..., Any]:
-        this, *kept, _ = inspect.signature(method).parameters.values()
+        this, *arguments, _ = inspect.signature(method).parameters.values()
         if default is not None:
-            kept[0] = kept[0].replace(default=default)
-        names = [each.name for each in kept]
+            arguments[0] = arguments[0].replace(default=default)
+        names = [each.name for each in arguments]
 
         @functools.wraps(method)
-        def call(self: Any, *positional: Any, **given: Any) -> Any:
+        def call(self: Any, *positional: Any, **keywords: Any) -> Any:
             if len(positional) > len(names):
-                wanted = f"k={positional[-1]!r}" if hasattr(made, "k") else 'mode="lexical"'
-                raise UsageError(f"{method.__name__}() takes its options by name.", f"Write {wanted}, for example.")
-            named = {name: given.pop(name) for name in names if name in given}
+                example = f"k={positional[-1]!r}" if hasattr(options_class, "k") else 'mode="lexical"'
+                raise UsageError(f"{method.__name__}() takes its options by name.", f"Write {example}, for example.")
+            first = {name: keywords.pop(name) for name in names if name in keywords}
             if default is not None and not positional:
-                named.setdefault(names[0], default)
-            check_names(given, made, "A search has", names)
-            return method(self, *positional, **named, options=made(**given))
+                first.setdefault(names[0], default)
+            check_names(keywords, options_class, "A search has", names)
+            return method(self, *positional, **first, options=options_class(**keywords))
 
         options = [
             inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=each.type)
-            for each in fields(made)
+            for each in fields(options_class)
         ]
-        vars(call)["__signature__"] = inspect.signature(method).replace(parameters=[this, *kept, *options])
-        described = "".join(_described(each) for each in reversed(made.__mro__))
+        vars(call)["__signature__"] = inspect.signature(method).replace(parameters=[this, *arguments, *options])
+        described = "".join(_described(each) for each in reversed(options_class.__mro__))
         call.__doc__ = f"{inspect.cleandoc(method.__doc__ or '')}\n\nOptions:\n{described}"
         return call
 

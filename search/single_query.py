@@ -26,7 +26,7 @@ from termweave.signals import modes
 from termweave.support.normal_form import query_text
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, MutableMapping, Sequence
+    from collections.abc import Collection, Iterator, MutableMapping
 
     from termweave.catalog.lineage import Lineage
     from termweave.records import Encoding, Hit
@@ -39,19 +39,26 @@ if TYPE_CHECKING:
     from termweave.signals.modes import Mode
 
 
-def answer(generation: OpenGeneration, target: str, query: str, asked: SearchOptions) -> Answer:
+def answer(generation: OpenGeneration, target: str, query: str, options: SearchOptions) -> Answer:
     """The best documents for a query, from one generation.
 
     Args:
         generation: The generation, opened.
         target: The name to search: the alias or the concrete index.
         query: Text; may be empty with `like`.
-        asked: The options.
+        options: The options.
     """
-    search, encoded = of_query(prepare(generation, target, asked), query)
-    fields = hits.stored_names(asked.fields, generation.layout)
-    rounds = list(_rounds(search, encoded, asked))
-    page = [hit for each in rounds for hit in _show(search, each, asked, fields)]
+    search, encoded = of_query(prepare(generation, target, options), query)
+    fields = hits.stored_names(options.fields, generation.layout)
+    rounds = list(_rounds(search, encoded, options))
+    page: list[Hit] = []
+    for ranking in rounds:
+        begin, end = max(0, options.start - ranking.before), options.last - ranking.before
+        places, first = ranking.places[begin:end], ranking.before + begin + 1
+        shown, ranking_with_fields = hits.make(generation, ranking, places, first=first, fields=fields)
+        for each in search.features:
+            shown = each.show(shown, ranking_with_fields)
+        page += shown
     name = query if query.strip() or encoded.liked is None else " ".join(encoded.liked.ids)
     answered: Iterator[Answered] = iter([Answered(name, rounds)])
     for each in search.features:
@@ -63,27 +70,27 @@ def answer(generation: OpenGeneration, target: str, query: str, asked: SearchOpt
         {name: clause.dropped for name, clause in last.candidates.clauses.items() if clause.dropped},
         (
             *(remark for each in search.features for remark in each.remarks(report)),
-            *notices.collect(generation, report, asked, fields),
+            *notices.collect(generation, report, options, fields),
         ),
         tuple(last.cut_short),
         {each.part: part for each in search.features if each.part and (part := each.count(rounds)) is not None},
     )
 
 
-def prepare(generation: OpenGeneration, target: str, asked: RankingOptions) -> Search:
+def prepare(generation: OpenGeneration, target: str, options: RankingOptions) -> Search:
     """Choose the mode and the rerankers, and let each feature say what it needs.
 
     Args:
         generation: The generation, opened.
         target: The name to search.
-        asked: The options.
+        options: The options.
     """
-    profile = profiles.find(generation.lineage, asked.mode)
-    mode, reranking = choose(generation.lineage, asked.mode, asked.rerank, asked.rerank_budget)
+    profile = profiles.find(generation.lineage, options.mode)
+    mode, reranking = choose(generation.lineage, options.mode, options.rerank, options.rerank_budget)
     needs = reranking.needs if reranking else ()
-    plan = Retrieval(list(mode.weights), asked.candidates, asked.candidates, needs=needs)
+    plan = Retrieval(list(mode.weights), options.candidates, options.candidates, needs=needs)
     search = Search(generation, target, mode, reranking, plan, profile)
-    features = features_of(asked, search)
+    features = features_of(options, search)
     for each in features:
         plan = each.plan(plan)
     return replace(search, plan=plan.checked(), features=features)
@@ -98,11 +105,6 @@ def of_query(search: Search, text: str) -> tuple[Search, Encoding]:
         raise encoded.rewritten.refusal
     plan = replace(search.plan, where=[*search.plan.where, *encoded.rewritten.where])
     return replace(search, plan=plan), replace(encoded, rewritten=replace(encoded.rewritten, where=()))
-
-
-def retrieve(search: Search, encoded: Sequence[Encoding], plan: Retrieval) -> list[Candidates]:
-    """The candidates of each query, as a plan says: that of the search, or a deeper one."""
-    return execution.retrieve(search.generation, search.target, encoded, plan)
 
 
 def rank(
@@ -123,7 +125,7 @@ def rank(
         earlier: Ids of documents that earlier rounds found.
         memory: What features note of the rounds of the query; None: this is the only one.
     """
-    mode = search.mode if plan.server_fusion is None else hybrid_query.answer_mode()
+    mode = search.mode if plan.server_fusion is None else hybrid_query.ANSWER_MODE
     if plan.counts or any(type(each).rank is not Feature.rank for each in search.features):
         limit = None
     cut_short = list[CutShort]()
@@ -135,39 +137,29 @@ def rank(
     return ranking
 
 
-def _rounds(search: Search, encoded: Encoding, asked: SearchOptions) -> Iterator[Ranking]:
+def _rounds(search: Search, encoded: Encoding, options: SearchOptions) -> Iterator[Ranking]:
     """Search and rank, deeper in each round, until the page is reached. Documents of a later round follow those before it."""
     if search.reranking:  # texts that one round has scored are not scored again
-        search = replace(search, reranking=search.reranking.for_page(asked.start))
+        search = replace(search, reranking=search.reranking.for_page(options.start))
     seen: set[str] = set()
     memory: dict[Any, Any] = {}
-    for depth in depths(asked.candidates):
+    for depth in depths(options.candidates):
         plan = replace(search.plan, depth=depth)
-        (candidates,) = retrieve(search, [encoded], plan)
-        ranking = rank(search, plan, candidates, asked.last + len(seen), seen, memory)
+        (candidates,) = execution.retrieve(search.generation, search.target, [encoded], plan)
+        ranking = rank(search, plan, candidates, options.last + len(seen), seen, memory)
         exhausted = depth == MAX_DEPTH or all(len(each.scores) < depth for each in candidates.lists.values())
         complete = exhausted or any(each.enough(ranking) for each in search.features)
         yield replace(ranking, complete=complete)
         seen.update(place.id for place in ranking.places)
-        if complete or len(seen) >= asked.last:
+        if complete or len(seen) >= options.last:
             return
 
 
-def _show(search: Search, ranking: Ranking, asked: SearchOptions, fields: Sequence[str]) -> list[Hit]:
-    """The hits of a round that are on the page: stored fields, and what features add."""
-    begin, end = max(0, asked.start - ranking.before), asked.last - ranking.before
-    places, first = ranking.places[begin:end], ranking.before + begin + 1
-    page, ranking = hits.make(search.generation, ranking, places, first=first, fields=fields)
-    for each in search.features:
-        page = each.show(page, ranking)
-    return page
-
-
-def explain(generation: OpenGeneration, target: str, query: str, document: str, asked: ExplainOptions) -> Hit:
+def explain(generation: OpenGeneration, target: str, query: str, document: str, options: ExplainOptions) -> Hit:
     """The score of one document for a query, explained from one generation. Arguments as `answer`."""
-    search, encoded = of_query(prepare(generation, target, asked), query)
+    search, encoded = of_query(prepare(generation, target, options), query)
     search = replace(search, plan=search.plan.with_explanations())
-    (candidates,) = retrieve(search, [encoded], search.plan)
+    (candidates,) = execution.retrieve(generation, target, [encoded], search.plan)
     ranking = rank(search, search.plan, candidates, None)
     for number, place in enumerate(ranking.places, 1):
         if place.id == document:
@@ -178,7 +170,7 @@ def explain(generation: OpenGeneration, target: str, query: str, document: str, 
     mode, where = search.mode, search.plan.where
     excluded = bool(where) and not documents_passing(generation.engine, generation.index, generation.layout, [document], where)
     if excluded:  # what the signals would give it: the clauses so far contain the filter
-        (candidates,) = retrieve(search, [encoded], Retrieval(list(mode.weights), asked.candidates))
+        (candidates,) = execution.retrieve(generation, target, [encoded], Retrieval(list(mode.weights), options.candidates))
         ranking = replace(ranking, candidates=candidates)
     # Below the last candidate of every signal: one signal alone gives its own score, several fuse to 0.
     hit, _ = _explained(search, ranking, below_all(ranking.places, document, search.reranking), 0)
@@ -195,14 +187,14 @@ def _explained(search: Search, ranking: Ranking, place: Place, number: int) -> t
 
 
 def choose(
-    made: Lineage, mode: str | None, rerank: str | Reranker | Reranking | None, budget: float | None = None
+    lineage: Lineage, mode: str | None, rerank: str | Reranker | Reranking | None, budget: float | None = None
 ) -> tuple[Mode, Reranking | None]:
     """The mode and the rerankers for an index with this lineage.
 
     Raises:
         UsageError: The index has no such signal or profile, or there is no such reranker.
     """
-    profile = profiles.find(made, mode)
+    profile = profiles.find(lineage, mode)
     reranking = rerankers.choose(rerank, reranking_of(profile))
     if budget is not None:
         if reranking is None and budget < inf:
@@ -210,7 +202,7 @@ def choose(
         reranking = reranking.within(budget) if reranking else None
     if profile is not None:
         return profiles.mode_of(profile), reranking
-    if mode is not None and (name := mode.partition("@")[0]) in made.profiles:
+    if mode is not None and (name := mode.partition("@")[0]) in lineage.profiles:
         raise UsageError(f"The profile in {mode!r} names its own fusion.", f"Use --mode {name}, or tune again.")
-    signals = [signal.name for signal in made.layout.signals]
-    return modes.parse("hybrid" if mode is None else mode, signals, made.profiles), reranking
+    signals = [signal.name for signal in lineage.layout.signals]
+    return modes.parse("hybrid" if mode is None else mode, signals, lineage.profiles), reranking

@@ -102,23 +102,23 @@ def teacher_of(name: str) -> tuple[JointModel, Manifest, Path]:
     return model.eval().float(), manifest, path
 
 
-def student_of(teacher: JointModel, kept: Sequence[int]) -> JointModel:
+def student_of(teacher: JointModel, layers: Sequence[int]) -> JointModel:
     """Make a model of these layers of the teacher, counted from 1; its lower states are those after the last kept layer up to the teacher's lower one."""
     last = int(teacher.backbone.config.num_hidden_layers)
-    if list(kept) != sorted(set(kept)) or not 1 <= kept[0] <= teacher.shape.layer or kept[-1] != last:
+    if list(layers) != sorted(set(layers)) or not 1 <= layers[0] <= teacher.shape.layer or layers[-1] != last:
         raise UsageError(
-            f"--layers {','.join(map(str, kept))} cannot be kept.",
+            f"--layers {','.join(map(str, layers))} cannot be kept.",
             f"Name layers in rising order, at least one up to {teacher.shape.layer}, and {last} at the end.",
         )
     torch.manual_seed(0)
-    config = type(teacher.backbone.config).from_dict({**teacher.backbone.config.to_dict(), "num_hidden_layers": len(kept)})
+    config = type(teacher.backbone.config).from_dict({**teacher.backbone.config.to_dict(), "num_hidden_layers": len(layers)})
     config._attn_implementation = "eager"  # noqa: SLF001 - as `transformer.load_backbone` asks for
     backbone = type(teacher.backbone)(config, add_pooling_layer=False)
-    shape = replace(teacher.shape, layer=sum(layer <= teacher.shape.layer for layer in kept))
+    shape = replace(teacher.shape, layer=sum(layer <= teacher.shape.layer for layer in layers))
     student = JointModel(backbone, shape, teacher.pooling)
     student.heads.load_state_dict(teacher.heads.state_dict())
     backbone.embeddings.load_state_dict(teacher.backbone.embeddings.state_dict())
-    for place, layer in enumerate(kept):
+    for place, layer in enumerate(layers):
         backbone.encoder.layer[place].load_state_dict(teacher.backbone.encoder.layer[layer - 1].state_dict())
     return student
 
@@ -133,14 +133,15 @@ def distillation_loss(teacher: JointModel, student: JointModel, texts: Distilled
     lower, last = lower.float(), last.float()
     both = torch.cat((lower, last), dim=-1)
     loss = torch.zeros(())
-    for given, wanted in ((lower, expected[..., :half]), (last, expected[..., half:])):
-        loss = loss + nn.functional.mse_loss(given[real], wanted[real]) / wanted[real].var()
+    for states_of_student, states_of_teacher in ((lower, expected[..., :half]), (last, expected[..., half:])):
+        target = states_of_teacher[real]
+        loss = loss + nn.functional.mse_loss(states_of_student[real], target) / target.var()
     cosine = (pooled(last, mask, teacher.pooling) * pooled(expected[..., half:], mask, teacher.pooling)).sum(dim=-1)
     with torch.no_grad():
         z = teacher.heads.head(texts.kind)(expected, features, masked_mean(expected, mask).unsqueeze(1))
-    own = student.heads.head(texts.kind)(both, features, masked_mean(both, mask).unsqueeze(1))
+    logits = student.heads.head(texts.kind)(both, features, masked_mean(both, mask).unsqueeze(1))
     words = features[..., 0] > 0  # the others are no pieces of terms, and their logits are not used
-    return loss + _VECTORS * (1 - cosine).mean() + (nn.functional.mse_loss(own[words], z[words]) if bool(words.any()) else 0.0)
+    return loss + _VECTORS * (1 - cosine).mean() + (nn.functional.mse_loss(logits[words], z[words]) if bool(words.any()) else 0.0)
 
 
 def _padded(texts: DistilledTexts, batch: Sequence[int]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -211,8 +212,8 @@ def write(student: JointModel, manifest: Manifest, path: Path, out: Path, descri
     out.mkdir(parents=True)
     for name in (TOKENIZER, STATISTICS):
         shutil.copyfile(path / name, out / name)
-    made = {**described, "backbone_hash": backbone_model.fingerprint(student.backbone)}
-    joint_model.save(student, out, replace(manifest, name=out.name, hash="", files={}, quantisation={}, training=made))
+    training = {**described, "backbone_hash": backbone_model.fingerprint(student.backbone)}
+    joint_model.save(student, out, replace(manifest, name=out.name, hash="", files={}, quantisation={}, training=training))
     say(f"exported: {export(out)}")
 
 
@@ -236,19 +237,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--steps", type=int, default=2000, help="[%(default)s]")
     parser.add_argument("--tokens", type=int, default=2048, help="word-pieces of a step [%(default)s]")
     parser.add_argument("--rate", type=float, default=3e-4, help="largest learning rate [%(default)s]")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        if given.out.exists():
-            raise UsageError(f"{given.out} exists.", "Name a new folder with --out.")
-        teacher, manifest, path = teacher_of(given.model)
-        student = student_of(teacher, given.layers)
-        sets = [given.data / name for name in given.sets]
-        parts = texts_of(sets, given.texts, teacher, manifest, path, given.length)
-        distil(teacher, student, parts, given.steps, given.tokens, given.rate)
+        if options.out.exists():
+            raise UsageError(f"{options.out} exists.", "Name a new folder with --out.")
+        teacher, manifest, path = teacher_of(options.model)
+        student = student_of(teacher, options.layers)
+        sets = [options.data / name for name in options.sets]
+        parts = texts_of(sets, options.texts, teacher, manifest, path, options.length)
+        distil(teacher, student, parts, options.steps, options.tokens, options.rate)
         described = {
-            "method": f"layers {', '.join(map(str, given.layers))} of {manifest.name} ({manifest.hash}), {given.steps} steps of distillation"
+            "method": f"layers {', '.join(map(str, options.layers))} of {manifest.name} ({manifest.hash}), {options.steps} steps of distillation"
         }
-        write(student, manifest, path, given.out, described)
+        write(student, manifest, path, options.out, described)
     except TermweaveError as error:
         print(error, file=sys.stderr)
         return error.exit_status

@@ -135,15 +135,17 @@ def schemas() -> dict[str, dict[str, Any]]:
     for shape, described in DESCRIPTIONS.items():
         if unknown := described.keys() - getattr(answers, shape).__annotations__.keys():
             raise SystemExit(f"described, and not printed: {shape} {unknown}")
-    made = {name: schema_of(shape) for name, shape in answers.ANSWERS.items()}
+    answered = {name: schema_of(shape) for name, shape in answers.ANSWERS.items()}
     for name, (around, record, key) in RECORDS.items():
         inner = schema_of(record)
         properties = {"schema": {}, **{each: schema_of(kind) for each, kind in around.items()}}
         properties |= {key: {"type": "array", "items": inner}} if key else inner["properties"]
-        made[name] = {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
-    for name, schema in made.items():
+        answered[name] = {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+    for name, schema in answered.items():
         schema["properties"]["schema"] = {"const": f"termweave.{name}/1"}
-    return {name: {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema} for name, schema in sorted(made.items())}
+    return {
+        name: {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema} for name, schema in sorted(answered.items())
+    }
 
 
 def schema_of(kind: Any) -> dict[str, Any]:
@@ -165,18 +167,18 @@ def schema_of(kind: Any) -> dict[str, Any]:
         if "$ref" in part:
             return placed(records[part["$ref"].rpartition("/")[2]])
         title = str(part.get("title"))
-        kept = {key: value for key, value in part.items() if key not in {"title", "description", "default"}}
+        others = {key: value for key, value in part.items() if key not in {"title", "description", "default"}}
         if "properties" in part:
-            said = described_in(part.get("description", "")) | DESCRIPTIONS.get(title, {})
-            kept["properties"] = {
-                key: placed(value) | ({"description": said[key]} if key in said else {})
+            texts = described_in(part.get("description", "")) | DESCRIPTIONS.get(title, {})
+            others["properties"] = {
+                key: placed(value) | ({"description": texts[key]} if key in texts else {})
                 for key, value in part["properties"].items()
             }
             if title not in vars(answers):  # a dataclass prints all its fields, those with defaults, too
-                kept["required"] = list(part["properties"])
-            kept["additionalProperties"] = title in answers.OPEN
-            return kept
-        return {key: placed(value) for key, value in kept.items()}
+                others["required"] = list(part["properties"])
+            others["additionalProperties"] = title in answers.OPEN
+            return others
+        return {key: placed(value) for key, value in others.items()}
 
     return dict(placed(whole))
 
@@ -196,7 +198,7 @@ def import_for_type_checkers(module: Any) -> None:
                     exec(compile(ast.Module([statement], []), module.__name__, "exec"), module.__dict__)  # noqa: S102 - its own imports
 
 
-def openapi(made: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def openapi(shapes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Return the OpenAPI document of the API, with those of these JSON schemas that it needs."""
     answered = sorted({*(each.schema for each in ENDPOINTS.values()), "error"})
     return {
@@ -204,7 +206,7 @@ def openapi(made: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         "info": {"title": "termweave", "version": __version__, "description": "The JSON API of 'termweave serve'."},
         "paths": {f"/api/{name}": _operations(name, each) for name, each in ENDPOINTS.items()},
         "components": {
-            "schemas": {name: {key: value for key, value in made[name].items() if key != "$schema"} for name in answered},
+            "schemas": {name: {key: value for key, value in shapes[name].items() if key != "$schema"} for name in answered},
             "responses": {status: _answer(about, "error") for status, about in _FAILURES.items()},
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
@@ -216,11 +218,11 @@ def _operations(name: str, endpoint: Endpoint) -> dict[str, Any]:
     """Return the methods of an address: a POST has the parameters as the fields of its body."""
     failed = {status: {"$ref": f"#/components/responses/{status}"} for status in _FAILURES}
     about = {"summary": inspect.getdoc(endpoint.answer), "responses": {"200": _answer("The answer.", endpoint.schema), **failed}}
-    asked = [
+    parameters = [
         {"name": one.name, "in": "query", "required": one.required, "description": one.about, "schema": _schema(one, body=False)}
         for one in endpoint.parameters
     ]
-    methods: dict[str, Any] = {"get": {"operationId": name, **about, "parameters": asked}}
+    methods: dict[str, Any] = {"get": {"operationId": name, **about, "parameters": parameters}}
     if endpoint.takes_body:
         fields = {each.name: {**_schema(each, body=True), "description": each.about} for each in endpoint.parameters}
         required = [each.name for each in endpoint.parameters if each.required]
@@ -263,12 +265,14 @@ def with_tables(page: str) -> str:
 
 if __name__ == "__main__":
     shapes = schemas()
-    made = {PAGE: commands(), OPENAPI: json.dumps(openapi(shapes), indent=1, ensure_ascii=False) + "\n"}
-    made |= {SCHEMAS / f"{name}.1.json": json.dumps(shape, indent=1) + "\n" for name, shape in shapes.items()}
+    pages_and_shapes = {PAGE: commands(), OPENAPI: json.dumps(openapi(shapes), indent=1, ensure_ascii=False) + "\n"}
+    pages_and_shapes |= {SCHEMAS / f"{name}.1.json": json.dumps(shape, indent=1) + "\n" for name, shape in shapes.items()}
     pages = (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))
-    made |= {page: with_tables(text) for page in pages if _TABLE.search(text := page.read_text(encoding="utf-8"))}
+    pages_and_shapes |= {page: with_tables(text) for page in pages if _TABLE.search(text := page.read_text(encoding="utf-8"))}
     if "--check" in sys.argv:
-        old = [path.name for path, text in made.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+        old = [
+            path.name for path, text in pages_and_shapes.items() if not path.exists() or path.read_text(encoding="utf-8") != text
+        ]
         sys.exit(f"{', '.join(old)}: older than the commands' help, the schemas or the results. Run 'make docs'." if old else 0)
-    for path, text in made.items():
+    for path, text in pages_and_shapes.items():
         path.write_text(text, encoding="utf-8")

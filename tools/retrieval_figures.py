@@ -211,15 +211,15 @@ def searched(
         return list(range(len(collection.texts)))
     # All judged documents of the split are in the pool, also those of queries that were not drawn.
     judgements = collection.judged(pool.split)[1] if pool.others else qrels
-    wanted = {collection.index[document] for query in judgements.values() for document in query if document in collection.index}
+    chosen = {collection.index[document] for query in judgements.values() for document in query if document in collection.index}
     if pool.hard:
         documents, queries = bm25()
         index = SparseIndex(documents)
         for query in queries:
-            wanted.update(index.search(query, pool.hard)[0].tolist())
-    rest = [place for place in range(len(collection.texts)) if place not in wanted]
-    wanted.update(random.Random(1).sample(rest, min(pool.others, len(rest))))  # noqa: S311
-    return sorted(wanted)
+            chosen.update(index.search(query, pool.hard)[0].tolist())
+    rest = [place for place in range(len(collection.texts)) if place not in chosen]
+    chosen.update(random.Random(1).sample(rest, min(pool.others, len(rest))))  # noqa: S311
+    return sorted(chosen)
 
 
 def _ndcg(
@@ -235,13 +235,13 @@ def _ndcg(
 def record(path: Path, split: str, rows: Sequence[PoolFigures]) -> None:
     """Write rows into a model folder: into ``termweave.json`` under "metrics", and into its card."""
     manifest = read_folder(path, check=False).manifest
-    kept = [PoolFigures(**row) for row in manifest.metrics.get(split, [])]
+    earlier = [PoolFigures(**row) for row in manifest.metrics.get(split, [])]
     done = {(row.set, row.precision) for row in rows}
-    every = [*(row for row in kept if (row.set, row.precision) not in done), *rows]
+    every = [*(row for row in earlier if (row.set, row.precision) not in done), *rows]
     manifest = replace(manifest, metrics={**manifest.metrics, split: [asdict(row) for row in every]})
     write_manifest(path, manifest)
     if "train" not in manifest.metrics:  # the card of `termweave train` has no such figures
-        shown = {name: tables([PoolFigures(**row) for row in found]) for name, found in manifest.metrics.items()}
+        shown = {name: tables([PoolFigures(**row) for row in figures]) for name, figures in manifest.metrics.items()}
         (path / "README.md").write_text(_card(manifest, shown), encoding="utf-8")
 
 

@@ -1,6 +1,6 @@
 """Take the pictures of docs/images: every page of `termweave serve` on the index of `termweave demo`, in a headless Chromium.
 
-    OPENSEARCH_URL=http://127.0.0.1:9200 python -m tools.screenshots [--out FOLDER] [--width 1200] [--height 900] [--dark]
+    OPENSEARCH_URL=http://127.0.0.1:9200 python -m tools.screenshots [--out FOLDER] [--index NAME]
 
 The server must hold the index of `termweave demo`. The book of that index gets a few queries and grades of the demo's own judgements, and
 loses them at the end; a book that holds something already is left alone.
@@ -30,8 +30,10 @@ NAME, QUERIES = "demo", 24
 QUERY = "how do I run a function after a delay in another thread"
 #: Colours of a picture: pages have few, and the files stay small.
 _COLOURS = 128
-#: Of a page its upper part is shown, in pixels.
-_HEIGHT = 900
+#: The window of the browser, and the part of a page that a picture shows, in pixels.
+_WIDTH, _HEIGHT = 1200, 900
+#: Seconds that an evaluation or a tuning may take.
+_PATIENCE = 300
 _ADDRESSES: dict[str, tuple[str, dict[str, Any]]] = {
     "search": ("/search", {"q": QUERY}),
     "side-by-side": ("/search", {"q": QUERY, "compare": 1, "mode": "lexical", "mode2": "hybrid", "rerank2": "rnn", "k": 5}),
@@ -45,21 +47,18 @@ def main() -> None:
     """Take all pictures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=IMAGES)
-    parser.add_argument("--width", type=int, default=1200)
-    parser.add_argument("--height", type=int, default=_HEIGHT)
-    parser.add_argument("--dark", action="store_true")
     parser.add_argument("--index", default=NAME, help="index of (a part of) the corpus of the demo")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     connection = engine.connect(settings.load())
-    book = JudgementBook(connection, asked.index)
+    book = JudgementBook(connection, options.index)
     if book.queries():
-        raise SystemExit(f"The book of {asked.index} holds queries already: take the pictures on another server.")
-    asked.out.mkdir(parents=True, exist_ok=True)
+        raise SystemExit(f"The book of {options.index} holds queries already: take the pictures on another server.")
+    options.out.mkdir(parents=True, exist_ok=True)
     try:
-        _fill(book, Index.open(connection, asked.index))
-        _take(asked)
+        _fill(book, Index.open(connection, options.index))
+        _take(options)
     finally:
-        body = {"query": {"term": {"book": asked.index}}}
+        body = {"query": {"term": {"book": options.index}}}
         connection.request("POST", f"/{INDEX}/_delete_by_query", params={"refresh": True}, body=body)
 
 
@@ -76,39 +75,38 @@ def _fill(book: JudgementBook, index: Index) -> None:
                 book.set_grade(BookGrade("bob", query.id, document, max(0, grade - (place % 2))))
 
 
-def _take(asked: argparse.Namespace) -> None:
+def _take(options: argparse.Namespace) -> None:
+    """Serve the index, visit the pages with a browser, and write a picture of each."""
     program = next(filter(None, map(shutil.which, BROWSERS)), None)
     if program is None:
         raise SystemExit("There is no Chromium on this machine: make programs")
     with (
-        serving(asked.index) as (_, said),
+        serving(options.index) as (_, started),
         tempfile.TemporaryDirectory() as profile,
         closing(Browser(program, Path(profile))) as browser,
     ):
-        _visit(browser, said["url"].rstrip("/"), asked)
+        home = started["url"].rstrip("/")
 
+        def shot(name: str, address: str) -> None:
+            browser.open(home + address, _WIDTH, _HEIGHT)
+            if name == "search":
+                browser.do("document.querySelector('.hit details').open = true")
+            path = options.out / f"{name}.png"
+            browser.picture(path)
+            picture = Image.open(path).convert("RGB")
+            picture.crop((0, 0, picture.width, min(_HEIGHT, picture.height))).quantize(_COLOURS).save(path, optimize=True)
 
-def _visit(browser: Browser, home: str, asked: argparse.Namespace) -> None:
-    def shot(name: str, address: str) -> None:
-        browser.open(home + address, asked.width, 900, dark=asked.dark)
-        if name == "search":
-            browser.do("document.querySelector('.hit details').open = true")
-        path = asked.out / f"{name}.png"
-        browser.picture(path)
-        picture = Image.open(path).convert("RGB")
-        picture.crop((0, 0, picture.width, min(asked.height, picture.height))).quantize(_COLOURS).save(path, optimize=True)
-
-    for name, (path, values) in _ADDRESSES.items():
-        shot(name, f"{path}?{urlencode(values)}")
-    for kind in ("evaluate", "tune"):
-        browser.open(f"{home}/{kind}", asked.width, dark=asked.dark)
-        browser.do(f"document.querySelector('form[action=\"/{kind}/start\"] button').click()")
-        until = time.monotonic() + 300
-        while "job=" not in browser.do("location.search") or browser.do("document.querySelector('table') === null"):
-            if time.monotonic() > until:
-                raise SystemExit(f"{kind} does not end.")
-            time.sleep(0.5)
-        shot(kind, browser.do("location.pathname + location.search"))
+        for name, (path, values) in _ADDRESSES.items():
+            shot(name, f"{path}?{urlencode(values)}")
+        for kind in ("evaluate", "tune"):
+            browser.open(f"{home}/{kind}", _WIDTH)
+            browser.do(f"document.querySelector('form[action=\"/{kind}/start\"] button').click()")
+            until = time.monotonic() + _PATIENCE
+            while "job=" not in browser.do("location.search") or browser.do("document.querySelector('table') === null"):
+                if time.monotonic() > until:
+                    raise SystemExit(f"{kind} does not end.")
+                time.sleep(0.5)
+            shot(kind, browser.do("location.pathname + location.search"))
 
 
 if __name__ == "__main__":

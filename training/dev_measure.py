@@ -93,15 +93,16 @@ def encoded_rankings(
     Returns:
         The encoded documents; output -> the ranking of each question.
     """
-    encoded = encoder.encode(documents, kind="document", statistics=statistics)
-    asked = encoder.encode(questions, kind="query", statistics=statistics)
+    encoded_documents = encoder.encode(documents, kind="document", statistics=statistics)
+    encoded_questions = encoder.encode(questions, kind="query", statistics=statistics)
     ranked: dict[str, list[Ranking]] = {}
     if "dense" in outputs:
-        ranked["dense"] = list(rankings(vectors_of(asked), vectors_of(encoded), length, spared))
+        ranked["dense"] = list(rankings(vectors_of(encoded_questions), vectors_of(encoded_documents), length, spared))
     if "weights" in outputs:
-        impacts, factors = ([each.weights for each in side if each.weights is not None] for side in (encoded, asked))
+        sides = (encoded_documents, encoded_questions)
+        impacts, factors = ([each.weights for each in side if each.weights is not None] for side in sides)
         ranked["weights"] = sparse_rankings(stored(impacts), factors, length, spared)
-    return encoded, ranked
+    return encoded_documents, ranked
 
 
 def depth(measure: str) -> int:
@@ -123,12 +124,12 @@ def rankings(
     size = max(1, _BLOCK // max(1, len(documents)))
     for first in range(0, len(questions), size):
         scores = questions[first : first + size] @ documents.T
-        for row, own in enumerate(scores, start=first):
+        for row, row_scores in enumerate(scores, start=first):
             if spared:
-                own[list(spared[row])] = -np.inf
-        for own, columns in zip(scores, best(scores, length), strict=True):
-            kept = columns[own[columns] > -np.inf]
-            yield kept, own[kept]
+                row_scores[list(spared[row])] = -np.inf
+        for row_scores, columns in zip(scores, best(scores, length), strict=True):
+            ranked = columns[row_scores[columns] > -np.inf]
+            yield ranked, row_scores[ranked]
 
 
 def best(scores: NDArray[np.floating], depth: int) -> NDArray[np.int64]:
@@ -162,7 +163,7 @@ def ranking_measure(ranked: Sequence[Ranking], gains: Sequence[Mapping[int, int]
     run: dict[str, dict[str, float]] = {}
     for number, (best, scores) in enumerate(ranked):
         run[str(number)] = {str(place): score for place, score in zip(best.tolist(), scores.tolist(), strict=True)}
-    qrels = {str(number): {str(place): grade for place, grade in known.items()} for number, known in enumerate(gains)}
+    qrels = {str(number): {str(place): grade for place, grade in graded.items()} for number, graded in enumerate(gains)}
     values: NDArray[np.float64] = per_query(Run("dev", run), qrels, list(run), measures=(measure,))[measure]
     return values
 
@@ -230,7 +231,7 @@ class DevelopmentSet:
 
     def gains(self) -> list[dict[int, int]]:
         """Return document -> grade 1 for the relevant documents of each question."""
-        return [dict.fromkeys(known, 1) for known in self.pairs.relevant]
+        return [dict.fromkeys(relevant, 1) for relevant in self.pairs.relevant]
 
     def int8_cost(self, folder: Path, outputs: Sequence[str]) -> dict[str, Any]:
         """Measure nDCG@10 of both graphs of an exported model with at most 50 questions in at most 300 documents: seconds.
@@ -264,8 +265,8 @@ class DevelopmentSet:
     def _pool(self, questions: Sequence[int]) -> list[int]:
         """Choose some relevant documents and BM25's best documents for every question."""
         pool = set[int]()
-        asked = self.setup.bm25_weights([self.pairs.questions[question] for question in questions], "query")
-        for question, words in zip(questions, asked, strict=True):
+        terms = self.setup.bm25_weights([self.pairs.questions[question] for question in questions], "query")
+        for question, words in zip(questions, terms, strict=True):
             relevant = sorted(self.pairs.relevant[question])[:_RELEVANT]
             best = self.setup.bm25_index.search(words, _EACH, self.pairs.spared[question])[0].tolist()
             pool.update(list(dict.fromkeys([*relevant, *best]))[:_EACH])

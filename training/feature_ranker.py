@@ -45,7 +45,7 @@ FEATURE_FILES = {"trees,letor": "letor.txt", "trees,csv": "features.csv"}
 
 @dataclass(frozen=True)
 class CrossValidated:
-    """How a feature ranker does on questions that it was not trained on.
+    """The figures of a feature ranker on questions that it was not trained on.
 
     Attributes:
         values: nDCG@10 of each question, by the model that the other folds trained.

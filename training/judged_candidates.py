@@ -97,7 +97,7 @@ class JudgedCandidates:
         if self.behaviour is None or not columns:
             return self
         tables = {
-            fold: rates(self.behaviour, {text for text, own in zip(self.texts, folds, strict=True) if own in {fold, held_out}})
+            fold: rates(self.behaviour, {text for text, at in zip(self.texts, folds, strict=True) if at in {fold, held_out}})
             for fold in set(folds)
         }
         rows = []
@@ -113,9 +113,9 @@ class JudgedCandidates:
 
     def figures(self, scores: Sequence[NDArray[np.float64]] | None = None) -> NDArray[np.float64]:
         """nDCG@10 of each question by these scores; None: of the first stage."""
-        given = [-np.arange(len(each), dtype=float) for each in self.documents] if scores is None else scores
+        scores_of_all = [-np.arange(len(each), dtype=float) for each in self.documents] if scores is None else scores
         ranked: dict[str, dict[str, float]] = {}
-        for question, documents, values in zip(self.questions, self.documents, given, strict=True):
+        for question, documents, values in zip(self.questions, self.documents, scores_of_all, strict=True):
             best = np.argsort(-values, kind="stable")
             ranked[question] = {documents[at]: -float(place) for place, at in enumerate(best)}
         qrels = {question: dict(self.qrels[question]) for question in self.questions}
@@ -174,13 +174,13 @@ def gather(
     behaviour = _behaviour(settings.clicks)
     names = (*candidate_features.names(signals, types, values), *(candidate_features.OF_BEHAVIOUR if behaviour else ()))
     recorder = FeatureRecorder(candidate_features.FeatureReader(names, types, now=datetime.now(UTC)), settings.candidates)
-    kept = [recorder.features(each, mode) for each in candidates]
+    features = [recorder.features(each, mode) for each in candidates]
     judged = JudgedCandidates(
         names,
         types,
         tuple(query.id for query in queries),
-        tuple(each.ids for each in kept),
-        tuple(each.rows for each in kept),
+        tuple(each.ids for each in features),
+        tuple(each.rows for each in features),
         qrels,
         dataset.relevant_from,
         tuple(query.text for query in queries),
@@ -210,32 +210,33 @@ def _behaviour(clicks: str) -> Behaviour | None:
     return UbiLog(clicks).behaviour
 
 
-def _types(of_index: Mapping[str, str], wanted: Sequence[str]) -> Mapping[str, str]:
+def _types(of_index: Mapping[str, str], entries: Sequence[str]) -> Mapping[str, str]:
     """The metadata entries that are features, with their types.
 
     Raises:
         UsageError: The index has no typed entry of a name.
     """
-    if list(wanted) == [_NONE]:
+    if list(entries) == [_NONE]:
         return {}
-    for name in wanted:
+    for name in entries:
         if name not in of_index:
             raise UsageError(
                 f"The index has no typed metadata entry {name!r}.",
                 f"Its entries are: {', '.join(sorted(of_index))}." if of_index else "Its documents have none.",
             )
-    kept = {name: kind for name, kind in of_index.items() if not wanted or name in wanted}
-    return candidate_features.checked_entries(kept, "Name those that say how good a document is: --set metadata=votes,released.")
+    chosen = {name: kind for name, kind in of_index.items() if not entries or name in entries}
+    hint = "Name those that say how good a document is: --set metadata=votes,released."
+    return candidate_features.checked_entries(chosen, hint)
 
 
-def _values(found: Sequence[Candidates], types: Mapping[str, str]) -> dict[str, list[str]]:
+def _values(candidates: Sequence[Candidates], types: Mapping[str, str]) -> dict[str, list[str]]:
     """The texts of each keyword entry that most candidates have; those of one candidate in a hundred at least."""
     counts: dict[str, Counter[str]] = {name: Counter() for name, kind in types.items() if kind == "keyword"}
-    for each in found:
+    for each in candidates:
         for metadata in each.metadata.values():
             for name, counter in counts.items():
                 counter.update(set(metadata.get(name, ())))
-    least = sum(len(each.metadata) for each in found) / 100
+    least = sum(len(each.metadata) for each in candidates) / 100
     # Ties by text: a set has another order in each process, and the trees draw features by their places.
     best = {name: sorted(counter.items(), key=lambda each: (-each[1], each[0]))[:_TEXTS] for name, counter in counts.items()}
     return {name: [value for value, count in texts if count >= least] for name, texts in best.items()}

@@ -103,17 +103,17 @@ def parts(spec: str, settings: Any, out: Path, say: Say) -> list[DataPart]:
     first = set_up(spec, settings, out, say)
     every = [DataPart(spec, first, settings.fitted(made=first.made))]
     for other in settings.beside:
-        own = replace(settings, **_OF_ONE, reading={"skip_bad": settings.reading.get("skip_bad", False)})
-        teacher = own.teacher
+        its_settings = replace(settings, **_OF_ONE, reading={"skip_bad": settings.reading.get("skip_bad", False)})
+        teacher = its_settings.teacher
         if teacher not in (*teacher_scores.MADE, teacher_scores.NONE) and not teacher.startswith(teacher_scores.RANKER):
-            own = replace(own, teacher="auto")
-        setup = set_up(other, own, out, _prefixed(other, say))
+            its_settings = replace(its_settings, teacher="auto")
+        setup = set_up(other, its_settings, out, _prefixed(other, say))
         if setup.analysis.id != first.analysis.id:
             raise UsageError(
                 f"{other} has another kind of terms ({setup.analysis.id}) than {spec} ({first.analysis.id}); a model has only one.",
                 "Remove it from beside, or set terms=piece.",
             )
-        every.append(DataPart(other, setup, own.fitted(made=setup.made)))
+        every.append(DataPart(other, setup, its_settings.fitted(made=setup.made)))
     if settings.beside:
         made, judged = ([each.setup.dev.questions for each in every if each.setup.made is kind] for kind in (True, False))
         for place, part in enumerate(every):
@@ -126,7 +126,7 @@ def parts(spec: str, settings: Any, out: Path, say: Say) -> list[DataPart]:
 
 
 def _check_same_data(data: Sequence[DataPart], home: Path) -> None:
-    """Refuse data that have changed since the run began: it may have trained on what is held out now. A new run stores their digest.
+    """Compare the data with those when the run began, which may have trained on what is held out now; a new run stores their digest.
 
     Raises:
         InputError: The data have changed.
@@ -149,7 +149,7 @@ def _check_same_data(data: Sequence[DataPart], home: Path) -> None:
 
 
 def _check_same_models(model: Any, setup: RunSetup, settings: Any, home: Path) -> None:
-    """Refuse models and files that have changed behind their names since the run began. A new run stores their digests.
+    """Compare models and files with those of the same names when the run began; a new run stores their digests.
 
     Raises:
         InputError: They have changed.

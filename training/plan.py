@@ -108,11 +108,13 @@ def plan(method: Method, spec: str, settings: TrainingParameters, say: Callable[
 
 
 def _before(method: Method, part: DataPart, say: Callable[[str], None]) -> list[dict[str, Any]]:
-    """What is trained before this method and is not in the cache yet."""
+    """Plan the run that a method needs first, unless its model is in the cache; [] where it needs none."""
     earlier = method.before(part)
-    if earlier is None or is_finished(earlier[2]):
+    if earlier is None:
         return []
-    first, settings, _ = earlier
+    first, settings, folder = earlier
+    if is_finished(folder):
+        return []
     planned = plan(first, part.name, settings, say)
     return [{"method": first.name, "steps": planned.settings["steps"], "minutes": planned.minutes}]
 

@@ -238,7 +238,7 @@ def _finish(
     quantisation = {**manifest.quantisation, "ndcg": ndcg}
     manifest = replace(manifest, quantisation=quantisation, metrics={"train": figures})
     model_folder.write_curves(out, figures["history"], development.measure)
-    model_folder.write_card(out, manifest)
+    (out / "README.md").write_text(model_folder.card(manifest), encoding="utf-8")
     write_manifest(out, manifest)
     shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
 

@@ -96,8 +96,8 @@ def cost(folder: Path, output: str, sample: CorpusSample) -> dict[str, Any]:
     overlap = np.mean([np.isin(one, other).sum() / max(1, len(one)) for (one, _), (other, _) in zip(fp32, int8, strict=True)])
     figures: dict[str, Any] = {"queries": len(sample.queries), "documents": len(sample.documents), "overlap": float(overlap)}
     if sample.gains:
-        ndcg = [float(ranking_measure(ranked, sample.gains).mean()) for ranked in (fp32, int8)]
-        figures["ndcg"] = {"fp32": ndcg[0], "int8": ndcg[1], "change": ndcg[1] - ndcg[0]}
+        exact, rounded = (float(ranking_measure(ranked, sample.gains).mean()) for ranked in (fp32, int8))
+        figures["ndcg"] = {"fp32": exact, "int8": rounded, "change": rounded - exact}
     if output == "dense":
         cosines = (vectors_of(documents) * vectors_of(in_int8)).sum(axis=1)
         figures |= {"cosine_min": float(cosines.min()), "cosine_mean": float(cosines.mean())}
@@ -128,7 +128,7 @@ def searched(
 
 
 def in_words(output: str, figures: Mapping[str, Any]) -> str:
-    """What int8 costs, in a sentence."""
+    """Describe the cost of int8 in a sentence."""
     name = {"weights": "weights", "dense": "vectors"}[output]
     parts = []
     if "ndcg" in figures:
@@ -140,23 +140,23 @@ def in_words(output: str, figures: Mapping[str, Any]) -> str:
     return f"{name}, {figures['queries']} queries in {figures['documents']} documents: {'; '.join(parts)}"
 
 
-def _drawn(spec: str, source: Source, wanted: frozenset[str]) -> dict[str, Document]:
+def _drawn(spec: str, source: Source, ids: frozenset[str]) -> dict[str, Document]:
     """The wanted documents and random ones, by id, in the order of the source.
 
     Raises:
         UsageError: There are fewer than two.
     """
     fate = random.Random(0)  # noqa: S311 - a sample, no secret
-    kept: dict[str, tuple[int, Document]] = {}
+    judged: dict[str, tuple[int, Document]] = {}
     others: list[tuple[int, Document]] = []
     for number, document in enumerate(source.documents()):
-        if document.id in wanted:
-            kept[document.id] = (number, document)
+        if document.id in ids:
+            judged[document.id] = (number, document)
         elif len(others) < _DOCUMENTS:
             others.append((number, document))
         elif (place := fate.randrange(number + 1)) < _DOCUMENTS:
             others[place] = (number, document)
-    chosen = sorted([*kept.values(), *others[: max(0, _DOCUMENTS - len(kept))]], key=lambda pair: pair[0])
+    chosen = sorted([*judged.values(), *others[: max(0, _DOCUMENTS - len(judged))]], key=lambda pair: pair[0])
     if len(chosen) < 2:
         raise UsageError(f"{spec} has fewer than two documents, so nothing can be ranked.", "Name a larger corpus: --on DATASET.")
     return {document.id: document for _, document in chosen}

@@ -86,7 +86,7 @@ class RunSetup:
     @property
     def trained_on(self) -> int:
         """Number of documents that answer a training question."""
-        return len({place for known in self.train.relevant for place in known})
+        return len({place for relevant in self.train.relevant for place in relevant})
 
     @cached_property
     def texts(self) -> list[str]:
@@ -147,16 +147,17 @@ def apart(train: Pairs, held_out: Iterable[str], say: Callable[[str], None]) -> 
         InputError: No training question is left.
     """
     texts = set(map(normalised, held_out))
-    kept = [place for place, question in enumerate(train.questions) if normalised(question) not in texts]
-    if not kept:
+    others = [place for place, question in enumerate(train.questions) if normalised(question) not in texts]
+    if not others:
         raise InputError(
             "Every training question is also held out, so no question is left to train on.",
             "Put other questions into the split dev, or remove that split; then a tenth of the training questions is held out.",
         )
-    if len(kept) == len(train):
+    if len(others) == len(train):
         return train
-    say(f"{counted(len(train) - len(kept), 'training question')} left out, because the same text is among the held-out questions")
-    return train.part(kept)
+    lost = counted(len(train) - len(others), "training question")
+    say(f"{lost} left out, because the same text is among the held-out questions")
+    return train.part(others)
 
 
 def analysis_of(terms: str, corpus: Sequence[str], tokenizer: PieceTokenizer) -> Analysis:
@@ -174,14 +175,14 @@ def analysis_of(terms: str, corpus: Sequence[str], tokenizer: PieceTokenizer) ->
 
 def _warn_of_language(corpus: Sequence[str], tokenizer: PieceTokenizer, analysis: Analysis, say: Callable[[str], None]) -> None:
     """Warn if the backbone does not know the language of the corpus, because nothing can then be learned from its hidden states."""
-    known = familiarity(corpus[:_SAMPLE], tokenizer.tokenizer, analysis.language)
-    if known.verdict == "foreign":
+    judgement = familiarity(corpus[:_SAMPLE], tokenizer.tokenizer, analysis.language)
+    if judgement.verdict == "foreign":
         say(
-            f"Warning: the backbone does not know the language of the corpus ({known.reason}). Use another backbone, or add "
+            f"Warning: the backbone does not know the language of the corpus ({judgement.reason}). Use another backbone, or add "
             "--set backbone=scratch (docs/training.md)."
         )
-    elif known.verdict == "mixed":
-        say(f"Warning: the backbone knows the language of the corpus only in part ({known.reason}).")
+    elif judgement.verdict == "mixed":
+        say(f"Warning: the backbone knows the language of the corpus only in part ({judgement.reason}).")
 
 
 def _most_searched(texts: Sequence[str], tokenizer: PieceTokenizer, backbone: Path, settings: TrainingParameters) -> int:
@@ -205,12 +206,12 @@ def searched(examples: Examples, analysis: Analysis, statistics: CorpusStatistic
     if len(examples.texts) <= most:
         return set(range(len(examples.texts)))
     bm25 = BM25()
-    wanted = {place for known in examples.dev.relevant for place in known}
+    chosen_for_dev = {place for relevant in examples.dev.relevant for place in relevant}
     drawn = random.Random(0).sample(range(len(examples.texts)), min(len(examples.texts), _MOST))  # noqa: S311 - a draw, not a secret
-    among = sorted({*drawn, *wanted, *chosen})
+    among = sorted({*drawn, *chosen_for_dev, *chosen})
     index = SparseIndex(bm25_weights([examples.texts[place] for place in among], analysis, statistics, bm25, "document"))
     depth = max(_HARD, int(_BM25_SHARE * most / max(1, len(examples.dev))))
     for question in bm25_weights(examples.dev.questions, analysis, statistics, bm25, "query"):
-        wanted.update(among[place] for place in index.search(question, depth)[0].tolist())
-    others = [place for place in drawn if place not in wanted and place not in chosen]
-    return wanted | set(others[: max(0, most - len(wanted | chosen))])
+        chosen_for_dev.update(among[place] for place in index.search(question, depth)[0].tolist())
+    others = [place for place in drawn if place not in chosen_for_dev and place not in chosen]
+    return chosen_for_dev | set(others[: max(0, most - len(chosen_for_dev | chosen))])

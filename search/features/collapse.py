@@ -22,31 +22,18 @@ if TYPE_CHECKING:
 _COUNT = re.compile(r"\d{1,9}", re.ASCII)
 
 
-@dataclass(frozen=True)
-class Collapsing:
-    """How many documents of each value of a field are kept.
-
-    Attributes:
-        field: The entry of the metadata.
-        most: How many documents of each value.
-    """
-
-    field: str
-    most: int = 1
-
-
-def parse(text: str) -> Collapsing:
-    """Read what `--collapse` names: "brand" keeps the best document of each brand, "brand:2" the best two.
+def parse(text: str) -> tuple[str, int]:
+    """Read the field of `--collapse`, and how many documents of each value stay: "brand" keeps the best of each brand, "brand:2" the best two.
 
     Raises:
         UsageError: The text does not name a field, or keeps none.
     """
-    name, colon, kept = text.strip().removeprefix("metadata.").rpartition(":")
-    if not colon or not _COUNT.fullmatch(kept):
-        name, kept = text.strip().removeprefix("metadata."), "1"
-    if not name or not int(kept):
+    name, colon, count = text.strip().removeprefix("metadata.").rpartition(":")
+    if not colon or not _COUNT.fullmatch(count):
+        name, count = text.strip().removeprefix("metadata."), "1"
+    if not name or not int(count):
         raise UsageError(f"{text!r} does not say what to collapse by.", "Write brand, or brand:2 for the best two of each brand.")
-    return Collapsing(name, int(kept))
+    return name, int(count)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,22 +69,22 @@ class Collapse(Feature[CollapseOptions]):
 
         The 10,001st document and all below it are left out.
         """
-        generation, collapsing = self.search.generation, parse(str(self.options.collapse))
+        field, most = parse(str(self.options.collapse))
         first = ranking.places[:MAX_DEPTH]
-        values = _values(generation, [place.id for place in first], collapsing.field)
+        values = _values(self.search.generation, [place.id for place in first], field)
         counts = ranking.memory.setdefault(self, Counter[Any]())
         places = []
         for place in first:
             if (value := values.get(place.id)) is not None:
                 counts[value] += 1
-            if value is None or counts[value] <= collapsing.most:
+            if value is None or counts[value] <= most:
                 places.append(place)
         return replace(ranking, places=places)
 
     def remarks(self, report: Report) -> Iterator[str]:
         """Say that no document has a value."""
         if report.last.ranked and not report.last.memory[self]:
-            field = parse(str(self.options.collapse)).field
+            field, _ = parse(str(self.options.collapse))
             yield f"No document of this answer has a value of {field!r}, so that none is left out."
 
 

@@ -53,7 +53,7 @@ class FacetValue:
 
 @dataclass(frozen=True)
 class Facet:
-    """What is counted.
+    """A facet that is asked for: a field, and which of its values or ranges are counted.
 
     Attributes:
         name: The entry of the metadata.
@@ -83,8 +83,8 @@ def parse(text: str) -> Facet:
     return Facet(name, size, bounds)
 
 
-def _checked(given: object) -> list[str]:
-    names = field_names("facets")(given)
+def _checked(value: object) -> list[str]:
+    names = field_names("facets")(value)
     for name in names:
         parse(name)
     return names
@@ -92,7 +92,7 @@ def _checked(given: object) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class FacetOptions:
-    """What is counted beside the hits.
+    """The fields whose values are counted.
 
     Attributes:
         facets: Fields whose values are counted among the documents that are listed on all pages (`Answer.facets`): "kind", "kind:20" for
@@ -153,14 +153,14 @@ def facets(generation: OpenGeneration, listed: Sequence[str], names: Sequence[st
         Each of `names` -> its values. A document with several values counts for each.
     """
     parsed = {name: parse(name) for name in names}
-    asked = [(facet, generation.layout.usable(facet.name)) for facet in parsed.values()]
-    aggregations = {str(at): _aggregation(*each) for at, each in enumerate(asked)}
+    columns = [(facet, generation.layout.usable(facet.name)) for facet in parsed.values()]
+    aggregations = {str(at): _aggregation(*each) for at, each in enumerate(columns)}
     documents = sorted(listed)[:MAX_DEPTH]
     if not documents:
         return dict.fromkeys(names, ())
     body = {"size": 0, "query": among(documents, generation.layout), "aggs": aggregations}
     answer = generation.engine.search(generation.index, body)["aggregations"]
-    return {name: _values(*asked[at], answer[str(at)]["buckets"]) for at, name in enumerate(parsed)}
+    return {name: _values(*columns[at], answer[str(at)]["buckets"]) for at, name in enumerate(parsed)}
 
 
 def _aggregation(facet: Facet, column: Column) -> dict[str, Any]:

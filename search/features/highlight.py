@@ -38,7 +38,7 @@ Spans = list[tuple[int, int]]
 
 @dataclass(frozen=True, kw_only=True)
 class HighlightOptions:
-    """Which words are marked.
+    """Whether the words of the query are marked.
 
     Attributes:
         highlight: Mark the words that lexical and weights matched, and give the passage around them.
@@ -148,8 +148,11 @@ def _marked(generation: OpenGeneration, clause: Clause, hits: Sequence[Hit]) -> 
     by_text: dict[str, Spans] = {}
     for hit in generation.engine.search(generation.index, body)["hits"]["hits"]:
         for marked in chain.from_iterable(hit.get("highlight", {}).values()):
-            text, spans = _unmarked(marked)
-            by_text[text] = spans
+            spans = [
+                (match.start() - 2 * number, match.start() - 2 * number + len(match[1]))
+                for number, match in enumerate(MARKED.finditer(marked))
+            ]
+            by_text[marked.replace(OPEN, "").replace(CLOSE, "")] = spans
     return by_text
 
 
@@ -159,16 +162,7 @@ def _matches(text: str, marked: Mapping[str, Spans]) -> Spans:
     for value in text.split("\0") if marked else ():
         spans += [(start + a, start + b) for a, b in marked.get(value, ())]
         start += len(value) + 1
-    for value, found in marked.items() if not spans else ():  # an application's text may be several fields, joined by line ends
+    for value, parts in marked.items() if not spans else ():  # an application's text may be several fields, joined by line ends
         place = f"\n{text}\n".find(f"\n{value}\n")
-        spans += [(place + a, place + b) for a, b in found if place >= 0]
+        spans += [(place + a, place + b) for a, b in parts if place >= 0]
     return spans
-
-
-def _unmarked(marked: str) -> tuple[str, Spans]:
-    """Remove the marks from a text, and return the text and the marked spans."""
-    spans: Spans = []
-    for number, match in enumerate(MARKED.finditer(marked)):
-        start = match.start() - 2 * number
-        spans.append((start, start + len(match[1])))
-    return marked.replace(OPEN, "").replace(CLOSE, ""), spans

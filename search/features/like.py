@@ -44,7 +44,7 @@ _MOST = 1_000
 
 @dataclass(frozen=True, kw_only=True)
 class LikeOptions:
-    """What a query is made of besides words.
+    """Documents to search with.
 
     Attributes:
         like: Ids of documents known to be relevant: search for similar ones (`termweave.search.features.like`).
@@ -68,37 +68,32 @@ class Like(Feature[LikeOptions]):
 
     Options = LikeOptions
 
-    @property
-    def _ids(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(self.options.like))
-
     def plan(self, plan: Retrieval) -> Retrieval:
         """Leave the documents out."""
-        if len(self._ids) > _MOST:
-            raise UsageError(f"{len(self._ids):,} documents are too many to search with.", f"Name at most {_MOST:,}.")
-        without = self.search.generation.layout.with_ids(in_all_forms(self._ids))
+        ids = set(self.options.like)
+        if len(ids) > _MOST:
+            raise UsageError(f"{len(ids):,} documents are too many to search with.", f"Name at most {_MOST:,}.")
+        without = self.search.generation.layout.with_ids(in_all_forms(dict.fromkeys(self.options.like)))
         return replace(plan, where=[*plan.where, {"bool": {"must_not": [without]}}])
 
     def encode(self, texts: Sequence[str], inner: Encode) -> list[Encoding]:
         """Combine the query of words, if there is one, with the documents. Its words may only exclude."""
-        generation = self.search.generation
-        liked = read(generation, self._ids)
-        return [self._combined(text, liked, inner) for text in texts]
-
-    @staticmethod
-    def _combined(text: str, liked: Encoding, inner: Encode) -> Encoding:
-        if not text.strip():
-            return liked
-        (words,) = inner([text])
-        both = _both(words, liked) if words.text.strip() else liked
-        if words.rewritten is None:
-            return both
-        refusal = None if words.rewritten.operators else words.rewritten.refusal
-        return replace(both, rewritten=replace(words.rewritten, parts=(), refusal=refusal))
+        liked = encoding_of(self.search.generation, tuple(dict.fromkeys(self.options.like)))
+        combined = []
+        for text in texts:
+            both = liked
+            if text.strip():
+                (words,) = inner([text])
+                both = _both(words, liked) if words.text.strip() else liked
+                if words.rewritten is not None:
+                    refusal = None if words.rewritten.operators else words.rewritten.refusal
+                    both = replace(both, rewritten=replace(words.rewritten, parts=(), refusal=refusal))
+            combined.append(both)
+        return combined
 
 
-def read(generation: OpenGeneration, ids: Sequence[str]) -> Encoding:
-    """Make a query of stored documents.
+def encoding_of(generation: OpenGeneration, ids: Sequence[str]) -> Encoding:
+    """Make an encoded query of stored documents.
 
     Args:
         generation: The generation that is searched.
@@ -146,8 +141,8 @@ def _heaviest(lists: Iterable[tuple[Sequence[str], Sequence[float]]]) -> TermWei
     for terms, weights in lists:
         for term, weight in zip(terms, weights, strict=True):
             summed[term] = summed.get(term, 0.0) + weight
-    kept = sorted(summed.items(), key=lambda pair: (-pair[1], pair[0]))[:TERMS]
-    return TermWeights(tuple(term for term, _ in kept), np.array([value for _, value in kept], np.float32))
+    heaviest = sorted(summed.items(), key=lambda pair: (-pair[1], pair[0]))[:TERMS]
+    return TermWeights(tuple(term for term, _ in heaviest), np.array([weight for _, weight in heaviest], np.float32))
 
 
 def _both(query: Encoding, liked: Encoding) -> Encoding:

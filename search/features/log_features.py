@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def _file(value: Any) -> Any:
     from termweave.search.results.feature_log import check_name  # noqa: PLC0415 - not needed by `--help`
 
-    return None if value is None else str(check_name(value))
+    return str(check_name(value)) if isinstance(value, str | Path) else value
 
 
 @dataclass(frozen=True, kw_only=True)

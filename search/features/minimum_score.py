@@ -44,22 +44,21 @@ class MinimumScore:
 
     def keeps(self, place: Place) -> bool:
         """Whether a document has the scores."""
-        own = [(name, signal.score) for name, signal in place.signals.items() if signal.rank is not None]
-        return place.score >= self.final and any(score >= self.signals.get(name, -math.inf) for name, score in own)
+        return place.score >= self.final and any(
+            signal.score >= self.signals.get(name, -math.inf) for name, signal in place.signals.items() if signal.rank is not None
+        )
 
 
 def parse(value: Any) -> Any:
-    """Return the `MinimumScore` that a number or a text means; None and a `MinimumScore` are returned as they are.
+    """Return the `MinimumScore` that a number or a text means; anything else is returned as it is.
 
     Raises:
-        UsageError: The value is not a minimum score.
+        UsageError: The text is not a minimum score.
     """
-    if value is None or isinstance(value, MinimumScore):
-        return value
     if not isinstance(value, bool) and isinstance(value, Real):
         value = str(value)
     if not isinstance(value, str):
-        raise UsageError(f"{value!r} is not a minimum score.", _HINT)
+        return value
     final = -math.inf
     signals: dict[str, float] = {}
     for entry in value.split(","):
@@ -79,7 +78,7 @@ def parse(value: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class MinimumScoreOptions:
-    """Which documents are too weak.
+    """A minimum of the scores.
 
     Attributes:
         min_score: Leave out documents below this final score (0.3), or that no signal gives its score ("dense:0.3"): see
@@ -112,10 +111,10 @@ class ScoreFloor(Feature[MinimumScoreOptions]):
         return minimum
 
     def plan(self, plan: Retrieval) -> Retrieval:
-        """Refuse signals that the search does not ask."""
+        """Check that the search asks the signals that have a minimum."""
         for unknown in (name for name in self._minimum.signals if name not in plan.lists):
-            asked = ", ".join(plan.lists)
-            raise UsageError(f"The minimum score names {unknown!r}, and the search asks {asked}.", "Name one of these signals.")
+            message = f"The minimum score names {unknown!r}, and the search asks {', '.join(plan.lists)}."
+            raise UsageError(message, "Name one of these signals.")
         return replace(plan, floor=True)
 
     def rank(self, ranking: Ranking) -> Ranking:
@@ -133,5 +132,5 @@ class ScoreFloor(Feature[MinimumScoreOptions]):
 
     def remarks(self, report: Report) -> Iterator[str]:
         """Say that nothing is left."""
-        if not report.found and report.last.ranked:
+        if not report.ranked and report.last.ranked:
             yield f"The minimum score leaves out all {counted(len(report.last.ranked), 'candidate')} of the query."

@@ -69,7 +69,7 @@ def parse(value: str | int) -> tuple[int, int]:
 
 @dataclass(frozen=True, kw_only=True)
 class PassageOptions:
-    """What is shown of long documents.
+    """The passages that are shown of long documents.
 
     Attributes:
         passages: Show the best passages of each document that is cut into passages: 3, or "3+1" with one neighbour on each side.
@@ -132,7 +132,7 @@ def _scored(generation: OpenGeneration, candidates: Candidates, mode: Mode, hits
     """Document -> its passages that a signal finds, with what they are worth. One request for all hits and signals."""
     engine, columns = generation.engine, ["passage", "passage_start", "passage_end"]
     searches: list[tuple[str, dict[str, Any]]] = []
-    asked: list[tuple[Signal, Hit]] = []
+    searched: list[tuple[Signal, Hit]] = []
     for signal in generation.signals(list(candidates.lists)):
         if (clause := candidates.clauses.get(signal.name)) is None:
             continue
@@ -141,14 +141,14 @@ def _scored(generation: OpenGeneration, candidates: Candidates, mode: Mode, hits
             query = signal.restricted(clause, candidates.query, where, size=_SCORED, capabilities=engine.capabilities)
             body = {"query": query, "size": _SCORED, "_source": False, "docvalue_fields": columns, "track_total_hits": False}
             searches.append((signal.name, body))
-            asked.append((signal, hit))
+            searched.append((signal, hit))
     from termweave.search.retrieval.candidates import answers_to  # noqa: PLC0415 - not needed by `--help`
 
     answers = answers_to(engine, generation.index, searches)
     places: dict[str, dict[int, tuple[int, int]]] = defaultdict(dict)
     worth: dict[tuple[str, int], float] = defaultdict(float)
     counts = fuse(candidates.lists, mode.weights, mode.fusion).counts
-    for (signal, hit), answer in zip(asked, answers, strict=True):
+    for (signal, hit), answer in zip(searched, answers, strict=True):
         for passage in answer["hits"]["hits"]:
             fields = passage.get("fields", {})
             if not {"passage", "passage_start", "passage_end"} <= fields.keys():
@@ -156,7 +156,11 @@ def _scored(generation: OpenGeneration, candidates: Candidates, mode: Mode, hits
             number = fields["passage"][0]
             places[hit.id][number] = fields["passage_start"][0], fields["passage_end"][0]
             score = signal.score(passage["_score"], candidates.clauses[signal.name])
-            worth[hit.id, number] += _scaled(score, candidates, signal.name, counts)
+            if len(candidates.lists) > 1:
+                ranked = candidates.lists[signal.name]
+                extent = ranked.high - ranked.low
+                score = counts[signal.name] * (max(0.0, (score - ranked.low) / extent) if extent > 0 else 1.0)
+            worth[hit.id, number] += score
     return defaultdict(
         list,
         {
@@ -166,18 +170,9 @@ def _scored(generation: OpenGeneration, candidates: Candidates, mode: Mode, hits
     )
 
 
-def _scaled(score: float, candidates: Candidates, name: str, counts: Mapping[str, float]) -> float:
-    """What a score is worth beside those of other signals; the score itself if there are none."""
-    if len(candidates.lists) == 1:
-        return score
-    ranked = candidates.lists[name]
-    extent = ranked.high - ranked.low
-    return counts[name] * (max(0.0, (score - ranked.low) / extent) if extent > 0 else 1.0)
-
-
-def _stored(generation: OpenGeneration, wanted: Mapping[str, Sequence[int]]) -> dict[str, dict[int, tuple[int, int, str]]]:
+def _stored(generation: OpenGeneration, numbers_of: Mapping[str, Sequence[int]]) -> dict[str, dict[int, tuple[int, int, str]]]:
     """Document -> number of a passage -> its start, end and text."""
-    keys = [engine_id(Passage.key(document, number)) for document, numbers in wanted.items() for number in sorted({*numbers})]
+    keys = [engine_id(Passage.key(document, number)) for document, numbers in numbers_of.items() for number in sorted({*numbers})]
     if not keys:
         return {}
     params = {"_source_includes": "id,text,passage,passage_start,passage_end", "realtime": False}

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class PinOptions:
-    """What comes first.
+    """Documents that come first.
 
     Attributes:
         pin: Ids of documents that come first, in this order, also where the search does not find them. One that a filter leaves out, or

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ServerFusionOptions:
-    """Who fuses.
+    """Whether the server fuses.
 
     Attributes:
         server_fusion: Let the server fuse the signals. Its scores differ (`termweave.search.retrieval.hybrid_query`) and cannot be

@@ -82,18 +82,20 @@ class Sort(Feature[SortOptions]):
         """Say that numbers are sorted as text, and how weak the sorted documents are."""
         name, _ = parse(str(self.options.sort))
         if self.search.generation.layout.short_texts(name):
-            found = [value for hit in report.shown for key, value in entries(hit.fields.get("metadata") or {}) if key == name]
+            values = [value for hit in report.shown for key, value in entries(hit.fields.get("metadata") or {}) if key == name]
             forms = ("decimal-comma", "decimal-point")
-            numbers = [each for each in found if any(convert(form, each) is not None for form in forms)]
-            if 2 * len(numbers) > len(found) and (len(numbers) < len(found) or len({len(as_text(each)) for each in numbers}) > 1):
+            numbers = [each for each in values if any(convert(form, each) is not None for form in forms)]
+            if 2 * len(numbers) > len(values) and (
+                len(numbers) < len(values) or len({len(as_text(each)) for each in numbers}) > 1
+            ):
                 yield (
                     f"{name!r} is sorted as text, so that 10 comes before 9: values of other types, or notations, are among its numbers. "
                     f"'termweave index' with --types {name}=number, or decimal-comma, makes numbers of them."
                 )
-        if report.found and not report.last.plan.floor:
+        if report.ranked and not report.last.plan.floor:
             scores = [place.score for place in report.last.places]
             yield (
-                f"All {counted(report.found, 'candidate')} of the query are sorted, weak ones, too: their scores go from "
+                f"All {counted(report.ranked, 'candidate')} of the query are sorted, weak ones, too: their scores go from "
                 f"{max(scores):.4g} down to {min(scores):.4g}. A minimum score leaves weak ones out."
             )
 
@@ -109,16 +111,16 @@ def ordered(generation: OpenGeneration, places: Sequence[Place], order: str) -> 
     name, direction = parse(order)
     layout = generation.layout
     field = (column := layout.usable(name)).field
-    kept = list(places[:MAX_DEPTH])
-    if not kept:
+    first = places[:MAX_DEPTH]
+    if not first:
         return []
     if field == layout.id_field:
-        return sorted(kept, key=lambda place: place.id, reverse=direction == "desc")
+        return sorted(first, key=lambda place: place.id, reverse=direction == "desc")
     order_of_values = {"order": direction, "missing": "_last", "unmapped_type": column.kind}
-    hits = generation.columns_of([place.id for place in kept], sort=[{field: order_of_values}])
+    hits = generation.columns_of([place.id for place in first], sort=[{field: order_of_values}])
     steps: dict[str, int] = {}
     step, last = 0, None
     for hit in hits:
         step, last = step + (hit["sort"] != last), hit["sort"]
         steps.setdefault(str(layout.id_of(hit)), step)
-    return sorted(kept, key=lambda place: steps.get(place.id, len(hits) + 1))
+    return sorted(first, key=lambda place: steps.get(place.id, len(hits) + 1))

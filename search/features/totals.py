@@ -1,4 +1,4 @@
-"""How many documents a query lists, how many pass its filters, and how many of those contain a word of it: `--totals`."""
+"""Count the documents that a query lists, those that pass its filters, and those that contain a word of it: `--totals`."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class WordEffectOptions:
-    """How rankers are explained.
+    """Whether rankers are explained by words.
 
     Attributes:
         explain_words: Explain, and add the words that the logit of a ranker depends on most: it scores the text once without each word.

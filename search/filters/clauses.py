@@ -28,12 +28,7 @@ _BOUNDS = {"<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
 
 def stored_field(name: str) -> str:
     """The field that holds an entry as text."""
-    return name if name == "id" else f"metadata.{_entry(name)}"
-
-
-def _entry(name: str) -> str:
-    """The key of an entry of the metadata."""
-    return name.removeprefix("metadata.")
+    return name if name == "id" else f"metadata.{name.removeprefix('metadata.')}"
 
 
 def _field(name: str, layout: DocumentLayout) -> Column | None:
@@ -250,4 +245,4 @@ def _unlike(name: str, operator: str, value: str, column: Column) -> UsageError:
 
 
 def _typed(name: str) -> str:
-    return f"{typed_fields.FIELD}.{_entry(name)}"
+    return f"{typed_fields.FIELD}.{name.removeprefix('metadata.')}"

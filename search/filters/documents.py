@@ -99,10 +99,11 @@ def unmet(generation: OpenGeneration, where: Sequence[Mapping[str, Any]]) -> tup
     Returns:
         The fields that no document has, and the values that no document has in an existing field.
     """
-    names = list(dict.fromkeys(name for clause in where for name in _fields(clause)))
+    leaves = [leaf for clause in where for leaf in _leaves(clause)]
+    names = list(dict.fromkeys(name for _, name, _ in leaves))
     if not names:
         return [], []
-    terms = [(name, value) for clause in where for name, value in _terms(clause)]
+    terms = [(name, values) for kind, name, value in leaves if (values := _one_value(kind, name, value))]
     sample = {"top_hits": {"size": _SAMPLE, "_source": [name for name, _ in terms]}}
     aggregations = {
         **{f"field {at}": {"filter": {"exists": {"field": name}}, "aggs": {"sample": sample}} for at, name in enumerate(names)},
@@ -126,7 +127,7 @@ def unmet(generation: OpenGeneration, where: Sequence[Mapping[str, Any]]) -> tup
 def passing(
     generation: OpenGeneration, alone: Sequence[Mapping[str, Any]], together: Sequence[Mapping[str, Any]]
 ) -> tuple[list[int], int] | None:
-    """How many documents pass each filter alone, and how many pass all of them together; None if the server does not say."""
+    """Count the documents that pass each filter alone, and those that pass all of them together; None if the server does not say."""
     # A passage counts for its document: a filter on a document's id or metadata passes all its passages or none.
     documents = {"cardinality": {"field": "id", "precision_threshold": 40_000}}
     one = {"aggs": {"documents": documents}} if generation.layout.application is None else {}
@@ -139,7 +140,7 @@ def passing(
 
 
 def lists_of_objects(generation: OpenGeneration, where: Sequence[Mapping[str, Any]], paths: Sequence[str]) -> list[str]:
-    """Those of these objects of which a document that passes has several, in a list; up to a hundred documents are read."""
+    """The objects of which a document that passes has several, in a list; up to a hundred documents are read."""
     body = {"size": 100, "query": {"bool": {"filter": list(where)}}, "_source": list(paths), "track_total_hits": False}
     with suppress(EngineResponseError):
         sources = [hit["_source"] for hit in generation.engine.search(generation.index, body)["hits"]["hits"]]
@@ -199,33 +200,24 @@ def as_metadata(name: str) -> str:
     return name if inner == name else f"metadata.{inner}"
 
 
-def _fields(clause: Mapping[str, Any]) -> list[str]:
-    """The fields that a clause filters on."""
-    return [
-        name
-        for kind, body in clause.items()
-        if kind in _FIELD_CLAUSES and isinstance(body, dict)
-        for name in body
-        if name not in {"boost", "_name"}
-    ] + [name for part in _parts(clause) for name in _fields(part)]
+def _leaves(clause: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    """Kind, field and value of each clause on one field that must match: a clause itself, or those inside a `bool`."""
+    for kind, body in clause.items():
+        if not isinstance(body, dict):
+            continue
+        if kind in _FIELD_CLAUSES:
+            yield from ((kind, name, value) for name, value in body.items() if name not in {"boost", "_name"})
+        elif kind == "bool":
+            for inner in (body.get("filter", ()), body.get("must", ())):
+                for part in inner if isinstance(inner, list | tuple) else [inner]:
+                    yield from _leaves(part) if isinstance(part, dict) else ()
 
 
-def _terms(clause: Mapping[str, Any]) -> Iterator[tuple[str, list[Any]]]:
-    """Field and value of each "term" clause that must match; of a "terms" clause the forms of a value, if they are of one."""
-    for kind in ("term", "terms"):
-        body = clause.get(kind)
-        for name, value in body.items() if isinstance(body, dict) else ():
-            values = [value["value"] if isinstance(value, dict) else value] if kind == "term" else value
-            if name != "id" and isinstance(values, list) and len({normal(str(each)) for each in values}) == 1:
-                yield name, values
-    for part in _parts(clause):
-        yield from _terms(part)
-
-
-def _parts(clause: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The clauses inside a clause that must all match."""
-    body = clause.get("bool")
-    inside: dict[str, Any] = body if isinstance(body, dict) else {}
-    for kind in ("filter", "must"):
-        inner = inside.get(kind, ())
-        yield from (part for part in (inner if isinstance(inner, list | tuple) else [inner]) if isinstance(part, dict))
+def _one_value(kind: str, name: str, value: Any) -> list[Any]:
+    """The forms of the only value that a "term" or "terms" clause looks for; [] for other clauses, for several values, and for ids."""
+    if kind == "term":
+        value = [value["value"] if isinstance(value, dict) else value]
+    single = (
+        name != "id" and kind in {"term", "terms"} and isinstance(value, list) and len({normal(str(each)) for each in value}) == 1
+    )
+    return value if single else []

@@ -36,9 +36,9 @@ def _filters(where: Any) -> list[Mapping[str, Any] | FilterExpression]:
 
     from termweave.search.filters.grammar import FilterExpression, parse  # noqa: PLC0415
 
-    given = [where] if isinstance(where, str | Mapping | FilterExpression) else entries("where", "filters", where)
+    listed = [where] if isinstance(where, str | Mapping | FilterExpression) else entries("where", "filters", where)
     filters: list[Mapping[str, Any] | FilterExpression] = []
-    for each in given:
+    for each in listed:
         if isinstance(each, FilterExpression):
             filters.append(each)
         elif isinstance(each, str) and not each.lstrip().startswith("{"):
@@ -78,7 +78,7 @@ def _clause(clause: Any) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class FilterOptions:
-    """Which documents may be found.
+    """The filters of a search.
 
     Attributes:
         where: Filters; all must match. Each is a text such as "year>=2020 AND kind=class" (`termweave.search.filters.grammar`) or a clause
@@ -112,7 +112,7 @@ class Filters(Feature[FilterOptions]):
 
     def remarks(self, report: Report) -> Iterator[str]:
         """Say which filter leaves nothing, and why."""
-        empty, shown = not report.found and not report.last.ranked, [hit.id for hit in report.shown]
+        empty, shown = not report.ranked and not report.last.ranked, [hit.id for hit in report.shown]
         return on_filters(self.search.generation, self.options.where, empty=empty, shown=shown)
 
 
@@ -138,7 +138,9 @@ def on_filters(generation: OpenGeneration, where: Any, *, empty: bool, shown: Se
         empty: Whether the search found nothing.
         shown: Ids of the hits; (): there is no page of hits.
     """
-    from termweave.search.filters import documents, grammar  # noqa: PLC0415 - not needed by `--help`
+    import orjson  # noqa: PLC0415 - not needed by `--help`
+
+    from termweave.search.filters import documents, grammar  # noqa: PLC0415
 
     layout = generation.layout
     dialect = dialect_of(generation.engine.capabilities)
@@ -160,7 +162,8 @@ def on_filters(generation: OpenGeneration, where: Any, *, empty: bool, shown: Se
         missing += nowhere
         alone = [grammar.clauses([each], layout, dialect)[0] for each in where]
         if not missing and not unmatched and (counts := documents.passing(generation, alone, clauses)):
-            yield _left([_label(each) for each in where], *counts)
+            written = [orjson.dumps(each, default=str).decode() if isinstance(each, Mapping) else str(each) for each in where]
+            yield _left([clipped(each) for each in written], *counts)
     for name in documents.times_as_numbers(generation, clauses):
         yield (
             f"The filter compares {_short(name)!r} with a year, and its whole numbers are times, perhaps: 'termweave index' with "
@@ -168,8 +171,8 @@ def on_filters(generation: OpenGeneration, where: Any, *, empty: bool, shown: Se
         )
     prefix = "metadata." if layout.application is None else ""
     if not empty and (objects := [prefix + each for each in sorted(grammar.objects(expressions)) if not layout.is_nested(each)]):
-        those = [layout.with_ids(shown)] if shown else []
-        for each in documents.lists_of_objects(generation, [*clauses, *those], objects):
+        page = [layout.with_ids(shown)] if shown else []
+        for each in documents.lists_of_objects(generation, [*clauses, *page], objects):
             yield (
                 f"{each.removeprefix(prefix)!r} is a list of objects: the filter also passes documents in which one object of it has "
                 "the one value and another object the other (docs/filters.md)."
@@ -194,10 +197,10 @@ def _unknown_to_filters(generation: OpenGeneration, where: Sequence[Any], kind: 
     from termweave.search.filters import documents, grammar  # noqa: PLC0415 - not needed by `--help`
 
     layout = generation.layout
-    named = [pair for each in where if isinstance(each, grammar.FilterExpression) for pair in each.fields(kind).items()]
+    pairs = [pair for each in where if isinstance(each, grammar.FilterExpression) for pair in each.fields(kind).items()]
     if layout.application is not None:
-        return {name: name for name, _ in named if not layout.may_hold(name)}
-    doubtful = {stored: name for name, stored in named if name != "id" and not layout.column(name)}
+        return {name: name for name, _ in pairs if not layout.may_hold(name)}
+    doubtful = {stored: name for name, stored in pairs if name != "id" and not layout.column(name)}
     return {stored: doubtful[stored] for stored in documents.absent(generation, list(doubtful))}
 
 
@@ -216,7 +219,7 @@ def _short(name: str) -> str:
 
 
 def _left(labels: Sequence[str], counts: Sequence[int], together: int) -> str:
-    """What the filters leave: which of them leaves nothing, whether they exclude each other, or that only the query finds nothing."""
+    """Say which filter leaves nothing, whether the filters exclude each other, or that only the query finds nothing."""
     if nothing := [label for label, count in zip(labels, counts, strict=True) if not count]:
         return f"No document passes the filter {few(nothing, between=' nor ')}."
     if not together:
@@ -225,13 +228,6 @@ def _left(labels: Sequence[str], counts: Sequence[int], together: int) -> str:
     return (
         f"{counted(together, 'document')} {'passes' if together == 1 else 'pass'} the filter, and the query finds none of them."
     )
-
-
-def _label(given: Any) -> str:
-    """A filter as the user wrote it."""
-    import orjson  # noqa: PLC0415 - not needed by `--help`
-
-    return clipped(orjson.dumps(given, default=str).decode() if isinstance(given, Mapping) else str(given))
 
 
 def listed_fields(names: Sequence[str]) -> str:

@@ -127,14 +127,6 @@ class FilterExpression:
     def __str__(self) -> str:
         return self.text
 
-    def clause(self, layout: DocumentLayout) -> Clause:
-        """The clause of the query DSL for an index with this layout.
-
-        Raises:
-            UsageError: A value does not have the type of its field.
-        """
-        return self.root.clause(layout)
-
     def fields(self, kind: type[Comparison | Exists]) -> dict[str, str]:
         """The fields that comparisons, or each exists(), name: as written, and as the server stores them as text."""
         return {name: filter_clauses.stored_field(name) for name in _names(self.root, kind)}
@@ -191,12 +183,12 @@ class _Reader:
 
     @property
     def rest(self) -> str:
-        """What has not been read."""
+        """The text that is still to be read."""
         return self._text[self._at :].strip()
 
-    def error(self, what: str) -> UsageError:
+    def error(self, cause: str) -> UsageError:
         """The error that the filter cannot be read."""
-        return UsageError(f"The filter {self._text!r} cannot be read: {what}.", HELP)
+        return UsageError(f"The filter {self._text!r} cannot be read: {cause}.", HELP)
 
     def filter(self, depth: int) -> Node:
         return self._joined("OR", lambda: self._joined("AND", lambda: self._one(depth)))
@@ -302,7 +294,11 @@ def _unquoted(text: str) -> str:
 
 
 def clauses(where: Any, layout: DocumentLayout, dialect: ServerDialect = OPENSEARCH) -> list[Clause]:
-    """The clauses of filters: expressions are translated for an index with this layout, clauses of the query DSL stay as they are."""
-    expressions = [each.clause(layout) for each in where if isinstance(each, FilterExpression)]
+    """The clauses of filters: expressions are translated for an index with this layout, clauses of the query DSL stay as they are.
+
+    Raises:
+        UsageError: A value does not have the type of its field.
+    """
+    expressions = [each.root.clause(layout) for each in where if isinstance(each, FilterExpression)]
     of_server = [each for each in where if not isinstance(each, FilterExpression)]
     return dialect.filters([*filter_clauses.of_same_objects(expressions), *of_server], layout.types)

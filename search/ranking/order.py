@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RerankShare:
-    """What one reranker adds to the score of a document.
+    """A reranker's part of the score of a document.
 
     Attributes:
         name: Name of the reranker.
@@ -79,15 +79,8 @@ def order(
         limit: How many documents to return; None: all. All candidates are ranked in either case.
         report: Called for each reranker whose time budget ended before it had scored its candidates.
     """
-    if not candidates.pinned:
-        return _unpinned(candidates, mode, reranking, limit, report)
-    return with_pinned(_unpinned(candidates, mode, reranking, None, report), candidates.pinned)[:limit]
-
-
-def _unpinned(
-    candidates: Candidates, mode: Mode, reranking: Reranking | None, limit: int | None, report: Callable[[CutShort], None]
-) -> list[Place]:
-    """`order` without pins."""
+    if candidates.pinned:
+        return with_pinned(order(replace(candidates, pinned=()), mode, reranking, None, report), candidates.pinned)[:limit]
     lists = {name: candidates.lists[name] for name in mode.weights}
     if mode.single and reranking is None:
         ((name, ranked),) = lists.items()
@@ -98,9 +91,9 @@ def _unpinned(
     fused = fuse(lists, mode.weights, mode.fusion)
     if reranking is not None:
         return _reranked(candidates, fused, reranking, limit, report)
-    wanted = fused.ranking[:limit]
-    scores = fused.signal_scores({document for document, _ in wanted})
-    return [Place(document, score, scores[document]) for document, score in wanted]
+    best = fused.ranking[:limit]
+    scores = fused.signal_scores({document for document, _ in best})
+    return [Place(document, score, scores[document]) for document, score in best]
 
 
 def with_pinned(places: Sequence[Place], pinned: Sequence[str]) -> list[Place]:
@@ -197,7 +190,7 @@ def _reranked(
 
 
 def head_size(fused: Fusion, size: int) -> int:
-    """How many documents are reranked: only documents in the windows of the lists, so that a deeper page does not change scores."""
+    """The number of documents that are reranked: only documents in the windows of the lists, so that a deeper page does not change scores."""
     lists = fused.lists.values()
     if all(ranked.within < size for ranked in lists):
         return min(size, len({document for ranked in lists for document in islice(ranked.scores, ranked.within)}))

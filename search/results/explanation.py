@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _RESERVED = frozenset({"name", "share", "rank", "terms"})
 #: The passages per document that an explanation requests, and the most neighbours that a k-NN search returns.
 _PASSAGES, _REACH = 100, 10_000
+_EXCLUDED = "excluded by a filter or the rewriting"
 #: Characters of a text that the server analyses: `_analyze` refuses more than 10,000 tokens.
 _ANALYSED = 9_000
 
@@ -56,8 +57,8 @@ def explain(
         clause, ranked = candidates.clauses.get(signal.name), candidates.lists.get(signal.name)
         if clause is None or ranked is None:
             continue
-        wanted = [place.id for place in places if signal.engine_explains or place.signals.get(signal.name) is None]
-        answers = _request(generation, signal, clause, candidates.query, wanted) if wanted else {}
+        unscored = [place.id for place in places if signal.engine_explains or place.signals.get(signal.name) is None]
+        answers = _request(generation, signal, clause, candidates.query, unscored) if unscored else {}
         for place in places:
             listed, answer = place.signals.get(signal.name), answers.get(place.id)
             if listed is None and answer is None:
@@ -122,7 +123,7 @@ def with_own_score(hit: Hit) -> Hit:
 def place(hit: Hit) -> str:
     """The rank of an explained document in words, or the reason why it has none."""
     if (hit.explanation or {}).get("excluded"):
-        return "excluded by a filter or the rewriting"
+        return _EXCLUDED
     return f"rank {hit.rank}" if hit.rank else "not among the candidates of any signal"
 
 
@@ -148,7 +149,7 @@ def _description(part: Mapping[str, Any], terms: int, *, excluded: bool) -> str:
         return next((describe for key, describe in _RERANKERS.get(kind, {}).items() if key in part), _any_reranker)(part, terms)
     place = f"rank {part['rank']}"
     if excluded:
-        place = "excluded by a filter or the rewriting"
+        place = _EXCLUDED
     elif part["rank"] is None:
         place = _missed(part)
     elif "counts" in part:
@@ -162,10 +163,9 @@ def _description(part: Mapping[str, Any], terms: int, *, excluded: bool) -> str:
 
 
 def _neighbours(part: Mapping[str, Any], _: int) -> str:
-    names = ", ".join(part["neighbours"][:4]) + (
-        f" and {len(part['neighbours']) - 4} more" if len(part["neighbours"]) > 4 else ""
-    )
-    shared = f"shares neighbours {names}" if names else "shares no neighbours"
+    names, further = ", ".join(part["neighbours"][:4]), len(part["neighbours"]) - 4
+    more = f" and {further} more" if further > 0 else ""
+    shared = f"shares neighbours {names}{more}" if names else "shares no neighbours"
     return f"s {part['similarity']:.4f}, J {part['jaccard']:.4f}, lambda {part['weight']}; {shared}"
 
 
@@ -182,8 +182,8 @@ def _features(part: Mapping[str, Any], terms: int) -> str:
 
 
 def _rule_value(part: Mapping[str, Any], _: int) -> str:
-    held_value = "no value" if part["value"] is None else f"{part['field']} {part['value']}"
-    return f"{held_value} is worth {part['worth']:.4f}, weight {part['weight']}"
+    value = "no value" if part["value"] is None else f"{part['field']} {part['value']}"
+    return f"{value} is worth {part['worth']:.4f}, weight {part['weight']}"
 
 
 def _matched(part: Mapping[str, Any], terms: int) -> str:

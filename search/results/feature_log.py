@@ -66,7 +66,7 @@ class FeatureRecorder:
 
     @property
     def needs(self) -> frozenset[Need]:
-        """What must be fetched with the candidates."""
+        """The fields that must be fetched with the candidates."""
         return self.reader.needs.union(*(stage.needs for stage in self.before))
 
     def features(self, candidates: Candidates, mode: Mode) -> CandidateFeatures:
@@ -78,18 +78,18 @@ class FeatureRecorder:
         """
         import numpy as np  # noqa: PLC0415 - `--help` does not rank
 
-        stage = _KeptFeatures(self.reader, self.candidates, [])
+        stage = _Recording(self.reader, self.candidates, [])
         order(candidates, mode, Reranking((*self.before, stage)))
-        return stage.kept[0] if stage.kept else CandidateFeatures((), np.zeros((0, len(self.reader.features))))
+        return stage.recorded[0] if stage.recorded else CandidateFeatures((), np.zeros((0, len(self.reader.features))))
 
 
 @dataclass(frozen=True)
-class _KeptFeatures(Reranker):
-    """A reranker that changes nothing and keeps the features of what it is given."""
+class _Recording(Reranker):
+    """A reranker that changes nothing and records the features of its candidates."""
 
     reader: FeatureReader
     candidates: int
-    kept: list[CandidateFeatures]
+    recorded: list[CandidateFeatures]
     name: str = "features"
 
     @property
@@ -97,12 +97,12 @@ class _KeptFeatures(Reranker):
         return self.reader.needs
 
     def rerank(self, request: RerankRequest) -> RerankResult:
-        self.kept.append(CandidateFeatures(request.ids, self.reader.matrix(request)))
+        self.recorded.append(CandidateFeatures(request.ids, self.reader.matrix(request)))
         return RerankResult([0.0] * len(request.ids), keep=1.0)
 
 
 def recorder(layout: DocumentLayout, reranking: Reranking | None) -> FeatureRecorder:
-    """What is logged of a search: the features that its ranker `ltr` reads, else those of the first stage.
+    """The recorder of a search: it logs the features that its ranker `ltr` reads, else those of the first stage.
 
     Args:
         layout: The signals and fields of the index.
@@ -123,14 +123,12 @@ def recorder(layout: DocumentLayout, reranking: Reranking | None) -> FeatureReco
     return FeatureRecorder(candidate_features.FeatureReader(tuple(candidate_features.names(signals, kinds, {})), kinds))
 
 
-def check_name(path: object) -> Path:
+def check_name(path: str | Path) -> Path:
     """The path of a log, whose ending names a format.
 
     Raises:
         UsageError: It does not.
     """
-    if not isinstance(path, str | Path):
-        raise UsageError(f"log_features is a path, not {type(path).__name__}.", f'Write "NAME{_TABLE}".')
     if Path(path).suffix.lower() not in (_TABLE, *_LETOR):
         hint = f"Write NAME{_TABLE} for a table, or NAME{_LETOR[0]} or NAME{_LETOR[1]} for the format of SVMrank and LETOR."
         raise UsageError(f"The ending of {str(path)!r} does not name a format of features.", hint)
@@ -174,17 +172,19 @@ class FeatureLog:
         else:
             file.writelines(f"# {number} {_on_one_line(name)}\n" for number, name in enumerate(names, 1))
 
-    def add(self, query: str, found: CandidateFeatures, labels: Sequence[int] = ()) -> None:
+    def add(self, query: str, candidates: CandidateFeatures, labels: Sequence[int] = ()) -> None:
         """Add the candidates of a query.
 
         Args:
             query: Id or text of the query.
-            found: The candidates.
+            candidates: The candidates.
             labels: The grade of each; empty: 0, because nothing is judged.
         """
         self._queries += 1
         query = _on_one_line(query)
-        for document, row, label in zip(found.ids, found.rows.tolist(), labels or [0] * len(found.ids), strict=True):
+        for document, row, label in zip(
+            candidates.ids, candidates.rows.tolist(), labels or [0] * len(candidates.ids), strict=True
+        ):
             values = ["" if value != value else f"{value:.9g}" for value in row]  # noqa: PLR0124 - NaN
             if self._table:
                 self._table.writerow([query, document, label, *values])

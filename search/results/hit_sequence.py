@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 from termweave.errors import TermweaveError, UsageError
 from termweave.records import Hit
+from termweave.search.results.hits import flat
 from termweave.search.results.pictures import passage, shade
 from termweave.support.messages import clipped
 
@@ -65,19 +66,16 @@ class Hits(list[Hit]):
             import pandas as pd  # noqa: PLC0415 - not a dependency
         except ImportError:
             raise UsageError("pandas is not installed.", "Install it with 'pip install pandas'.") from None
-        return pd.DataFrame([_values(hit) for hit in self])
+        rows: list[dict[str, Any]] = []
+        for hit in self:
+            shares = {f"share.{name}": signal.share for name, signal in hit.signals.items()}
+            rows.append({"rank": hit.rank, "id": hit.id, "score": hit.score, **dict(flat(hit.fields)), **shares})
+        return pd.DataFrame(rows)
 
 
 def _title(hit: Hit) -> str:
     title = str(hit.fields.get("title") or "")
     return "" if title == hit.id else title
-
-
-def _values(hit: Hit) -> dict[str, Any]:
-    from termweave.search.results.hits import flat  # noqa: PLC0415 - that module makes hits of this one
-
-    shares = {f"share.{name}": signal.share for name, signal in hit.signals.items()}
-    return {"rank": hit.rank, "id": hit.id, "score": hit.score, **dict(flat(hit.fields)), **shares}
 
 
 def _row(hit: Hit) -> str:
@@ -97,14 +95,9 @@ def _passage(hit: Hit) -> str:
         explained = hit.explain()
     except TermweaveError:  # the document was deleted, or the server is gone: a table is still shown
         explained = {}
-    words = explained.get("words")
-    if not words:
+    if not explained.get("words"):
         return escape(clipped(str(hit.fields.get("text", "")), _PASSAGE))
-    runs = passage("", explained, _PASSAGE).runs()
-    return "".join(_run(piece, share) for piece, _, share in runs)
-
-
-def _run(piece: str, share: float) -> str:
-    if share <= 0:
-        return escape(piece)
-    return f'<span style="background:{shade(share)}">{escape(piece)}</span>'
+    return "".join(
+        f'<span style="background:{shade(share)}">{escape(piece)}</span>' if share > 0 else escape(piece)
+        for piece, _, share in passage("", explained, _PASSAGE).runs()
+    )

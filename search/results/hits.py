@@ -76,23 +76,19 @@ class Answer:
 
     @property
     def totals(self) -> Totals | None:
-        """How many documents are listed, pass the filters, and contain a word of the query; None if nobody asked."""
+        """Numbers of documents that are listed, pass the filters, and contain a word of the query; None if they were not asked for."""
         return self.parts.get("totals")
 
     def __repr__(self) -> str:
-        return "\n".join([repr(self.hits), *self._below()])
+        return "\n".join([repr(self.hits), *self.lines, *self.all_remarks])
 
     def _repr_html_(self) -> str:
         """The hits as a notebook shows them, with facets and remarks below."""
-        return self.hits._repr_html_() + "".join(f"<p>{escape(line)}</p>" for line in self._below())
-
-    def _below(self) -> list[str]:
-        """The lines below the hits: what features add, and remarks."""
-        return [*self.lines, *self.all_remarks]
+        return self.hits._repr_html_() + "".join(f"<p>{escape(line)}</p>" for line in (*self.lines, *self.all_remarks))
 
     @property
     def lines(self) -> list[str]:
-        """What features add, as lines."""
+        """The parts that features add, as lines."""
         return [line for name, part in self.parts.items() for line in of_part(name).lines(part)]
 
     @property
@@ -102,7 +98,7 @@ class Answer:
         return (*self.remarks, *dropped, *(f"{cut}." for cut in self.cut_short))
 
     def to_pandas(self) -> pd.DataFrame:
-        """As `Hits.to_pandas`."""
+        """The hits as a DataFrame (`Hits.to_pandas`)."""
         return self.hits.to_pandas()
 
 
@@ -127,8 +123,11 @@ def make(
     """
     candidates = ranking.candidates
     stored = _stored(generation, candidates, places, (*fields, *ranking.plan.stored)) if places else {}
-    own = {*_ALWAYS, "metadata_long"} if generation.layout.application is None else set() if generation.layout.prefix else {"id"}
-    hidden = _hidden(generation) | own
+    hidden = set(_hidden(generation))
+    if generation.layout.application is None:
+        hidden |= {*_ALWAYS, "metadata_long"}
+    elif not generation.layout.prefix:
+        hidden.add("id")
     hits = [
         Hit(
             id=place.id,
@@ -151,8 +150,8 @@ def stored_names(fields: Sequence[str], layout: DocumentLayout) -> tuple[str, ..
     stored |= {name: column.path for name, column in layout.mapped.items()}
 
     def placed(name: str) -> str:
-        own = layout.application is not None or "*" in name or name.partition(".")[0] in layout.names
-        return stored.get(name) or (name if own else f"metadata.{name}")
+        whole = layout.application is not None or "*" in name or name.partition(".")[0] in layout.names
+        return stored.get(name) or (name if whole else f"metadata.{name}")
 
     return tuple(map(placed, fields))
 
@@ -243,23 +242,23 @@ def read_stored(generation: OpenGeneration, index: str, keys: Mapping[str, str],
     with_text = generation.layout.with_text if not {*_SHADED}.isdisjoint(fields) else dict
     params, engine = source_parameters(fields, generation), generation.engine
 
-    def read() -> list[tuple[str, dict[str, Any]]]:
-        found: dict[str, dict[str, Any]] = {}
-        while left := [key for key in keys if key not in found]:
+    def documents_read() -> list[tuple[str, dict[str, Any]]]:
+        sources: dict[str, dict[str, Any]] = {}
+        while left := [key for key in keys if key not in sources]:
             operation, body = reading(left, generation.layout)
             # Not in real time, so that the fields are from the same refresh as the search.
             whole = {"realtime": False} if operation == "_mget" else ALL_SHARDS
             answer = engine.request("POST", f"/{index}/{operation}", params={**params, **whole}, body=body, retry=False)
             if operation == "_mget":
                 _check_read(answer["docs"])
-                sources = [(keys[each["_id"]], each["_source"]) for each in answer["docs"] if each.get("found")]
-                return [(key, source) for key, source in sources if source.get("id") == key]  # the key of a passage is not one
-            found |= {hit["_id"]: hit["_source"] for hit in answer["hits"]["hits"]}
+                documents = [(keys[each["_id"]], each["_source"]) for each in answer["docs"] if each.get("found")]
+                return [(key, source) for key, source in documents if source.get("id") == key]  # the key of a passage is not one
+            sources |= {hit["_id"]: hit["_source"] for hit in answer["hits"]["hits"]}
             if len(answer["hits"]["hits"]) < len(left):  # else two documents may have one `_id`, by their routing
                 break
-        return [*found.items()]
+        return [*sources.items()]
 
-    return {document: with_text(as_written(source, generation.layout)) for document, source in engine.repeat(read)}
+    return {document: with_text(as_written(source, generation.layout)) for document, source in engine.repeat(documents_read)}
 
 
 def explained(

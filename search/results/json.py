@@ -40,7 +40,7 @@ def search(query: str, answer: Answer, took: float) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class BatchSummary:
-    """What a batch search did.
+    """The summary of a batch search.
 
     Attributes:
         run: The file that the run was written to.

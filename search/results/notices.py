@@ -29,30 +29,30 @@ if TYPE_CHECKING:
     from termweave.search.options import SearchOptions
 
 
-def collect(generation: OpenGeneration, report: Report, asked: SearchOptions, fields: Sequence[str]) -> tuple[str, ...]:
+def collect(generation: OpenGeneration, report: Report, options: SearchOptions, fields: Sequence[str]) -> tuple[str, ...]:
     """Remarks on an answer.
 
     Args:
         generation: The generation that answered.
         report: What the search did.
-        asked: The options of the search.
+        options: The options of the search.
         fields: The requested stored fields, as `hits.stored_names`.
     """
-    shown, found = report.shown, report.found
+    shown, ranked = report.shown, report.ranked
     candidates, remarks = report.last.candidates, list(generation.name.remarks)
     if lag := enrichment_lag(generation, [hit.id for hit in shown]):
         if candidates.lists.keys() - {signal.name for signal in generation.layout.signals if not signal.needs}:
-            lag.check(found)
+            lag.check_empty(ranked)
         remarks.append(str(lag))
-    if found and not shown:
-        remarks.append(f"The search ranks {counted(found, 'document')}, and this page begins after {asked.start:,} of them.")
+    if ranked and not shown:
+        remarks.append(f"The search ranks {counted(ranked, 'document')}, and this page begins after {options.start:,} of them.")
     liked = candidates.query.liked is not None  # then the vector is a mean of document vectors
-    if not found and not liked and not candidates.query.text.strip():
+    if not ranked and not liked and not candidates.query.text.strip():
         remarks.append("The query is empty. Give it some words.")
     by_vector = {signal.name for signal in generation.layout.signals if signal.needs == "dense"}
     words, finding = candidates.lists.keys() - by_vector, {name for name, ranked in candidates.lists.items() if ranked.scores}
     if candidates.query.text.strip() and words and shown and finding and finding <= by_vector and not lag:
-        which = "No document that passes the filters" if asked.where else "No document"
+        which = "No document that passes the filters" if options.where else "No document"
         which += "" if generation.layout.application is None else ", as it was enriched,"
         remarks.append(f"{which} contains a word of the query. These hits were found by vectors alone.")
     if not liked and by_vector & candidates.lists.keys() and (beyond := _unseen(generation, candidates.query.text)):
@@ -81,27 +81,26 @@ def _unknown(generation: OpenGeneration, shown: Sequence[Hit], fields: Sequence[
     Raises:
         UsageError: No document has one of them.
     """
-    layout, own = generation.layout, generation.layout.application
+    layout, enriched = generation.layout, generation.layout.application is not None
     names = {name for hit in shown for name, _ in flat(hit.fields)} | layout.names | layout.mapped.keys()
     names |= {f"metadata.{name}" for name in layout.types}
-    unknown = [field for field in fields if not any(_covers(field, name) for name in names)]
+    unknown = [
+        field
+        for field in fields
+        if not any(name == field or name.startswith(f"{field}.") or fnmatchcase(name, field) for name in names)
+    ]
     exact = [field for field in unknown if "*" not in field and field.partition(".")[0] not in layout.names - {"metadata"}]
-    absent = [name for name in exact if not layout.may_hold(name)] if own else documents.absent(generation, exact)
+    absent = [name for name in exact if not layout.may_hold(name)] if enriched else documents.absent(generation, exact)
     for name in absent:
-        known = [*layout.mapped] if own else [*layout.text_fields, *layout.able()]
-        hint = layout.nearest(name, known) or f"There are: {few(known, 10)}."
+        able = [*layout.mapped] if enriched else [*layout.text_fields, *layout.able()]
+        hint = layout.nearest(name, able) or f"There are: {few(able, 10)}."
         raise UsageError(f"No document has a field {name.removeprefix('metadata.')!r} that could be shown.", hint)
     return unknown
 
 
-def _covers(requested: str, name: str) -> bool:
-    """Whether a requested field is the field of that name, contains it, or is a pattern that matches it."""
-    return name == requested or name.startswith(f"{requested}.") or fnmatchcase(name, requested)
-
-
 @dataclass(frozen=True)
 class EnrichmentLag:
-    """How far an enriched index is behind.
+    """The documents and hits of an enriched index whose signals are missing or old.
 
     Attributes:
         name: The name that `enrich` takes.
@@ -119,14 +118,17 @@ class EnrichmentLag:
     finished: bool
     words: bool
 
-    def check(self, found: int) -> None:
-        """Refuse to say that nothing was found where next to nothing can be.
+    def check_empty(self, ranked: int) -> None:
+        """Check an answer without documents: it says nothing where next to nothing is enriched.
+
+        Args:
+            ranked: Number of documents that the search ranked.
 
         Raises:
             InputError: No enrichment ran to its end, or no document that it enriched is left.
         """
         enriched = self.documents - self.lacking
-        if not found and self.lacking and not (self.finished and enriched):
+        if not ranked and self.lacking and not (self.finished and enriched):
             raise InputError(
                 f"Nothing can be said yet: {enriched:,} of {counted(self.documents, 'document')} of {self.name!r} are enriched.",
                 f"Run 'termweave enrich {self.name}': it goes on.",
@@ -136,8 +138,8 @@ class EnrichmentLag:
         parts = []
         if self.lacking:
             verb = "is" if self.lacking == 1 else "are"
-            found = "found by lexical alone" if self.words else "cannot be found"
-            parts.append(f"{self.lacking:,} of {counted(self.documents, 'document')} {verb} not enriched yet and {found}")
+            findable = "found by lexical alone" if self.words else "cannot be found"
+            parts.append(f"{self.lacking:,} of {counted(self.documents, 'document')} {verb} not enriched yet and {findable}")
         if self.changed:
             parts.append(f"{counted(self.changed, 'hit')} {'was' if self.changed == 1 else 'were'} changed since")
         return (
@@ -146,7 +148,7 @@ class EnrichmentLag:
 
 
 def enrichment_lag(generation: OpenGeneration, ids: Sequence[str] = ()) -> EnrichmentLag | None:
-    """How far an index is behind; None if it is not, or if it is termweave's own. One request.
+    """Count the documents and hits whose signals are missing or old; None if there are none, or termweave built the index. One request.
 
     Args:
         generation: The index.
@@ -170,14 +172,14 @@ def enrichment_lag(generation: OpenGeneration, ids: Sequence[str] = ()) -> Enric
         generation.engine, generation.name.name if generation.name.lacking else generation.index, searches
     )
     hits = [hit for answer in answers for hit in answer["hits"]["hits"] if hit["_index"] in generation.name.indices]
-    resolved, made = generation.name, generation.lineage
+    resolved, lineage = generation.name, generation.lineage
     lag = EnrichmentLag(
-        made.name if resolved.partial else resolved.name,
+        lineage.name if resolved.partial else resolved.name,
         count["hits"]["total"]["value"],
         count["aggregations"]["lacking"]["doc_count"],
         sum(_changed(hit, Reading(fields=fields), generation.layout) for hit in hits) if fields is not None else 0,
-        made.complete,
-        "lexical" in made.signals and not resolved.lacking,
+        lineage.complete,
+        "lexical" in lineage.signals and not resolved.lacking,
     )
     return lag if lag.lacking or lag.changed else None
 
@@ -185,10 +187,10 @@ def enrichment_lag(generation: OpenGeneration, ids: Sequence[str] = ()) -> Enric
 def _changed(hit: Mapping[str, Any], reading: Reading, layout: DocumentLayout) -> bool:
     """Whether a document has another title or text than those that its signals were made of."""
     written = layout.of_signals(hit["_source"]).get("source_digest")
-    own = {
+    source = {
         name: value for name, value in hit["_source"].items() if name not in {"source_digest", layout.prefix.removesuffix(".")}
     }
     try:
-        return bool(source_digest(enriched_document(hit["_id"], own, reading)) != written)
+        return bool(source_digest(enriched_document(hit["_id"], source, reading)) != written)
     except BadLine:  # it cannot be read any more
         return True

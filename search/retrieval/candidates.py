@@ -112,10 +112,10 @@ def signal_requests(
     ]
     # Without texts not even `_id` is asked for: opening the stored fields of 100 hits cost 0.6 ms of 2.2 a search (3.6.0). A document that
     # an application has just written has no other id.
-    wanted = [*(layout.text_fields if "texts" in needs else ()), *(path for paths in words.values() for path in paths)]
-    unread = {"stored_fields": "_none_"} if layout.application is None else {"_source": False}
-    wanted += [column.field for column in numbers.values()]
-    stored: dict[str, Any] = {"_source": wanted} if wanted else unread
+    of_source = [*(layout.text_fields if "texts" in needs else ()), *(path for paths in words.values() for path in paths)]
+    of_source += [column.field for column in numbers.values()]
+    unread: dict[str, Any] = {"stored_fields": "_none_"} if layout.application is None else {"_source": False}
+    stored = {"_source": of_source} if of_source else unread
     bodies: dict[str, dict[str, Any]] = {
         name: {
             "query": clause.query,
@@ -138,8 +138,8 @@ def signal_requests(
 
 def unsorted(body: Mapping[str, Any]) -> dict[str, Any]:
     """A body of `signal_requests` for queries that the server can only sort by score: the id becomes a column."""
-    kept = {key: value for key, value in body.items() if key != "sort"}
-    return kept | {"docvalue_fields": [*body["sort"][1], *body["docvalue_fields"]]}
+    others = {key: value for key, value in body.items() if key != "sort"}
+    return others | {"docvalue_fields": [*body["sort"][1], *body["docvalue_fields"]]}
 
 
 def grouped(columns: Sequence[Any]) -> dict[str, Any]:
@@ -228,11 +228,11 @@ class Candidates:
         lists = [self.lists[name] for name in signals if self.lists[name].passages]
         if not lists:
             return documents
-        wanted, best = set(documents), dict[str, tuple[int, int | None]]()
+        sought, best = set(documents), dict[str, tuple[int, int | None]]()
         for ranked in lists:
             before = -len(ranked.scores) if ranked is self.lists.get(first) else 0
             for rank, document in enumerate(ranked.scores, before):
-                if document in wanted and (document not in best or rank < best[document][0]):
+                if document in sought and (document not in best or rank < best[document][0]):
                     best[document] = rank, ranked.passages.get(document)
         return [Passage.key(document, best[document][1]) if document in best else document for document in documents]
 
@@ -372,13 +372,15 @@ def _candidates(
 def _metadata(hit: Mapping[str, Any], prepared: SignalRequests) -> dict[str, Any]:
     """The metadata that rerankers read of a hit: entry -> its values, of columns or of the document itself."""
     fields, source = hit.get("fields", _NO_FIELDS), hit.get("_source", _NO_FIELDS)
-    found = {entry: column.shown(fields[column.field]) for entry, column in prepared.entries.items() if column.field in fields}
+    values_of = {
+        entry: column.shown(fields[column.field]) for entry, column in prepared.entries.items() if column.field in fields
+    }
     for need, paths in prepared.words.items():
-        found[need] = [text for path in paths if (text := text_at(source, path))]
+        values_of[need] = [text for path in paths if (text := text_at(source, path))]
     for entry, column in prepared.numbers.items():
         values = text_at(source, column.field).split("\n")
-        found[entry] = [number for each in values if (number := convert(column.number, each)) is not None]
-    return found
+        values_of[entry] = [number for each in values if (number := convert(column.number, each)) is not None]
+    return values_of
 
 
 def _is_short(hits: Mapping[str, Any], clause: Clause, body: Mapping[str, Any]) -> bool:

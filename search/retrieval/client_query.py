@@ -81,10 +81,10 @@ def read(query: Mapping[str, Any]) -> ClientQuery | None:
 def _read_bool(body: Mapping[str, Any]) -> ClientQuery | None:
     """Take a `bool` apart; None if no clause has words."""
     scoring = [(clause, read(clause)) for part in ("must", "should") for clause in _clauses(body, part)]
-    worded = [found for _, found in scoring if found is not None]
+    worded = [query for _, query in scoring if query is not None]
     if not worded:
         return None
-    others = [clause for clause, found in scoring if found is None]
+    others = [clause for clause, query in scoring if query is None]
     if len(worded) > 1 or (others and _clauses(body, "should")):
         hint = "Learned search needs one: put the words into one match, and the rest into filter."
         raise UsageError(f"The bool has {len(scoring)} clauses that score.", hint)
@@ -121,8 +121,8 @@ def _words(name: str, body: Any) -> str | None:
 
 def _clauses(body: Mapping[str, Any], part: str) -> list[Mapping[str, Any]]:
     """The clauses of a part of a `bool`, which may be one clause or a list."""
-    given = body.get(part)
-    clauses = [] if given is None else given if isinstance(given, list) else [given]
+    value = body.get(part)
+    clauses = [] if value is None else value if isinstance(value, list) else [value]
     if not all(isinstance(clause, dict) for clause in clauses):
         hint = 'For example {"match": {"text": "parse json"}}.'
         raise UsageError(f"A clause in the {part!r} of a bool is not an object.", hint)

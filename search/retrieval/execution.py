@@ -31,27 +31,27 @@ class AliasMoved(EngineError):
     """The alias pointed at another generation than the one that the query was encoded for."""
 
 
-def retrieve(generation: OpenGeneration, target: str, queries: Sequence[Encoding], what: Retrieval) -> list[Candidates]:
+def retrieve(generation: OpenGeneration, target: str, queries: Sequence[Encoding], plan: Retrieval) -> list[Candidates]:
     """The candidates of each query, in one `_msearch` (several where passages need a deeper search).
 
     Args:
         generation: The generation that the queries were encoded for.
         target: The name to search: the alias, or the concrete index.
         queries: Encoded queries.
-        what: What to retrieve.
+        plan: What to retrieve.
 
     Raises:
         AliasMoved: Another generation answered.
     """
-    engine, signals = generation.engine, generation.signals(what.searched)
-    answering = signals if what.server_fusion is None else [FusedList()]
-    reach = first_reach(generation, what.depth)
+    engine, signals = generation.engine, generation.signals(plan.searched)
+    answering = signals if plan.server_fusion is None else [FusedList()]
+    reach = first_reach(generation, plan.depth)
     while True:
-        prepared = prepare(generation, queries, what, reach)
+        prepared = prepare(generation, queries, plan, reach)
         try:
-            gathered, seen = gather(engine, target, prepared, answering, what.window or what.depth, generation.layout)
+            gathered, seen = gather(engine, target, prepared, answering, plan.window or plan.depth, generation.layout)
         except EngineError as error:
-            documents.advise(error, what.where)
+            documents.advise(error, plan.where)
             raise
         if seen - {*generation.name.indices}:
             raise AliasMoved(f"The alias {target!r} has moved from {generation.index!r}.", "Run the command again.")
@@ -59,47 +59,44 @@ def retrieve(generation: OpenGeneration, target: str, queries: Sequence[Encoding
             # Each search of the request resolves the alias by itself, and an empty list does not say which index was searched.
             # Those searches are sent again, to the index itself; if one has hits now, the alias had moved meanwhile.
             # (Elasticsearch finds nothing where another generation lacks the signal's field; OpenSearch answers with an error.)
-            again = [_empty_searches(*pair) for pair in zip(prepared, gathered, strict=True)]
-            again = [requests for requests in again if requests.bodies]
+            again = [
+                replace(requests, bodies=empty, clauses={name: requests.clauses[name] for name in empty})
+                for requests, each in zip(prepared, gathered, strict=True)
+                if (empty := {name: body for name, body in requests.bodies.items() if not each.lists[name].scores})
+            ]
             if again and gather(engine, generation.index, again, answering)[1]:
                 raise AliasMoved(f"The alias {target!r} has moved from {generation.index!r}.", "Run the command again.")
         if reach is None or reach >= MAX_DEPTH or not any(each.short for each in gathered):
-            gathered = [_pinned(generation, query, what, each) for query, each in zip(queries, gathered, strict=True)]
+            gathered = [_pinned(generation, query, plan, each) for query, each in zip(queries, gathered, strict=True)]
             statistics = generation.statistics
             index_terms = IndexTerms(generation.encoder.analyse, statistics.idf) if statistics else None
-            return [_divided(replace(each, index=generation.index, index_terms=index_terms), what) for each in gathered]
+            return [_divided(replace(each, index=generation.index, index_terms=index_terms), plan) for each in gathered]
         reach = further(reach)  # the nearest passages belong to too few documents: search deeper
 
 
-def _pinned(generation: OpenGeneration, query: Encoding, what: Retrieval, candidates: Candidates) -> Candidates:
+def _pinned(generation: OpenGeneration, query: Encoding, plan: Retrieval, candidates: Candidates) -> Candidates:
     """Add the documents that come first: those that the index holds and that pass the filters."""
     of_query, where = (query.rewritten.pinned, query.rewritten.where) if query.rewritten else ((), ())
-    ids = in_all_forms([*what.pin, *of_query])
-    pinned = documents.documents_passing(generation.engine, generation.index, generation.layout, ids, [*what.where, *where])
+    ids = in_all_forms([*plan.pin, *of_query])
+    pinned = documents.documents_passing(generation.engine, generation.index, generation.layout, ids, [*plan.where, *where])
     return replace(candidates, pinned=pinned) if pinned else candidates
 
 
-def _divided(candidates: Candidates, what: Retrieval) -> Candidates:
+def _divided(candidates: Candidates, plan: Retrieval) -> Candidates:
     """Put the lists that only a reranker reads aside: fusion, facets and explanations see those of the mode."""
-    if what.server_fusion is not None or len(what.searched) == len(what.signals):
+    if plan.server_fusion is not None or len(plan.searched) == len(plan.signals):
         return candidates
-    beside = {name: ranked for name, ranked in candidates.lists.items() if name not in what.signals}
-    return replace(candidates, lists={name: candidates.lists[name] for name in what.signals}, beside=beside)
-
-
-def _empty_searches(requests: SignalRequests, answer: Candidates) -> SignalRequests:
-    """The searches of a query that returned no document."""
-    bodies = {name: body for name, body in requests.bodies.items() if not answer.lists[name].scores}
-    return replace(requests, bodies=bodies, clauses={name: requests.clauses[name] for name in bodies})
+    beside = {name: ranked for name, ranked in candidates.lists.items() if name not in plan.signals}
+    return replace(candidates, lists={name: candidates.lists[name] for name in plan.signals}, beside=beside)
 
 
 def first_reach(generation: OpenGeneration, depth: int) -> int | None:
-    """How many passages k-NN looks for at first; None where documents are not cut into passages."""
+    """The number of passages that k-NN looks for at first; None where documents are not cut into passages."""
     return further(depth) if generation.lineage.passages else None
 
 
 def check_needs(name: str, layout: DocumentLayout, needs: Collection[Need]) -> None:
-    """Refuse a reranker that needs what an index does not have.
+    """Check that an index has what a reranker needs.
 
     Args:
         name: Name of the index.
@@ -127,55 +124,55 @@ def check_needs(name: str, layout: DocumentLayout, needs: Collection[Need]) -> N
 
 
 def _check_words(name: str, layout: DocumentLayout, field: str) -> None:
-    """Refuse to look for the terms of a query in a field that does not exist, or in an index that has no terms."""
+    """Check that an index has terms, and the field in which the rule `match` looks for those of a query. Errors as `check_needs`."""
     if not any(signal.needs == "weights" for signal in layout.signals):
         hint = "Index with weights, or leave match out."
         raise UsageError(f"The rule match needs the terms of the signal weights, which the index {name!r} does not have.", hint)
     if not layout.paths(field):
-        known = list(dict.fromkeys((*layout.text_fields, *sorted(filter(layout.paths, layout.columns)))))
+        fields = list(dict.fromkeys((*layout.text_fields, *sorted(filter(layout.paths, layout.columns)))))
         raise UsageError(
             f"The rule match reads the field {field!r}, and the index {name!r} has no text of that name.",
-            layout.nearest(field, known)
-            or f"It has {few(known, 8)}. An entry with texts of more than {LONGEST_KEYWORD} characters needs a --mapping that makes it a field.",
+            layout.nearest(field, fields)
+            or f"It has {few(fields, 8)}. An entry with texts of more than {LONGEST_KEYWORD} characters needs a --mapping that makes it a field.",
         )
 
 
 def prepare(
-    generation: OpenGeneration, queries: Sequence[Encoding], what: Retrieval, reach: int | None, *, joined: bool = False
+    generation: OpenGeneration, queries: Sequence[Encoding], plan: Retrieval, reach: int | None, *, joined: bool = False
 ) -> list[SignalRequests]:
     """Build the searches of each query.
 
     Args:
         generation: The generation that the queries were encoded for.
         queries: Encoded queries.
-        what: What to retrieve.
+        plan: What to retrieve.
         reach: How many passages k-NN looks for; None: documents are not cut into passages.
         joined: Whether the caller joins the clauses of a query into one, which has one clause limit, as the server's fusion does.
 
     Raises:
         UsageError: A reranker needs vectors and the index has none, or the server cannot fuse as asked.
     """
-    signals = generation.signals(what.searched)
-    check_needs(generation.lineage.name, generation.layout, what.needs)
+    signals = generation.signals(plan.searched)
+    check_needs(generation.lineage.name, generation.layout, plan.needs)
     capabilities = generation.engine.capabilities
-    if what.server_fusion is not None:
-        if any(need.startswith(SIGNAL) for need in what.needs):
+    if plan.server_fusion is not None:
+        if any(need.startswith(SIGNAL) for need in plan.needs):
             hint = "Remove --server-fusion."
             raise UsageError("The reranker reads the list of each signal, and with --server-fusion there is one list.", hint)
-        hybrid_query.check(capabilities, what.server_fusion)
-    if joined or what.server_fusion is not None:
+        hybrid_query.check(capabilities, plan.server_fusion)
+    if joined or plan.server_fusion is not None:
         capabilities = hybrid_query.share_clauses(capabilities, signals)
     prepared = []
     for query in queries:
         # k-NN must look for the nearest of the documents that the name shows: a filter after it would leave fewer.
-        where = [*what.where, *(query.rewritten.where if query.rewritten else ()), *generation.name.filters]
+        where = [*plan.where, *(query.rewritten.where if query.rewritten else ()), *generation.name.filters]
         fitting, left_out = clause_limit.fit(generation, query, signals, where, capabilities)
         requests = signal_requests(
-            fitting, signals, capabilities, depth=what.depth, where=where, needs=what.needs, reach=reach, layout=generation.layout
+            fitting, signals, capabilities, depth=plan.depth, where=where, needs=plan.needs, reach=reach, layout=generation.layout
         )
         if fitting is not query:
             requests = clause_limit.restored(requests, query, left_out, signals)
-        if what.server_fusion is not None:
-            requests = hybrid_query.fused(requests, what.server_fusion, what.depth)
+        if plan.server_fusion is not None:
+            requests = hybrid_query.fused(requests, plan.server_fusion, plan.depth)
         prepared.append(requests)
     return prepared

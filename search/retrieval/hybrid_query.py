@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 #: Fusion methods that stand for the server's. "adaptive", the client's default, needs figures that the server does not have.
 _METHODS = (DEFAULT, "min-max")
+#: The mode that ranks the server's answer: one list, already fused.
+ANSWER_MODE = Mode(FusedList.name, {FusedList.name: 1.0})
 #: The most queries that `hybrid` takes (neural-search).
 _MOST = 5
 
@@ -105,8 +107,3 @@ def normalisation(weights: Sequence[float]) -> dict[str, Any]:
     """
     combination = {"technique": "arithmetic_mean", "parameters": {"weights": list(weights)}}
     return {"normalization-processor": {"normalization": {"technique": "min_max"}, "combination": combination}}
-
-
-def answer_mode() -> Mode:
-    """The mode that ranks the server's answer: one list, already fused."""
-    return Mode(FusedList.name, {FusedList.name: 1.0})

@@ -1,4 +1,4 @@
-"""What a search retrieves: the spine begins a plan, and each feature adds what it needs; and how deep the signals search for a page.
+"""The plan of a search: it begins with the signals, and each feature adds what it needs; and the depths at which signals search for a page.
 
 Vector search is approximate: a deeper search finds other documents. So a page beyond the candidates shows the documents that a deeper
 search adds to the pages before it. No document is on two pages, and none is left out.
@@ -26,7 +26,7 @@ _SPREAD = 4
 
 @dataclass(frozen=True, slots=True)
 class Retrieval:
-    """What to retrieve for each query.
+    """A plan of retrieval: what each signal is asked for, for each query.
 
     Attributes:
         signals: Names of the signals to search with.
@@ -95,7 +95,7 @@ class Retrieval:
 
 
 def depths(candidates: int) -> Iterator[int]:
-    """How deep the signals search, in turn, until a page is full: the same steps for every page."""
+    """The depths at which the signals search, in turn, until a page is full: the same steps for every page."""
     depth = candidates
     while depth < MAX_DEPTH:
         yield depth
@@ -104,5 +104,5 @@ def depths(candidates: int) -> Iterator[int]:
 
 
 def further(passages: int) -> int:
-    """How many passages k-NN looks for next, to find passages of enough documents."""
+    """The number of passages that k-NN looks for next, to find passages of enough documents."""
     return min(MAX_DEPTH, passages * _SPREAD)

@@ -1,4 +1,4 @@
-"""What `--rewrite` names: ``operators``, ``spelling``, ``synonyms@FILE`` and ``pins@FILE``, separated by commas."""
+"""The option `--rewrite`: ``operators``, ``spelling``, ``synonyms@FILE`` and ``pins@FILE``, separated by commas."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FILES = ("synonyms@", "pins@")
 
 @dataclass(frozen=True)
 class Rewriting:
-    """What is done with a query before it is searched.
+    """The rewriting of queries before they are searched.
 
     Attributes:
         operators: Whether ``"a phrase"`` and ``-word`` are filters.
@@ -61,13 +61,13 @@ class Rewriting:
 
     def __str__(self) -> str:
         rules, pinned = len(self.synonyms), len(self.of_queries)
-        named = [
+        steps = [
             ("operators", self.operators),
             ("spelling", self.spelling),
             (counted(rules, "rule") + " of synonyms", rules),
             ("pins of " + counted(pinned, "query", "queries"), pinned),
         ]
-        return ", ".join(name for name, done in named if done) or "none"
+        return ", ".join(name for name, done in steps if done) or "none"
 
     @cached_property
     def rules(self) -> Synonyms:
@@ -122,8 +122,8 @@ def parse(value: object) -> Rewriting | None:
     unknown = [each for each in names if each not in {"operators", "spelling"} and not each.startswith(_FILES)]
     files = {kind: [each.removeprefix(kind) for each in names if each.startswith(kind)] for kind in _FILES}
     if unknown or len(set(names)) < len(names):
-        what = f"A query cannot be rewritten by {unknown[0]!r}." if unknown else f"{value!r} names something twice."
-        raise UsageError(what, _FORM)
+        message = f"A query cannot be rewritten by {unknown[0]!r}." if unknown else f"{value!r} names something twice."
+        raise UsageError(message, _FORM)
     rewriting = Rewriting(
         "operators" in names,
         "spelling" in names,

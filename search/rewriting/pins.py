@@ -38,7 +38,7 @@ _FORM = "Write a table with the columns query, document and action (pin or hide)
 
 @dataclass(frozen=True, slots=True)
 class QueryPins:
-    """What is said of one query.
+    """The pins of one query.
 
     Attributes:
         first: Ids of the documents that come first, in this order.
@@ -61,22 +61,21 @@ def parse(rows: tuple[Row, ...]) -> Mapping[str, QueryPins]:
     for number, row in enumerate(rows, 1):
         query, document, action = (*map(str, row), "", "", "")[: len(_COLUMNS)]
         if not query.strip() or not document or action not in _ACTIONS:
-            raise UsageError(
-                f"Row {number} of the pins, {', '.join(map(str, row))!r}, does not name a query, a document and pin or hide.",
-                _FORM,
+            message = (
+                f"Row {number} of the pins, {', '.join(map(str, row))!r}, does not name a query, a document and pin or hide."
             )
+            raise UsageError(message, _FORM)
         documents = actions.setdefault(normalised(query), {})
         if documents.setdefault(document, action) != action:
-            raise UsageError(
-                f"Row {number} of the pins hides what another row pins for {query!r}, or the other way round: {document}.", _FORM
-            )
+            message = f"Row {number} of the pins hides what another row pins for {query!r}, or the other way round: {document}."
+            raise UsageError(message, _FORM)
         if len(documents) > _MOST_OF_QUERY:
             raise UsageError(f"The pins name more than {_MOST_OF_QUERY} documents for {query!r}.", "Leave some of them out.")
         size += len(query) + len(document) + len(action)
     if size > MOST:
         raise UsageError(f"The pins have {size:,} characters.", f"At most {MOST:,} are read: leave rows out.")
     return {
-        query: QueryPins(*(tuple(name for name, action in documents.items() if action == wanted) for wanted in _ACTIONS))
+        query: QueryPins(*(tuple(name for name, action in documents.items() if action == each) for each in _ACTIONS))
         for query, documents in actions.items()
     }
 

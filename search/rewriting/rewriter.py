@@ -66,9 +66,9 @@ def encode(
     inner = inner or generation.encode
     if rewriting is None or rewriting == NOTHING:
         return inner(texts)
-    made, fields = generation.lineage, word_fields(generation.layout)
+    lineage, fields = generation.lineage, word_fields(generation.layout)
     if not fields:
-        check_fields(made.name, generation.layout, rewriting, profile=profiles.with_rewriting(made, rewriting))
+        check_fields(lineage.name, generation.layout, rewriting, profile=profiles.with_rewriting(lineage, rewriting))
     read = [operators.parse(text) if rewriting.operators else Operators(text) for text in texts]
     queries = [_Text(typed, each, {}) for typed, each in zip(texts, read, strict=True)]
     if rewriting.spelling:
@@ -84,7 +84,7 @@ def encode(
 
 
 def check_fields(name: str, layout: DocumentLayout, rewriting: Rewriting, *, profile: str = "") -> None:
-    """Refuse operators and spelling in an index that has no words.
+    """Check that an index has words, which operators and spelling need.
 
     Args:
         name: Name of the index.
@@ -116,12 +116,12 @@ def _inside(start: int, end: int, read: Operators) -> bool:
     return any(start < last and first < end for first, last in read.quoted)
 
 
-def _correct(query: _Text, found: Mapping[str, str]) -> _Text:
+def _correct(query: _Text, corrections: Mapping[str, str]) -> _Text:
     """The query with its misspelt words replaced, and its phrases where they stand now."""
     text, at, quoted = "", 0, list(query.read.quoted)
     corrected = {}
     for start, end, word in _words(query.read):
-        if (new := found.get(word)) is None:
+        if (new := corrections.get(word)) is None:
             continue
         text += query.read.text[at:start] + new
         at, corrected[word] = end, new
@@ -135,7 +135,7 @@ def _correct(query: _Text, found: Mapping[str, str]) -> _Text:
 def _filters(
     generation: OpenGeneration, queries: Sequence[Operators], fields: Sequence[str]
 ) -> list[tuple[tuple[dict[str, Any], ...], tuple[str, ...]]]:
-    """What every hit of each query must pass, and its operators that look at single passages.
+    """The clauses that every hit of each query must pass, and its operators that look at single passages.
 
     Where documents are cut into passages, one request finds the documents that hold what the operators of all queries name.
     """
@@ -171,8 +171,8 @@ def _finished(
     hidden = generation.layout.with_ids(in_all_forms(pins.hidden))
     where = (*filters, *([{"bool": {"must_not": hidden}}] if pins.hidden else []))
     first = () if read.refusal else pins.first
-    made = RewrittenQuery(query.typed, where, read.typed, query.corrected, parts, ignored, first, read.refusal, frequent)
-    return replace(encoded, rewritten=made)
+    rewritten = RewrittenQuery(query.typed, where, read.typed, query.corrected, parts, ignored, first, read.refusal, frequent)
+    return replace(encoded, rewritten=rewritten)
 
 
 def _parts(

@@ -31,7 +31,7 @@ def _rewriting(value: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class RewritingOptions:
-    """What is done with a query before it is searched.
+    """The rewriting of queries before they are searched.
 
     Attributes:
         rewrite: "operators", "spelling", "synonyms@FILE", "pins@FILE", several with commas, or "none" (`termweave.search.rewriting`).
@@ -65,8 +65,8 @@ class Rewritten(Feature[RewritingOptions]):
         from termweave.search.profiles import rewriting_of  # noqa: PLC0415 - not needed by `--help`
 
         super().__init__(options, search)
-        asked, stored = _rewriting(options.rewrite), rewriting_of(search.profile)
-        self.rewriting = stored if asked is None else asked.with_pins(stored.pins) if stored else asked
+        of_user, stored = _rewriting(options.rewrite), rewriting_of(search.profile)
+        self.rewriting = stored if of_user is None else of_user.with_pins(stored.pins) if stored else of_user
 
     @classmethod
     def takes_part(cls, options: Any) -> bool:
@@ -82,7 +82,7 @@ class Rewritten(Feature[RewritingOptions]):
     def remarks(self, report: Report) -> Iterator[str]:
         """Say how the query was rewritten, and that it may be meant to be."""
         query = report.last.candidates.query
-        yield from _on_rewriting(query, found=bool(report.found or report.last.ranked))
+        yield from _on_rewriting(query, ranked=bool(report.ranked or report.last.ranked))
         if query.liked is None and (operators := _OPERATORS.findall(query.text)):
             reads = self.rewriting is not None and self.rewriting.operators
             yield (
@@ -92,7 +92,7 @@ class Rewritten(Feature[RewritingOptions]):
             )
 
 
-def _on_rewriting(query: Encoding, *, found: bool) -> Iterator[str]:
+def _on_rewriting(query: Encoding, *, ranked: bool) -> Iterator[str]:
     """Remarks on how a query was rewritten: what was searched instead, and whether its phrases and exclusions leave nothing."""
     from termweave.search.rewriting import operators  # noqa: PLC0415 - not needed by `--help`
 
@@ -111,5 +111,5 @@ def _on_rewriting(query: Encoding, *, found: bool) -> Iterator[str]:
             f"More than {operators.MOST_DOCUMENTS:,} documents hold {few([repr(each) for each in frequent], 3)}: single passages keep to it, "
             "and other passages of their documents may not."
         )
-    if query.rewritten.operators and not found:
+    if query.rewritten.operators and not ranked:
         yield f"No document that the query finds keeps to {few(query.rewritten.operators, 3)}. Leave some of them out."

@@ -69,15 +69,9 @@ def _similar_terms(
         matches = [{"match": {field: word}} for field in fields]
         counted[str(at)] = {"filter": {"bool": {"should": matches, "minimum_should_match": 1}}}
         for field in fields:
-            asked = {
-                "field": field,
-                "size": _TERMS,
-                "suggest_mode": "always",
-                "min_word_length": SHORTEST - 1,
-                "prefix_length": 0,
-            }
-            asked |= {"max_inspections": 20, "string_distance": "damerau_levenshtein"}
-            suggest[f"{at} {field}"] = {"text": word, "term": asked}
+            near = {"field": field, "size": _TERMS, "suggest_mode": "always", "min_word_length": SHORTEST - 1, "prefix_length": 0}
+            near |= {"max_inspections": 20, "string_distance": "damerau_levenshtein"}
+            suggest[f"{at} {field}"] = {"text": word, "term": near}
     body, engine = {"size": 0, "aggs": counted, "suggest": suggest}, generation.engine
     try:
         answer = engine.search(generation.index, body)
@@ -106,18 +100,13 @@ def _surfaces(
     mark = {"type": "unified", "pre_tags": [OPEN], "post_tags": [CLOSE], "number_of_fragments": 3, "fragment_size": 60}
     lines: list[dict[str, Any]] = []
     for field, term in terms:
-        asked = {"query": {"term": {field: term}}, "size": _DOCUMENTS, "_source": False}
-        lines += [ALL_SHARDS, {**asked, "highlight": {**mark, "require_field_match": False, "fields": shown}}]
+        body = {"query": {"term": {field: term}}, "size": _DOCUMENTS, "_source": False}
+        lines += [ALL_SHARDS, {**body, "highlight": {**mark, "require_field_match": False, "fields": shown}}]
     answers = generation.engine.request("POST", f"/{generation.index}/_msearch", body=lines)["responses"]
     surfaces: dict[tuple[str, str], list[str]] = {}
     for key, answer in zip(terms, answers, strict=True):
-        marked = [
-            text
-            for hit in answer.get("hits", {}).get("hits", ())
-            for every in hit.get("highlight", {}).values()
-            for text in every
-        ]
-        counts = Counter(word.lower() for text in marked for word in MARKED.findall(text))
+        fragments = [hit.get("highlight", {}).values() for hit in answer.get("hits", {}).get("hits", ())]
+        counts = Counter(word.lower() for each in fragments for texts in each for text in texts for word in MARKED.findall(text))
         surfaces[key] = [word for word, _ in counts.most_common()]
     return surfaces
 

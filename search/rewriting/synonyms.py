@@ -76,9 +76,9 @@ class Synonyms:
             raise UsageError(f"The synonyms have {size:,} characters.", f"At most {MOST:,} are read: leave rules out.")
         for number, line in enumerate(lines, 1):
             for words, keeps, others in _rule(line, number):
-                kept, before = rules.get(words, (False, ()))
+                stays, before = rules.get(words, (False, ()))
                 both = tuple(dict.fromkeys((*before, *others)))[: MOST_SYNONYMS + 1] if before else others
-                rules[words] = kept or keeps, both
+                rules[words] = stays or keeps, both
         return cls(rules, tuple(sorted({len(words) for words in rules}, reverse=True)))
 
     def spans(self, text: str) -> list[Span]:
@@ -118,27 +118,31 @@ def read(path: str) -> list[str]:
     return [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
 
 
-def read_text(path: str, what: str) -> str:
-    """The content of a file of synonyms or pins.
+def read_text(path: str, content: str) -> str:
+    """The text of a file.
+
+    Args:
+        path: The file.
+        content: What it holds, for messages: "synonyms" or "pins".
 
     Raises:
         UsageError: The file cannot be read.
     """
     try:
         with Path(path).open("rb") as file:
-            content = file.read(_MOST_BYTES + 1)
-        if len(content) > _MOST_BYTES:
-            raise UsageError(f"The file of {what} {path!r} has more than {_MOST_BYTES:,} bytes.", "Leave some of it out.")
-        return content.decode("utf-8-sig")
+            text = file.read(_MOST_BYTES + 1)
+        if len(text) > _MOST_BYTES:
+            raise UsageError(f"The file of {content} {path!r} has more than {_MOST_BYTES:,} bytes.", "Leave some of it out.")
+        return text.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise UsageError(f"The file of {what} {path!r} is not UTF-8.", "Save it as UTF-8.") from None
+        raise UsageError(f"The file of {content} {path!r} is not UTF-8.", "Save it as UTF-8.") from None
     except (OSError, ValueError) as error:  # ValueError: its name holds a zero byte
         why = getattr(error, "strerror", None) or error
-        raise UsageError(f"The file of {what} {path!r} cannot be read: {why}.", "Check its name.") from None
+        raise UsageError(f"The file of {content} {path!r} cannot be read: {why}.", "Check its name.") from None
 
 
 def _rule(line: str, number: int) -> Iterator[tuple[tuple[str, ...], bool, tuple[str, ...]]]:
-    """What a line says of the words of each term: whether they are kept, and what else is searched; nothing for an empty line or a comment.
+    """Read a line: the words of each term, whether they are searched, and what else is; nothing for an empty line or a comment.
 
     Raises:
         UsageError: The line is not a rule.

@@ -28,7 +28,7 @@ class Scripted:
         self.answers = {}
         self.queue = []
         self.delays = []  # seconds before each of the next answers
-        self.seen = []
+        self.seen = []  # method, path, headers by their names in lower case, body
         self.peers = []
         self.headers = {}  # sent with every answer
         self.closing = threading.Event()
@@ -40,7 +40,7 @@ class Scripted:
                 body = self.rfile.read(length)
                 path = self.path.partition("?")[0]
                 outer.peers.append(self.client_address)
-                outer.seen.append((self.command, self.path, dict(self.headers), body))
+                outer.seen.append((self.command, self.path, {name.lower(): value for name, value in self.headers.items()}, body))
                 usual = outer.answers.get(path, outer.answers.get("*", (404, {})))
                 status, content = outer.queue.pop(0) if outer.queue else usual
                 if outer.delays:

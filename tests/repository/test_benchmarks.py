@@ -32,19 +32,20 @@ MODULES = {
     "reproduction_tables",
     "synthetic",
 }
-#: Run by other tests: tests/engine/elasticsearch, tests/learning, tests/search/rewriting, tests/training, tests/serving/connector.
-ELSEWHERE = {"any_client", "engines", "feature_ranker", "learning", "misspelt"}
+#: Run by other tests: tests/engine/elasticsearch, tests/learning, tests/training, tests/serving/connector.
+ELSEWHERE = {"any_client", "engines", "feature_ranker", "learning"}
 #: Scripts that need no data set, with what they print.
 SYNTHETIC = {
     "indexing": ("verify: 40 documents intact", "reading 200 documents"),
+    "latency": ("150 documents, OpenSearch", "| hybrid+rNN |"),
+    "latency --learned": ("| content |", "ratio of the medians"),
+    "throughput": ("150 documents, 8 clients", "| hybrid+rNN, batches |"),
+    "serving": ("start until the address is printed", "| /api/search |"),
 }
-SYNTHETIC["latency"] = ("150 documents, OpenSearch", "| hybrid+rNN |")
-SYNTHETIC["latency --learned"] = ("| content |", "ratio of the medians")
-SYNTHETIC["throughput"] = ("150 documents, 8 clients", "| hybrid+rNN, batches |")
-SYNTHETIC["serving"] = ("start until the address is printed", "| /api/search |")
 #: Scripts that read a data set and the index that retrieval.py made of it: arguments, and what is printed.
 INDEXED = {
     "enriched_index": (["{set}", "--queries", "3"], ("weights,dense:", "bytes a document more", "hybrid:", "times the match")),
+    "misspelt": (["{set}", "--mode", "lexical"], ("| squad | 24 |",)),
     "impacts": (["{set}"], ("## Quantisation", "| squad | weights |", "| 0.03 |", "| a tenth, drawn |")),
 }
 #: Scripts that make models or measure one; they need torch and a base model. encoding.py measures the one that the fixture `trained` makes.
@@ -162,7 +163,7 @@ def prefix(opensearch_engine):
     """A prefix of index names of one's own; what was made under it is removed."""
     chosen = f"bench{uuid.uuid4().hex[:8]}"
     yield chosen
-    opensearch_engine.request("DELETE", f"/{chosen}*", params={"expand_wildcards": "all"})
+    opensearch_engine.request("DELETE", f"/{chosen}*,misspelt-squad*", params={"expand_wildcards": "all"})
 
 
 @pytest.fixture(scope="module")
@@ -173,15 +174,8 @@ def figures(data, prefix, opensearch_engine):
 
 def test_every_script_is_run():
     scripts = {path.stem for path in BENCHMARKS.glob("*.py")} - MODULES
-    assert scripts == {
-        *(each.partition(" ")[0] for each in SYNTHETIC),
-        *INDEXED,
-        *TRAINING,
-        *ELSEWHERE,
-        "retrieval",
-        "rankers",
-        "reproduction",
-    }
+    synthetic = {each.partition(" ")[0] for each in SYNTHETIC}
+    assert scripts == {*synthetic, *INDEXED, *TRAINING, *ELSEWHERE, "retrieval", "rankers", "reproduction"}
 
 
 @pytest.mark.slow
@@ -230,9 +224,7 @@ def test_a_script_that_makes_models_runs_on_a_small_one(script, data, base, trai
 def test_a_papers_table_is_made_on_small_sets_and_read_from_its_rows(table, data, base, tmp_path):
     arguments, expected = TABLES[table]
     small = (
-        []
-        if table == "rnn"
-        else shlex.split(f"--set backbone={base} --set steps=2 --set every=2 --set batch=4 --set precision=fp32")
+        [] if table == "rnn" else f"--set backbone={base} --set steps=2 --set every=2 --set batch=4 --set precision=fp32".split()
     )
     command = (table, "--data", data, "--work", tmp_path, *shlex.split(arguments), *small)
     output = printed("reproduction", *command, home=tmp_path / "cache")
@@ -262,17 +254,6 @@ def test_rankers_are_timed_and_measured(data, base, prefix, figures, tmp_path, o
         assert part in measured
 
 
-@pytest.mark.slow
-@pytest.mark.nightly
-def test_whole_models_are_timed_side_by_side(data):
-    printed_ = printed(
-        "encoding", "models", "--data", str(data), "--models", "fast", "shipped", "--sets", "squad", "--count", "4"
-    )
-    head, _, row = printed_.strip().splitlines()
-    assert head == "| documents | fast, texts/s | fast, ms a question | shipped, texts/s | shipped, ms a question |"
-    assert all(float(cell) > 0 for cell in row.strip("| ").split(" | ")[1:])
-
-
 def test_a_benchmark_without_a_server_ends_in_a_sentence():
     ended = run("indexing", url="http://127.0.0.1:9")
     assert ended.returncode == 5, ended.stderr
@@ -296,10 +277,7 @@ def test_what_a_gpu_will_run_is_packed_and_runs_without_network_on_a_processor(d
         tmp_path / "pieces",
         "--there",
         tmp_path / "there.txt",
-        "--python",
-        python,
-        "--preset",
-        "0",
+        *f"--python {python} --preset 0".split(),
     )
     assert "1 packages" in printed("gpu/pack", *packed, "--piece", "20", patience=900)
     assert len(list((tmp_path / "pieces").glob("pack.0*"))) > 2
@@ -308,12 +286,17 @@ def test_what_a_gpu_will_run_is_packed_and_runs_without_network_on_a_processor(d
     (packages,) = fresh.glob("lib/python*/site-packages")
     (packages / "beside.pth").write_text("\n".join(path for path in sys.path if path.endswith("-packages")))
     nowhere = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), f"http://127.0.0.1:{closed_port}")
-    own = {**os.environ, **nowhere, "no_proxy": "127.0.0.1", "OPENSEARCH_URL": opensearch_engine.url, "OMP_NUM_THREADS": "1"}
+    environment = {
+        **os.environ,
+        **nowhere,
+        "no_proxy": "127.0.0.1",
+        "OPENSEARCH_URL": opensearch_engine.url,
+        "OMP_NUM_THREADS": "1",
+    }
     command = [fresh / "bin" / "python", BENCHMARKS / "gpu" / "run.py", tmp_path / "pieces", "--out", tmp_path / "out"]
+    options = {"env": environment, "cwd": tmp_path, "capture_output": True, "text": True}
     try:
-        ended = subprocess.run(
-            [*command, "--device", "cpu", "--small"], env=own, cwd=tmp_path, capture_output=True, text=True, check=False
-        )
+        ended = subprocess.run([*command, "--device", "cpu", "--small"], check=False, **options)
     finally:
         opensearch_engine.request("DELETE", "/learn-stackfaq*", params={"expand_wildcards": "all"})
     results = {file.stem: json.loads(file.read_text()) for file in (tmp_path / "out").glob("*.json")}
@@ -326,45 +309,29 @@ def test_what_a_gpu_will_run_is_packed_and_runs_without_network_on_a_processor(d
     assert results["learn"]["row"]["set"] == "stackfaq"
 
 
-@pytest.fixture
-def pieces(tmp_path):
-    """A pack of one text in pieces of 100 bytes."""
-    made = pack.Pieces(tmp_path, 100)
-    (tmp_path / "text").write_bytes(random.Random(0).randbytes(250))
-    with lzma.open(made, "wb") as packed, tarfile.open(fileobj=packed, mode="w|") as tar:
-        tar.add(tmp_path / "text", "text")
-    made.finish({"python": "3.12", "packages": {}})
-    return tmp_path
-
-
-def test_pieces_are_joined_to_what_was_packed(pieces):
-    unpack.unpacked(pieces, pieces / "into")
-    assert (pieces / "into" / "text").read_bytes() == (pieces / "text").read_bytes()
-
-
 @pytest.mark.parametrize(
-    ("harm", "says"),
+    ("file", "content", "sentence"),
     [
-        (lambda folder: (folder / "pack.json").unlink(), "holds no pack.json. Copy the folder"),
-        (lambda folder: (folder / "pack.json").write_text('{"pieces": 3}'), "pack.json is damaged. Copy it again."),
-        (lambda folder: (folder / "pack.001").unlink(), "pieces are missing: pack.001. Copy them to"),
-        (lambda folder: os.truncate(folder / "pack.001", 40), "pack.001 is cut: it holds 40 bytes of 100. Copy it again."),
-        (lambda folder: (folder / "pack.000").write_bytes(b"x" * 100), "pack.000 is damaged: its bytes are not those"),
-        (
-            lambda folder: (folder / "pack.json").write_text(
-                (folder / "pack.json").read_text().replace('"packages": {}', '"packages": {"a": "1"}').replace("3.12", "2.7")
-            ),
-            "the pack is for 2.7: pack.py --python",
-        ),
+        ("pack.json", None, "holds no pack.json. Copy the folder"),
+        ("pack.json", b'{"pieces": 3}', "pack.json is damaged. Copy it again."),
+        ("pack.001", None, "pieces are missing: pack.001. Copy them to"),
+        ("pack.001", b"x" * 40, "pack.001 is cut: it holds 40 bytes of 100. Copy it again."),
+        ("pack.000", b"x" * 100, "pack.000 is damaged: its bytes are not those"),
     ],
-    ids=["table", "damaged table", "missing", "cut", "damaged", "python"],
 )
-def test_a_pack_that_is_not_whole_is_one_sentence(pieces, harm, says):
-    harm(pieces)
-    ended = run("gpu/run", pieces, "--out", pieces / "out")
-    assert ended.returncode == 1
-    assert says in ended.stderr
-    assert ended.stderr.count("\n") == 1
+def test_a_pack_that_is_not_whole_is_one_sentence(tmp_path, file, content, sentence):
+    """A pack of one text in pieces of 100 bytes."""
+    pieces = pack.Pieces(tmp_path, 100)
+    (tmp_path / "text").write_bytes(random.Random(0).randbytes(250))
+    with lzma.open(pieces, "wb") as packed, tarfile.open(fileobj=packed, mode="w|") as tar:
+        tar.add(tmp_path / "text", "text")
+    pieces.finish({"python": "3.12", "packages": {}})
+    unpack.unpacked(tmp_path, tmp_path / "into")
+    assert (tmp_path / "into" / "text").read_bytes() == (tmp_path / "text").read_bytes()
+    (tmp_path / file).write_bytes(content) if content else (tmp_path / file).unlink()
+    with pytest.raises(SystemExit) as ended:
+        unpack.unpacked(tmp_path, tmp_path / "again")
+    assert sentence in str(ended.value)
 
 
 def test_a_machine_without_a_gpu_is_told_so_in_a_sentence(tmp_path):
@@ -377,19 +344,3 @@ def test_a_machine_without_a_gpu_is_told_so_in_a_sentence(tmp_path):
     assert "GPU" in ended.stderr
     assert "Traceback" not in ended.stderr
     assert json.loads((tmp_path / "devices.json").read_text())["failed"] == ended.stderr.strip().removeprefix("Error: ")
-
-
-def test_what_a_machine_has_is_not_packed():
-    """Nor what only that needs; and what another system needs is left out."""
-    needs = [{"name": "torch"}, {"name": "small"}, {"name": "colours", "marker": "sys_platform == 'win32'"}]
-    package = {"name": "termweave", "version": "1", "dependencies": needs[1:], "optional-dependencies": {"train": needs[:1]}}
-    others = {"torch": ["cuda"], "cuda": [], "small": ["smaller"], "smaller": [], "colours": []} | {
-        name: [] for name in pack.ROOTS[1:]
-    }
-    lock = {
-        "package": [
-            package,
-            *({"name": name, "version": "1", "dependencies": [{"name": n} for n in own]} for name, own in others.items()),
-        ]
-    }
-    assert set(pack.wanted(lock, {"torch", "pytest"}, "3.12")) == {"small", "smaller", *pack.ROOTS[1:]} - {"pytest"}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = (
+FOLDERS = [
     "termweave",
     "corpora",
     "encoders",
@@ -23,7 +23,7 @@ FOLDERS = (
     "training",
     "ui",
     "cli",
-)
+]
 WITH_EXAMPLES = [
     ".".join(("termweave", *path.relative_to(ROOT).with_suffix("").parts)).replace("termweave.termweave", "termweave")
     for folder in FOLDERS

@@ -2,9 +2,7 @@
 
 import json
 import re
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -48,39 +46,16 @@ def test_every_table_of_gains_says_which_sets_chose_the_settings():
     assert found >= 3
 
 
-@pytest.mark.slow
-@pytest.mark.nightly
-def test_every_command_of_the_list_parses_its_help(tmp_path):
-    commands = {tuple(each.arguments(tmp_path, tmp_path)[1:2]) for each in FIGURES if ".py" in each.command}
-    running = [
-        subprocess.Popen([sys.executable, *command, "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        for command in sorted(commands)
-    ]
-    for process in running:
-        output, error = process.communicate(timeout=300)
-        assert process.returncode == 0, (process.args, error)
-        assert "usage" in output.lower()
-
-
-def test_the_arguments_name_the_data_sets(tmp_path):
-    retrieval = next(each for each in FIGURES if each.name == "retrieval")
-    assert retrieval.arguments(Path("/data"), tmp_path)[2:4] == ["/data/nfcorpus", "/data/cranfield"]
-    trained = Figures("mine", "README.md", "a model", "train fectek DATA/squad --out WORK/squad")
-    assert trained.arguments(Path("/data"), Path("/work"))[1:] == [
-        *["-m", "termweave", "train", "fectek", "/data/squad", "--out", "/work/squad"]
-    ]
-
-
 @pytest.fixture
 def two(tmp_path, monkeypatch):
     """Two commands in place of the list, the second of which fails until a file is there."""
     (tmp_path / "good.py").write_text("print('text'); print('| a | b |'); print('|---|---:|'); print('| c | 1 |')")
     flag = tmp_path / "flag"
     (tmp_path / "bad.py").write_text(f"import pathlib, sys; print('half'); sys.exit(not pathlib.Path({str(flag)!r}).exists())")
-    rows = (
-        Figures("one", "README.md", "a", str(tmp_path / "good.py")),
-        Figures("two", "README.md", "b", str(tmp_path / "bad.py")),
-    )
+    rows = [
+        Figures(*row)
+        for row in (("one", "README.md", "a", f"{tmp_path}/good.py"), ("two", "README.md", "b", f"{tmp_path}/bad.py"))
+    ]
     monkeypatch.setattr(figures, "FIGURES", rows)
     monkeypatch.setattr(figures, "HOME", tmp_path / "home")
     monkeypatch.setattr(figures, "RESULTS", tmp_path / "results")
@@ -108,17 +83,6 @@ def test_what_is_done_stays_and_what_failed_begins_again(two, monkeypatch, capsy
     monkeypatch.setattr(sys, "argv", ["figures.py", "three"])
     with pytest.raises(SystemExit):
         figures.main()
-
-
-@pytest.mark.parametrize(
-    ("rows", "done"), [("14 of 14", True), ("18 of 18 pairs", True), ("11 of 14", False), ("1 of 14", False)]
-)
-def test_finished_rows_are_done_where_all_are_there(two, rows, done):
-    figures.RESULTS.mkdir()
-    one = figures.FIGURES[0]
-    kept = {"command": f"{one.command} --finished", "model": figures._shipped(), "rows": rows, "tables": [[["a", "b"]]]}
-    (figures.RESULTS / "one.json").write_text(json.dumps(kept))
-    assert figures.done(one) == done
 
 
 def test_a_result_is_compared_with_the_one_before(two, tmp_path, capsys):

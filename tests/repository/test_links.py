@@ -1,4 +1,4 @@
-"""The pages of README, docs/ and the others at the top: their links lead somewhere, and the files they name exist."""
+"""The pages of README, docs/ and the others at the top: their links lead somewhere, the files they name exist, and words of ours are explained."""
 
 from __future__ import annotations
 
@@ -41,3 +41,11 @@ def test_files_named_on_a_page_exist(page):
     for name in NAMED_FILE.findall(page.read_text(encoding="utf-8")):
         if not name.startswith((".ci/", "qrels/")):
             assert (ROOT / name).exists() or (page.parent / name).exists(), name
+
+
+@pytest.mark.parametrize("term", ["signal", "impact", "generation", "ledger", "lineage", "gate", "profile", "anchored", "rNN"])
+def test_pages_link_to_the_terms_of_art_which_the_glossary_explains_once(term):
+    terms = re.findall(r"^### (.+)$", (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert term in terms
+    assert len(terms) == len(set(terms))
+    assert any(f"glossary.md#{term.lower()})" in page.read_text(encoding="utf-8") for page in PAGES)

@@ -1,7 +1,10 @@
-"""README.md and the tutorials: their console examples print what the pages show."""
+"""README.md, the tutorials, docs/python.md and the notebook: their examples run, and print what the pages show."""
 
 from __future__ import annotations
 
+import ast
+import doctest
+import json
 import os
 import re
 import subprocess
@@ -45,28 +48,18 @@ def lines_and_numbers(output):
 def test_the_example_prints_what_the_page_shows(page, opensearch_engine, tmp_path):
     name = f"kitchen{uuid.uuid4().hex[:8]}"
     (tmp_path / "bin").mkdir()
-    command = tmp_path / "bin" / "termweave"
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m termweave "$@"\n')
-    command.chmod(0o755)
-    environment = {
-        **os.environ,
-        "OPENSEARCH_URL": opensearch_engine.url,
-        "PATH": f"{command.parent}{os.pathsep}{os.environ['PATH']}",
-        "XDG_STATE_HOME": str(tmp_path / "state"),
-    }
+    script = tmp_path / "bin" / "termweave"
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m termweave "$@"\n')
+    script.chmod(0o755)
+    path = f"{script.parent}{os.pathsep}{os.environ['PATH']}"
+    own = {"OPENSEARCH_URL": opensearch_engine.url, "PATH": path, "XDG_STATE_HOME": str(tmp_path / "state")}
+    environment = {**os.environ, **own}
     try:
         for line, expected in steps(page):
-            ended = subprocess.run(
-                line.replace("kitchen", name),
-                shell=True,
-                cwd=tmp_path,
-                env=environment,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                encoding="utf-8",
-                check=True,
-                timeout=1500 if "learn" in line else 600,
-            )
+            streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "encoding": "utf-8"}
+            patience = 1500 if "learn" in line else 600
+            command = line.replace("kitchen", name)
+            ended = subprocess.run(command, shell=True, cwd=tmp_path, env=environment, check=True, timeout=patience, **streams)
             printed, printed_numbers = lines_and_numbers(ended.stdout.replace(name, "kitchen"))
             shown, shown_numbers = lines_and_numbers(expected)
             assert printed == shown, line
@@ -85,3 +78,41 @@ def test_the_example_prints_what_the_page_shows(page, opensearch_engine, tmp_pat
 )
 def test_the_example_has_these_verbs(page, verbs):
     assert {line.split()[1] for line, _ in steps(page) if line.startswith("termweave ")} == verbs
+
+
+@pytest.fixture
+def beside(opensearch_engine, tmp_path, monkeypatch):
+    """An empty folder, the server at hand, and nothing left of what the page makes."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OPENSEARCH_URL", opensearch_engine.url)
+    yield
+    opensearch_engine.request("DELETE", "/tea-notes-*", params={"expand_wildcards": "all"})
+
+
+@pytest.mark.usefixtures("beside")
+def test_the_examples_of_python_give_what_the_page_says():
+    result = doctest.testfile(str(ROOT / "docs" / "python.md"), module_relative=False)
+    assert result.attempted >= 30
+    assert result.failed == 0
+
+
+@pytest.mark.usefixtures("beside")
+def test_the_notebook_runs_from_top_to_bottom_and_shows_tables():
+    notebook = json.loads((ROOT / "docs" / "notebook.ipynb").read_text(encoding="utf-8"))
+    assert notebook["nbformat"] == 4
+    names, shown = {}, []
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            assert cell["outputs"] == []  # outputs would grow old
+            shown.append(_run("".join(cell["source"]), names))
+    assert sum("<table>" in value._repr_html_() for value in shown if hasattr(value, "_repr_html_")) == 2
+
+
+def _run(source, names):
+    """Run a cell; returns the value of its last line, which a notebook shows."""
+    *statements, last = ast.parse(source).body
+    exec(compile(ast.Module(statements, []), "notebook.ipynb", "exec"), names)
+    if isinstance(last, ast.Expr):
+        return eval(compile(ast.Expression(last.value), "notebook.ipynb", "eval"), names)
+    exec(compile(ast.Module([last], []), "notebook.ipynb", "exec"), names)
+    return None

@@ -1,8 +1,9 @@
-"""The index that tests of searching share."""
+"""Indices that tests of searching share."""
 
 from __future__ import annotations
 
 import uuid
+from contextlib import contextmanager
 
 import pytest
 
@@ -11,26 +12,32 @@ from termweave import corpora
 from termweave.indexer import BuildOptions, build
 
 _SUBJECTS = ("timer", "json", "thread", "file", "socket", "date", "random", "queue")
+#: Five documents on each of eight subjects.
+FORTY = [
+    {"id": f"{subject}-{number}", "text": f"The {subject} module, part {number}: {subject} functions"}
+    for subject in _SUBJECTS
+    for number in range(5)
+]
 
 
-def _built(engine, name):
-    """Build an index of forty documents with all signals, and open it."""
-    documents = [
-        {"id": f"{subject}-{number}", "text": f"The {subject} module, part {number}: {subject} functions"}
-        for subject in _SUBJECTS
-        for number in range(5)
-    ]
-    build(engine, corpora.open_documents(documents, name="corpus"), name, BuildOptions())
+def _built(engine, name, documents, **options):
+    build(engine, corpora.open_documents(documents, name="corpus"), name, BuildOptions(**options))
     return tw.connect(engine.url).index(name)
+
+
+@contextmanager
+def index_of(engine, documents, **options):
+    """An index of documents for the tests of a module; it is deleted behind them."""
+    name = f"test-{uuid.uuid4().hex[:10]}"
+    yield _built(engine, name, documents, **options)
+    engine.request("DELETE", f"/{name}*", params={"expand_wildcards": "all"})
 
 
 @pytest.fixture(scope="session")
 def forty(opensearch_engine):
-    """The name of an index of forty documents that all tests search and none changes."""
-    name = f"test-forty-{uuid.uuid4().hex[:10]}"
-    _built(opensearch_engine, name)
-    yield name
-    opensearch_engine.request("DELETE", f"/{name}*", params={"expand_wildcards": "all"})
+    """The name of an index of forty documents with all signals that all tests search and none changes."""
+    with index_of(opensearch_engine, FORTY) as index:
+        yield index.name
 
 
 @pytest.fixture
@@ -40,6 +47,12 @@ def index(opensearch_engine, forty):
 
 
 @pytest.fixture
-def own_index(opensearch_engine, name):
+def built(opensearch_engine, name):
+    """A function that builds an index of documents under a name of the test's own, and opens it."""
+    return lambda documents, **options: _built(opensearch_engine, name, documents, **options)
+
+
+@pytest.fixture
+def own_index(built):
     """Forty documents with all signals that a test may change."""
-    return _built(opensearch_engine, name)
+    return built(FORTY)

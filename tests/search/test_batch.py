@@ -7,23 +7,19 @@ import json
 import os
 import resource
 import time
-import uuid
 from contextlib import suppress
 from pathlib import Path
 
 import jsonschema
-import orjson
 import pytest
 
-import termweave as tw
-from termweave import corpora
 from termweave.cli import run
 from termweave.corpora.judgements import read_queries
-from termweave.errors import InputError, UsageError
+from termweave.errors import InputError
 from termweave.evaluation import runs
-from termweave.indexer import BuildOptions, build
 from termweave.records import Query
 from termweave.search import batch
+from tests.search.conftest import index_of
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "schemas" / "batch.1.json").read_text())
 WANTED = [Query("q1", "parse json"), Query("q 2", "ein Text\u2028mit Zeilen"), Query("3", "?")]
@@ -66,12 +62,6 @@ def test_bad_lines_are_named(written, said, tmp_path):
     assert "skip" not in raised.value.hint  # no query can be left out
 
 
-def test_no_file_is_a_sentence(tmp_path):
-    for path in (tmp_path / "nothing", tmp_path):
-        with pytest.raises(UsageError, match="file of queries"):
-            read_queries(str(path))
-
-
 def test_a_run_has_its_name_when_it_is_whole(tmp_path):
     path = tmp_path / "x.trec"
     with runs.Writer(path, "x") as writer:
@@ -107,34 +97,29 @@ def test_what_a_full_disk_leaves_of_a_run_is_whole_queries(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def index(opensearch_engine, tmp_path_factory):
-    name = f"test-{uuid.uuid4().hex[:10]}"
-    path = tmp_path_factory.mktemp("batch") / "corpus.jsonl"
-    subjects = ("timer", "json", "thread", "file")
-    path.write_bytes(
-        b"\n".join(orjson.dumps({"_id": f"{each}-{n}", "text": f"{each} part {n}"}) for each in subjects for n in range(5))
-    )
-    build(opensearch_engine, corpora.open_source(path), name, BuildOptions())
-    yield tw.connect(opensearch_engine.url).index(name)
-    opensearch_engine.request("DELETE", f"/{name}*", params={"expand_wildcards": "all"})
+def index(opensearch_engine):
+    """Twenty documents on four subjects with all signals."""
+    documents = [
+        {"id": f"{each}-{n}", "text": f"{each} part {n}"} for each in ("timer", "json", "thread", "file") for n in range(5)
+    ]
+    with index_of(opensearch_engine, documents) as opened:
+        yield opened
 
 
 @pytest.fixture
 def asked(tmp_path):
     """More queries than one request takes, one of them without an answer."""
     path = tmp_path / "queries.tsv"
-    path.write_text(
-        "".join(f"q{n}\t{('timer', 'json', '?!')[n % 3]} part {n % 5}\n" for n in range(70)).replace("?! part 0", "?!")
-    )
+    lines = [f"q{n}\t{('timer', 'json', '?!')[n % 3]} part {n % 5}\n" for n in range(70)]
+    path.write_text("".join(lines).replace("?! part 0", "?!"))
     return path
 
 
 def test_a_file_of_queries_gives_what_the_queries_give_one_by_one(index, asked, tmp_path, capsys):
     out = tmp_path / "out.trec"
     url = ["--url", index.engine.url]
-    assert (
-        run(["search", index.name, "--queries", str(asked), "--run", str(out), "-k", "7", "--rerank", "rnn", "--json", *url]) == 0
-    )
+    options = ["-k", "7", "--rerank", "rnn", "--json", *url]
+    assert run(["search", index.name, "--queries", str(asked), "--run", str(out), *options]) == 0
     told = json.loads(capsys.readouterr().out)
     jsonschema.validate(told, SCHEMA)
     assert (told["queries"], told["name"], told["generation"]) == (70, "hybrid+rNN", index.generation)
@@ -284,9 +269,6 @@ def test_many_queries_from_python_are_a_run(index):
         assert list(run.scores[query].values()) == pytest.approx([hit.score for hit in alone])
     assert index.name != index.generation
     assert index.run({}, name="mine").scores == {}
-    for wrong, said in (({"q": None}, "A query is text"), ({"q": "x"}, "whole number")):
-        with pytest.raises(UsageError, match=said):
-            index.run(wrong, k=1.5 if said == "whole number" else 1)
 
 
 def test_blocks_are_answered_in_their_order_a_few_ahead_and_none_after_the_reader_has_gone():

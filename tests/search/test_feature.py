@@ -62,6 +62,13 @@ print(json.dumps({"help": result.output, "names": sorted(names), "compared": len
 """
 
 
+def program(text, *arguments, path=OUTSIDE, folder=ROOT):
+    """Run a program in a process of its own, which finds packages on this path; OUTSIDE has one that adds one of each."""
+    environment = {**os.environ, "PYTHONPATH": str(path)}
+    command = [sys.executable, "-c", text, *map(str, arguments)]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
 @pytest.mark.parametrize("feature", FEATURES)
 def test_one_file_and_its_line_can_be_deleted(feature, tmp_path):
     tree = tmp_path / "termweave"
@@ -84,22 +91,8 @@ def test_one_file_and_its_line_can_be_deleted(feature, tmp_path):
     (part,) = (each.part for each in Feature.__subclasses__() if each.Options is owner)
 
     (tmp_path / "tables").mkdir()
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            PROGRAM,
-            str(tree),
-            str(tmp_path / "tables"),
-            ",".join((*declared, *FALLS_WITH.get(feature, ()))),
-            part,
-        ],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    falling = ",".join((*declared, *FALLS_WITH.get(feature, ())))
+    done = program(PROGRAM, tree, tmp_path / "tables", falling, part, path=f"{tmp_path}:{ROOT}", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout.splitlines()[-1])
     assert result["wrong"] == []
@@ -133,11 +126,8 @@ def test_a_feature_takes_part_where_its_options_stand_and_one_of_them_is_set():
             return replace(ranking, places=ranking.places[: self.options.short])
 
     search = Search(None, "docs", None, None, Retrieval((), 100))
-    assert [type(each).__name__ for each in features_of(WithShort(short=2, collapse="kind"), search)] == [
-        "Short",
-        "Collapse",
-        *ALWAYS,
-    ]
+    both = [type(each).__name__ for each in features_of(WithShort(short=2, collapse="kind"), search)]
+    assert both == ["Short", "Collapse", *ALWAYS]
     assert [type(each).__name__ for each in features_of(WithShort(), search)] == ALWAYS
     assert {each.name for each in fields(WithShort)} - {each.name for each in fields(SearchOptions)} == {"short"}
 
@@ -176,20 +166,8 @@ print(json.dumps({
 """
 
 
-def outside(program, *arguments, package=OUTSIDE):
-    """Run a program where a package is installed that adds one of each (`tests/outside`)."""
-    return subprocess.run(
-        [sys.executable, "-c", program, *arguments],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(package)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
 def test_a_feature_of_another_package_is_everywhere(index, tmp_path):
-    done = outside(SEARCHED, index.engine.url, index.name)
+    done = program(SEARCHED, index.engine.url, index.name)
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout.splitlines()[-1])
     assert re.search(r"(?m)^  --hide ID +Hide this document; repeatable\.", seen["help"])
@@ -211,11 +189,10 @@ def test_a_feature_of_another_package_is_everywhere(index, tmp_path):
 
     shutil.copytree(OUTSIDE, tmp_path / "outside")
     text = (OUTSIDE / "outside.py").read_text(encoding="utf-8")
-    (tmp_path / "outside" / "outside.py").write_text(
-        text.replace("    hide: Ann", "    pin: Ann").replace("options.hide", "options.pin"), encoding="utf-8"
-    )
+    text = text.replace("    hide: Ann", "    pin: Ann").replace("options.hide", "options.pin")
+    (tmp_path / "outside" / "outside.py").write_text(text, encoding="utf-8")
     search = "from termweave.cli import run; import sys; sys.exit(run(['search', sys.argv[2], 'json', '--url', sys.argv[1]]))"
-    done = outside(search, index.engine.url, index.name, package=tmp_path / "outside")
+    done = program(search, index.engine.url, index.name, path=tmp_path / "outside")
     assert done.returncode == 2
     assert "The search feature 'hide' has the option 'pin', and so has another one of termweave." in done.stderr
     assert "Traceback" not in done.stderr
@@ -246,7 +223,7 @@ print(json.dumps({
 
 
 def test_another_package_adds_one_of_each(opensearch_engine, name, tmp_path):
-    done = outside(EACH, opensearch_engine.url, name, str(tmp_path))
+    done = program(EACH, opensearch_engine.url, name, tmp_path)
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout.splitlines()[-1])
     assert (seen["built"], seen["ids"], seen["runtime"]) == (0, ["shout-2"], "Slow")

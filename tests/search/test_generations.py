@@ -7,7 +7,6 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-import orjson
 import pytest
 
 import termweave as tw
@@ -15,29 +14,42 @@ from termweave import corpora
 from termweave.catalog.lineage import resolve_index
 from termweave.indexer import BuildOptions, build
 from termweave.search import Index
+from tests.search.conftest import FORTY, index_of
 
 pytestmark = pytest.mark.engine
 
 QUERIES = ["json functions", "the timer of a thread", "random dates in a file", "socket queue", "part 3"]
-SECONDS = 12
+SECONDS = 5
+
+
+@pytest.fixture(scope="module")
+def both(opensearch_engine):
+    """An index of two generations of the same documents; the second has more, so that idf, impacts and scores differ a little."""
+    with index_of(opensearch_engine, FORTY, dense="none") as index:
+        more = [{"id": f"{each['id'][:-1]}5", "text": each["text"].replace("part 4", "part 5")} for each in FORTY[4::5]]
+        first = index.generation
+        build(opensearch_engine, corpora.open_documents([*FORTY, *more], name="corpus"), index.name, BuildOptions(dense="none"))
+        yield index.name, first, resolve_index(opensearch_engine, index.name)
 
 
 @pytest.fixture
-def generations(opensearch_engine, name, tmp_path):
-    """Two generations of the same documents; the second has more, so that idf, impacts and scores differ a little."""
-    subjects = ("timer", "json", "thread", "file", "socket", "date", "random", "queue")
-    made = []
-    for count in (5, 6):
-        path = tmp_path / f"corpus{count}.jsonl"
-        lines = [
-            {"_id": f"{subject}-{number}", "text": f"The {subject} module, part {number}: {subject} functions"}
-            for subject in subjects
-            for number in range(count)
-        ]
-        path.write_bytes(b"\n".join(orjson.dumps(line) for line in lines))
-        build(opensearch_engine, corpora.open_source(path), name, BuildOptions(dense="none"))
-        made.append(resolve_index(opensearch_engine, name))
-    return made
+def name(both):
+    """The alias."""
+    return both[0]
+
+
+@pytest.fixture
+def generations(opensearch_engine, both):
+    """The two generations; the alias leads to the second."""
+    name, *generations = both
+    point(opensearch_engine, name, *generations)
+    return generations
+
+
+def point(engine, name, other, live):
+    """Move the alias."""
+    actions = [{"remove": {"index": other, "alias": name, "must_exist": False}}, {"add": {"index": live, "alias": name}}]
+    engine.request("POST", "/_aliases", body={"actions": actions})
 
 
 def answer(index, query):
@@ -48,11 +60,7 @@ def swap(engine, name, generations, stopped):
     """Move the alias to and fro until told to stop."""
     now = 1
     while not stopped.wait(0.02 + 0.1 * random.random()):
-        actions = [
-            {"remove": {"index": generations[now], "alias": name}},
-            {"add": {"index": generations[1 - now], "alias": name}},
-        ]
-        engine.request("POST", "/_aliases", body={"actions": actions})
+        point(engine, name, generations[now], generations[1 - now])
         now = 1 - now
 
 
@@ -92,8 +100,7 @@ def test_the_alias_moves_between_encoding_and_searching(opensearch_engine, name,
     pinned = Index.pinned(opensearch_engine, first)
     index = tw.connect(opensearch_engine.url).index(name)
     assert index.generation == second
-    move = [{"remove": {"index": second, "alias": name}}, {"add": {"index": first, "alias": name}}]
-    opensearch_engine.request("POST", "/_aliases", body={"actions": move})
+    point(opensearch_engine, name, second, first)
     assert answer(index, "json functions") == answer(pinned, "json functions")
     other = Index.pinned(opensearch_engine, second)._now
     encode = index._now.encoder.encode
@@ -104,15 +111,6 @@ def test_the_alias_moves_between_encoding_and_searching(opensearch_engine, name,
 
     monkeypatch.setattr(index._now.encoder, "encode", encode_while_another_thread_follows)
     assert answer(index, "json functions") == answer(pinned, "json functions")
-
-
-def test_a_generation_that_is_deleted_meanwhile_is_left_for_the_live_one(opensearch_engine, name, generations):
-    first, second = generations
-    index = tw.connect(opensearch_engine.url).index(name)
-    move = [{"remove": {"index": second, "alias": name}}, {"add": {"index": first, "alias": name}}]
-    opensearch_engine.request("POST", "/_aliases", body={"actions": move})
-    opensearch_engine.request("DELETE", f"/{second}")
-    assert answer(index, "json functions") == answer(Index.pinned(opensearch_engine, first), "json functions")
 
 
 def test_an_empty_list_does_not_come_from_another_generation(opensearch_engine, name, generations, monkeypatch):
@@ -131,3 +129,12 @@ def test_an_empty_list_does_not_come_from_another_generation(opensearch_engine, 
     sent.clear()
     assert index.search("json", mode="lexical")
     assert [path for path in sent if path.endswith("_msearch")] == [f"/{name}/_msearch"]
+
+
+def test_a_generation_that_is_deleted_meanwhile_is_left_for_the_live_one(opensearch_engine, name, generations):
+    """The last test of this file: the second generation is gone behind it."""
+    first, second = generations
+    index = tw.connect(opensearch_engine.url).index(name)
+    point(opensearch_engine, name, second, first)
+    opensearch_engine.request("DELETE", f"/{second}")
+    assert answer(index, "json functions") == answer(Index.pinned(opensearch_engine, first), "json functions")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import uuid
+from contextlib import contextmanager
+
 import orjson
 import pytest
 
@@ -33,14 +36,12 @@ def enriched(engine, index):
     enrichment.enrich(engine, open_source(f"opensearch:{index}", text_fields=("text",), index=reading), BuildOptions())
 
 
-@pytest.fixture
-def tenants(opensearch_engine, name):
-    """An enriched index of two tenants."""
-    index = f"{name}-shop"
+def of_tenants(engine, index):
+    """Make an enriched index of two tenants; the shard of a document goes by its tenant."""
     keywords = {field: {"type": "keyword"} for field in ("tenant", "kind")}
     settings = {"index.knn": True, "number_of_shards": 2, "number_of_replicas": 0}
     mappings = {"properties": {"text": {"type": "text"}, **keywords}}
-    opensearch_engine.request("PUT", f"/{index}", body={"settings": settings, "mappings": mappings})
+    engine.request("PUT", f"/{index}", body={"settings": settings, "mappings": mappings})
     lines = [
         line
         for identity, text in TEXTS.items()
@@ -50,26 +51,37 @@ def tenants(opensearch_engine, name):
         )
     ]
     data = b"".join(orjson.dumps(line) + b"\n" for line in lines)
-    assert not opensearch_engine.request("POST", f"/{index}/_bulk", params={"refresh": True}, body=data)["errors"]
-    enriched(opensearch_engine, index)
+    assert not engine.request("POST", f"/{index}/_bulk", params={"refresh": True}, body=data)["errors"]
+    enriched(engine, index)
     return index
 
 
 @pytest.fixture
-def pipeline(opensearch_engine, name):
-    """A function that gives an index a default search pipeline."""
+def tenants(opensearch_engine, name):
+    return of_tenants(opensearch_engine, f"{name}-shop")
+
+
+@contextmanager
+def pipelines(engine, name):
+    """A function that gives indices of a prefix a default search pipeline."""
     path, used = f"/_search/pipeline/{name}", []
 
     def call(index, *processors, **others):
         used.append(index)
-        opensearch_engine.request("PUT", path, body={"request_processors": list(processors), **others})
-        opensearch_engine.request("PUT", f"/{index}/_settings", body={resolved_name.SETTING: name})
+        engine.request("PUT", path, body={"request_processors": list(processors), **others})
+        engine.request("PUT", f"/{index}/_settings", body={resolved_name.SETTING: name})
         return name
 
     yield call
     if used:
-        opensearch_engine.request("PUT", f"/{name}*/_settings", body={resolved_name.SETTING: None})
-        opensearch_engine.request("DELETE", path)
+        engine.request("PUT", f"/{name}*/_settings", body={resolved_name.SETTING: None})
+        engine.request("DELETE", path)
+
+
+@pytest.fixture
+def pipeline(opensearch_engine, name):
+    with pipelines(opensearch_engine, name) as call:
+        yield call
 
 
 def add_alias(engine, index, alias, **properties):
@@ -77,14 +89,19 @@ def add_alias(engine, index, alias, **properties):
     return alias
 
 
-@pytest.fixture(params=["filter", "routing", "pipeline"])
-def shown(request, opensearch_engine, tenants, pipeline):
-    """A name of the index that shows tenant a alone."""
-    if request.param == "pipeline":
-        pipeline(tenants, {"filter_query": {"query": FILTER}})
-        return tenants
-    properties = {"filter": FILTER} if request.param == "filter" else {"routing": "a"}
-    return add_alias(opensearch_engine, tenants, f"{tenants}-a", **properties)
+@pytest.fixture(scope="module", params=["filter", "routing", "pipeline"])
+def shown(request, opensearch_engine):
+    """A name of an index that shows tenant a alone."""
+    name = f"test-{uuid.uuid4().hex[:10]}"
+    tenants = of_tenants(opensearch_engine, f"{name}-shop")
+    with pipelines(opensearch_engine, name) as pipeline:
+        if request.param == "pipeline":
+            pipeline(tenants, {"filter_query": {"query": FILTER}})
+            yield tenants
+        else:
+            properties = {"filter": FILTER} if request.param == "filter" else {"routing": "a"}
+            yield add_alias(opensearch_engine, tenants, f"{tenants}-a", **properties)
+    opensearch_engine.request("DELETE", f"/{tenants}")
 
 
 def ids(hits):
@@ -151,9 +168,7 @@ def test_a_name_that_hides_something_else_now_is_looked_up_again(tenants, opense
 
 
 @pytest.mark.parametrize("way", ["filter", "pipeline"])
-def test_an_index_of_passages_hides_them_all_and_a_new_generation_hides_them_too(
-    way, opensearch_engine, name, tmp_path, pipeline, termweave
-):
+def test_passages_are_hidden_and_a_new_generation_hides_them_too(way, opensearch_engine, name, tmp_path, pipeline, termweave):
     path = tmp_path / "docs.jsonl"
     texts = {identity: " ".join(f"{text}. Part {part}." for part in range(8)) for identity, text in [*TEXTS.items()][36:]}
     path.write_bytes(b"\n".join(orjson.dumps({"_id": each, "text": text}) for each, text in texts.items()))
@@ -208,11 +223,8 @@ def test_a_data_stream_is_searched_and_says_what_its_new_index_lacks(opensearch_
 
 
 def test_other_processors_are_named_or_refused(tenants, opensearch_engine, pipeline):
-    used = pipeline(
-        tenants,
-        {"filter_query": {"query": FILTER}},
-        response_processors=[{"rename_field": {"field": "text", "target_field": "label"}}],
-    )
+    renaming = [{"rename_field": {"field": "text", "target_field": "label"}}]
+    used = pipeline(tenants, {"filter_query": {"query": FILTER}}, response_processors=renaming)
     answer = Index.open(opensearch_engine, tenants).answer("salary")
     assert ids(answer.hits) == SHOWN
     assert f"{used!r} of {tenants!r} does not run: termweave keeps its filters and leaves out rename_field." in answer.remarks[0]

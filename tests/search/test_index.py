@@ -10,13 +10,13 @@ import orjson
 import pytest
 
 import termweave as tw
-from termweave import cli, corpora
+from termweave import cli
 from termweave.errors import EngineError, UsageError
-from termweave.indexer import BuildOptions, build
 from termweave.rerank import ReciprocalNeighbours
 from termweave.search.results import explanation
 from termweave.search.retrieval import execution
 from tests.same_ranking import same_ranking
+from tests.search.conftest import index_of
 
 pytestmark = pytest.mark.engine
 
@@ -40,6 +40,11 @@ def test_hits_travel_between_processes(index):
     (hit, *_) = index.search("json functions", explain=True)
     assert pickle.loads(pickle.dumps(hit)) == hit
     assert pickle.loads(pickle.dumps(hit)).explain() == hit.explanation
+    (hit,) = index.search("json functions", rerank="rnn", k=1)
+    far = pickle.loads(pickle.dumps(hit))
+    assert sum(part["share"] for part in far.explain()["parts"]) == pytest.approx(hit.score, abs=1e-6)
+    assert explanation.as_text(far.explain()).endswith("in all")
+    assert {hit, far} == {hit}
 
 
 def test_reranking_parameters_are_taken(index):
@@ -50,12 +55,51 @@ def test_reranking_parameters_are_taken(index):
     assert [hit.score for hit in papers] == sorted((hit.score for hit in papers), reverse=True)
 
 
-def test_a_hit_of_another_process_says_what_it_knows(index):
-    (hit,) = index.search("json functions", rerank="rnn", k=1)
-    far = pickle.loads(pickle.dumps(hit))
-    assert sum(part["share"] for part in far.explain()["parts"]) == pytest.approx(hit.score, abs=1e-6)
-    assert explanation.as_text(far.explain()).endswith("in all")
-    assert {hit, far} == {hit}
+@pytest.mark.parametrize(
+    "options", [{"rerank": "rnn"}, {"candidates": 15, "where": [{"prefix": {"id": {"value": "json"}}}]}], ids=str
+)
+def test_explaining_a_document_gives_the_same_as_finding_it(index, options):
+    hits = index.search("json functions", k=5, **options)
+    assert len(hits) == 5
+    for hit in hits:
+        again = index.explain("json functions", hit.id, **options)
+        assert (again.id, again.rank, again.score) == (hit.id, hit.rank, pytest.approx(hit.score, abs=1e-5))
+
+
+@pytest.mark.parametrize(
+    ("search", "sentence"),
+    [
+        (lambda index: index.search("x", mode="magic"), "no signal 'magic'"),
+        (lambda index: index.search("x", mode=""), "The mode is empty"),
+        (lambda index: index.search(None), "A query is text"),
+        (lambda index: index.explain("x", "nothing"), "no document 'nothing'"),
+        (lambda index: index.explain("x", 5), "The id of a document is text, not int"),
+        (lambda index: index.encode("json"), "encode takes .*texts, not one text"),
+        (lambda index: index.encode({"q1": "json"}), "encode takes .*texts, not dict"),
+        (lambda index: index.run(["json"]), "id -> text, not list"),
+        (lambda index: index.run({1: "json"}), "The id of a query is text, not int"),
+        (lambda index: index.run({"q": None}), "A query is text"),
+    ],
+)
+def test_what_the_index_has_not_or_takes_otherwise_is_said(index, search, sentence):
+    with pytest.raises(UsageError, match=sentence):
+        search(index)
+
+
+def test_a_filter_that_the_server_refuses_is_suspected(index):
+    for clause in ({"term": {"id": []}}, {"term": {"passage": "first"}}):  # refused as a whole, and by a shard
+        with pytest.raises(EngineError, match="If the filter caused this, correct it: it is a clause"):
+            index.search("json", where=[clause])
+
+
+def test_filters_that_can_be_gone_through_once_and_numbers_of_numpy_are_taken(index):
+    where = [{"bool": {"must_not": [{"term": {"id": "json-1"}}]}}]
+    once, often = (
+        index.candidates(["json"], ["lexical"], where=given(where))[0].lists["lexical"].scores for given in (iter, list)
+    )
+    assert once == often
+    assert "json-1" not in once
+    assert len(index.search("json", k=np.int64(3))) == 3
 
 
 def test_a_connection_closes_itself(opensearch_engine, index):
@@ -67,39 +111,9 @@ def test_a_connection_closes_itself(opensearch_engine, index):
         tw.connect(opensearch_engine.url, colour="red")
 
 
-def test_explaining_a_document_gives_the_same_as_finding_it(index):
-    hits = index.search("timer thread", rerank="rnn", k=5, explain=True)
-    assert len(hits) == 5
-    for hit in hits:
-        again = index.explain("timer thread", hit.id, rerank="rnn")
-        assert (again.id, again.rank) == (hit.id, hit.rank)
-        assert again.score == pytest.approx(hit.score, abs=1e-5)
-
-
-def test_what_the_index_has_not_is_said(index):
-    with pytest.raises(UsageError, match="no signal 'magic'"):
-        index.search("x", mode="magic")
-    with pytest.raises(UsageError, match="no reranker"):
-        index.search("x", rerank="magic")
-    with pytest.raises(UsageError, match="no document 'nothing'"):
-        index.explain("x", "nothing")
-    for ask in (lambda: index.explain("x", 5), lambda: index.search(like=[5])):
-        with pytest.raises(UsageError, match="The id of a document is text, not int") as number:
-            ask()
-        assert number.value.hint == "Write '5'."
-    for wrong, said in (("json", "one text"), (5, "int"), ([5], "int"), ({"q1": "json"}, "dict")):
-        with pytest.raises(UsageError, match=f"encode takes .*texts, not {said}"):
-            index.encode(wrong)
-    for option in ("fields", "where", "like"):
-        with pytest.raises(UsageError, match=f"{option} is a list, not None"):
-            index.search("json", **{option: None})
-
-
-def test_an_open_index_follows_its_alias_to_other_signals(opensearch_engine, name, tmp_path, own_index):
+def test_an_open_index_follows_its_alias_to_other_signals(own_index, built):
     assert own_index.search("json", mode="weights")
-    path = tmp_path / "other.jsonl"
-    path.write_text('{"_id": "only", "text": "json text"}\n')
-    build(opensearch_engine, corpora.open_source(path), name, BuildOptions(weights="none", dense="none"))
+    built([{"id": "only", "text": "json text"}], weights="none", dense="none")
     with pytest.raises(UsageError, match="no signal 'weights'"):
         own_index.search("json", mode="weights")
     assert [hit.id for hit in own_index.search("json", mode="lexical")] == ["only"]
@@ -111,22 +125,6 @@ def test_pages_hold_every_hit_once_with_the_score_of_a_long_list(index):
     assert [hit.id for hit in pages] == [hit.id for hit in whole]
     for hit, same in zip(pages, whole, strict=True):
         assert hit.score == pytest.approx(same.score, abs=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("query", "options"),
-    [
-        (None, {}),
-        ("json", {"k": 0}),
-        ("json", {"start": -1}),
-        ("json", {"candidates": 0}),
-        ("json", {"fields": "title"}),
-        ("json", {"mode": ""}),
-    ],
-)
-def test_arguments_that_cannot_be_meant_are_refused(index, query, options):
-    with pytest.raises(UsageError):
-        index.search(query, **options)
 
 
 @pytest.mark.parametrize("mode", ["lexical", "weights", "hybrid"])
@@ -147,37 +145,36 @@ def test_bytes_on_standard_input_that_are_not_utf8_are_searched_without_them(ind
     assert said["hits"][0]["id"].startswith("json")
 
 
+@pytest.fixture(scope="module")
+def many(opensearch_engine):
+    """Six hundred short texts, whose graph of vectors has few links: it misses documents, and others when it is asked for more."""
+    random = np.random.default_rng(0)
+    colours, things = ["red", "old", "late", "wet"], ["cat", "sea", "bus", "war"]
+    texts = [f"{random.choice(colours)} {random.choice(things)} {n}" for n in range(600)]
+    with index_of(opensearch_engine, [{"id": f"d{n}", "text": text} for n, text in enumerate(texts)]) as index:
+        yield index
+
+
 @pytest.mark.parametrize("rerank", ["none", "rnn"])
 @pytest.mark.parametrize("mode", ["dense", "hybrid"])
-def test_no_document_is_on_two_pages_or_on_none_where_the_search_is_approximate(opensearch_engine, name, tmp_path, mode, rerank):
-    """A graph of few links misses documents, and others when it is asked for more."""
-    random = np.random.default_rng(0)
-    words = [
-        f"{random.choice(['red', 'old', 'late', 'wet'])} {random.choice(['cat', 'sea', 'bus', 'war'])} {n}" for n in range(600)
-    ]
-    path = tmp_path / "many.jsonl"
-    path.write_bytes(b"".join(orjson.dumps({"_id": f"d{n}", "text": text}) + b"\n" for n, text in enumerate(words)))
-    build(opensearch_engine, corpora.open_source(path), name, BuildOptions())
-    index = tw.connect(opensearch_engine.url).index(name)
+def test_no_document_is_on_two_pages_or_on_none_where_the_search_is_approximate(many, mode, rerank):
     options = {"mode": mode, "rerank": rerank, "candidates": 30, "fields": ["title"]}
-    pages = [hit for start in range(0, 150, 10) for hit in index.search("a red cat", k=10, start=start, **options)]
+    pages = [hit for start in range(0, 150, 10) for hit in many.search("a red cat", k=10, start=start, **options)]
     assert len({hit.id for hit in pages}) == len(pages) == 150
     assert [hit.rank for hit in pages] == list(range(1, 151))
-    assert [hit.id for hit in index.search("a red cat", k=150, **options)] == [hit.id for hit in pages]
+    assert [hit.id for hit in many.search("a red cat", k=150, **options)] == [hit.id for hit in pages]
 
 
-def test_a_page_of_several_searches_is_of_one_generation(own_index, tmp_path, monkeypatch):
+def test_a_page_of_several_searches_is_of_one_generation(own_index, built, monkeypatch):
     """Another thread of the application follows the alias in the middle."""
-    path = tmp_path / "after.jsonl"
-    path.write_bytes(b"".join(orjson.dumps({"_id": f"after-{n}", "text": f"json functions {n}"}) + b"\n" for n in range(40)))
     original, calls = execution.retrieve, []
 
-    def moved(generation, target, queries, what):
-        calls.append(what.depth)
+    def moved(generation, target, queries, plan):
+        calls.append(plan.depth)
         if len(calls) == 2:
-            build(own_index.engine, corpora.open_source(path), own_index.name, BuildOptions())
+            built([{"id": f"after-{n}", "text": f"json functions {n}"} for n in range(40)], weights="none", dense="none")
             monkeypatch.setattr(own_index, "_now", own_index._open())
-        return original(generation, target, queries, what)
+        return original(generation, target, queries, plan)
 
     monkeypatch.setattr(execution, "retrieve", moved)
     found = own_index.search("json functions", k=30, candidates=10, mode="lexical")
@@ -214,15 +211,6 @@ def test_a_hit_deleted_while_it_was_searched_is_searched_without(own_index, monk
         own_index.explain("json functions", gone[0])
 
 
-def test_explain_sees_what_search_saw(index):
-    asked = {"candidates": 15, "where": [{"prefix": {"id": {"value": "json"}}}]}
-    hits = index.search("json functions", k=5, **asked)
-    assert len(hits) == 5
-    for hit in hits:
-        told = index.explain("json functions", hit.id, **asked)
-        assert (told.rank, told.score) == (hit.rank, pytest.approx(hit.score))
-
-
 @pytest.mark.parametrize("mode", ["lexical", "weights"])
 def test_long_queries_leave_room_for_filters_and_explanations(index, mode):
     words = "json functions " + " ".join(f"word{number}" for number in range(1500))
@@ -238,31 +226,22 @@ def test_long_queries_leave_room_for_filters_and_explanations(index, mode):
 
 
 @pytest.mark.parametrize("mode", ["lexical", "weights", "learned"])
-def test_what_a_long_query_leaves_out_is_what_no_document_holds(opensearch_engine, name, tmp_path, mode):
-    path = tmp_path / "two.jsonl"
-    path.write_bytes(b"".join(orjson.dumps({"_id": each, "text": f"a {each} in the wood"}) + b"\n" for each in ("zebra", "owl")))
-    build(opensearch_engine, corpora.open_source(path), name, BuildOptions(dense="none", signals=[mode]))
-    index = tw.connect(opensearch_engine.url).index(name)
+def test_what_a_long_query_leaves_out_is_what_no_document_holds(built, mode):
+    index = built([{"id": each, "text": f"a {each} in the wood"} for each in ("zebra", "owl")], dense="none", signals=[mode])
     invented = [f"word{number}" for number in range(1500)]
     answer = index.answer(" ".join([*invented, "zebra"]), mode=mode, explain=True)
     assert [hit.id for hit in answer.hits] == ["zebra"]
     assert set(answer.dropped[mode]) < set(invented)
-    assert len(answer.dropped[mode]) == 1501 - (opensearch_engine.capabilities.max_clause_count - 16)
-    assert index.search(" ".join(invented), mode=mode).remarks == (
-        f"{mode} left out {len(answer.dropped[mode]) - 1:,} terms of the query.",
-    )
+    assert len(answer.dropped[mode]) == 1501 - (index.engine.capabilities.max_clause_count - 16)
+    remark = f"{mode} left out {len(answer.dropped[mode]) - 1:,} terms of the query."
+    assert index.search(" ".join(invented), mode=mode).remarks == (remark,)
     emoji = ["\N{OWL}"] * 20  # the server counts each as two characters
     answer = index.answer(" ".join([*emoji, *invented[:1400], "zebra", *invented[1400:]]), mode=mode)
     assert [hit.id for hit in answer.hits] == ["zebra"]
 
 
-def test_equal_scores_are_cut_off_by_id(opensearch_engine, name, tmp_path):
-    path = tmp_path / "equal.jsonl"
-    path.write_bytes(
-        b"\n".join(orjson.dumps({"_id": f"t{number:04}", "text": "the same words"}) for number in reversed(range(400)))
-    )
-    build(opensearch_engine, corpora.open_source(path), name, BuildOptions(dense="none"))
-    index = tw.connect(opensearch_engine.url).index(name)
+def test_equal_scores_are_cut_off_by_id(built):
+    index = built([{"id": f"t{number:04}", "text": "the same words"} for number in reversed(range(400))], dense="none")
     for mode in ("lexical", "weights"):
         assert [hit.id for hit in index.search("words", mode=mode, k=100)] == [f"t{number:04}" for number in range(100)]
 
@@ -305,24 +284,11 @@ def test_the_server_fuses_as_the_client_does_or_says_that_it_cannot(index):
             index.search("json", server_fusion=True, **options)
 
 
-def test_requests_are_those_of_the_search_asked_for(index):
-    search, fetch = index.requests("json", k=5, start=300, fields=["title", "metadata"], candidates=7)
-    assert {body["size"] for body in search["body"] if "size" in body} == {700}  # 7, 70, 700: the first step that reaches hit 305
-    fields = "id,metadata,metadata_long,passage,passage_end,passage_start,title"
-    assert fetch["path"].partition("?")[2] == f"_source_includes={fields}&realtime=false"
-
-
 def test_requests_refuse_and_name_what_termweave_does_itself(index, tmp_path):
-    for option in (
-        {"like": ["json-1"]},
-        {"pin": ["json-1"]},
-        {"min_score": 0.5},
-        {"facets": ["kind"]},
-        {"sort": "year"},
-        {"collapse": "kind"},
-    ):
-        with pytest.raises(UsageError, match=f"leave out {next(iter(option))}: termweave does that itself"):
-            index.requests("json", **option)
+    options = {"like": ["json-1"], "pin": ["json-1"], "min_score": 0.5, "facets": ["kind"], "sort": "year", "collapse": "kind"}
+    for option, value in options.items():
+        with pytest.raises(UsageError, match=f"leave out {option}: termweave does that itself"):
+            index.requests("json", **{option: value})
     (tmp_path / "pins.csv").write_text("query,document,action\njson,first,pin\n")
     search, fetch = index.requests("json", rerank="rnn", rewrite=f"pins@{tmp_path / 'pins.csv'}")
     assert search["left_out"] == ["the reranker rnn", "the pinned documents first"]
@@ -375,19 +341,13 @@ def test_an_answer_says_what_nobody_may_have_meant(index):
     assert required.startswith('Read as plain words: +json. "a phrase" must occur')
     assert remarks('json on a 5" or 27" screen, e-mail - c++') == ()
     only = [{"term": {"metadata.nofield": "3"}}, {"range": {"metadata.year": {"gte": "2020"}}}, {"ids": {"values": ["x"]}}]
-    assert remarks("json", where=only) == (
-        "The filter matches nothing: no document has fields 'metadata.nofield', 'metadata.year'.",
-    )
+    (nothing,) = remarks("json", where=only)
+    assert nothing == "The filter matches nothing: no document has fields 'metadata.nofield', 'metadata.year'."
     assert remarks("json", where=[{"term": {"id": "nobody"}}]) == ('No document passes the filter {"term":{"id":"nobody"}}.',)
-    price = {
-        "bool": {
-            "must_not": [{"range": {"metadata.price": {"gte": 9, "boost": 1.0}}}, {"range": {"metadata.size": {"lt": "-2.5"}}}]
-        }
-    }
-    assert remarks("json", where=[{"range": {"metadata.day": {"lt": "31.12.2024"}}}])[-1].startswith(
-        "Metadata are compared as text"
-    )
-    (texts,) = remarks("json", where=[price])
+    last = remarks("json", where=[{"range": {"metadata.day": {"lt": "31.12.2024"}}}])[-1]
+    assert last.startswith("Metadata are compared as text")
+    ranges = [{"range": {"metadata.price": {"gte": 9, "boost": 1.0}}}, {"range": {"metadata.size": {"lt": "-2.5"}}}]
+    (texts,) = remarks("json", where=[{"bool": {"must_not": ranges}}])
     assert "10 comes before 9: the range filter on 'metadata.price', 'metadata.size' may match" in texts
     fine = {"metadata.year": {"gte": 2020}, "metadata.day": {"gte": "2020-01-01", "boost": 2.5}, "price": {"lt": 9}}
     assert remarks("json", where=[{"bool": {"must_not": [{"range": {name: said}} for name, said in fine.items()]}}]) == ()

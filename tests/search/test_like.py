@@ -2,38 +2,23 @@
 
 from __future__ import annotations
 
-import uuid
-
 import numpy as np
-import orjson
 import pytest
 
-import termweave as tw
-from termweave import corpora
 from termweave.errors import UsageError
-from termweave.indexer import BuildOptions, build
 from termweave.indexer.options import Window
 from termweave.rerank import Rules, evidence
 from termweave.search.features import like
+from tests.search.conftest import FORTY, index_of
 
 pytestmark = pytest.mark.engine
-SUBJECTS = ("timer", "json", "thread", "file", "socket", "date", "random", "queue")
 
 
 @pytest.fixture(scope="module")
-def index(opensearch_engine, tmp_path_factory):
+def index(opensearch_engine):
     """Forty documents about eight subjects, and one without text."""
-    path = tmp_path_factory.mktemp("corpus") / "corpus.jsonl"
-    lines = [
-        {"_id": f"{subject}-{number}", "text": f"The {subject} module, part {number}: {subject} functions"}
-        for subject in SUBJECTS
-        for number in range(5)
-    ]
-    path.write_bytes(b"\n".join(orjson.dumps(line) for line in [*lines, {"_id": "empty", "text": ""}]))
-    name = f"rerank-feedback-{uuid.uuid4().hex[:10]}"
-    build(opensearch_engine, corpora.open_source(path), name, BuildOptions())
-    yield tw.connect(opensearch_engine.url).index(name)
-    opensearch_engine.request("DELETE", f"/{name}*", params={"expand_wildcards": "all"})
+    with index_of(opensearch_engine, [*FORTY, {"id": "empty", "text": ""}]) as opened:
+        yield opened
 
 
 @pytest.mark.parametrize("rerank", ["none", "rnn"])
@@ -54,7 +39,7 @@ def test_several_documents_and_words_count_together(index):
 
 def test_reranking_takes_the_evidence_of_the_liked_ones(index, opensearch_engine):
     hits = index.search(like=["json-2", "json-3"], rerank="rnn", k=39, explain=True)
-    liked = like.read(index.open_generation, ["json-2", "json-3"])
+    liked = like.encoding_of(index.open_generation, ["json-2", "json-3"])
     (found,) = index.candidates([liked], ["weights", "dense"], where="NOT id=json-2 AND NOT id=json-3", needs=("vectors",))
     ids = [hit.id for hit in hits if hit.id in found.vectors]
     vectors = np.stack([found.vectors[each] for each in ids] + list(liked.liked.vectors))
@@ -64,8 +49,8 @@ def test_reranking_takes_the_evidence_of_the_liked_ones(index, opensearch_engine
 
 
 def test_the_query_is_the_mean_of_what_is_stored(index, opensearch_engine):
-    one = like.read(index.open_generation, ["json-2"])
-    two = like.read(index.open_generation, ["json-2", "file-2"])
+    one = like.encoding_of(index.open_generation, ["json-2"])
+    two = like.encoding_of(index.open_generation, ["json-2", "file-2"])
     assert one.text == "The json module, part 2: json functions"
     assert np.linalg.norm(two.vector) == pytest.approx(1, abs=1e-6)
     np.testing.assert_allclose(
@@ -82,59 +67,37 @@ def test_what_cannot_be_liked_is_said(index):
     assert index.search(like=["empty"], mode="weights") == []
 
 
-def built(engine, folder, documents, options):
-    path = folder / "corpus.jsonl"
-    path.write_bytes(b"\n".join(orjson.dumps(document) for document in documents))
-    name = f"rerank-feedback-{uuid.uuid4().hex[:10]}"
-    build(engine, corpora.open_source(path), name, options)
-    return name
-
-
-def test_a_long_document_does_not_hide_another(opensearch_engine, tmp_path, monkeypatch):
+def test_a_long_document_does_not_hide_another(built, monkeypatch):
     long = " ".join(f"Sentence {number} tells of the json module." for number in range(40))
-    documents = [{"_id": "a", "text": long}, {"_id": "b", "text": "A socket."}, {"_id": "c", "text": "Another socket."}]
-    name = built(opensearch_engine, tmp_path, documents, BuildOptions(passages=Window(30, 20)))
-    try:
-        found = tw.connect(opensearch_engine.url).index(name)
-        monkeypatch.setattr(like, "_MOST", 3)
-        assert found.search(like=["a", "b"], k=1)[0].id == "c"
-        liked = like.read(found.open_generation, ["a", "b"])
-        assert liked.text.startswith("A socket. Sentence 0")  # the first passages of each, as many as are read
-        assert len(liked.liked.vectors) == 3
-        with pytest.raises(UsageError, match="4 documents are too many"):
-            found.search(like=["a", "b", "c", "d"])
-        assert found.explain("json", "a").signals
-        with pytest.raises(UsageError, match="no document 'a#2'"):  # the key of a passage
-            found.explain("json", "a#2")
-    finally:
-        opensearch_engine.request("DELETE", f"/{name}*", params={"expand_wildcards": "all"})
+    texts = {"a": long, "b": "A socket.", "c": "Another socket."}
+    index = built([{"id": key, "text": text} for key, text in texts.items()], passages=Window(30, 20))
+    monkeypatch.setattr(like, "_MOST", 3)
+    assert index.search(like=["a", "b"], k=1)[0].id == "c"
+    liked = like.encoding_of(index.open_generation, ["a", "b"])
+    assert liked.text.startswith("A socket. Sentence 0")  # the first passages of each, as many as are read
+    assert len(liked.liked.vectors) == 3
+    with pytest.raises(UsageError, match="4 documents are too many"):
+        index.search(like=["a", "b", "c", "d"])
+    assert index.explain("json", "a").signals
+    with pytest.raises(UsageError, match="no document 'a#2'"):  # the key of a passage
+        index.explain("json", "a#2")
 
 
-def test_the_text_of_liked_documents_is_not_taken_for_typed_words(opensearch_engine, tmp_path):
+def test_the_text_of_liked_documents_is_not_taken_for_typed_words(built):
     texts = {"a": 'Call "git rebase" with -i here', "b": "Call git merge", "c": "A rebase", "empty": ""}
-    documents = [{"_id": key, "text": text} for key, text in texts.items()]
-    name = built(opensearch_engine, tmp_path, documents, BuildOptions(signals=("lexical",)))
-    try:
-        found = tw.connect(opensearch_engine.url).index(name)
-        answer = found.answer(like=["a"], totals=True)
-        assert [hit.id for hit in answer.hits] == ["b", "c"]
-        assert answer.remarks == ()
-        assert answer.totals.matching is None
-        assert found.answer(like=["empty"]).remarks == ()
-        (typed,) = found.answer(texts["a"], totals=True).remarks
-        assert typed.startswith("Read as plain words")
-    finally:
-        opensearch_engine.request("DELETE", f"/{name}*", params={"expand_wildcards": "all"})
+    index = built([{"id": key, "text": text} for key, text in texts.items()], signals=("lexical",))
+    answer = index.answer(like=["a"], totals=True)
+    assert [hit.id for hit in answer.hits] == ["b", "c"]
+    assert answer.remarks == ()
+    assert answer.totals.matching is None
+    assert index.answer(like=["empty"]).remarks == ()
+    (typed,) = index.answer(texts["a"], totals=True).remarks
+    assert typed.startswith("Read as plain words")
 
 
-def test_the_learned_field_is_searched_with_the_words_of_documents(opensearch_engine, tmp_path):
-    documents = [
-        {"_id": f"{subject}-{number}", "text": f"The {subject} module 3|5 100%"} for subject in SUBJECTS for number in range(3)
-    ]
-    name = built(opensearch_engine, tmp_path, documents, BuildOptions(signals=("learned", "weights")))
-    try:
-        found = tw.connect(opensearch_engine.url).index(name)
-        for mode in ("learned", "weights"):
-            assert {hit.id for hit in found.search(like=["json-1"], mode=mode, k=2)} == {"json-0", "json-2"}
-    finally:
-        opensearch_engine.request("DELETE", f"/{name}*", params={"expand_wildcards": "all"})
+def test_the_learned_field_is_searched_with_the_words_of_documents(built):
+    subjects = ("timer", "json", "thread", "file")
+    documents = [{"id": f"{each}-{number}", "text": f"The {each} module 3|5 100%"} for each in subjects for number in range(3)]
+    index = built(documents, signals=("learned", "weights"), dense="none")
+    for mode in ("learned", "weights"):
+        assert {hit.id for hit in index.search(like=["json-1"], mode=mode, k=2)} == {"json-0", "json-2"}

@@ -72,10 +72,9 @@ def test_that_the_values_are_of_different_objects_is_said(kind, opensearch_engin
 def test_the_values_of_nested_objects_stay_together(opensearch_engine, shop, enrich):
     variants = {"type": "nested", "properties": {"color": {"type": "keyword"}, "size": {"type": "keyword"}}}
     name = shop({"variants": variants})
-    for number, objects_ in enumerate(
-        ([{"color": "red", "size": "M"}, {"color": "blue", "size": "L"}], [{"color": "red", "size": "L"}])
-    ):
-        body = {"name": "timer", "variants": objects_}
+    shirts = ([{"color": "red", "size": "M"}, {"color": "blue", "size": "L"}], [{"color": "red", "size": "L"}])
+    for number, variants in enumerate(shirts):
+        body = {"name": "timer", "variants": variants}
         opensearch_engine.request("PUT", f"/{name}/_doc/n{number}", params={"refresh": True}, body=body)
     enrich(name, "--signals", "weights")
     index = tw.connect(opensearch_engine.url).index(name)

@@ -16,6 +16,7 @@ from termweave.errors import UsageError
 from termweave.indexer import BuildOptions, update
 from termweave.indexer.ledger import storage
 from termweave.indexer.verification import verify
+from tests.search.conftest import index_of
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "schemas" / "search.1.json"
 LEXICAL = BuildOptions(signals=("lexical",))
@@ -33,10 +34,11 @@ DOCUMENTS = [
 ]
 
 
-@pytest.fixture
-def index(opensearch_engine, name):
-    tw.index(DOCUMENTS, name, connection=tw.connect(opensearch_engine.url), signals=("lexical",))
-    return tw.connect(opensearch_engine.url).index(name)
+@pytest.fixture(scope="module")
+def index(opensearch_engine):
+    """Six documents with metadata, to be searched only."""
+    with index_of(opensearch_engine, DOCUMENTS, signals=("lexical",)) as opened:
+        yield opened
 
 
 def test_filters_facets_and_order(index, capsys):
@@ -51,11 +53,8 @@ def test_filters_facets_and_order(index, capsys):
     assert sorted(ids(where="day<now-1y AND year IN (2016, 2017)")) == ["d1", "d2"]
     assert ids(where="day>now-1d") == []
     listed = ["a", *map(str, range(2000))]  # more values than the server allows clauses
-    for where in (
-        f"kind IN ({', '.join(listed)})",
-        {"terms": {"metadata.kind": listed}},
-        {"terms": {"typed.year": list(range(2000, 4000))}},
-    ):
+    years = {"terms": {"typed.year": list(range(2000, 4000))}}
+    for where in (f"kind IN ({', '.join(listed)})", {"terms": {"metadata.kind": listed}}, years):
         hits = index.search("json river", where=where)
         assert (len(hits), hits.remarks) == (6 if "typed.year" in str(where) else 3, ())
         assert {hit.id: hit.score for hit in hits}.items() <= {hit.id: hit.score for hit in index.search("json river")}.items()
@@ -67,19 +66,8 @@ def test_filters_facets_and_order(index, capsys):
     assert {hit.id: hit.score for hit in answer.hits}.items() <= plain.items()  # neither changes a score
     with pytest.raises(UsageError, match="no field 'nope' that can be counted or sorted"):
         ids(sort="nope")
-    command = [
-        "search",
-        index.name,
-        "json",
-        "--url",
-        index.engine.url,
-        "--filter",
-        "year>2015",
-        "--filter",
-        "kind=a",
-        "--facet",
-        "kind",
-    ]
+    filters = ["--filter", "year>2015", "--filter", "kind=a", "--facet", "kind"]
+    command = ["search", index.name, "json", "--url", index.engine.url, *filters]
     assert run([*command, "--json"]) == 0
     answered = json.loads(capsys.readouterr().out)
     jsonschema.validate(answered, json.loads(SCHEMA.read_text()))
@@ -92,11 +80,8 @@ def test_filters_facets_and_order(index, capsys):
 def test_facets_have_a_size_and_ranges_whose_filters_find_what_was_counted(index):
     answer = index.answer("json", facets=["year:2", "price:2/4.5", "day:2024-03/2024-05-15", "metadata.kind"])
     assert [len(values) for values in answer.facets.values()] == [2, 3, 3, 2]
-    assert [(each.value, each.count) for each in answer.facets["price:2/4.5"]] == [
-        ("below 2", 2),
-        ("2 to 4.5", 2),
-        ("from 4.5", 2),
-    ]
+    prices = {each.value: each.count for each in answer.facets["price:2/4.5"]}
+    assert prices == {"below 2": 2, "2 to 4.5": 2, "from 4.5": 2}
     assert [each.count for each in answer.facets["day:2024-03/2024-05-15"]] == [2, 2, 2]
     for values in answer.facets.values():
         for each in values:
@@ -110,11 +95,9 @@ def test_facets_have_a_size_and_ranges_whose_filters_find_what_was_counted(index
         assert sentence in f"{refused.value.message} {refused.value.hint}"
 
 
-def test_the_date_that_never_ends_is_a_date(opensearch_engine, name):
+def test_the_date_that_never_ends_is_a_date(built):
     ends = {"a": "9999-12-31T23:59:59.999Z", "b": "9999-12-30", "c": "9998-12-31"}
-    documents = [{"id": key, "text": "json", "until": value} for key, value in ends.items()]
-    tw.index(documents, name, connection=tw.connect(opensearch_engine.url), signals=("lexical",))
-    index = tw.connect(opensearch_engine.url).index(name)
+    index = built([{"id": key, "text": "json", "until": value} for key, value in ends.items()], signals=("lexical",))
     answer = index.answer("json", facets=["until"])
     for where, found in (
         *((each.filter, each.count) for each in answer.facets["until"]),
@@ -124,20 +107,18 @@ def test_the_date_that_never_ends_is_a_date(opensearch_engine, name):
         assert len(index.search("json", where=where)) == found, where
 
 
-def test_numbers_of_19_digits_are_compared_exactly(opensearch_engine, name):
+def test_numbers_of_19_digits_are_compared_exactly(built):
     documents = [{"id": str(last), "text": "json", "post": 1500000000000000000 + last} for last in range(3)]
-    tw.index(documents, name, connection=tw.connect(opensearch_engine.url), signals=("lexical",))
-    index = tw.connect(opensearch_engine.url).index(name)
+    index = built(documents, signals=("lexical",))
     facet = index.answer("json", facets=["post"]).facets["post"]
     found = [[hit.id for hit in index.search("json", where=each.filter)] for each in facet]
     assert found == [["0"], ["1"], ["2"]]
     assert [hit.id for hit in index.search("json", where="post>=1500000000000000001", sort="post")] == ["1", "2"]
 
 
-def test_totals_count_documents_and_not_passages(opensearch_engine, name):
+def test_totals_count_documents_and_not_passages(built):
     long = [{"id": f"d{number}", "text": f"{'river ' * 30}{'json ' * (number % 2)}"} for number in range(6)]
-    tw.index(long, name, connection=tw.connect(opensearch_engine.url), signals=("lexical",), passages=10)
-    totals = tw.connect(opensearch_engine.url).index(name).answer("json", totals=True, candidates=2).totals
+    totals = built(long, signals=("lexical",), passages=10).answer("json", totals=True, candidates=2).totals
     assert (totals.candidates, totals.passing, totals.matching) == (2, 6, 3)
 
 
@@ -145,17 +126,14 @@ def test_a_minimum_score_leaves_documents_out_on_every_page(index):
     plain = index.search("json", k=6)
     scores = [hit.score for hit in plain]
     assert [hit.id for hit in index.search("json", min_score=scores[2])] == [hit.id for hit in plain[:3]]
-    assert [hit.id for hit in index.search("json", min_score=f"lexical:{scores[3]}", k=2, start=2, candidates=1)] == [
-        hit.id for hit in plain[2:4]
-    ]
+    second = index.search("json", min_score=f"lexical:{scores[3]}", k=2, start=2, candidates=1)
+    assert [hit.id for hit in second] == [hit.id for hit in plain[2:4]]
     answer = index.answer("json", min_score=99)
     assert (len(answer.hits), answer.remarks) == (0, ("The minimum score leaves out all 6 candidates of the query.",))
     answer = index.answer("json", sort="year", min_score=scores[1])
     assert ([hit.id for hit in answer.hits], answer.remarks) == (sorted(hit.id for hit in plain[:2]), ())
     (said,) = index.answer("json", sort="year").remarks
-    assert said.startswith(
-        f"All 6 candidates of the query are sorted, weak ones, too: their scores go from {scores[0]:.4g} down to"
-    )
+    assert said.startswith(f"All 6 candidates of the query are sorted, weak ones, too: their scores go from {scores[0]:.4g} down")
     for wrong, sentence in (
         ("dense:0.3", "the search asks lexical"), ("lots", "is not a minimum score"), ("0.1,0.2", "is not a minimum score"),
         ("lexical:", "is not a minimum score"), ("nan", "is not a minimum score"),
@@ -172,16 +150,13 @@ def test_a_minimum_score_leaves_documents_out_on_every_page(index):
         ({"candidates": 2, "pin": ["d0"]}, 3, True),
         ({"collapse": "kind"}, 2, False),
         ({"where": "year>2015", "sort": "price:desc", "collapse": "kind:2"}, 4, False),
-        ({"rewrite": "operators", "query": "json -nothing"}, 6, False),
+        ({"rewrite": "operators"}, 6, False),
     ],
 )
 def test_facets_and_totals_count_what_the_pages_list(index, options, listed, deeper):
-    query = options.pop("query", "json")
+    query = "json -nothing" if "rewrite" in options else "json"
     plain = [hit.score for hit in index.search(query)]
-    for more, number, further in (
-        (options, listed, deeper),
-        ({**options, "min_score": plain[2]}, None, None),
-    ):
+    for more, number, further in ((options, listed, deeper), ({**options, "min_score": plain[2]}, None, None)):
         answer = index.answer(query, facets=["kind", "id"], k=1, **more)
         if number is not None:
             assert (answer.totals.listed, answer.totals.deeper) == (number, further)
@@ -210,13 +185,13 @@ def test_a_filter_that_leaves_nothing_is_named(index):
         return index.answer("json", where=where).remarks
 
     assert remarks("year>2015", "year>2030") == ("No document passes the filter year>2030.",)
-    assert remarks("kind=a", "year=2016") == (
-        "No document passes all filters together. Documents that pass each one alone: kind=a: 3; year=2016: 1.",
-    )
+    (together,) = remarks("kind=a", "year=2016")
+    assert together == "No document passes all filters together. Documents that pass each one alone: kind=a: 3; year=2016: 1."
     assert index.answer("nothing", where="kind=a").remarks == ("3 documents pass the filter, and the query finds none of them.",)
 
 
-def test_an_update_keeps_the_types_and_verification_compares_them(index, opensearch_engine, tmp_path):
+def test_an_update_keeps_the_types_and_verification_compares_them(built, opensearch_engine, tmp_path):
+    index = built(DOCUMENTS, signals=("lexical",))
     path = tmp_path / "more.jsonl"
     path.write_text(json.dumps({"id": "d6", "text": "json", "year": "soon", "price": 1, "new": 1}))
     done = update(opensearch_engine, corpora.open_source(path), index.name, LEXICAL)
@@ -230,8 +205,9 @@ def test_an_update_keeps_the_types_and_verification_compares_them(index, opensea
         assert verify(opensearch_engine, index.generation, ledger, deep=1.0).inside == ["d3"]
 
 
-def test_an_index_without_types_works_as_before(index, opensearch_engine):
+def test_an_index_without_types_works_as_before(built, opensearch_engine):
     """Indices of earlier versions have no types in their lineage and no typed fields."""
+    index = built(DOCUMENTS, signals=("lexical",))
     made = read_lineage(opensearch_engine, index.generation).as_meta()
     del made["types"]
     opensearch_engine.request("PUT", f"/{index.generation}/_mapping", body={"_meta": {"termweave": made}})
@@ -249,17 +225,13 @@ def test_a_misspelt_field_of_a_filter_is_named_with_those_there_are(index, capsy
     def remarks(where, **options):
         return index.answer("json", where=where, **options).remarks
 
-    with pytest.raises(
-        UsageError, match=r"Filters read the metadata and the id, not the title. Search its words with the query."
-    ):
+    with pytest.raises(UsageError, match="Filters read the metadata and the id, not the title"):
         remarks("title=json")
     assert remarks("exists(yaer)") == ("No document has a field 'yaer'. Did you mean 'year'?",)
-    assert remarks("kind!=a AND NOT exists(nothing)") == (
-        "No document has a field 'nothing'. There are: day, kind, pages, price, year.",
-    )
-    assert remarks("kind=c") == (
-        "No document has 'c' in 'kind'; other documents have 'a', 'b'. Filters match only the exact value.",
-    )
+    (nothing,) = remarks("kind!=a AND NOT exists(nothing)")
+    assert nothing == "No document has a field 'nothing'. There are: day, kind, pages, price, year."
+    (value,) = remarks("kind=c")
+    assert value == "No document has 'c' in 'kind'; other documents have 'a', 'b'. Filters match only the exact value."
     assert remarks("kind=a OR id=d1") == ()
     assert repr(index.search("json", where="exists(yaer)")).splitlines() == ["<no hits>", *remarks("exists(yaer)")]
     assert "Did you mean &#x27;year&#x27;?</p>" in index.search("json", where="exists(yaer)")._repr_html_()

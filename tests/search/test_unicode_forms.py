@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from unicodedata import normalize
 
-import orjson
 import pytest
 
 import termweave as tw
@@ -15,6 +14,7 @@ from termweave.indexer import BuildOptions
 from termweave.indexer.enrichment import enrichment
 from termweave.settings import load
 from tests.conftest import SHARED
+from tests.search.conftest import index_of
 
 CASE = SHARED / "cases" / "unicode-forms"
 DOCUMENTS = [
@@ -33,10 +33,10 @@ DOCUMENTS = [
 ]
 
 
-@pytest.fixture
-def index(opensearch_engine, name):
-    tw.index(DOCUMENTS, name, connection=tw.connect(opensearch_engine.url), signals=("lexical", "weights"))
-    return tw.connect(opensearch_engine.url).index(name)
+@pytest.fixture(scope="module")
+def index(opensearch_engine):
+    with index_of(opensearch_engine, DOCUMENTS, signals=("lexical", "weights"), dense="none") as opened:
+        yield opened
 
 
 def ids(index, query, **options):
@@ -137,19 +137,11 @@ def test_what_an_application_stores_is_found_as_it_stores_it(opensearch_engine, 
 def test_the_shared_texts(opensearch_engine, name, termweave):
     if not CASE.is_dir():
         pytest.skip("the cases stand beside the project and are not here")
-    url = ["--url", opensearch_engine.url]
-    termweave("index", CASE / "texts.jsonl", name, "--signals", "lexical,weights", *url)
-    for query, found in (
-        ("Br\u00fccke", "nfd"),
-        ("Gesamtkonzept", "shy"),
-        ("conference", "shy"),
-        ("waterproof raincoat", "zwsp"),
-    ):
+    termweave("index", CASE / "texts.jsonl", name, "--signals", "lexical,weights", "--url", opensearch_engine.url)
+    index = tw.connect(opensearch_engine.url).index(name)
+    answers = {"Br\u00fccke": "nfd", "Gesamtkonzept": "shy", "conference": "shy", "waterproof raincoat": "zwsp"}
+    for query, document in answers.items():
         for text in (query, normalize("NFD", query)):
             for mode in ("lexical", "weights"):
-                printed = orjson.loads(termweave("search", name, text, "--mode", mode, "--json", *url))
-                assert [hit["id"] for hit in printed["hits"]] == [found]
-    printed = orjson.loads(
-        termweave("search", name, "Br\u00fccke Zaun", "--filter", "author=Jose\u0301 Mu\u0308ller", "--json", *url)
-    )
-    assert {hit["id"] for hit in printed["hits"]} == {"nfd", "nfc"}
+                assert ids(index, text, mode=mode) == [document]
+    assert set(ids(index, "Br\u00fccke Zaun", where="author=Jose\u0301 Mu\u0308ller")) == {"nfd", "nfc"}

@@ -58,20 +58,15 @@ def test_a_field_that_nobody_knows_is_an_error_with_the_nearest_name(products, o
         index.explain("kettle", "p1", where="zzz=3")
 
 
-def test_a_field_that_a_document_has_is_known_with_or_without_a_type(products, opensearch_engine):
+def test_a_field_that_a_document_has_is_known_and_whether_one_has_it_may_be_asked(products, opensearch_engine):
     index = tw.connect(opensearch_engine.url).index(products)
     (hit,) = index.search("kettle", where="id=p2", fields=["story", "price"])  # not in this document, but in another
     assert "story" not in str(hit.fields)
     (hit,) = index.search("kettle", where="id=p1", fields=["story"])
     assert "long long" in str(hit.fields)
-    assert index.answer("kettle", fields=["prize*"]).remarks == (
-        "Neither these hits nor the index's mapping have a field 'prize*'.",
-    )
-
-
-def test_whether_a_document_has_a_field_may_be_asked_before_one_has_it(products, opensearch_engine):
-    """An application that leaves out what was withdrawn works, too, before anything is."""
-    index = tw.connect(opensearch_engine.url).index(products)
+    (remark,) = index.answer("kettle", fields=["prize*"]).remarks
+    assert remark == "Neither these hits nor the index's mapping have a field 'prize*'."
+    # An application that leaves out what was withdrawn works, too, before anything is.
     answer = index.answer("kettle", where="NOT exists(brnd)", mode="weights")
     assert {"p0", "p1", "p2", "p3"} <= {hit.id for hit in answer.hits}
     assert "No document has a field 'brnd'. Did you mean 'brand'?" in answer.remarks
@@ -80,9 +75,7 @@ def test_whether_a_document_has_a_field_may_be_asked_before_one_has_it(products,
 
 def test_a_rank_feature_of_an_application_is_its_own_number(shop, enrich, opensearch_engine, capsys):
     """It was called "a number of a model"; on Elasticsearch such an index was refused."""
-    kinds = {"popularity": "rank_feature", "topics": "rank_features"}
-    properties = {each: {"type": kind} for each, kind in kinds.items()}
-    index = shop(properties)
+    index = shop({"popularity": {"type": "rank_feature"}, "topics": {"type": "rank_features"}})
     body = {"name": "timer 100", "popularity": 7.5, "topics": {"tea": 3}, "stock": 100}
     opensearch_engine.request("PUT", f"/{index}/_doc/p3", params={"refresh": True}, body=body)
     said = str(enrich(index, "--signals", "weights"))
@@ -98,10 +91,8 @@ def test_a_rank_feature_of_an_application_is_its_own_number(shop, enrich, opense
     with pytest.raises(UsageError, match="Did you mean 'popularity'"):
         found.search("timer", rerank="boost@popularty:0.2")
     copy = f"{index}-copy"
-    assert (
-        run(["index", f"opensearch:{index}", copy, "--text-field", "name", "--dense", "none", "--url", opensearch_engine.url])
-        == 0
-    )
+    options = ["--text-field", "name", "--dense", "none", "--url", opensearch_engine.url]
+    assert run(["index", f"opensearch:{index}", copy, *options]) == 0
     assert "left out, because metadata hold no vectors: topics (rank_features)." in capsys.readouterr().err
     built = tw.connect(opensearch_engine.url).index(copy)
     assert [hit.id for hit in built.search("timer", where="popularity>7")] == ["p3"]

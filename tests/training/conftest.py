@@ -3,6 +3,9 @@
 import json
 import random
 import shutil
+from contextlib import redirect_stderr, redirect_stdout
+from functools import cache
+from io import StringIO
 
 import pytest
 
@@ -14,6 +17,8 @@ pytest.importorskip("onnx", reason="exporting needs the extra [train]")
 
 SUBJECTS = [f"{a}{b}" for a in ("gran", "mor", "tel", "vex", "lum") for b in ("ada", "ino", "ust", "ert")]
 NOISE = [f"{a}{b}" for a in ("fil", "pad", "oth", "com") for b in ("ler", "ing", "ers", "mon", "ish")]
+#: How a subject is asked for.
+WAYS = ("{}", "about {}", "{} filler", "padmon {}")
 #: Settings of a run of seconds.
 SMALL = ("hidden=16", "max_length=64", "training_length=64", "batch=12", "rate=0.005", "dev=8", "every=10")
 
@@ -38,23 +43,17 @@ def toy():
 @pytest.fixture(scope="session")
 def base(tmp_path_factory):
     """A transformers folder: 3 layers, width 32."""
+    return small_backbone(tmp_path_factory.mktemp("base"), ["about", *SUBJECTS, *NOISE])
+
+
+def small_backbone(path, words):
+    """Write a random BERT with these words and all letters as word-pieces."""
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
     from transformers import BertConfig, BertModel
 
-    path = tmp_path_factory.mktemp("base")
     letters = [chr(97 + place) for place in range(26)]
-    tokens = [
-        "[PAD]",
-        "[UNK]",
-        "[CLS]",
-        "[SEP]",
-        "[MASK]",
-        "about",
-        *SUBJECTS,
-        *NOISE,
-        *letters,
-        *(f"##{letter}" for letter in letters),
-    ]
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    tokens = [*special, *words, *letters, *(f"##{letter}" for letter in letters)]
     tokenizer = Tokenizer(models.WordPiece({token: place for place, token in enumerate(tokens)}, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -85,6 +84,17 @@ def with_special_tokens(base, path, tokenizer_class):
     config = {"tokenizer_class": tokenizer_class, "model_max_length": 64, **tokens}
     (path / "tokenizer_config.json").write_text(json.dumps(config))
     return path
+
+
+def describe_pooling(folder, pooling, prompts=None, more=()):
+    """Describe in a backbone's folder, as sentence-transformers does, how it pools, and its prompts; text of `pooling` is written as it is."""
+    modules = (("", "Transformer"), ("1_Pooling", "Pooling"), *more)
+    described = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in modules]
+    (folder / "modules.json").write_text(json.dumps(described))
+    (folder / "config_sentence_transformers.json").write_text(json.dumps({"prompts": prompts or {}}))
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(pooling if isinstance(pooling, str) else json.dumps(pooling))
+    return folder
 
 
 @pytest.fixture
@@ -136,15 +146,21 @@ def texts(toy, base):
     return prepared
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
+def complete(base, tmp_path_factory):
+    """The small backbone with special tokens between the texts of a pair."""
+    return with_special_tokens(base, tmp_path_factory.mktemp("complete") / "complete", "BertTokenizer")
+
+
+@pytest.fixture(scope="session")
 def folder(toy, tmp_path_factory):
-    """The toy collection as a BEIR folder; every subject is asked for in several ways."""
+    """The toy collection as a BEIR folder, which no test changes; every subject is asked for in several ways."""
     documents, questions, relevant = toy
     path = tmp_path_factory.mktemp("toy") / "toy"
     (path / "qrels").mkdir(parents=True)
     rows, asked = [], []
     for number, (question, known) in enumerate(zip(questions, relevant, strict=True)):
-        for way, form in enumerate(("{}", "about {}", "{} filler", "padmon {}")):
+        for way, form in enumerate(WAYS):
             asked.append({"_id": f"q{number}-{way}", "text": form.format(question)})
             rows += [f"q{number}-{way}\td{document}\t1" for document in known]
     (path / "corpus.jsonl").write_text("\n".join(json.dumps({"_id": f"d{n}", "text": text}) for n, text in enumerate(documents)))
@@ -158,34 +174,53 @@ def own_cache(monkeypatch, tmp_path_factory):
     monkeypatch.setattr("termweave.support.paths.cache", lambda: tmp_path_factory.getbasetemp() / "cache")
 
 
-def train(capsys, folder, base, out, *more, method="fectek", settings=SMALL, status=0):
-    """`termweave train`: what it printed, or where it should fail, what it said."""
-    sets = [part for each in (f"backbone={base}", *settings) for part in ("--set", each)]
-    assert run(["train", method, str(folder), "--out", str(out), *sets, *more, "--json"]) == status, capsys.readouterr().err
-    captured = capsys.readouterr()
-    assert "Traceback" not in captured.err
-    return json.loads(captured.out) if status == 0 else captured.err
+def set_options(*settings):
+    """`--set` before each setting."""
+    return [word for each in settings for word in ("--set", each)]
 
 
-def stop_and_resume(monkeypatch, tmp_path, deaths, train):
-    """Check that a run which dies in a batch and is resumed makes the model of a run that does not: `train` takes folder and options."""
-    from termweave.training.data.sampler import BatchSampler
-    from termweave.training.trainer import checkpoints
+def train(folder, base, out, *more, method="fectek", settings=SMALL, status=0, json_too=True):
+    """`termweave train`: what it printed as JSON, or where it should fail or without `json_too`, all that it said."""
+    printed, said = StringIO(), StringIO()
+    command = ["train", method, str(folder), "--out", str(out), *set_options(f"backbone={base}", *settings), *more]
+    with redirect_stdout(printed), redirect_stderr(said):
+        ended = run([*command, *(["--json"] if json_too else [])])
+    assert (ended, "Traceback" in said.getvalue()) == (status, False), said.getvalue()
+    return json.loads(printed.getvalue()) if status == 0 and json_too else said.getvalue() + printed.getvalue()
 
-    whole, draw, calls, out = train(tmp_path / "whole"), BatchSampler.draw, [], tmp_path / "out"
 
-    def dies(self, number):
-        calls.append(number)
-        if len(calls) in deaths:
-            raise RuntimeError("the machine went away")
-        return draw(self, number)
+@pytest.fixture(scope="session", autouse=True)
+def shipped_once():
+    """Load the model that comes with termweave once: each run measures it beside the trained one."""
+    from termweave.encoders.model_lookup import DEFAULT, resolve
+    from termweave.training import dev_measure
 
-    with monkeypatch.context() as patch:
-        patch.setattr(BatchSampler, "draw", dies)
-        assert "the machine went away" in train(out, status=1)
-    assert any((out / "checkpoints").rglob(checkpoints.HISTORY))
-    resumed = train(out, "--resume")
-    assert (resumed["hash"], resumed["history"]) == (whole["hash"], whole["history"])
+    load = dev_measure.load
+    kept = cache(load)
+
+    def cached(weights, dense, *, precision=None):
+        return (kept if resolve(DEFAULT) in (weights, dense) else load)(weights, dense, precision=precision)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dev_measure, "load", cached)
+        yield
+
+
+@pytest.fixture(scope="session")
+def trained(folder, base, complete, tmp_path_factory):
+    """A function: folder and JSON of a run on the toy collection that is trained once in a session; no test changes the folder."""
+    ended = {}
+
+    def once(method, settings, *, plain=False):
+        if (method, settings) not in ended:
+            backbone = base if plain else complete
+            out = tmp_path_factory.mktemp(method) / "out"
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr("termweave.support.paths.cache", lambda: tmp_path_factory.getbasetemp() / "cache")
+                ended[method, settings] = out, train(folder, backbone, out, method=method, settings=settings)
+        return ended[method, settings]
+
+    return once
 
 
 def randomised(model):

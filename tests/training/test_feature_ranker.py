@@ -7,6 +7,7 @@ import dataclasses
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import uuid
@@ -30,10 +31,10 @@ from termweave.search import Index
 from termweave.search.results import feature_log
 from termweave.search.results.feature_log import CandidateFeatures
 from termweave.search.retrieval.candidates import Candidates
-from termweave.search.rewriting.configuration import Rewriting
 from termweave.training import feature_ranker, judged_candidates
 from termweave.training.methods.ltr import Ltr
 from tests.same_ranking import same_ranking
+from tests.training.conftest import set_options
 
 pytest.importorskip("lightgbm")
 
@@ -53,12 +54,47 @@ def folder(tmp_path_factory):
             rows.append((topic, f"{topic}-{number}", int(count in sorted(votes)[-2:])))
     (root / "corpus.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (root / "queries.jsonl").write_text("".join(json.dumps({"_id": topic, "text": f"{topic} module"}) + "\n" for topic in TOPICS))
-    (root / "qrels").mkdir()
-    for split in ("train", "test"):
-        (root / "qrels" / f"{split}.tsv").write_text(
-            "query-id\tcorpus-id\tscore\n" + "".join(f"{query}\t{document}\t{grade}\n" for query, document, grade in rows)
-        )
-    return root
+    return judge(root, rows, "train", "test")
+
+
+def judge(folder, rows, *splits):
+    """Write judgements."""
+    (folder / "qrels").mkdir(exist_ok=True)
+    lines = "".join(f"{query}\t{document}\t{grade}\n" for query, document, grade in rows)
+    for split in splits:
+        (folder / "qrels" / f"{split}.tsv").write_text(f"query-id\tcorpus-id\tscore\n{lines}")
+    return folder
+
+
+@pytest.fixture
+def otherwise_judged(folder, tmp_path):
+    """A function: the same texts and questions with other judgements to train on."""
+
+    def judged(rows):
+        for name in ("corpus.jsonl", "queries.jsonl"):
+            shutil.copy(folder / name, tmp_path)
+        return judge(tmp_path, rows, "train")
+
+    return judged
+
+
+@pytest.fixture
+def gathered(opensearch_engine, built):
+    """A function: the candidates of a data set, and the settings of their training."""
+
+    def gather(dataset, mode=None, **given):
+        index, settings = Index.open(opensearch_engine, built), Ltr().settings({"candidates_from": f"index:{built}", **given})
+        chosen = index.mode(mode) if mode else index.choose(None, "none")[0]
+        found = judged_candidates.gather(index, corpora.open_dataset(dataset), chosen, settings, lambda *_: None)
+        return found, settings
+
+    return gather
+
+
+def train(folder, index, out, *sets, more=()):
+    """`train ltr`: its exit status."""
+    words = set_options(f"candidates_from=index:{index}", *sets)
+    return run(["train", "ltr", str(folder), "--out", str(out), *words, *more])
 
 
 @pytest.fixture(scope="module")
@@ -74,23 +110,7 @@ def model(opensearch_engine, folder, built, tmp_path_factory, module_patch):
     """The folder of a trained model, by the command line."""
     module_patch.setenv("OPENSEARCH_URL", opensearch_engine.url)
     out = tmp_path_factory.mktemp("models") / "by-votes"
-    assert (
-        run(
-            [
-                "train",
-                "ltr",
-                str(folder),
-                "--out",
-                str(out),
-                "--set",
-                f"candidates_from=index:{built}",
-                "--set",
-                "steps=60",
-                "--quiet",
-            ]
-        )
-        == 0
-    )
+    assert train(folder, built, out, "steps=60", more=["--quiet"]) == 0
     return out
 
 
@@ -122,21 +142,9 @@ def test_metadata_decide_and_the_explanation_sums(index, folder, model):
     assert index.explain("socket module", hits[3].id, rerank=f"ltr@{model}").score == pytest.approx(hits[3].score)
 
 
-def test_pages_hold_every_document_once(index, model):
-    whole = [hit.id for hit in index.search("socket module", rerank=f"ltr@{model}", k=200)]
-    pages = [
-        hit.id for start in range(0, 200, 20) for hit in index.search("socket module", rerank=f"ltr@{model}", k=20, start=start)
-    ]
-    assert pages == whole
-    assert len(set(pages)) == len(pages)
-
-
-def test_training_sees_what_a_search_sees(opensearch_engine, index, built, folder, model):
+def test_training_sees_what_a_search_sees(index, gathered, folder, model):
     """The features of training, scored by the model, give the order of a search."""
-    opened = Index.open(opensearch_engine, built)
-    settings = Ltr().settings({"candidates_from": f"index:{built}"})
-    mode, _ = opened.choose(None, "none")
-    judged = judged_candidates.gather(opened, corpora.open_dataset(f"{folder}:test"), mode, settings, lambda *_: None)
+    judged, _ = gathered(f"{folder}:test")
     trees = open_feature_ranker(str(model), "").trees
     assert judged.features == trees.features
     for number in (0, 7):
@@ -145,13 +153,6 @@ def test_training_sees_what_a_search_sees(opensearch_engine, index, built, folde
         found = {hit.id: hit.score for hit in index.search(question, rerank=f"ltr@{model}", k=len(scores))}
         expected = dict(zip(judged.documents[number], scores.tolist(), strict=True))
         assert found == pytest.approx(expected)
-    hidden = judged.documents[0][0]
-    rewriting = Rewriting(pins=((f"{judged.questions[0]} module", hidden, "hide"),))
-    rewritten = judged_candidates.gather(
-        opened, corpora.open_dataset(f"{folder}:test"), mode, settings, lambda *_: None, rewriting
-    )
-    assert hidden not in rewritten.documents[0]
-    assert rewritten.documents[1:] == judged.documents[1:]
 
 
 def test_tuning_adopts_it_and_every_search_uses_it(index, folder, model, capsys):
@@ -189,19 +190,12 @@ def test_texts_of_an_entry_are_features_in_the_same_order_in_each_process():
     assert chosen == {"genre": ["genre x", *sorted(set(texts) - {"genre x"})[:19]]}
 
 
-def test_a_question_that_finds_nothing_has_no_candidates(opensearch_engine, built, folder, tmp_path):
-    for name in ("corpus.jsonl", "queries.jsonl"):
-        (tmp_path / name).write_bytes((folder / name).read_bytes())
-    with (tmp_path / "queries.jsonl").open("a") as file:
+def test_a_question_that_finds_nothing_has_no_candidates(otherwise_judged, gathered, folder, tmp_path):
+    rows = [line.split("\t") for line in (folder / "qrels" / "train.tsv").read_text().splitlines()[1:]]
+    other = otherwise_judged([*rows, ("nothing", f"{TOPICS[0]}-1", 1)])
+    with (other / "queries.jsonl").open("a") as file:
         file.write(json.dumps({"_id": "nothing", "text": "zzyzx"}) + "\n")
-    (tmp_path / "qrels").mkdir()
-    (tmp_path / "qrels" / "train.tsv").write_bytes(
-        (folder / "qrels" / "train.tsv").read_bytes() + f"nothing\t{TOPICS[0]}-1\t1\n".encode()
-    )
-    opened = Index.open(opensearch_engine, built)
-    mode = opened.mode("lexical")
-    settings = Ltr().settings({"candidates_from": f"index:{built}"})
-    judged = judged_candidates.gather(opened, corpora.open_dataset(f"{tmp_path}:train"), mode, settings, lambda *_: None)
+    judged, settings = gathered(f"{other}:train", mode="lexical")
     at = judged.questions.index("nothing")
     assert (len(judged.documents[at]), len(judged.rows[at])) == (0, 0)
     assert len(feature_ranker.cross_validate(judged, settings).values) == len(TOPICS) + 1
@@ -209,18 +203,11 @@ def test_a_question_that_finds_nothing_has_no_candidates(opensearch_engine, buil
     assert "nothing" not in (tmp_path / "features.csv").read_text()
 
 
-def test_noise_gains_nothing(opensearch_engine, built, folder, tmp_path):
+def test_noise_gains_nothing(otherwise_judged, gathered):
     """With judgements by chance, cross-validation shows no gain: nothing of a question leaks into its own fold."""
     draw = random.Random(3)
-    (tmp_path / "qrels").mkdir()
-    for name in ("corpus.jsonl", "queries.jsonl"):
-        (tmp_path / name).write_bytes((folder / name).read_bytes())
-    rows = [f"{topic}\t{topic}-{number}\t{draw.randint(0, 1)}\n" for topic in TOPICS for number in range(10)]
-    (tmp_path / "qrels" / "train.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(rows))
-    opened = Index.open(opensearch_engine, built)
-    settings = Ltr().settings({"candidates_from": f"index:{built}", "steps": 40})
-    mode, _ = opened.choose(None, "none")
-    judged = judged_candidates.gather(opened, corpora.open_dataset(f"{tmp_path}:train"), mode, settings, lambda *_: None)
+    rows = [(topic, f"{topic}-{number}", draw.randint(0, 1)) for topic in TOPICS for number in range(10)]
+    judged, settings = gathered(f"{otherwise_judged(rows)}:train", steps=40)
     gain = feature_ranker.cross_validate(judged, settings).values - judged.figures()
     assert gain.mean() < 3 * gain.std() / len(gain) ** 0.5
 
@@ -233,16 +220,9 @@ def log_of(folder, clicked, queries=tuple(f"{topic} module" for topic in TOPICS)
         draw.shuffle(shown)
         name = f"s{number}"
         searches.append({"query_id": name, "user_query": query, "query_response_hit_ids": shown, "timestamp": time})
-        events += [
-            {
-                "query_id": name,
-                "action_name": "click",
-                "timestamp": time,
-                "event_attributes": {"object": {"object_id": document}},
-            }
-            for document in shown
-            if document in clicked
-        ]
+        click = {"query_id": name, "action_name": "click", "timestamp": time}
+        chosen = [document for document in shown if document in clicked]
+        events += [{**click, "event_attributes": {"object": {"object_id": document}}} for document in chosen]
     folder.mkdir()
     for name, records in (("ubi_queries", searches), ("ubi_events", events)):
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
@@ -258,18 +238,7 @@ def test_clicks_of_other_queries_teach_and_serve(index, folder, tmp_path, capsys
     """Other queries clicked on what is relevant: the ranker learns it without votes, and the table in its folder serves searches."""
     clicks = log_of(tmp_path / "log", best_by_votes(folder), [f"{topic} manual {at}" for topic in TOPICS for at in range(4)])
     out = tmp_path / "by-clicks"
-    command = [
-        "train",
-        "ltr",
-        str(folder),
-        "--out",
-        str(out),
-        "--set",
-        f"candidates_from=index:{index.name}",
-        "--set",
-        "metadata=none",
-    ]
-    assert run([*command, "--set", "steps=60", "--set", f"clicks={clicks}", "--json"]) == 0
+    assert train(folder, index.name, out, "metadata=none", "steps=60", f"clicks={clicks}", more=["--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["start"] < 0.6
     assert report["dev"] > 0.9
@@ -278,7 +247,7 @@ def test_clicks_of_other_queries_teach_and_serve(index, folder, tmp_path, capsys
     (part,) = (part for part in hits[0].explanation["parts"] if part["name"].startswith("ltr@"))
     assert next(each for each in part["features"] if each["feature"] == "clicks")["value"] > 2
     elsewhere = log_of(tmp_path / "elsewhere", {"else-1"}, ["else x"])
-    assert run([*command, "--out", str(tmp_path / "none"), "--set", f"clicks={elsewhere}"]) == 1
+    assert train(folder, index.name, tmp_path / "none", "metadata=none", f"clicks={elsewhere}") == 1
     assert "showed none of the documents" in capsys.readouterr().err
     # A log may judge a ranker only if it begins after the one that the ranker knows.
     early = log_of(tmp_path / "early", best_by_votes(folder))
@@ -294,21 +263,15 @@ def test_clicks_of_other_queries_teach_and_serve(index, folder, tmp_path, capsys
         index.search("timer", rerank=f"ltr@{out}")
 
 
-def test_clicks_of_a_question_do_not_reach_its_own_features(opensearch_engine, built, folder, tmp_path):
+def test_clicks_of_a_question_do_not_reach_its_own_features(otherwise_judged, gathered, tmp_path):
     """Judgements by chance, and a log whose clicks are these judgements: the clicks gain nothing."""
     draw = random.Random(3)
-    (tmp_path / "qrels").mkdir()
-    for name in ("corpus.jsonl", "queries.jsonl"):
-        (tmp_path / name).write_bytes((folder / name).read_bytes())
-    relevant = {f"{topic}-{number}" for topic in TOPICS for number in range(10) if draw.random() < 0.3}
-    rows = [f"{topic}\t{topic}-{number}\t{int(f'{topic}-{number}' in relevant)}\n" for topic in TOPICS for number in range(10)]
-    (tmp_path / "qrels" / "train.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(rows))
-    opened = Index.open(opensearch_engine, built)
+    every = [(topic, f"{topic}-{number}") for topic in TOPICS for number in range(10)]
+    relevant = {document for _, document in every if draw.random() < 0.3}
+    other = otherwise_judged([(topic, document, int(document in relevant)) for topic, document in every])
     queries = [f"{topic.upper()}  module" for topic in TOPICS] * 3
     clicks = log_of(tmp_path / "log", relevant, queries)
-    settings = Ltr().settings({"candidates_from": f"index:{built}", "steps": 40, "clicks": clicks})
-    mode, _ = opened.choose(None, "none")
-    judged = judged_candidates.gather(opened, corpora.open_dataset(f"{tmp_path}:train"), mode, settings, lambda *_: None)
+    judged, settings = gathered(f"{other}:train", steps=40, clicks=clicks)
     gain = feature_ranker.cross_validate(judged, settings).values - judged.figures()
     assert gain.mean() < 3 * gain.std() / len(gain) ** 0.5
     # The fold that a model is measured on counts in no feature of the questions that train it either.
@@ -330,11 +293,8 @@ def test_clicks_of_a_question_do_not_reach_its_own_features(opensearch_engine, b
 
 
 def test_letor_and_trees_of_others(index, folder, model, tmp_path, capsys):
-    out = tmp_path / "parts"
-    command = ["train", "ltr", str(folder), "--set", f"candidates_from=index:{index.name}", "--set", "steps=20", "--json"]
-    assert run([*command, "--out", str(out), "--set", "outputs=trees,letor"]) == 0
-    capsys.readouterr()
-
+    out, theirs = tmp_path / "parts", tmp_path / "theirs"
+    assert train(folder, index.name, out, "steps=20", "outputs=trees,letor", more=["--quiet"]) == 0
     xgboost = pytest.importorskip("xgboost")
     lines = [line for line in (out / "letor.txt").read_text().splitlines() if not line.startswith("#")]
     names = [line.split()[2] for line in (out / "letor.txt").read_text().splitlines() if line.startswith("#")]
@@ -347,36 +307,35 @@ def test_letor_and_trees_of_others(index, folder, model, tmp_path, capsys):
         for value in values:
             number, number_value = value.split(":")
             rows[at, int(number) - 1] = float(number_value)
-    trained = xgboost.train(
-        {"objective": "rank:ndcg", "max_depth": 4, "nthread": 1}, xgboost.DMatrix(rows, grades, qid=groups), num_boost_round=20
-    )
-    trained.save_model(tmp_path / "theirs.json")
-    theirs = tmp_path / "theirs"
-    same = ["--set", f"start={tmp_path / 'theirs.json'}"]
-    assert run([*command, "--out", str(theirs), *same]) == 0
+    parameters, data = {"objective": "rank:ndcg", "max_depth": 4, "nthread": 1}, xgboost.DMatrix(rows, grades, qid=groups)
+    xgboost.train(parameters, data, num_boost_round=20).save_model(tmp_path / "theirs.json")
+    same = f"start={tmp_path / 'theirs.json'}"
+    capsys.readouterr()
+    assert train(folder, index.name, theirs, same, more=["--json"]) == 0
     assert json.loads(capsys.readouterr().out)["dev"] > 0.9  # measured on what it was trained on
     hits = index.search("cacola module", rerank=f"ltr@{theirs}", k=2)
     assert all(hit.id.startswith("cacola") for hit in hits)
-    assert run([*command, "--out", str(tmp_path / "other"), *same, "--set", "metadata=none"]) == 1
+    assert train(folder, index.name, tmp_path / "other", same, "metadata=none") == 1
     assert "are of" in capsys.readouterr().err
 
 
 def test_a_finished_run_is_reported_again_and_a_stopped_one_leaves_its_folder(index, folder, tmp_path, capsys, monkeypatch):
     out = tmp_path / "out"
-    command = ["train", "ltr", str(folder), "--set", f"candidates_from=index:{index.name}", "--set", "steps=5", "--out", str(out)]
-    command += ["--set", "outputs=trees,letor", "--json"]
+
+    def again(*more):
+        return train(folder, index.name, out, "steps=5", "outputs=trees,letor", more=["--json", *more])
 
     def stopped(*_):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr(feature_ranker, "cross_validate", stopped)
-        assert run(command) == 130
+        assert again() == 130
     assert "the same command begins it anew" in capsys.readouterr().err
     assert not out.exists()
-    assert run(command) == 0
+    assert again() == 0
     first = json.loads(capsys.readouterr().out)
-    assert run([*command, "--resume"]) == 0
+    assert again("--resume") == 0
     assert json.loads(capsys.readouterr().out) == first
 
 
@@ -385,9 +344,8 @@ def test_training_rewrites_as_a_search_with_the_profile_in_use(index, folder, tm
     pins.write_text("query,document,action\nsocket module,socket-3,hide\n")
     saved = ["profiles", index.name, "--save", "pinned", "--mode", "hybrid", "--rewrite", f"pins@{pins}"]
     assert run([*saved, "--use", "pinned", "--quiet"]) == 0
-    command = ["train", "ltr", str(folder), "--set", f"candidates_from=index:{index.name}", "--set", "steps=5", "--out", str(out)]
     try:
-        assert run([*command, "--set", "outputs=trees,csv", "--quiet"]) == 0
+        assert train(folder, index.name, out, "steps=5", "outputs=trees,csv") == 0
     finally:
         assert run(["profiles", index.name, "--drop", "pinned", "--quiet"]) == 0
     candidates = {document for question, document in table_of(out / "features.csv") if question == "socket"}
@@ -401,8 +359,7 @@ def table_of(path):
 
 def test_a_search_logs_the_features_that_training_reads(index, folder, model, tmp_path, capsys):
     out, log = tmp_path / "out", tmp_path / "log.csv"
-    command = ["train", "ltr", str(folder), "--set", f"candidates_from=index:{index.name}", "--set", "steps=5", "--out", str(out)]
-    assert run([*command, "--set", "outputs=trees,csv"]) == 0
+    assert train(folder, index.name, out, "steps=5", "outputs=trees,csv") == 0
     trained = table_of(out / "features.csv")
     asked = ["search", index.name, "--queries", f"{folder}:train", "--run", str(tmp_path / "run.trec")]
     assert run([*asked, "--rerank", f"ltr@{model}", "--log-features", str(log)]) == 0
@@ -413,9 +370,8 @@ def test_a_search_logs_the_features_that_training_reads(index, folder, model, tm
     assert {row.pop("label") for row in trained.values()} == {"0", "1"}
     for key, row in trained.items():
         assert row.keys() == logged[key].keys()
-        assert [float(value or "nan") for value in row.values()] == pytest.approx(
-            [float(value or "nan") for value in logged[key].values()], rel=1e-4, abs=1e-6, nan_ok=True
-        )
+        read, written = ([float(value or "nan") for value in each.values()] for each in (row, logged[key]))
+        assert read == pytest.approx(written, rel=1e-4, abs=1e-6, nan_ok=True)
     ranked = (tmp_path / "run.trec").read_text()
     assert run([*asked, "--rerank", f"ltr@{model}"]) == 0
     assert (tmp_path / "run.trec").read_text() == ranked
@@ -459,32 +415,30 @@ def test_a_log_changes_no_score_and_is_read_by_others(index, tmp_path, given):
 
 
 def test_a_log_that_cannot_be_written_is_said(index, folder, tmp_path, capsys):
-    def refused(*arguments):
-        assert run(["search", index.name, *arguments]) == 2
-        return capsys.readouterr().err
-
-    assert "does not name a format of features.\nOption --log-features: Write NAME.csv" in refused(
-        "socket", "--log-features", "log.json"
-    )
-    nowhere = ["--log-features", str(tmp_path / "no" / "log.csv")]
-    for asked in (["socket"], ["--queries", f"{folder}:train", "--run", str(tmp_path / "out.trec")]):
-        assert f"{tmp_path / 'no'} cannot be written to: it does not exist.\nName another place." in refused(*asked, *nowhere)
-    with pytest.raises(UsageError, match="log_features is a path, not int"):
-        index.search("socket", log_features=3)
-    with pytest.raises(UsageError, match=r"cannot be written: No such file or directory"):
-        index.search("socket", log_features=nowhere[1])
-    (tmp_path / "folder.csv").mkdir()
-    with pytest.raises(UsageError, match=r"folder\.csv is a folder, but a file is needed"):
-        index.search("socket", log_features=tmp_path / "folder.csv")
-    (tmp_path / "folder.csv").rmdir()
-    for other in (
-        ["--queries", "f.txt", "--run", "o.trec"],
-        ["--queries", "q", "--run", "./f.txt"],
-        ["socket", "--html", "f.txt"],
+    nowhere = str(tmp_path / "no" / "log.csv")
+    batch, own = ["--queries", f"{folder}:train", "--run", str(tmp_path / "out.trec")], "--log-features needs a file of its own"
+    absent = f"{tmp_path / 'no'} cannot be written to: it does not exist.\nName another place."
+    for words, log, said in (
+        (["socket"], "log.json", "does not name a format of features.\nOption --log-features: Write NAME.csv"),
+        (["socket"], nowhere, absent),
+        (batch, nowhere, absent),
+        (["--queries", "f.txt", "--run", "o.trec"], "f.txt", own),
+        (["--queries", "q", "--run", "./f.txt"], "f.txt", own),
+        (["socket", "--html", "f.txt"], "f.txt", own),
+        (["socket", "--show-query"], "log.csv", "--log-features, and what orders"),
+        (["socket", "--server-fusion"], "log.csv", "features are of each signal"),
     ):
-        assert "--log-features needs a file of its own" in refused(*other, "--log-features", "f.txt")
-    assert "--log-features, and what orders" in refused("socket", "--show-query", "--log-features", "log.csv")
-    assert "features are of each signal" in refused("socket", "--server-fusion", "--log-features", "log.csv")
+        assert run(["search", index.name, *words, "--log-features", log]) == 2
+        assert said in capsys.readouterr().err
+    (tmp_path / "folder.csv").mkdir()
+    for given, said in (
+        (3, "log_features must be a text, not 3"),
+        (nowhere, "cannot be written: No such file or directory"),
+        (tmp_path / "folder.csv", r"folder\.csv is a folder, but a file is needed"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            index.search("socket", log_features=given)
+    (tmp_path / "folder.csv").rmdir()
     (tmp_path / "kept.csv").write_text("before")
     with suppress(RuntimeError), feature_log.created(tmp_path / "kept.csv", ["score"]) as log:
         log.add("q", CandidateFeatures(["d"], np.array([[1.0]])))
@@ -492,45 +446,34 @@ def test_a_log_that_cannot_be_written_is_said(index, folder, tmp_path, capsys):
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("kept.csv", "before")]
 
 
-def test_mistakes_are_said_in_a_sentence(index, folder, model, tmp_path, capsys, opensearch_engine):
-    def refused(*arguments):
-        assert run(["train", "ltr", *map(str, arguments), "--out", str(tmp_path / "out")]) in {1, 2}
+def test_mistakes_are_said_in_a_sentence(index, folder, otherwise_judged, model, tmp_path, capsys, opensearch_engine):
+    few = otherwise_judged([("timer", "timer-1", 1)])
+    for data, sets, more, words in (
+        (folder, ["candidates_from="], (), "none is named"),
+        (folder, ["candidates_from=index:not-there"], (), "index"),
+        (folder, [], ["--plan"], "has no plan"),
+        (folder, ["metadata=price"], (), "no typed metadata entry 'price'"),
+        (folder, ["clicks=clicks.tsv"], (), "does not say which documents were shown"),
+        (folder, [f"clicks=ubi:{folder}"], (), "no ubi_queries"),
+        (folder, [f"start={folder / 'corpus.jsonl'}"], (), "cannot be used"),
+        (few, [], (), "needs at least 20"),
+    ):
+        assert train(data, index.name, tmp_path / "out", *sets, more=more) in {1, 2}
+        assert words in capsys.readouterr().err
         assert not (tmp_path / "out").exists()
-        return capsys.readouterr().err
-
-    assert "none is named" in refused(folder)
-    assert "index" in refused(folder, "--set", "candidates_from=index:not-there")
-    named = ("--set", f"candidates_from=index:{index.name}")
-    assert "has no plan" in refused(folder, *named, "--plan")
-    assert "no typed metadata entry 'price'" in refused(folder, *named, "--set", "metadata=price")
-    assert "does not say which documents were shown" in refused(folder, *named, "--set", "clicks=clicks.tsv")
-    assert "no ubi_queries" in refused(folder, *named, "--set", f"clicks=ubi:{folder}")
-    assert "cannot be used" in refused(folder, *named, "--set", f"start={folder / 'corpus.jsonl'}")
-    few = tmp_path / "few"
-    few.mkdir()
-    (few / "qrels").mkdir()
-    for name in ("corpus.jsonl", "queries.jsonl"):
-        (few / name).write_bytes((folder / name).read_bytes())
-    (few / "qrels" / "train.tsv").write_text("query-id\tcorpus-id\tscore\ntimer\ttimer-1\t1\n")
-    assert "needs at least 20" in refused(few, *named)
-    with pytest.raises(UsageError, match="no profile in use names one"):
-        index.search("timer", rerank="ltr")
-    with pytest.raises(UsageError, match="no model folder"):
-        index.search("timer", rerank=f"ltr@{tmp_path / 'nothing'}")
-    with pytest.raises(UsageError, match="there is one list"):
-        index.search("timer", rerank=f"ltr@{model}", server_fusion=True)
-    with pytest.raises(ModelError, match="not a feature ranker"):
-        index.search("timer", rerank="ltr@shipped")
+    damaged = shutil.copytree(model, tmp_path / "damaged")
+    (damaged / "trees.txt").write_text("tree\n")
+    for given, error, words in (
+        ({"rerank": "ltr"}, UsageError, "no profile in use names one"),
+        ({"rerank": f"ltr@{tmp_path / 'nothing'}"}, UsageError, "no model folder"),
+        ({"rerank": f"ltr@{model}", "server_fusion": True}, UsageError, "there is one list"),
+        ({"rerank": "ltr@shipped"}, ModelError, "not a feature ranker"),
+        ({"rerank": f"ltr@{damaged}"}, ModelError, "was altered"),
+    ):
+        with pytest.raises(error, match=words):
+            index.search("timer", **given)
     with pytest.raises(ModelError, match="no model of that name"):
         open_feature_ranker("by-votes", "0" * 16)
-    damaged = tmp_path / "damaged"
-    damaged.mkdir()
-    for file in model.iterdir():
-        if file.is_file():
-            (damaged / file.name).write_bytes(file.read_bytes())
-    (damaged / "trees.txt").write_text("tree\n")
-    with pytest.raises(ModelError, match="was altered"):
-        index.search("timer", rerank=f"ltr@{damaged}")
     other = f"{index.name}-other"
     plain = tmp_path / "plain.jsonl"
     plain.write_text("".join(f'{{"_id": "{number}", "text": "timer module {number}"}}\n' for number in range(5)))

@@ -31,12 +31,6 @@ def test_the_picture_shows_every_evaluation_and_the_step_that_was_kept(tmp_path)
     assert "nDCG@10 <dev>" in re.sub(r"\s+", " ", "".join(root.itertext()))
 
 
-def test_a_run_with_one_figure_has_a_picture(tmp_path):
-    model_folder.write_curves(tmp_path, {"steps": [0], "losses": [0.0], "values": [0.5], "best": 0}, "MRR@10")
-    root = ET.parse(tmp_path / "curves.svg").getroot()
-    assert (len(markers(root, "loss")), len(markers(root, "development"))) == (0, 1)
-
-
 @pytest.mark.parametrize(
     ("given", "folder", "name"),
     [

@@ -15,30 +15,46 @@ from termweave.training.methods import base as methods
 from termweave.training.mixture import DataPart, parts
 from termweave.training.setup import set_up
 from termweave.training.trainer.trainer import Fit
+from tests.training.conftest import SUBJECTS
+
+FECTEK = methods.get("fectek")
 
 
 @pytest.fixture
 def made(tmp_path, base):
     """A function: set up a run over a corpus file of its own; returns the set-up and what was said."""
 
-    def make(text, count=120, **given):
-        corpus = tmp_path / "corpus.jsonl"
-        lines = [
-            {"_id": str(n), "title": text.format(n), "text": f"{text.format(n)} {text.format(n * 7 % 50)} {'filler ' * (n % 9)}"}
-            for n in range(count)
-        ]
-        corpus.write_text("\n".join(json.dumps(line, ensure_ascii=False) for line in lines), encoding="utf-8")
+    def make(text="the mortar of granada number {}", count=120, **given):
+        titles, more = [text.format(n) for n in range(count)], [text.format(n * 7 % 50) for n in range(count)]
+        texts = [f"{title} {again} {'filler ' * (n % 9)}" for n, (title, again) in enumerate(zip(titles, more, strict=True))]
+        corpus = write_lines(tmp_path / "corpus.jsonl", texts, title=titles)
         said = []
-        settings = methods.get("fectek").settings({"backbone": str(base), "dev": 10, "documents": 20, **given})
+        settings = FECTEK.settings({"backbone": str(base), "dev": 10, "documents": 20, **given})
         return set_up(str(corpus), settings, tmp_path, said.append), said
 
     return make
 
 
+def write_lines(path, texts, key="text", prefix="", **more):
+    """Texts as JSON lines, with ids from 0 on."""
+    rows = (
+        {"_id": f"{prefix}{n}", key: text} | {name: values[n] for name, values in more.items()} for n, text in enumerate(texts)
+    )
+    path.write_text("\n".join(json.dumps(row, ensure_ascii=False) for row in rows), encoding="utf-8")
+    return path
+
+
+def write_judgements(folder, **splits):
+    (folder / "qrels").mkdir(exist_ok=True)
+    for split, rows in splits.items():
+        lines = ["query-id\tcorpus-id\tscore", *(f"{query}\t{document}\t1" for query, document in rows)]
+        (folder / "qrels" / f"{split}.tsv").write_text("\n".join(lines) + "\n")
+
+
 def test_a_large_corpus_is_sampled_for_hard_documents_from_end_to_end(made, monkeypatch):
     monkeypatch.setattr("termweave.training.setup._MOST", 60)
     monkeypatch.setattr("termweave.training.setup.MOST_SEARCHED", 0)
-    ahead, _ = made("the mortar of granada number {}", documents=2)
+    ahead, _ = made(documents=2)
     answers = {place for known in ahead.dev.relevant for place in known}
     hard = [place for index, place in enumerate(ahead.places) if index not in answers]
     assert len(hard) > 10
@@ -46,27 +62,27 @@ def test_a_large_corpus_is_sampled_for_hard_documents_from_end_to_end(made, monk
 
 
 def test_held_out_questions_are_searched_in_the_whole_corpus_or_in_as_much_of_it_as_is_allowed(made, monkeypatch):
-    whole, _ = made("the mortar of granada number {}", documents=2)
+    whole, _ = made(documents=2)
     assert len(whole.places) == len(whole.examples.texts) > 100
     monkeypatch.setattr("termweave.training.setup.MOST_SEARCHED", 90)
-    part, _ = made("the mortar of granada number {}", documents=2)
+    part, _ = made(documents=2)
     assert len(part.places) == 90
     answers = {place for known in part.dev.relevant for place in known}
     assert len(answers) == len(part.dev)
     monkeypatch.setattr("termweave.training.setup._MOST_STATES", 1)  # the hidden states of a frozen backbone have no room
-    least, _ = made("the mortar of granada number {}", documents=2)
+    least, _ = made(documents=2)
     assert len(least.places) < 90
-    trained, said = made("the mortar of granada number {}", documents=2, top_layers=1)
+    trained, said = made(documents=2, top_layers=1)
     assert len(trained.places) == 90
     assert any(f"90 of {len(trained.examples.texts)} documents are read" in line for line in said)
-    every, said = made("the mortar of granada number {}", documents=LARGEST, top_layers=1)  # what preset=paper sets
+    every, said = made(documents=LARGEST, top_layers=1)  # what preset=paper sets
     assert len(every.places) == len(every.examples.texts)
     assert not any("documents are read" in line for line in said)
 
 
 def test_half_of_what_is_searched_in_a_large_corpus_are_bm25s_best(made, monkeypatch):
     monkeypatch.setattr("termweave.training.setup.MOST_SEARCHED", 150)
-    part, _ = made("the mortar of granada number {}", documents=2, dev=5)
+    part, _ = made(documents=2, dev=5)
     texts, common = part.examples.texts, (part.analysis, part.statistics, BM25())
     index = SparseIndex(bm25_weights(texts, *common, "document"))
     for question in bm25_weights(part.dev.questions, *common, "query"):
@@ -86,25 +102,18 @@ def test_a_backbone_that_does_not_know_the_language_is_said(made, text, warned):
 
 def test_what_answers_a_question_is_none_of_its_hard_negatives(tmp_path, base):
     """Each question has three answers; few documents are drawn, but others are searched for the held-out questions."""
-    (tmp_path / "qrels").mkdir()
-    subjects = [f"{a}{b}" for a in ("gran", "mor", "tel", "vex", "lum") for b in ("ada", "ino", "ust", "ert")]
-    lines = [{"_id": str(n), "text": f"about {subjects[n % 20]} {'filler ' * (n // 20 + 1)}"} for n in range(60)]
-    asked = [{"_id": f"q{n}", "text": f"{subjects[n % 20]} {n}"} for n in range(40)]
-    for name, kept in (("corpus", lines), ("queries", asked)):
-        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, kept)))
-    answers = [f"q{n}\t{n % 20 + 20 * each}\t1" for n in range(40) for each in range(3)]
-    for split, rows in (("train", answers[:60]), ("dev", answers[60:])):
-        (tmp_path / "qrels" / f"{split}.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *rows]))
-    settings = methods.get("fectek").settings({"backbone": str(base), "dev": 20, "documents": 10})
+    write_lines(tmp_path / "corpus.jsonl", [f"about {SUBJECTS[n % 20]} {'filler ' * (n // 20 + 1)}" for n in range(60)])
+    write_lines(tmp_path / "queries.jsonl", [f"{SUBJECTS[n % 20]} {n}" for n in range(40)], prefix="q")
+    answers = [(f"q{n}", n % 20 + 20 * each) for n in range(40) for each in range(3)]
+    write_judgements(tmp_path, train=answers[:60], dev=answers[60:])
+    settings = FECTEK.settings({"backbone": str(base), "dev": 20, "documents": 10})
     ahead = set_up(str(tmp_path), settings, tmp_path, lambda _: None)
-    assert len(ahead.places) == 60
+    assert (len(ahead.places), ahead.trained_on) == (60, 10)
     assert 0 < len(ahead.train) <= 10
-    assert ahead.trained_on == 10
     mined = ahead.bm25_index.negatives(ahead.bm25_weights(ahead.train.questions, "query"), ahead.train.known, 25)
-    for question, known, wrong in zip(ahead.train.questions, ahead.train.known, mined, strict=True):
+    for question, answers, wrong in zip(ahead.train.questions, ahead.train.known, mined, strict=True):
         subject = question.split()[0]
-        assert {ahead.texts[place].split()[1] for place in known} == {subject}
-        assert len(known) == 3
+        assert [ahead.texts[place].split()[1] for place in answers] == [subject] * 3
         assert subject not in {ahead.texts[place].split()[1] for place in wrong}
 
 
@@ -112,7 +121,7 @@ def test_no_view_of_a_document_is_a_hard_negative_of_another(made):
     """Nor does one stand in the way of another where held-out questions are searched."""
     given = {"documents": 400, "views": "title,sentence,span", "top_layers": -1, "hidden": 16, "teacher": "none"}
     ahead, _ = made("granada mortar number {}", **given)
-    method = methods.get("fectek")
+    method = FECTEK
     settings = method.settings({"backbone": str(ahead.backbone), "training_length": 64, "max_length": 64, **given})
     model = method.build(settings, ahead.backbone)
     part = DataPart("made", ahead, settings)
@@ -127,20 +136,17 @@ def test_no_view_of_a_document_is_a_hard_negative_of_another(made):
 
 
 def test_what_is_held_out_is_not_trained_on_under_another_id(tmp_path, base):
-    (tmp_path / "qrels").mkdir()
-    lines = [{"_id": str(n), "text": f"granada {n} {'filler ' * (n % 9 + 1)}"} for n in range(30)]
-    forms = {"train": "number {}", "dev": "Number  {}"}  # another case and other blanks are no other question
-    asked = [{"_id": f"{split}{n}", "text": form.format(n)} for split, form in forms.items() for n in range(30)]
-    for name, kept in (("corpus", lines), ("queries", asked)):
-        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, kept)))
-    settings = methods.get("fectek").settings({"backbone": str(base), "dev": 30})
+    write_lines(tmp_path / "corpus.jsonl", [f"granada {n} {'filler ' * (n % 9 + 1)}" for n in range(30)])
+    asked = [
+        form.format(n) for form in ("number {}", "Number  {}") for n in range(30)
+    ]  # another case and other blanks are no other question
+    write_lines(tmp_path / "queries.jsonl", asked, prefix="q")
+    settings, said = FECTEK.settings({"backbone": str(base), "dev": 30}), []
 
     def ahead(held):
-        for split, numbers in (("train", range(30)), ("dev", held)):
-            (tmp_path / "qrels" / f"{split}.tsv").write_text("\n".join(f"{split}{n}\t{n}\t1" for n in numbers) + "\n")
+        write_judgements(tmp_path, train=[(f"q{n}", n) for n in range(30)], dev=[(f"q{30 + n}", n) for n in held])
         return set_up(str(tmp_path), settings, tmp_path, said.append)
 
-    said: list[str] = []
     found = ahead(range(20, 30))
     assert sorted(found.train.questions) == sorted(f"number {n}" for n in range(20))
     assert len(found.dev) == 10
@@ -151,17 +157,15 @@ def test_what_is_held_out_is_not_trained_on_under_another_id(tmp_path, base):
 
 @pytest.fixture
 def sets(tmp_path):
-    """Makes a corpus in a file of its own, with judgements where questions are given."""
+    """A function: a corpus in a folder of its own, with judgements where questions are given."""
 
     def write(name, texts, questions=(), key="text"):
-        (tmp_path / name / "qrels").mkdir(parents=True)
-        lines = [{"_id": str(place), key: text} for place, text in enumerate(texts)]
-        asked = [{"_id": f"q{place}", "text": text} for place, text in enumerate(questions)]
-        for file, kept in (("corpus", lines), ("queries", asked)):
-            (tmp_path / name / f"{file}.jsonl").write_text("\n".join(map(json.dumps, kept)))
-        rows = ["query-id\tcorpus-id\tscore", *(f"q{place}\t{place}\t1" for place in range(len(questions)))]
-        (tmp_path / name / "qrels" / "train.tsv").write_text("\n".join(rows))
-        return tmp_path / name
+        folder = tmp_path / name
+        folder.mkdir()
+        write_lines(folder / "corpus.jsonl", texts, key)
+        write_lines(folder / "queries.jsonl", questions, prefix="q")
+        write_judgements(folder, train=[(f"q{place}", place) for place in range(len(questions))])
+        return folder
 
     return write
 
@@ -174,7 +178,7 @@ def test_each_data_set_beside_says_for_itself_where_its_questions_come_from(sets
     own = sets("own", TEXTS, key="about") / "corpus.jsonl"
     judged, bare = sets("judged", TEXTS, [f"number {place}" for place in range(40)]), sets("bare", TEXTS) / "corpus.jsonl"
     given = {"backbone": str(base), "max_length": 64, "training_length": 64, "dev": 5, "teacher": "minmax"}
-    method = methods.get("fectek")
+    method = FECTEK
     settings = method.settings({**given, "pairs": "corpus", "beside": f"{judged}, {bare}"}, {"text_fields": ("about",)})
     said = []
     every = parts(str(own), settings, tmp_path, said.append)
@@ -201,7 +205,7 @@ def test_each_data_set_beside_says_for_itself_where_its_questions_come_from(sets
 def test_no_data_set_trains_on_what_another_one_holds_out(sets, base, tmp_path):
     judged, bare = sets("judged", TEXTS, [f"number {place}" for place in range(40)]), sets("bare", TEXTS) / "corpus.jsonl"
     other = sets("other", TEXTS, [f"Number {39 - place}" for place in range(40)])
-    settings = methods.get("fectek").settings({"backbone": str(base), "dev": 5, "beside": f"{other}, {bare}"})
+    settings = FECTEK.settings({"backbone": str(base), "dev": 5, "beside": f"{other}, {bare}"})
     said = []
     every = parts(str(judged), settings, tmp_path, said.append)
     held_out = {question.casefold() for part in every for question in part.setup.dev.questions}
@@ -214,20 +218,15 @@ def test_no_data_set_trains_on_what_another_one_holds_out(sets, base, tmp_path):
 def test_terms_of_another_kind_are_not_learned_beside(sets, base, tmp_path):
     own = sets("own", TEXTS) / "corpus.jsonl"
     chinese = sets("chinese", [f"研究生命起源的问题。第{place}个问题的答案在这里。" for place in range(60)]) / "corpus.jsonl"
-    settings = methods.get("fectek").settings({"backbone": str(base), "beside": str(chinese)})
+    settings = FECTEK.settings({"backbone": str(base), "beside": str(chinese)})
     with pytest.raises(UsageError, match="another kind of terms"):
         parts(str(own), settings, tmp_path, lambda _: None)
-
-
-def test_a_backbone_made_from_scratch_knows_one_data_set():
-    with pytest.raises(UsageError, match="from scratch"):
-        methods.get("fectek").settings({"backbone": "scratch", "outputs": "weights", "beside": "other"})
 
 
 def test_epochs_become_steps_when_the_questions_are_counted(sets, base, tmp_path):
     judged, beside = (sets(name, TEXTS, [f"number {place}" for place in range(40)]) for name in ("judged", "beside"))
     given = {"backbone": str(base), "dev": 5, "batch": 4, "epochs": 1.5}
-    method = methods.get("fectek")
+    method = FECTEK
     for more, share in (({}, 1.0), ({"beside": str(beside)}, 0.5)):
         (first, *_) = parts(str(judged), method.settings({**given, **more}), tmp_path, lambda _: None)
         assert first.settings.steps == -(-1.5 * len(first.setup.train) // (4 * share))

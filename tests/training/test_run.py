@@ -26,62 +26,23 @@ from termweave.training import run as running
 from termweave.training.data.sampler import BatchSampler
 from termweave.training.methods import base as methods
 from termweave.training.trainer import checkpoints
-from tests.training.conftest import SMALL, train
+from tests.training.conftest import SMALL, set_options, train
 
 pytest.importorskip("accelerate", reason="training needs the extra [train]")
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]
 
 
-@pytest.mark.parametrize(
-    "sets",
-    [
-        pytest.param(("steps=35", "start={first}", "keep=0.3"), marks=pytest.mark.nightly),
-        ("epochs=1", "every=5", "top_layers=2", "batch=6", "anchor=none", "hidden=0", "shared=true"),
-    ],
-    ids=["frozen", "layers"],
-)
-def test_stopped_and_resumed_is_the_same_model(capsys, folder, base, tmp_path, monkeypatch, sets):
-    train(capsys, folder, base, tmp_path / "first", settings=(*SMALL, "steps=5", "seed=7"))
-    sets = [each.format(first=tmp_path / "first") for each in (*SMALL, *sets)]
-    whole = train(capsys, folder, base, tmp_path / "whole", settings=sets)
-
-    draw, at = BatchSampler.draw, {}
-
-    def dies(self, step):
-        if step == at.get("dies"):
-            raise RuntimeError("the machine went away")
-        if step == at.get("asked"):
-            os.kill(os.getpid(), signal.SIGINT)
-        return draw(self, step)
-
-    monkeypatch.setattr(BatchSampler, "draw", dies)
-    out = tmp_path / "out"
-    at["dies"] = 8  # after a look at the frozen one's start only, or after a checkpoint
-    assert "the machine went away" in train(capsys, folder, base, out, settings=sets, status=1)
-    at.clear()
-    at["asked"] = 10  # Ctrl-C; the data loader draws one batch ahead
-    train(capsys, folder, base, out, "--resume", settings=sets, status=130)
-    assert checkpoints.latest(out / "checkpoints").name == "checkpoint-10"
-    (out / "checkpoints" / "checkpoint-11").mkdir()  # half written
-    at.clear()
-    at["dies"] = 11
-    assert "the machine went away" in train(capsys, folder, base, out, "--resume", settings=sets, status=1)
-    at.clear()
-    resumed = train(capsys, folder, base, out, "--resume", settings=sets)
-    assert resumed["hash"] == whole["hash"]
-    assert resumed["history"] == whole["history"]
-    for name in ("heads.safetensors", "model.safetensors", "model.onnx", "model.int8.onnx"):
-        assert (out / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
-
-
 @contextmanager
-def dying_at_step_3(monkeypatch):
-    """Let a training of this block end before its third step."""
-    draw = BatchSampler.draw
+def interrupted(monkeypatch, *deaths, asked=0):
+    """Let a run of this block die where it draws one of these batches of its fits, counted from 0; `asked`: Ctrl-C is pressed there."""
+    draw, drawn = BatchSampler.draw, []
 
     def dies(self, step):
-        if step == 3:
+        drawn.append(step)
+        if len(drawn) - 1 in deaths:
             raise RuntimeError("the machine went away")
+        if asked and step == asked:
+            os.kill(os.getpid(), signal.SIGINT)
         return draw(self, step)
 
     with monkeypatch.context() as patch:
@@ -89,19 +50,64 @@ def dying_at_step_3(monkeypatch):
         yield
 
 
-def test_a_run_is_not_resumed_on_other_data(capsys, folder, base, tmp_path, monkeypatch):
+DENSE = ("max_length=64", "training_length=64", "batch=12", "layers_rate=0.002", "dev=8", "chunk=8", "steps=14", "every=4")
+SIR = ("max_length=32", "training_length=32", "batch=3", "dev=6", "steps=6", "every=2", "reranked=10", "candidates_from=bm25")
+LAYERS = (*SMALL, "epochs=1", "every=5", "top_layers=2", "batch=6", "anchor=none", "hidden=0", "shared=true")
+
+
+@pytest.mark.parametrize(
+    ("method", "sets", "death", "files"),
+    [
+        ("fectek", LAYERS, 8, ("heads.safetensors", "model.safetensors", "model.onnx", "model.int8.onnx")),
+        pytest.param(
+            "fectek", (*SMALL, "steps=35", "start={first}", "keep=0.3"), 8, ("heads.safetensors",), marks=pytest.mark.nightly
+        ),
+        ("le-bs", (*DENSE, "labels=distill", "alpha=0.5"), 20, ("model.safetensors",)),
+        pytest.param(
+            "coder", (*DENSE, "candidates=40", "context=20", "k=5"), 7, ("model.safetensors",), marks=pytest.mark.nightly
+        ),
+        ("sir", (*SIR, "blocks=9,5,3", "candidates=12", "variant=v2"), 12, ("model.safetensors",)),
+    ],
+    ids=["layers", "frozen", "two-fits", "coder", "three-fits"],
+)
+def test_stopped_and_resumed_is_the_same_model(folder, complete, tmp_path, monkeypatch, method, sets, death, files):
+    """A run that dies after a look, or in a later fit, and is resumed makes the model of a run that does not."""
+    out, first = tmp_path / "out", tmp_path / "first"
+    if any("{first}" in each for each in sets):
+        train(folder, complete, first, settings=(*SMALL, "steps=5", "seed=7"))
+    settings = [each.format(first=first) for each in sets]
+
+    def again(out, *more, **given):
+        return train(folder, complete, out, *more, method=method, settings=settings, **given)
+
+    whole = again(tmp_path / "whole")
+    with interrupted(monkeypatch, death):
+        assert "the machine went away" in again(out, status=1)
+    assert any((out / "checkpoints").rglob(checkpoints.HISTORY))
+    if sets == LAYERS:
+        with interrupted(monkeypatch, asked=10):  # Ctrl-C; the data loader draws one batch ahead
+            again(out, "--resume", status=130)
+        assert checkpoints.latest(out / "checkpoints").name == "checkpoint-10"
+        (out / "checkpoints" / "checkpoint-11").mkdir()  # half written
+    resumed = again(out, "--resume")
+    assert (resumed["hash"], resumed["history"]) == (whole["hash"], whole["history"])
+    for name in files:
+        assert (out / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_a_run_is_not_resumed_on_other_data(folder, base, tmp_path, monkeypatch):
     data, out, sets = shutil.copytree(folder, tmp_path / "data"), tmp_path / "out", (*SMALL, "steps=4", "every=2")
-    with dying_at_step_3(monkeypatch):
-        assert "the machine went away" in train(capsys, data, base, out, settings=sets, status=1)
+    with interrupted(monkeypatch, 3):
+        assert "the machine went away" in train(data, base, out, settings=sets, status=1)
     qrels = (data / "qrels" / "train.tsv").read_text()
     (data / "qrels" / "train.tsv").write_text(qrels.partition("\n")[2])
-    said = train(capsys, data, base, out, "--resume", settings=sets, status=1)
+    said = train(data, base, out, "--resume", settings=sets, status=1)
     assert "The data have changed since this run began" in said
     (data / "qrels" / "train.tsv").write_text(qrels)
-    assert train(capsys, data, base, out, "--resume", settings=sets)["history"]["steps"] == [0, 2, 4]
+    assert train(data, base, out, "--resume", settings=sets)["history"]["steps"] == [0, 2, 4]
 
 
-def test_a_run_is_not_resumed_with_other_weights_or_files_behind_the_same_names(capsys, folder, base, tmp_path, monkeypatch):
+def test_a_run_is_not_resumed_with_other_weights_or_files_behind_the_same_names(folder, base, tmp_path, monkeypatch):
     model, scores, out = shutil.copytree(base, tmp_path / "model"), tmp_path / "scores.tsv", tmp_path / "out"
     weights, changed = model / "model.safetensors", shutil.copytree(base, tmp_path / "changed") / "model.safetensors"
     tensors = load_file(weights)
@@ -110,21 +116,21 @@ def test_a_run_is_not_resumed_with_other_weights_or_files_behind_the_same_names(
     rows = f"{query}\t{document}\t0.5\n"
     scores.write_text(rows)
     sets = (*SMALL, "steps=4", "every=2", f"teacher={scores}")
-    with dying_at_step_3(monkeypatch):
-        train(capsys, folder, model, out, settings=sets, status=1)
+    with interrupted(monkeypatch, 3):
+        train(folder, model, out, settings=sets, status=1)
     scores.write_text(rows.replace("0.5", "0.9"))
     whole = shutil.copyfile(weights, tmp_path / "whole")
     shutil.copyfile(changed, weights)
-    said = train(capsys, folder, model, out, "--resume", settings=sets, status=1)
+    said = train(folder, model, out, "--resume", settings=sets, status=1)
     assert "has changed since it began, under the same name: backbone or start, teacher." in said
     shutil.copyfile(whole, weights)
-    assert "under the same name: teacher." in train(capsys, folder, model, out, "--resume", settings=sets, status=1)
+    assert "under the same name: teacher." in train(folder, model, out, "--resume", settings=sets, status=1)
     scores.write_text(rows)
     (out / "checkpoints" / "named.json").unlink()  # as a version that stored none left it
-    assert train(capsys, folder, model, out, "--resume", settings=sets)["history"]["steps"] == [0, 2, 4]
+    assert train(folder, model, out, "--resume", settings=sets)["history"]["steps"] == [0, 2, 4]
 
 
-def test_a_checkpoint_that_cannot_be_written_is_an_error_of_the_system(capsys, folder, base, tmp_path, monkeypatch):
+def test_a_checkpoint_that_cannot_be_written_is_an_error_of_the_system(folder, base, tmp_path, monkeypatch):
     """As on a full disk, but with the system's limit for the size of files."""
     save, limits = transformers.Trainer._save_checkpoint, resource.getrlimit(resource.RLIMIT_FSIZE)
 
@@ -136,7 +142,7 @@ def test_a_checkpoint_that_cannot_be_written_is_an_error_of_the_system(capsys, f
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
     monkeypatch.setattr(transformers.Trainer, "_save_checkpoint", limited)
-    said = train(capsys, folder, base, tmp_path / "out", settings=(*SMALL, "steps=2", "every=2"), status=1)
+    said = train(folder, base, tmp_path / "out", settings=(*SMALL, "steps=2", "every=2"), status=1)
     assert f"The system says: {os.strerror(errno.EFBIG)}" in said
     for write in (save_torch, torch.save):
         resource.setrlimit(resource.RLIMIT_FSIZE, (1024, limits[1]))
@@ -147,24 +153,18 @@ def test_a_checkpoint_that_cannot_be_written_is_an_error_of_the_system(capsys, f
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
-@pytest.mark.parametrize("seed", [3])
-def test_killed_and_resumed_is_the_same_model(capsys, folder, base, tmp_path, seed):
+def test_killed_and_resumed_is_the_same_model(folder, base, tmp_path):
     """kill -9 of a real process, some instant after some checkpoint: in a step, a look, or half-way through a checkpoint."""
-    generator = random.Random(seed)
-    sets = (*SMALL, "steps=120", "every=4", "patience=99")
-    whole = train(capsys, folder, base, tmp_path / "whole", settings=sets)
+    generator = random.Random(3)
+    sets = (*SMALL, "steps=80", "every=4", "patience=99")
+    whole = train(folder, base, tmp_path / "whole", settings=sets)
 
     out = tmp_path / "out"
-    words = ["train", "fectek", str(folder), "--out", str(out), "--set", f"backbone={base}"]
-    words += [part for each in sets for part in ("--set", each)]
-    child = subprocess.Popen(
-        [sys.executable, "-m", "termweave", *words],
-        env={**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    wanted = 4 * generator.randint(1, 20)
+    command = [sys.executable, "-m", "termweave", "train", "fectek", str(folder), "--out", str(out)]
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    said = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+    child = subprocess.Popen([*command, *set_options(f"backbone={base}", *sets)], env=environment, **said)
+    wanted = 4 * generator.randint(1, 12)
     while child.poll() is None and all(int(each.name[11:]) < wanted for each in (out / "checkpoints").glob("checkpoint-*[0-9]")):
         time.sleep(0.001)
     time.sleep(generator.uniform(0, 0.05))
@@ -173,64 +173,71 @@ def test_killed_and_resumed_is_the_same_model(capsys, folder, base, tmp_path, se
     assert child.returncode == -signal.SIGKILL, said
     assert not (out / "termweave.json").exists()
 
-    resumed = train(capsys, folder, base, out, "--resume", settings=sets)
+    resumed = train(folder, base, out, "--resume", settings=sets)
     assert (resumed["hash"], resumed["history"]) == (whole["hash"], whole["history"])
     for name in ("heads.safetensors", "model.onnx", "model.int8.onnx"):
         assert (out / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
-def test_mistakes(capsys, folder, base, tmp_path):
-    """The plan says what the run says; and a run that ended before it began leaves its folder to the next one."""
+MISTAKES = [  # method, settings, exit status, words
+    ("fektek", (), 2, "no method 'fektek'"),
+    ("fectek", ("backbone={empty}",), 2, "tokenizer.json is missing"),
+    ("fectek", ("teacher={scores}",), 1, "names none of the"),
+    ("fectek", ("start=shipped",), 2, "another shape"),
+    ("fectek", ("top_layers=7",), 2, "has 3 layers"),
+    ("fectek", ("start=foo",), 2, "no model named 'foo'"),
+    ("fectek", ("teacher=/nope",), 2, "no file of scores"),
+    ("fectek", ("scale=0",), 2, "above 0"),
+    ("fectek", ("beside=no-such-set",), 2, "no-such-set"),
+]
+
+
+def test_a_plan_says_what_the_run_says_and_both_leave_the_folder_as_it_was(folder, base, tmp_path):
     scores, out = tmp_path / "scores.tsv", tmp_path / "out"
     scores.write_text("nobody\td1\t1.0\n")
-
-    def refused(*settings, status=2, base=base, **given):
-        given.update(settings=(*SMALL, *settings), status=status)
-        planned = train(capsys, folder, base, out, "--plan", **given)
+    for place, (method, sets, status, words) in enumerate(MISTAKES):
+        if place == len(MISTAKES) // 2:
+            out.mkdir()
+        given = {
+            "method": method,
+            "settings": (*SMALL, *(each.format(scores=scores, empty=tmp_path) for each in sets)),
+            "status": status,
+        }
+        planned = train(folder, base, out, "--plan", **given)
+        assert words in planned
+        assert train(folder, base, out, **given).endswith(planned)  # what was done until then goes before
+        assert out.exists() == (place >= len(MISTAKES) // 2)
         assert not out.exists() or not any(out.iterdir())
-        said = train(capsys, folder, base, out, **given)
-        assert said.endswith(planned)  # what was done until then goes before
-        return planned
 
-    assert "no method 'fektek'" in refused(method="fektek")
-    assert "tokenizer.json is missing" in refused(base=tmp_path)
-    assert "names none of the" in refused(f"teacher={scores}", status=1)
-    assert "another shape" in refused("start=shipped")
-    assert not out.exists()
-    out.mkdir()
-    assert "has 3 layers" in refused("top_layers=7")
-    assert "no model named 'foo'" in refused("start=foo")
-    assert "no file of scores" in refused("teacher=/nope")
-    assert "above 0" in refused("scale=0")
-    assert "no-such-set" in refused("beside=no-such-set")
-    train(capsys, folder, base, out, settings=(*SMALL, "steps=1"))
-    assert "already contains a run" in train(capsys, folder, base, out, "--plan", status=2)
-    train(capsys, folder, base, out, "--resume", settings=(*SMALL, "steps=1"))
+
+def test_a_folder_with_another_run_is_refused(folder, base, tmp_path):
+    out, settings = tmp_path / "out", (*SMALL, "steps=1")
+    train(folder, base, out, settings=settings)
+    assert "already contains a run" in train(folder, base, out, "--plan", status=2)
     begun = json.loads((out / "run.json").read_text())
     begun["settings"]["ema"] = 0.0  # by a version that had it
     (out / "run.json").write_text(json.dumps(begun))
-    other = train(capsys, folder, base, out, "--resume", settings=(*SMALL, "steps=1"), status=2)
+    other = train(folder, base, out, "--resume", settings=settings, status=2)
     assert "a run of another version of termweave" in other
-    (tmp_path / "d").mkdir()
-    (tmp_path / "d" / "mine.txt").write_text("x")
-    assert "does not contain a run" in train(capsys, folder, base, tmp_path / "d", status=2)
+    (tmp_path / "mine.txt").write_text("x")
+    assert "does not contain a run" in train(folder, base, tmp_path, status=2)
 
 
-def test_one_process_trains_in_a_folder(capsys, folder, base, tmp_path):
+def test_one_process_trains_in_a_folder(folder, base, tmp_path):
     with file_locks.one_at_a_time(tmp_path / ".out.lock", lambda: pytest.fail("nobody trains here")):
-        assert "Another process is training in" in train(capsys, folder, base, tmp_path / "out", status=2)
-        assert "Another process is training in" in train(capsys, folder, base, tmp_path / "out", "--resume", status=2)
+        assert "Another process is training in" in train(folder, base, tmp_path / "out", status=2)
+        assert "Another process is training in" in train(folder, base, tmp_path / "out", "--resume", status=2)
     assert not any(tmp_path.iterdir())
 
 
-def test_stopped_before_its_first_checkpoint_a_run_can_be_begun_otherwise(capsys, folder, base, tmp_path, monkeypatch):
+def test_stopped_before_its_first_checkpoint_a_run_can_be_begun_otherwise(folder, base, tmp_path, monkeypatch):
     def stopped(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(BatchSampler, "draw", stopped)
-    train(capsys, folder, base, tmp_path / "out", settings=(*SMALL, "steps=3"), status=130)
+    train(folder, base, tmp_path / "out", settings=(*SMALL, "steps=3"), status=130)
     assert not (tmp_path / "out").exists()
-    said = train(capsys, folder, base, tmp_path / "out", "--resume", settings=(*SMALL, "steps=3"), status=130)
+    said = train(folder, base, tmp_path / "out", "--resume", settings=(*SMALL, "steps=3"), status=130)
     assert "holds no run to resume: a new one begins." in said
     assert "Stopped before the first checkpoint:" in said
 

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 import shlex
 import shutil
 from dataclasses import replace
@@ -23,7 +24,7 @@ from termweave.training import model_folder
 from termweave.training.data.pairs import Collection
 from termweave.training.run import TrainingResult
 from termweave.training.term_weights import hidden_states
-from tests.training.conftest import SMALL, train, with_special_tokens
+from tests.training.conftest import SMALL, WAYS, describe_pooling, train, with_special_tokens
 from tools.retrieval_figures import Pool, measure
 from tools.shipped_model import ship
 
@@ -32,24 +33,66 @@ pytest.importorskip("accelerate", reason="training needs the extra [train]")
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]
 
 
-def test_the_whole_way(capsys, folder, base, tmp_path, monkeypatch):
-    sets = (*SMALL, "steps=60", "fcm=true", "tkgm=true", "teacher=dense", "teacher_weight=0.01", "anchor=idf")
-    plan = train(capsys, folder, base, tmp_path / "out", "--plan", settings=sets)
+PLANNED = [  # method, settings, documents and questions and held out, whether the backbone is frozen
+    ("fectek", ("steps=60", "fcm=true", "tkgm=true"), (160, 72, 8), True),
+    ("coder", ("candidates=40", "layers_rate=0.002", "steps=16"), (160, 72, 8), False),
+    ("sir", ("candidates_from=bm25", "blocks=9,5,3", "candidates=12", "steps=8", "reranked=10"), (160, 72, 8), False),
+]
+
+
+@pytest.mark.parametrize(("method", "settings", "sizes", "frozen"), PLANNED, ids=[method for method, *_ in PLANNED])
+def test_a_plan_says_what_would_be_done(folder, complete, tmp_path, method, settings, sizes, frozen):
+    sets = ("max_length=64", "training_length=64", "batch=12", "dev=8", *settings)
+    plan = train(folder, complete, tmp_path / "out", "--plan", method=method, settings=sets)
     jsonschema.validate(plan, json.loads((SCHEMAS / "train-plan.1.json").read_text(encoding="utf-8")))
-    assert (plan["documents"], plan["questions"], plan["dev"]) == (160, 72, 8)
-    with monkeypatch.context() as patch:  # a frozen backbone reads each text once, with the graph that is measured
-        patch.setattr(hidden_states, "seconds_of", lambda _, pieces: 60.0 * len(pieces))
-        slow = train(capsys, folder, base, tmp_path / "out", "--plan", settings=sets)
-    assert slow["minutes"] == pytest.approx(160 + 72 + 8, rel=0.05)
-    assert plan["minutes"] < 5
+    assert ((plan["documents"], plan["questions"], plan["dev"]), plan["frozen"]) == (sizes, frozen)
+    assert 0 < plan["minutes"] < 5
     assert not (tmp_path / "out").exists()
 
-    data = train(capsys, folder, base, tmp_path / "out", settings=sets)
+
+def test_a_plan_measures_the_graph_and_the_activations_that_the_run_has(folder, base, tmp_path, monkeypatch):
+    small, larger = (
+        train(
+            folder, base, tmp_path / "out", "--plan", method="coder", settings=("max_length=64", "dev=8", "candidates=40", *more)
+        )
+        for more in (("chunk=8",), ("chunk=12", "towers=one"))
+    )
+    assert larger["memory_bytes"] > small["memory_bytes"] > 4 * 3 * 10_000  # the toy backbone has more than 10,000 parameters
+    monkeypatch.setattr(hidden_states, "seconds_of", lambda _, pieces: 60.0 * len(pieces))
+    slow = train(folder, base, tmp_path / "out", "--plan")  # a frozen backbone reads each text once
+    assert slow["minutes"] == pytest.approx(160 + 72 + 8, rel=0.05)
+
+
+def test_a_plan_counts_the_training_of_the_scorer(folder, base, tmp_path, monkeypatch):
+    monkeypatch.setattr("termweave.support.paths.cache", lambda: tmp_path / "cache")
+
+    def planned(*settings):
+        sets = ("max_length=64", "training_length=64", "dev=8", "steps=4", "every=2", "alpha=1", "scorer=paper", *settings)
+        return train(folder, base, tmp_path / "out", "--plan", method="le-bs", settings=sets)
+
+    plan = planned()
+    jsonschema.validate(plan, json.loads((SCHEMAS / "train-plan.1.json").read_text(encoding="utf-8")))
+    (scorer,) = plan["before"]
+    assert (scorer["method"], scorer["steps"]) == ("bert-scorer", 500)
+    assert 0 < scorer["minutes"] < plan["minutes"]
+    assert planned("labels=tfidf")["before"] == []
+    said = train(folder, base, tmp_path / "out", "--plan", method="le-bs", settings=("steps=99999999",), json_too=False)
+    assert "bert-scorer is trained first: at most 500 steps" in said
+    assert re.search(r"about [\d,.]+ days and", said)  # not millions of minutes
+
+
+def test_a_run_needs_a_folder(capsys, folder):
+    assert run(["train", "le-bs", str(folder)]) == 2
+    assert "--out DIR is missing" in capsys.readouterr().err
+
+
+def test_the_whole_way(folder, base, tmp_path):
+    sets = (*SMALL, "steps=60", "fcm=true", "tkgm=true", "teacher=dense", "teacher_weight=0.01", "anchor=idf")
+    data = train(folder, base, tmp_path / "out", settings=sets)
     jsonschema.validate(data, json.loads((SCHEMAS / "train.1.json").read_text(encoding="utf-8")))
     assert data["dev"] > data["bm25"] + 0.2
     assert data["start"] == pytest.approx(data["history"]["values"][0])
-    assert data["start_p"] < 0.05
-    assert data["default"] is True
+    assert (data["start_p"] < 0.05, data["default"]) == (True, True)
     assert data["history"]["values"][data["history"]["best"]] == max(data["history"]["values"])
     assert len(data["passages"]) == 10
     assert data["gained"][0]["ratio"] > 1 > data["lost"][0]["ratio"]
@@ -72,7 +115,7 @@ def test_the_whole_way(capsys, folder, base, tmp_path, monkeypatch):
     assert not (tmp_path / "out" / "checkpoints").exists()
 
     (tmp_path / "out" / "checkpoints" / "checkpoint-60").mkdir(parents=True)  # killed after the last figure was written
-    again = train(capsys, folder, base, tmp_path / "out", "--resume", settings=sets)
+    again = train(folder, base, tmp_path / "out", "--resume", settings=sets)
     assert again == data
     assert not (tmp_path / "out" / "checkpoints").exists()
     exporting.export(read.path)
@@ -82,30 +125,27 @@ def test_the_whole_way(capsys, folder, base, tmp_path, monkeypatch):
     exporting.export(read.path)
     assert "ndcg" not in read_folder(read.path).manifest.quantisation
     write_manifest(read.path, read.manifest)
-    assert "already contains a run" in train(capsys, folder, base, tmp_path / "out", settings=sets, status=2)
-    assert "steps was 60 and is 61" in train(
-        capsys, folder, base, tmp_path / "out", "--resume", settings=(*sets, "steps=61"), status=2
-    )
+    assert "already contains a run" in train(folder, base, tmp_path / "out", settings=sets, status=2)
+    assert "steps was 60 and is 61" in train(folder, base, tmp_path / "out", "--resume", settings=(*sets, "steps=61"), status=2)
 
 
-def test_a_model_below_bm25_is_no_default(capsys, folder, base, tmp_path, monkeypatch):
+def test_a_model_below_bm25_is_no_default(folder, base, tmp_path, monkeypatch):
     """Plain BM25 is made the winner; what training gives instead must say so."""
     monkeypatch.setattr("termweave.training.dev_measure.DevelopmentSet.bm25", lambda self: np.ones(len(self.pairs)))
-    data = train(capsys, folder, base, tmp_path / "out", settings=(*SMALL, "steps=1"))
+    data = train(folder, base, tmp_path / "out", settings=(*SMALL, "steps=1"))
     assert data["default"] is False
     assert "not fit to be a default" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
 
 
-def test_a_step_that_is_better_by_less_than_chance_is_said_to_change_nothing(capsys, folder, base, tmp_path):
-    sets = [part for each in (f"backbone={base}", *SMALL, "steps=3", "every=3", "rate=0.001") for part in ("--set", each)]
-    assert run(["train", "fectek", str(folder), "--out", str(tmp_path / "out"), *sets]) == 0
-    captured = capsys.readouterr()
+def test_a_step_that_is_better_by_less_than_chance_is_said_to_change_nothing(folder, base, tmp_path):
+    sets = (*SMALL, "steps=3", "every=3", "rate=0.001")
+    said = train(folder, base, tmp_path / "out", settings=sets, json_too=False)
     figures = read_folder(tmp_path / "out").manifest.metrics["train"]
     assert figures["dev"] > figures["start"]
     assert figures["start_p"] > 0.05
-    assert f"step 0 {figures['start']:.4f} (p {figures['start_p']:.2g})" in captured.out
-    assert "Step 3 ranks the held-out questions better than step 0 by less than chance" in captured.err
-    assert "training did not change the model" in captured.err
+    assert f"step 0 {figures['start']:.4f} (p {figures['start_p']:.2g})" in said
+    assert "Step 3 ranks the held-out questions better than step 0 by less than chance" in said
+    assert "training did not change the model" in said
 
 
 def test_the_last_of_several_fits_is_judged_by_the_start_of_the_first():
@@ -120,66 +160,45 @@ def test_the_last_of_several_fits_is_judged_by_the_start_of_the_first():
     assert not replace(result, dev=0.3).beats_its_start
 
 
-def test_bert_scorer_in_chinese_from_scratch(capsys, tmp_path):
+def test_bert_scorer_in_chinese_from_scratch(tmp_path):
     words = ["北京", "上海", "历史", "音乐", "足球", "计算机", "大学", "河流", "火车", "医院"]
-    lines = [
-        {
-            "_id": str(n),
-            "title": f"{words[n % 10]}的{words[n // 10]}",
-            "text": f"这里介绍{words[n % 10]}和{words[n // 10]},都很有名。" * 2,
-        }
-        for n in range(100)
-    ]
-    (tmp_path / "zh.jsonl").write_text("\n".join(json.dumps(line) for line in lines))
-    sets = (
-        "backbone=scratch",
-        "bmes=true",
-        "steps=12",
-        "every=6",
-        "batch=8",
-        "dev=8",
-        "layers_rate=0.001",
-        "views=title",
-        "max_length=64",
-        "hidden=0",
-    )
-    data = train(capsys, tmp_path / "zh.jsonl", tmp_path, tmp_path / "out", method="bert-scorer", settings=sets)
+    both = [(one, other) for other in words for one in words]
+    texts = [(f"{one}的{other}", f"这里介绍{one}和{other},都很有名。" * 2) for one, other in both]
+    lines = [{"_id": str(n), "title": title, "text": text} for n, (title, text) in enumerate(texts)]
+    (tmp_path / "zh.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    run_of = ("steps=12", "every=6", "batch=8", "dev=8", "layers_rate=0.001")
+    sets = ("backbone=scratch", "bmes=true", "views=title", "max_length=64", "hidden=0", *run_of)
+    data = train(tmp_path / "zh.jsonl", tmp_path, tmp_path / "out", method="bert-scorer", settings=sets)
     assert data["history"]["losses"][-1] < data["history"]["losses"][1]
     manifest = read_folder(tmp_path / "out").manifest
-    assert manifest.outputs == ("weights",)
-    assert manifest.heads["tags"] == 1
+    assert (manifest.outputs, manifest.heads["tags"]) == (("weights",), 1)
     assert manifest.analysis == "bert-words.jieba.lucene33.porter.1"
     # Characters are weighed, words are what is indexed.
     assert {"北京", "历史"} <= {word.term for word in load(str(tmp_path / "out"), "").shade("北京的历史")}
 
 
-def test_a_click_log(capsys, folder, base, toy, tmp_path):
+def test_a_click_log(folder, base, toy, tmp_path):
     """The same questions with their answers as clicks, some by the way."""
     _, questions, relevant = toy
-    lines = ["query,document,count"]
-    for question, known in zip(questions, relevant, strict=True):
-        for way in ("{}", "about {}", "{} filler", "padmon {}"):
-            lines += [f"{way.format(question)}\td{place}\t{1 + place % 3}" for place in known]
+    asked = [(way.format(each), known) for each, known in zip(questions, relevant, strict=True) for way in WAYS]
+    lines = ["query,document,count", *(f"{text}\td{place}\t{1 + place % 3}" for text, known in asked for place in known)]
     log = tmp_path / "clicks.tsv.gz"
     log.write_bytes(gzip.compress("\n".join([*lines, *lines[1:], "old question\tremoved\t5", ""]).encode()))
     sets = (*SMALL, "steps=30", f"clicks={log}")
-    plan = train(capsys, folder / "corpus.jsonl", base, tmp_path / "out", "--plan", settings=sets)
+    plan = train(folder / "corpus.jsonl", base, tmp_path / "out", "--plan", settings=sets)
     assert (plan["origin"], plan["questions"], plan["dev"]) == ("clicks", 72, 8)
-    data = train(capsys, folder / "corpus.jsonl", base, tmp_path / "out", settings=sets)
-    assert data["dev"] > data["bm25"] + 0.1
     log.write_bytes(log.read_bytes()[:-20])
-    assert "clicks.tsv.gz" in train(capsys, folder / "corpus.jsonl", base, tmp_path / "cut", settings=sets, status=1)
+    assert "clicks.tsv.gz" in train(folder / "corpus.jsonl", base, tmp_path / "cut", settings=sets, status=1)
 
 
-def test_a_run_that_learned_nothing_says_so(capsys, folder, base, tmp_path):
-    sets = [part for each in (f"backbone={base}", *SMALL, "steps=10", "rate=1e-12") for part in ("--set", each)]
-    assert run(["train", "fectek", str(folder), "--out", str(tmp_path / "out"), *sets]) == 0
-    said = "".join(capsys.readouterr())
-    assert all(part in said for part in ("no term gained or lost against BM25", "better than step 0")), said
+def test_a_run_that_learned_nothing_says_so(folder, base, tmp_path):
+    said = train(folder, base, tmp_path / "out", settings=(*SMALL, "steps=2", "rate=1e-12"), json_too=False)
+    assert "no term gained or lost against BM25" in said
+    assert "better than step 0" in said
 
 
-def test_word_pieces_as_terms(capsys, folder, base, tmp_path):
-    data = train(capsys, folder, base, tmp_path / "out", settings=(*SMALL, "steps=10", "terms=piece"))
+def test_word_pieces_as_terms(folder, base, tmp_path):
+    data = train(folder, base, tmp_path / "out", settings=(*SMALL, "steps=2", "terms=piece"))
     assert data["history"]["values"][0] == pytest.approx(data["bm25"], abs=0.02)  # untrained it is BM25 over pieces, in 8 bits
     assert read_folder(tmp_path / "out").manifest.analysis == "bert-pieces.1"
     found = load(str(tmp_path / "out"), "").encode(["granada xyz"], kind="document")[0].weights
@@ -187,33 +206,37 @@ def test_word_pieces_as_terms(capsys, folder, base, tmp_path):
     assert {"x", "##y", "##z"} <= set(found.terms)
 
 
-def test_a_run_begins_with_the_heads_of_another(capsys, folder, base, tmp_path):
-    first = train(capsys, folder, base, tmp_path / "first", settings=(*SMALL, "steps=20"))
-    begun = (*SMALL, "steps=1", f"start={tmp_path / 'first'}")
-    again = train(capsys, folder, base, tmp_path / "again", settings=begun)
+def test_a_run_begins_with_the_heads_of_another(trained, folder, complete, tmp_path):
+    out, first = trained("fectek", (*SMALL, "steps=20"))
+    begun = (*SMALL, "steps=1", f"start={out}")
+    again = train(folder, complete, tmp_path / "again", settings=begun)
     assert again["history"]["values"][0] == pytest.approx(first["dev"], abs=1e-9)
     assert again["history"]["values"][0] > first["bm25"] + 0.1
     # A backbone that was saved again is the same backbone; a folder as it is shipped carries the heads, in fp16.
-    ship(tmp_path / "first", tmp_path / "shipped")
-    sets = (*begun, f"start={tmp_path / 'shipped'}")
-    half = train(capsys, folder, tmp_path / "first", tmp_path / "saved", settings=sets)
+    ship(out, tmp_path / "shipped")
+    half = train(folder, out, tmp_path / "saved", settings=(*begun, f"start={tmp_path / 'shipped'}"))
     assert half["history"]["values"][0] == pytest.approx(first["dev"], abs=0.01)
 
-    def refused(number, *changed, **given):
-        return train(capsys, folder, given.pop("base", base), tmp_path / number, settings=(*begun, *changed), **given)
 
-    assert "another shape (hidden: 16, here 8)" in refused("a", "hidden=8", status=2)
-    assert "another shape (kind: bm25, here idf" in refused("b", "anchor=idf", status=2)
-    assert "another backbone" in refused("c", "backbone=scratch", status=2)
-    assert "no model named 'nobody'" in refused("d", "start=nobody", status=2)
-    (tmp_path / "first" / "heads.safetensors").write_bytes(b"broken")
-    assert "heads.safetensors is damaged" in refused("e", status=1)
-    (tmp_path / "first" / "heads.safetensors").unlink()
-    assert "heads.safetensors is missing" in refused("f", status=1)
+def test_heads_that_do_not_fit_are_refused(trained, folder, complete, tmp_path):
+    out, _ = trained("fectek", (*SMALL, "steps=20"))
+    damaged, headless = (shutil.copytree(out, tmp_path / name) for name in ("damaged", "headless"))
+    (damaged / "heads.safetensors").write_bytes(b"broken")
+    (headless / "heads.safetensors").unlink()
+    for changed, status, words in (
+        ("hidden=8", 2, "another shape (hidden: 16, here 8)"),
+        ("anchor=idf", 2, "another shape (kind: bm25, here idf"),
+        ("backbone=scratch", 2, "another backbone"),
+        ("start=nobody", 2, "no model named 'nobody'"),
+        (f"start={damaged}", 1, "heads.safetensors is damaged"),
+        (f"start={headless}", 1, "heads.safetensors is missing"),
+    ):
+        settings = (*SMALL, "steps=1", f"start={out}", changed)
+        assert words in train(folder, complete, tmp_path / "out", settings=settings, status=status)
 
 
-def test_fewer_layers_for_weights_alone(capsys, folder, base, tmp_path):
-    train(capsys, folder, base, tmp_path / "out", settings=(*SMALL, "steps=10", "layers=2", "outputs=weights"))
+def test_fewer_layers_for_weights_alone(folder, base, tmp_path):
+    train(folder, base, tmp_path / "out", settings=(*SMALL, "steps=2", "layers=2", "outputs=weights"))
     graph = onnx.load(tmp_path / "out" / "model.int8.onnx").graph
     assert sum(node.op_type == "Exp" for node in graph.node) == 2
     assert exporting.export(tmp_path / "out").fp32_difference <= TOLERANCE  # what was saved has as many layers
@@ -221,29 +244,15 @@ def test_fewer_layers_for_weights_alone(capsys, folder, base, tmp_path):
     assert found.weights is not None
     assert found.vector is None
     assert "vector" not in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
-    assert "has 3 layers" in train(
-        capsys, folder, base, tmp_path / "b", settings=(*SMALL, "layers=4", "outputs=weights"), status=2
-    )
+    assert "has 3 layers" in train(folder, base, tmp_path / "b", settings=(*SMALL, "layers=4", "outputs=weights"), status=2)
 
 
-def test_a_joint_model_reads_and_pools_as_its_backbone(capsys, folder, base, tmp_path):
+def test_a_joint_model_reads_and_pools_as_its_backbone(folder, base, tmp_path):
     """The vector of a query is the backbone's own, pooled by the first token behind the prompt; the prompt's words weigh nothing."""
-    backbone, prompt = tmp_path / "backbone", "about vexino: "
-    modules = [
-        {"path": path, "type": f"sentence_transformers.models.{kind}"}
-        for path, kind in (("", "Transformer"), ("1_Pooling", "Pooling"))
-    ]
-    with_special_tokens(base, backbone, "BertTokenizer")
-    (backbone / "1_Pooling").mkdir()
-    for name, content in (
-        ("modules.json", modules),
-        ("1_Pooling/config.json", {"pooling_mode": "cls"}),
-        ("config_sentence_transformers.json", {"prompts": {"query": prompt}}),
-    ):
-        (backbone / name).write_text(json.dumps(content), encoding="utf-8")
-    sets = (*SMALL, "steps=40", "teacher=minmax")
-    data = train(capsys, folder, backbone, tmp_path / "out", settings=sets)
-    assert data["dev"] > data["bm25"] + 0.2
+    prompt = "about vexino: "
+    backbone = with_special_tokens(base, tmp_path / "backbone", "BertTokenizer")
+    describe_pooling(backbone, {"pooling_mode": "cls"}, {"query": prompt})
+    train(folder, backbone, tmp_path / "out", settings=(*SMALL, "steps=2", "teacher=minmax"))
     manifest = read_folder(tmp_path / "out").manifest
     assert (manifest.pooling, manifest.settings) == ("cls", {"prompts": {"query": prompt}})
 
@@ -263,35 +272,37 @@ def test_a_joint_model_reads_and_pools_as_its_backbone(capsys, folder, base, tmp
 
 
 @pytest.mark.parametrize(("most", "precise"), [(-1.0, True), (1.0, False)])
-def test_a_model_that_loses_too_much_by_int8_is_used_in_fp32(capsys, folder, base, tmp_path, monkeypatch, most, precise):
+def test_a_model_that_loses_too_much_by_int8_is_used_in_fp32(folder, base, tmp_path, monkeypatch, most, precise):
     monkeypatch.setattr(model_folder, "MOST_LOST", most)
-    sets = [part for each in (f"backbone={base}", *SMALL, "steps=1") for part in ("--set", each)]
     out = tmp_path / "out"
-    assert run(["train", "fectek", str(folder), "--out", str(out), *sets]) == 0
-    assert (model_folder.ONLY_FP32 in capsys.readouterr().out) == precise
+    said = train(folder, base, out, settings=(*SMALL, "steps=1"), json_too=False)
+    assert (model_folder.ONLY_FP32 in said) == precise
     assert (model_folder.ONLY_FP32 in (out / "README.md").read_text(encoding="utf-8")) == precise
     assert (out / "model.int8.onnx").is_file() != precise
-    default, exact = (load(out, out, precision=each).encode(["about granada"], kind="query")[0].vector for each in (None, "fp32"))
-    assert np.array_equal(default, exact) == precise
+
+    def vector(precision):
+        return load(out, out, precision=precision).encode(["about granada"], kind="query")[0].vector
+
+    assert np.array_equal(vector(None), vector("fp32")) == precise
     exporting.export(out)
-    assert load(out, out, precision="int8").encode(["about granada"], kind="query")[0].vector is not None
+    assert vector("int8") is not None
 
 
-def test_pairs_from_beside_teach_a_corpus_that_has_none(capsys, folder, base, tmp_path):
+def test_pairs_from_beside_teach_a_corpus_that_has_none(folder, base, tmp_path):
     """The corpus's own made questions say nothing of what matters in it; the other set's pairs do."""
     corpus = tmp_path / "corpus.jsonl"
     shutil.copy(folder / "corpus.jsonl", corpus)
-    sets = (*SMALL, "steps=60", "views=span", f"beside={folder}")
-    plan = train(capsys, corpus, base, tmp_path / "out", "--plan", settings=sets)
+    sets = (*SMALL, "steps=40", "views=span", f"beside={folder}")
+    plan = train(corpus, base, tmp_path / "out", "--plan", settings=sets)
     jsonschema.validate(plan, json.loads((SCHEMAS / "train-plan.1.json").read_text(encoding="utf-8")))
     assert [(each["dataset"], each["origin"], each["questions"]) for each in plan["beside"]] == [(str(folder), "qrels", 72)]
     assert plan["origin"] == "corpus"
-    alone = train(capsys, corpus, base, tmp_path / "alone", "--plan", settings=sets[:-1])
+    alone = train(corpus, base, tmp_path / "alone", "--plan", settings=sets[:-1])
     assert (alone["beside"], plan["questions"]) == ([], alone["questions"])
     assert plan["states_bytes"] > alone["states_bytes"]
 
-    train(capsys, corpus, base, tmp_path / "out", settings=sets)
-    train(capsys, corpus, base, tmp_path / "alone", settings=sets[:-1])
+    train(corpus, base, tmp_path / "out", settings=sets)
+    train(corpus, base, tmp_path / "alone", settings=sets[:-1])
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     assert f"| beside | {folder}: 160 documents; 72 questions (qrels) on " in card
     assert f"| data | {corpus}: 160 documents; " in card
@@ -300,18 +311,18 @@ def test_pairs_from_beside_teach_a_corpus_that_has_none(capsys, folder, base, tm
         measure(load(str(tmp_path / name)), Collection(folder), Pool("toy", "train")).weights for name in ("out", "alone")
     )
     assert both > one + 0.2
-    assert "--resume" in train(capsys, corpus, base, tmp_path / "out", settings=sets[:-1], status=2)
-    other = train(capsys, corpus, base, tmp_path / "out", "--resume", settings=sets[:-1], status=2)
+    assert "--resume" in train(corpus, base, tmp_path / "out", settings=sets[:-1], status=2)
+    other = train(corpus, base, tmp_path / "out", "--resume", settings=sets[:-1], status=2)
     assert f"beside was ['{folder}'] and is []" in other
 
 
-def test_what_is_written_down_is_what_was_used(capsys, folder, base, tmp_path):
+def test_what_is_written_down_is_what_was_used(folder, base, tmp_path):
     """The toy backbone counts to 64; teacher, its weight and the temperature were left to termweave."""
     sets = ("steps=1", "dev=8", "pairs=corpus", "views=span", "max_length=30000")
     folder = Path(shutil.copytree(folder, tmp_path / "my docs"))
-    planned = train(capsys, folder, base, tmp_path / "out", "--plan", settings=sets)["settings"]
+    planned = train(folder, base, tmp_path / "out", "--plan", settings=sets)["settings"]
     assert (planned["max_length"], planned["training_length"], planned["teacher"]) == (64, 64, "minmax")
-    train(capsys, folder, base, tmp_path / "out", settings=sets)
+    train(folder, base, tmp_path / "out", settings=sets)
     made = read_folder(tmp_path / "out").manifest.training
     assert made["options"] == planned
     assert set(made["changed"]) == {"backbone", *(each.partition("=")[0] for each in sets)}

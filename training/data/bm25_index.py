@@ -69,10 +69,10 @@ class SparseIndex:
         best = candidates[np.argsort(-scores[candidates], kind="stable")][:k]
         return best, scores[best]
 
-    def negatives(self, queries: Sequence[TermWeights], known: Sequence[Collection[int]], depth: int) -> list[NDArray[np.int64]]:
-        """Find hard negatives: the wrong documents that BM25 ranks best; of the best `depth` those not in `known`, which may answer."""
+    def negatives(self, queries: Sequence[TermWeights], right: Sequence[Collection[int]], depth: int) -> list[NDArray[np.int64]]:
+        """Find hard negatives: the wrong documents that BM25 ranks best; of the best `depth` those not in `right`, which may answer."""
         best = [self.search(query, depth)[0] for query in queries]
-        return [own[~np.isin(own, list(spared))] for own, spared in zip(best, known, strict=True)]
+        return [ranked[~np.isin(ranked, list(spared))] for ranked, spared in zip(best, right, strict=True)]
 
 
 def bm25_weights(

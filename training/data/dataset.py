@@ -13,7 +13,7 @@ from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -152,8 +152,8 @@ def _judged_split(spec: str) -> tuple[str, str]:
         return base, open_dataset(f"{base}:{'train' if split is None else split}").split
     except UsageError:
         with suppress(UsageError):
-            if split is None and (own := open_dataset(base)).split not in own.splits():
-                return base, own.split
+            if split is None and (collection := open_dataset(base)).split not in collection.splits():
+                return base, collection.split
         raise
 
 
@@ -165,20 +165,20 @@ def _judged(
     place = {document.id: number for number, document in enumerate(documents)}
 
     def pairs(name: str) -> tuple[list[str], Pairs]:
-        opened = open_dataset(f"{base}:{name}")
-        qrels = opened.qrels()
+        dataset = open_dataset(f"{base}:{name}")
+        qrels = dataset.qrels()
         judged = {document for grades in qrels.values() for document, grade in grades.items() if grade > 0}
         if lost := len(judged - place.keys()):
             remarks.append(f"the corpus lacks {lost:,} of the {counted(len(judged), 'relevant document')} of {name!r}")
         names, questions, relevant, spared = list[str](), list[str](), list[frozenset[int]](), list[frozenset[int]]()
-        for query in opened.queries():
+        for query in dataset.queries():
             right = frozenset(place[each] for each, grade in qrels[query.id].items() if grade > 0 and each in place)
             if right and query.text.strip():
                 names.append(query.id)
                 questions.append(query.text)
                 relevant.append(right)
-                own = {place[query.id]} if query.id in place and query.is_document(documents[place[query.id]]) else set[int]()
-                spared.append(frozenset(own - right))  # neither a right answer nor a wrong one
+                itself = {place[query.id]} if query.id in place and query.is_document(documents[place[query.id]]) else set[int]()
+                spared.append(frozenset(itself - right))  # neither a right answer nor a wrong one
         return names, Pairs(questions, relevant, spared=spared)
 
     names, train = pairs(split)
@@ -267,6 +267,16 @@ def clicks_of(log: Path | str, place: Mapping[str, int]) -> Clicks:
     return clicks
 
 
+class _MadeQuestion(NamedTuple):
+    """A question made of a document, and the text that answers it: the document without the question, or its part."""
+
+    id: str
+    question: str
+    text: str
+    document: str
+    is_part: bool
+
+
 def _made_questions(documents: Sequence[Document], settings: TrainingParameters) -> Examples:
     """Make questions of the documents of a corpus.
 
@@ -274,35 +284,32 @@ def _made_questions(documents: Sequence[Document], settings: TrainingParameters)
     answers, and nothing could be learned from them as right ones.
     """
     generator = random.Random(settings.seed)  # noqa: S311 - a draw, not a secret
-    examples = []
+    examples: list[_MadeQuestion] = []
     for document in documents:
-        made = [(view, *pair) for view in settings.views for pair in pseudo_queries.questions_of(document, (view,), generator)]
-        for number, (view, question, rest) in enumerate(made):
+        pairs = [(view, *pair) for view in settings.views for pair in pseudo_queries.questions_of(document, (view,), generator)]
+        for number, (view, question, rest) in enumerate(pairs):
             text = replace(document, title="", text=rest).content
-            examples.append((f"{document.id}#{number}", question, text, document.id, view in pseudo_queries.PARTS))
+            is_part = view in pseudo_queries.PARTS
+            examples.append(_MadeQuestion(f"{document.id}#{number}", question, text, document.id, is_part))
     generator.shuffle(examples)
     examples = examples[: settings.questions + settings.dev]
     wholes, every_text = defaultdict[str, set[int]](set), defaultdict[str, set[int]](set)
-    for place, (*_, document_id, is_part) in enumerate(examples):
-        every_text[document_id].add(place)
-        if not is_part:
-            wholes[document_id].add(place)
-    spared = [
-        frozenset((wholes if is_part else every_text)[document_id] - {place})
-        for place, (*_, document_id, is_part) in enumerate(examples)
-    ]
+    for place, each in enumerate(examples):
+        every_text[each.document].add(place)
+        if not each.is_part:
+            wholes[each.document].add(place)
+    spared = [frozenset((wholes if each.is_part else every_text)[each.document] - {at}) for at, each in enumerate(examples)]
     relevant = [frozenset({place}) for place in range(len(examples))]
-    train, dev = _held_out(Pairs([each[1] for each in examples], relevant, spared=spared), settings)
-    texts, ids = [each[2] for each in examples], [each[0] for each in examples]
-    queries = {name: question for name, question, *_ in examples}
-    return Examples("corpus", ids, texts, [document.content for document in documents], train, dev, queries)
+    train, dev = _held_out(Pairs([each.question for each in examples], relevant, spared=spared), settings)
+    texts, queries = [each.text for each in examples], {each.id: each.question for each in examples}
+    return Examples("corpus", [*queries], texts, [document.content for document in documents], train, dev, queries)
 
 
 def _held_out(every: Pairs, settings: TrainingParameters) -> tuple[Pairs, Pairs]:
     """Split questions into training and held-out ones (a tenth at most)."""
     held_out = set(_drawn(len(every), min(settings.dev, max(1, len(every) // 10)), settings.seed + 1))
-    kept = [place for place in range(len(every)) if place not in held_out]
-    return every.part(kept), every.part(sorted(held_out))
+    others = [place for place in range(len(every)) if place not in held_out]
+    return every.part(others), every.part(sorted(held_out))
 
 
 def _drawn(size: int, count: int, seed: int) -> list[int]:

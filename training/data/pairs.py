@@ -77,7 +77,7 @@ class Pairs:
         """Return the pairs with new indices of documents; documents without a new index are left out."""
 
         def moved(sets: Sequence[frozenset[int]]) -> list[frozenset[int]]:
-            return [frozenset(position[each] for each in known if each in position) for known in sets]
+            return [frozenset(position[each] for each in documents if each in position) for documents in sets]
 
         return Pairs(self.questions, moved(self.relevant), self.shares, moved(self.spared))
 
@@ -126,8 +126,8 @@ def count(collections: Iterable[Sequence[str]], analysis: Analysis) -> CorpusSta
 
 def most_frequent(statistics: CorpusStatistics, terms: int) -> CorpusStatistics:
     """Keep the most frequent terms only: a default table small enough to ship; other terms count as never seen."""
-    kept = sorted(statistics.document_frequency.items(), key=lambda pair: (-pair[1], pair[0]))[:terms]
-    return CorpusStatistics(statistics.analysis, statistics.documents, statistics.average_length, dict(kept))
+    frequent = sorted(statistics.document_frequency.items(), key=lambda pair: (-pair[1], pair[0]))[:terms]
+    return CorpusStatistics(statistics.analysis, statistics.documents, statistics.average_length, dict(frequent))
 
 
 def sample(pairs: Pairs, documents: int, questions: int, seed: int) -> tuple[list[int], Pairs]:
@@ -151,4 +151,5 @@ def sample(pairs: Pairs, documents: int, questions: int, seed: int) -> tuple[lis
     generator.shuffle(answered)
     part = pairs.part(answered[:questions])
     relevant = [each & drawn for each in part.relevant]
-    return chosen, replace(part, relevant=relevant, spared=[known - own for known, own in zip(part.known, relevant, strict=True)])
+    spared = [every - answers for every, answers in zip(part.known, relevant, strict=True)]
+    return chosen, replace(part, relevant=relevant, spared=spared)

@@ -31,7 +31,7 @@ _PASS = 1
 
 @dataclass(frozen=True)
 class TrainingInputs:
-    """What batches are drawn from; each kind of model adds its own.
+    """One data set that batches are drawn from; each kind of model adds fields in a subclass.
 
     Attributes:
         share: How often batches come from this data set, relative to the others.
@@ -44,7 +44,7 @@ class TrainingInputs:
 
 @dataclass(frozen=True)
 class Batch:
-    """What one step looks at.
+    """The data of one training step.
 
     Attributes:
         inputs: Those of the data set that the batch is drawn from (`Method.inputs`).
@@ -80,7 +80,7 @@ class AnsweredQuestions:
     ) -> AnsweredQuestions:
         """Draw one of the relevant documents of each question, and then at most `most` of its hard negatives."""
         answers = [sorted(relevant[question]) for question in questions.tolist()]
-        documents = [own[int(generator.integers(len(own)))] for own in answers]
+        documents = [of_question[int(generator.integers(len(of_question)))] for of_question in answers]
         owner = list(range(len(questions)))
         for row, question in enumerate(questions.tolist()):
             pool = negatives[question] if len(negatives) else ()
@@ -90,7 +90,7 @@ class AnsweredQuestions:
         return cls(questions, np.array(documents, dtype=np.int64), np.array(owner, dtype=np.int64))
 
     def foreign(self) -> NDArray[np.bool_]:
-        """Which documents were drawn for another question than that of the row: ``(Q, D)``."""
+        """A mask of the documents that were drawn for another question than that of the row: bool ``(Q, D)``."""
         foreign: NDArray[np.bool_] = self.owner[None, :] != np.arange(len(self.questions))[:, None]
         return foreign
 

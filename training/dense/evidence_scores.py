@@ -43,7 +43,7 @@ _SINGLE_THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL
 
 @dataclass(frozen=True)
 class EvidenceSettings:
-    """How evidence is computed.
+    """The parameters of evidence scores.
 
     Attributes:
         weight: lambda of Eq. 1: 1 is geometric similarity alone, 0 that of reciprocal neighbours alone.
@@ -131,14 +131,14 @@ def list_evidence(
         judged: Documents that are known to be relevant; at least one is a candidate.
         settings: Of the neighbourhoods.
     """
-    own = candidates[candidates != NOTHING]
-    relevant = np.flatnonzero(np.isin(own, judged))
-    inside = np.arange(len(own)) < (settings.context or len(own))
+    listed = candidates[candidates != NOTHING]
+    relevant = np.flatnonzero(np.isin(listed, judged))
+    inside = np.arange(len(listed)) < (settings.context or len(listed))
     inside[relevant] = True  # a judged document is a probe wherever it was retrieved
     places = np.flatnonzero(inside)
     scores = np.full(len(candidates), -np.inf, dtype=np.float32)
     probes = np.searchsorted(places, relevant).tolist()
-    scores[places] = evidence(query, documents[own[places]], probes, weight=settings.weight, rules=settings.rules)
+    scores[places] = evidence(query, documents[listed[places]], probes, weight=settings.weight, rules=settings.rules)
     return scores
 
 

@@ -67,20 +67,20 @@ class RankedLists:
 
     def without(self, spared: Sequence[frozenset[int]]) -> RankedLists:
         """Leave documents out of the lists; what is behind them moves up."""
-        kept = zip(self.documents.tolist(), spared, strict=True)
-        return filled([[each for each in own if each not in left_out] for own, left_out in kept], self.documents.shape[1])
+        rows = zip(self.documents.tolist(), spared, strict=True)
+        return filled([[each for each in row if each not in left_out] for row, left_out in rows], self.documents.shape[1])
 
     def with_relevant(self, relevant: Sequence[frozenset[int]]) -> RankedLists:
         """Put the judged documents that a list lacks into its last places: a list-wise loss needs them in it."""
         width = max([self.documents.shape[1], *(len(judged) for judged in relevant)])
         lists = []
         for row, judged in zip(self.documents.tolist(), relevant, strict=True):
-            own = [each for each in row if each != NOTHING]
-            missing = sorted(judged - set(own))
-            places = [place for place, each in enumerate(own) if each not in judged]  # no judged document makes room for another
-            excess = max(0, len(own) + len(missing) - width)
+            listed = [each for each in row if each != NOTHING]
+            missing = sorted(judged - set(listed))
+            places = [place for place, each in enumerate(listed) if each not in judged]  # a judged one makes no room for another
+            excess = max(0, len(listed) + len(missing) - width)
             dropped = set(places[len(places) - excess :])
-            lists.append([each for place, each in enumerate(own) if place not in dropped] + missing)
+            lists.append([each for place, each in enumerate(listed) if place not in dropped] + missing)
         return filled(lists, width)
 
 
@@ -106,14 +106,14 @@ def from_run(
     """
     scores = teacher_scores.by_question(file, queries, documents, questions)
     ranked = [scores.get(question, {}) for question in questions]
-    return filled([sorted(own, key=lambda each: (-own[each], each))[:depth] for own in ranked], depth)
+    return filled([sorted(row, key=lambda each: (-row[each], each))[:depth] for row in ranked], depth)
 
 
 def filled(lists: Sequence[Sequence[int]], depth: int) -> RankedLists:
     """Lists of different lengths as one array, `depth` documents each at most."""
     documents = np.full((len(lists), depth), NOTHING, dtype=np.int64)
-    for row, own in enumerate(lists):
-        documents[row, : len(own)] = own
+    for row, listed in enumerate(lists):
+        documents[row, : len(listed)] = listed
     return RankedLists(documents)
 
 
@@ -132,16 +132,16 @@ def mined(context: TargetContext, ranking: str, depth: int) -> RankedLists:
     if ranking == "model":
         model = context.model
         towers = [backbone_model.fingerprint(model.tower(side)) for side in ("query", "document")]
-        known = [ranking, *towers, model.pooling, str(model.unit)]
-        return _cached(context, known, depth, lambda: nearest(context.question_vectors, context.document_vectors, depth))
+        key = [ranking, *towers, model.pooling, str(model.unit)]
+        return _cached(context, key, depth, lambda: nearest(context.question_vectors, context.document_vectors, depth))
     setup, questions = context.setup, context.setup.train.questions
     if ranking == "bm25":
-        asked = setup.bm25_weights(questions, "query")
-        return filled([setup.bm25_index.search(question, depth)[0].tolist() for question in asked], depth)
+        terms = setup.bm25_weights(questions, "query")
+        return filled([setup.bm25_index.search(question, depth)[0].tolist() for question in terms], depth)
     if ranking.startswith(INDEX):
         index = Index.pinned(connect(machine_settings.load()), ranking.removeprefix(INDEX))
         context.say(f"{context.part.name}: asking the index {index.name} {len(questions):,} questions")
-        return filled([list(found) for found in found_by_index(index, setup, questions, depth)], depth)
+        return filled([list(ranked) for ranked in found_by_index(index, setup, questions, depth)], depth)
     return from_run(Path(ranking), questions, setup.examples.queries, setup.positions, depth)
 
 
@@ -161,7 +161,7 @@ def _cached(context: TargetContext, what: list[str], depth: int, compute: Callab
 
 @dataclass(frozen=True)
 class ListTargets:
-    """What the loss compares with.
+    """Candidate lists, and the distribution over each list that the model learns.
 
     Attributes:
         candidates: The list of each training query.
@@ -183,8 +183,14 @@ def judged_targets(context: TargetContext, target: Target, *, with_evidence: boo
         with_evidence: Whether `target` reads r'' of Algorithm 1. Candidates without it (beyond N_r) get no share, and f_n of line 6 reads
             the others alone: section 3.3 has similarities in the context N_r, and the paper says nothing of the rest.
     """
-    lists = _judged_lists(context)
-    scores = _evidence(context, lists) if with_evidence else None
+    lists, settings = _judged_lists(context), context.settings
+    scores: NDArray[np.float32] | None = None
+    if with_evidence:  # Algorithm 1, lines 1 to 5
+        rules = Rules(k=settings.k, k_exp=settings.k_exp, tau=settings.tau, inclusive=settings.inclusive)
+        of_evidence = EvidenceSettings(settings.evidence_weight, settings.context, rules)
+        context.say(f"{context.part.name}: evidence of {lists.documents.shape[1]} candidates for {len(lists):,} questions")
+        vectors, home = (context.question_vectors, context.document_vectors), paths.cache() / "evidence"
+        scores = evidence_scores(*vectors, lists, context.inputs.pairs.relevant, of_evidence, home)
     targets = np.zeros(lists.documents.shape, dtype=np.float32)
     for row, judged in enumerate(context.inputs.pairs.relevant):
         places = np.flatnonzero(lists.present[row] if scores is None else np.isfinite(scores[row]))
@@ -200,16 +206,6 @@ def _judged_lists(context: TargetContext) -> RankedLists:
     return lists.without(pairs.spared).with_relevant(pairs.relevant)
 
 
-def _evidence(context: TargetContext, lists: RankedLists) -> NDArray[np.float32]:
-    """Algorithm 1, lines 1 to 5, cached by what they are computed from."""
-    settings = context.settings
-    rules = Rules(k=settings.k, k_exp=settings.k_exp, tau=settings.tau, inclusive=settings.inclusive)
-    given = EvidenceSettings(settings.evidence_weight, settings.context, rules)
-    context.say(f"{context.part.name}: evidence of {lists.documents.shape[1]} candidates for {len(lists):,} questions")
-    vectors = (context.question_vectors, context.document_vectors)
-    return evidence_scores(*vectors, lists, context.inputs.pairs.relevant, given, paths.cache() / "evidence")
-
-
 def hybrid_targets(context: TargetContext) -> ListTargets:
     """The lists that hybrid search finds, and its scores as distributions: for questions that nobody judged."""
     vectors = (context.document_vectors, context.question_vectors)
@@ -221,8 +217,8 @@ def hybrid_targets(context: TargetContext) -> ListTargets:
     for first in range(0, len(pairs), _BLOCK):
         rows = np.arange(first, min(first + _BLOCK, len(pairs)))
         scores = teacher.scores(rows, documents)
-        for row, own in zip(rows.tolist(), scores, strict=True):
-            own[list(pairs.spared[row])] = -np.inf
+        for row, of_question in zip(rows.tolist(), scores, strict=True):
+            of_question[list(pairs.spared[row])] = -np.inf
         columns = best(scores, depth)
         powers = np.take_along_axis(scores, columns, axis=1) / _HYBRID_TEMPERATURE
         lists[rows] = np.where(np.isfinite(powers), columns, NOTHING)  # a short list reaches the spared documents
@@ -234,10 +230,10 @@ def hybrid_targets(context: TargetContext) -> ListTargets:
 def ranker_targets(context: TargetContext) -> ListTargets:
     """Retrieve candidates, put judged documents among them, and score each list: ``r = softmax(scores)``."""
     lists = _judged_lists(context)
-    wanted = [row[there].tolist() for row, there in zip(lists.documents, lists.present, strict=True)]
-    written = teach(context.settings.teacher, context.setup, wanted, context.say)
+    candidates = [row[there].tolist() for row, there in zip(lists.documents, lists.present, strict=True)]
+    written = teach(context.settings.teacher, context.setup, candidates, context.say)
     targets = np.zeros(lists.documents.shape, dtype=np.float32)
-    for row, documents in enumerate(wanted):
+    for row, documents in enumerate(candidates):
         scores = written.scores(np.array([row]), np.array(documents))[0]
         shares = np.exp(scores - scores.max())
         targets[row, lists.present[row]] = shares / shares.sum()

@@ -69,7 +69,7 @@ class TokenIds:
 
 
 def reading_of(backbone: Path) -> tuple[Manifest, DenseSettings]:
-    """How the backbone's folder says that texts are read and states are pooled.
+    """Read from a backbone's folder how texts are tokenised and states are pooled.
 
     Raises:
         UsageError: The folder is a cross-encoder or a sparse model, whose states are not made into vectors.
@@ -96,7 +96,7 @@ def tokenise(tokenizer: ModelTokenizer, texts: Sequence[str], max_length: int, p
 
 @dataclass(frozen=True)
 class DenseInputs(TrainingInputs):
-    """What dense batches are drawn from.
+    """One data set that dense batches are drawn from.
 
     Attributes:
         negatives: For each question its hard negatives, best first; may be empty.
@@ -151,8 +151,8 @@ def training_inputs(part: DataPart, model: Towers, targets: Callable[[TargetCont
     """Tokenise the texts, find hard negatives, and compute the method's targets."""
     setup, settings, negatives = part.setup, part.settings, list[Any]()
     if settings.negatives and settings.drawn:
-        asked = setup.bm25_weights(setup.train.questions, "query")
-        negatives = setup.bm25_index.negatives(asked, setup.train.known, settings.negatives)
+        terms = setup.bm25_weights(setup.train.questions, "query")
+        negatives = setup.bm25_index.negatives(terms, setup.train.known, settings.negatives)
     inputs = DenseInputs(
         share=part.share,
         pairs=setup.train,
@@ -205,15 +205,11 @@ class DenseDevelopment(DevelopmentSet):
         if not model.unit:  # the exported model is searched by cosine
             documents, questions = units(documents), units(questions)
         length, gains = depth(self.measure), self.gains()
+        stored = documents.astype(np.float16).astype(np.float32)  # as an index stores vectors for reranking
         return [
             ranking_measure(list(rankings(questions, vectors, length, self.pairs.spared)), gains, self.measure)
-            for vectors in (as_stored(documents), *([documents] if unrounded else []))
+            for vectors in (stored, *([documents] if unrounded else []))
         ]
-
-
-def as_stored(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Round vectors as an index stores them for reranking: in half precision."""
-    return vectors.astype(np.float16).astype(np.float32)
 
 
 def estimate(model: Towers, settings: DenseParameters, setup: RunSetup) -> Cost:

@@ -58,8 +58,8 @@ def tfidf_weights(context: TargetContext) -> tuple[Weights, Weights]:
 def scorer_weights(context: TargetContext) -> tuple[Weights, Weights]:
     """Contextual weights of every text by BERT-Scorer's fp32 graph: the largest of a term's occurrences; negative ones are dropped."""
     setup = context.setup
-    named = context.settings.scorer
-    folder = read_folder(_trained(context)) if named in base.get("bert-scorer").presets else scorer_folder(named, setup)
+    scorer = context.settings.scorer
+    folder = read_folder(_trained(context)) if scorer in base.get("bert-scorer").presets else scorer_folder(scorer, setup)
     model = cast("AnchoredModel", kind_of(folder.manifest)(folder, None, "fp32"))
     assert model.analysis is not None
     statistics = setup.statistics
@@ -125,8 +125,8 @@ def scorer_to_train(part: DataPart) -> tuple[Method, Any, Path] | None:
         return None
     # A scorer of other questions may have learned those that are held out now.
     weights = [digest(file) for file in weight_files(setup.backbone)]
-    wanted = orjson.dumps([part.name, asdict(own), setup.statistics.hash, weights], option=orjson.OPT_SORT_KEYS)
-    state = blake2b(wanted, digest_size=8)
+    key = orjson.dumps([part.name, asdict(own), setup.statistics.hash, weights], option=orjson.OPT_SORT_KEYS)
+    state = blake2b(key, digest_size=8)
     for pairs in (setup.examples.train, setup.examples.dev):
         pairs.add_to(state)
     return method, own, paths.cache() / "scorers" / state.hexdigest()

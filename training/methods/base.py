@@ -1,4 +1,4 @@
-"""What can be trained: `Method` is the contract of a training method, `get` finds one by name.
+"""The methods of training: `Method` is the contract of a training method, `get` finds one by name.
 
 A method is one file with a class and one line in `_CLASSES` below (or an entry point in the group ``termweave.methods`` of another
 package). It derives from the base of its kind of model, which has everything but the paper's loss: `term_weights.TermWeightMethod`,
@@ -89,7 +89,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class CardText:
-    """What a model card says of the outputs of a kind of model.
+    """The sentences of a model card about the outputs of a kind of model.
 
     Attributes:
         title: What the model gives, as the subject of a sentence: "Term weights and a dense vector".
@@ -134,17 +134,17 @@ class Method:
 
     @property
     def title(self) -> str:
-        """What the method is, in a line."""
+        """The method in one line: the first line of its docstring."""
         return str(getdoc(type(self))).partition("\n")[0]
 
     @property
     def equations(self) -> tuple[str, ...]:
-        """What is computed, in the paper's numbers."""
+        """The equations of the docstring, with the paper's numbers."""
         return tuple(line[4:] for line in str(getdoc(type(self))).splitlines() if line.startswith("    "))
 
     @property
     def note(self) -> str:
-        """What to know before choosing the method; a short paragraph."""
+        """The advice of the docstring for whoever chooses a method: a short paragraph."""
         lines = str(getdoc(type(self))).splitlines()[1:]
         return " ".join(line for line in lines if line and not line.startswith("    "))
 
@@ -178,7 +178,7 @@ class Method:
     # -- The data --------------------------------------------------------------------------------------------------------------------
 
     def refuse(self, settings: Any, setup: RunSetup) -> None:
-        """Refuse at once what would fail after an hour, apart from what `build` refuses; ``--plan`` does so, too."""
+        """Raise at once, also for ``--plan``, for settings and data that would fail after an hour of training, apart from what `build` refuses."""
 
     def before(self, part: DataPart) -> tuple[Method, Any, Path] | None:
         """Return method, settings and folder of a model that is trained and stored first; None: there is no such model."""
@@ -304,7 +304,7 @@ def get(name: str) -> Method:
 
 
 def card_of(manifest: Manifest) -> CardText:
-    """What the card of a model says of its outputs, by its kind: the training of a shipped model is told in prose."""
+    """Return the card's sentences about a model by its kind alone: the training of a shipped model is told in prose."""
     return next(method for method in map(get, names()) if method.kind == manifest.kind).card(manifest)
 
 

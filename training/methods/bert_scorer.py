@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from termweave.declared_settings import Setting
 from termweave.errors import UsageError
-from termweave.training.methods.arrays import np, torch
+from termweave.training.data.arrays import np, torch
 from termweave.training.methods.base import Preset
 from termweave.training.methods.parameters import EVERYTHING, PRESET
 from termweave.training.methods.term_weights import TermWeightMethod, TermWeightParameters
@@ -47,27 +47,27 @@ if TYPE_CHECKING:
     from termweave.training.trainer.trainer import Fit
 
 
-def tfidf(asked: Anchored, given: Anchored, statistics: CorpusStatistics) -> NDArray[np.float64]:
-    """Eq. 1: ``(n_wy / |y|) * log(|Y| / (df_w + 1))`` of each term of `asked` in `given`; 0 for a term that `given` lacks.
+def tfidf(text: Anchored, document: Anchored, statistics: CorpusStatistics) -> NDArray[np.float64]:
+    """Eq. 1: ``(n_wy / |y|) * log(|Y| / (df_w + 1))`` of each term of `text` in `document`; 0 for a term that `document` lacks.
 
     Args:
-        asked: The text x whose terms are weighed.
-        given: The text y.
+        text: The text x whose terms are weighed.
+        document: The text y.
         statistics: Of all documents Y.
 
     Returns:
         float64 ``(terms of asked,)``; may be negative for a term that nearly every document holds.
     """
-    occurrences = np.bincount(given.term_of_word[given.term_of_word >= 0], minlength=len(given.terms))
-    counts = dict(zip(given.terms, occurrences.tolist(), strict=True))
+    occurrences = np.bincount(document.term_of_word[document.term_of_word >= 0], minlength=len(document.terms))
+    counts = dict(zip(document.terms, occurrences.tolist(), strict=True))
     length = sum(counts.values())
-    return np.array([counts.get(term, 0) / length * _idf(term, statistics) if length else 0.0 for term in asked.terms])
+    return np.array([counts.get(term, 0) / length * _idf(term, statistics) if length else 0.0 for term in text.terms])
 
 
-def recall(given: Anchored, questions: Sequence[Anchored]) -> NDArray[np.float64]:
+def recall(document: Anchored, questions: Sequence[Anchored]) -> NDArray[np.float64]:
     """DeepCT's query-term recall: the share of a document's own questions that hold each of its terms; ``(terms,)``."""
     term_sets = [set(question.terms) for question in questions]
-    return np.array([sum(term in terms for terms in term_sets) / max(1, len(term_sets)) for term in given.terms])
+    return np.array([sum(term in terms for terms in term_sets) / max(1, len(term_sets)) for term in document.terms])
 
 
 def _idf(term: str, statistics: CorpusStatistics) -> float:
@@ -97,7 +97,7 @@ class BertScorerParameters(TermWeightParameters):
     shared: bool = True
 
     def check(self) -> None:
-        """Refuse bmes where it cannot be trained, or where the vector would change with it."""
+        """Raise `UsageError` for bmes on a backbone that is not trained, or whose vector would change with it."""
         super().check()
         if self.bmes and self.top_layers != -1:
             raise UsageError("bmes changes the input of the backbone, which is not trained.", "Add --set top_layers=-1.")
@@ -154,17 +154,17 @@ class BertScorer(TermWeightMethod):
         """Eq. 4: the mean squared error of the batch's pieces."""
         inputs, settings, drawn = batch.inputs, fit.settings, batch.drawn
         documents = drawn.documents[: len(drawn.questions)]
-        asked, given = inputs.questions.anchors, inputs.documents.anchors
+        question_anchors, document_anchors = inputs.questions.anchors, inputs.documents.anchors
         errors: list[Tensor] = []
         if settings.target == "recall":
-            targets = [recall(given[y], [asked[x] for x in inputs.answered[y]]) for y in documents.tolist()]
+            targets = [recall(document_anchors[y], [question_anchors[x] for x in inputs.answered[y]]) for y in documents.tolist()]
             errors.append(self._errors(fit, batch, documents, "document", targets))
         else:
             pairs = zip(drawn.questions.tolist(), documents.tolist(), strict=True)
-            targets = [tfidf(asked[x], given[y], inputs.statistics) for x, y in pairs]
+            targets = [tfidf(question_anchors[x], document_anchors[y], inputs.statistics) for x, y in pairs]
             errors.append(self._errors(fit, batch, drawn.questions, "query", targets))
             if settings.sides == "both":
-                targets = [tfidf(given[y], given[y], inputs.statistics) for y in documents.tolist()]
+                targets = [tfidf(document_anchors[y], document_anchors[y], inputs.statistics) for y in documents.tolist()]
                 errors.append(self._errors(fit, batch, documents, "document", targets))
         every = torch.cat(errors)
         return {"regression": every.mean() if len(every) else every.sum()}  # 0 where no text of the batch has a term

@@ -98,7 +98,7 @@ class BiEncoderMethod(Method):
         )
 
     def refuse(self, settings: Any, setup: RunSetup) -> None:
-        """Refuse a file of candidates that is not there, and a ranker that cannot teach."""
+        """Raise an error for a file of candidates that is not there, and for a ranker that cannot teach."""
         del setup
         teacher.check(settings.teacher)
         first_stage.check(settings.candidates_from, "model")

@@ -44,7 +44,7 @@ from annotated_types import Ge, Gt, Le
 
 from termweave.declared_settings import Setting
 from termweave.support import LazyModule
-from termweave.training.methods.arrays import np, torch
+from termweave.training.data.arrays import np, torch
 from termweave.training.methods.base import Preset
 from termweave.training.methods.bi_encoder import BiEncoderMethod, DenseParameters
 from termweave.training.methods.parameters import PRESET, TO_THE_END, Depth, Factor, MixtureParameters, Share

@@ -13,7 +13,7 @@ from annotated_types import Ge, Le
 from termweave.declared_settings import Setting
 from termweave.errors import UsageError
 from termweave.support import LazyModule
-from termweave.training.methods.arrays import np, torch
+from termweave.training.data.arrays import np, torch
 from termweave.training.methods.base import CardText, Method
 from termweave.training.methods.parameters import Count, ParameterRecord, TrainingParameters
 
@@ -59,7 +59,7 @@ class RankerParameters(CandidateParameters, TrainingParameters):
     may_freeze = False
 
     def check(self) -> None:
-        """Refuse a measure that no order of the reranked documents changes."""
+        """Raise `UsageError` for a measure that no order of the reranked documents changes."""
         super().check()
         if self.measure == "recall@100" and self.reranked <= 100:
             raise UsageError(
@@ -100,7 +100,7 @@ class CrossEncoderMethod(Method):
         )
 
     def refuse(self, settings: Any, setup: RunSetup) -> None:
-        """Refuse a run file that is not there."""
+        """Raise `UsageError` for a run file that is not there."""
         del setup
         first_stage.check(settings.candidates_from)
 

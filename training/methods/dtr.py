@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from termweave.declared_settings import Setting, written
 from termweave.errors import UsageError
-from termweave.training.methods.arrays import np, torch
+from termweave.training.data.arrays import np, torch
 from termweave.training.methods.base import Preset
 from termweave.training.methods.bi_encoder import BiEncoderMethod, BothTowers, DenseParameters
 from termweave.training.methods.parameters import PRESET, TO_THE_END, Depth, Factor, MixtureParameters
@@ -99,10 +99,10 @@ def in_batch(template_of: NDArray[np.int64], size: int, generator: np.random.Gen
 def labelled_by_query(template_of: NDArray[np.int64], size: int, generator: np.random.Generator) -> LabelledBatch:
     """Draw queries uniformly with their templates; other templates take the place of repeated ones ("labelled in-batch neg^q")."""
     queries = generator.choice(len(template_of), size=min(size, len(template_of)), replace=False)
-    own = np.unique(template_of[queries])
-    others = np.setdiff1d(template_of, own)
-    added = generator.choice(others, size=min(len(queries) - len(own), len(others)), replace=False)
-    return LabelledBatch(queries, template_of[queries], np.concatenate([own, added]).astype(np.int64))
+    labels = np.unique(template_of[queries])
+    others = np.setdiff1d(template_of, labels)
+    added = generator.choice(others, size=min(len(queries) - len(labels), len(others)), replace=False)
+    return LabelledBatch(queries, template_of[queries], np.concatenate([labels, added]).astype(np.int64))
 
 
 #: Wrong templates of each query with sampling=random.
@@ -145,8 +145,8 @@ def exclusions(batch: LabelledBatch, known: Sequence[frozenset[int]]) -> tuple[N
         answers both queries.
     """
     answers = [known[query] for query in batch.queries.tolist()]
-    templates = np.array([[template in own for template in batch.templates.tolist()] for own in answers], dtype=np.bool_)
-    queries = np.array([[not own.isdisjoint(other) for other in answers] for own in answers], dtype=np.bool_)
+    templates = np.array([[template in right for template in batch.templates.tolist()] for right in answers], dtype=np.bool_)
+    queries = np.array([[not right.isdisjoint(other) for other in answers] for right in answers], dtype=np.bool_)
     if batch.own is not None:
         templates |= batch.own[None, :] != np.arange(len(batch.queries))[:, None]
     return templates, queries
@@ -203,7 +203,10 @@ def batch_loss(
     """
     unit = torch.nn.functional.normalize
     sides = {"q": (unit(queries, dim=-1), query_labels), "t": (unit(templates, dim=-1), template_labels)}
-    excluded = {} if left_out is None else {"qt": left_out[0], "tq": left_out[0].T, "qq": left_out[1]}
+    excluded: dict[str, Tensor] = {}
+    if left_out is not None:
+        of_templates, of_queries = left_out
+        excluded = {"qt": of_templates, "tq": of_templates.T, "qq": of_queries}
     parts: dict[str, Tensor] = {}
     for name, weight in zip(("qt", "qq", "tt", "tq"), weights, strict=True):
         if weight == 0:
@@ -244,7 +247,7 @@ class DtrParameters(MixtureParameters, DenseParameters):
     layers_rate: float = 3e-5
 
     def check(self) -> None:
-        """Refuse a loss that is 0."""
+        """Raise `UsageError` for weights whose loss is always 0."""
         super().check()
         if len(self.weights) != 4 or min(self.weights) < 0 or not any(self.weights):
             raise UsageError(

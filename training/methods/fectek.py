@@ -38,7 +38,7 @@ from annotated_types import Ge, Le
 
 from termweave.declared_settings import Setting
 from termweave.errors import UsageError
-from termweave.training.methods.arrays import np, torch
+from termweave.training.data.arrays import np, torch
 from termweave.training.methods.base import Preset
 from termweave.training.methods.parameters import PRESET, TO_THE_END, Factor, MixtureParameters, NegativesParameters, Weight
 from termweave.training.methods.term_weights import TermWeightMethod, TermWeightParameters
@@ -61,7 +61,7 @@ _DENSE_TEMPERATURE, _STAY = 0.05, 5.0
 
 
 def left_out(known: Sequence[frozenset[int]], batch: AnsweredQuestions, *, in_batch: bool) -> NDArray[np.bool_]:
-    """Which documents are left out of a question's softmax, ``(Q, D)``.
+    """Mark the documents that are left out of a question's softmax: bool ``(Q, D)``.
 
     These are its other right answers, and without `in_batch` all documents that were drawn for other questions.
     """
@@ -74,22 +74,22 @@ def left_out(known: Sequence[frozenset[int]], batch: AnsweredQuestions, *, in_ba
 
 def text_loss(scores: Tensor, masked: NDArray[np.bool_]) -> Tensor:
     """Eq. 4: cross-entropy of ``(Q, D)`` scores, document q relevant to question q; masked documents are left out."""
-    kept = scores.masked_fill(torch.from_numpy(masked).to(scores.device), -torch.inf)
-    return torch.nn.functional.cross_entropy(kept, torch.arange(len(scores), device=scores.device))
+    compared = scores.masked_fill(torch.from_numpy(masked).to(scores.device), -torch.inf)
+    return torch.nn.functional.cross_entropy(compared, torch.arange(len(scores), device=scores.device))
 
 
 def shared_terms(one: BatchSide, other: BatchSide) -> NDArray[np.float32]:
     """The indicator's labels: 1 for a piece whose term is also in the text of the same row on the other side, else 0; ``(P,)``."""
     sets = [other.terms_of(text) for text in other.texts[: len(one.texts)].tolist()]
-    own = [one.prepared.anchors[text].terms for text in one.texts.tolist()]
+    terms = [one.prepared.anchors[text].terms for text in one.texts.tolist()]
     pairs = zip(one.row.tolist(), one.term.tolist(), strict=True)
-    return np.array([row < len(sets) and own[row][term] in sets[row] for row, term in pairs], dtype=np.float32)
+    return np.array([row < len(sets) and terms[row][term] in sets[row] for row, term in pairs], dtype=np.float32)
 
 
-def of_relevant(logits: Tensor, given: BatchSide, asked: BatchSide) -> tuple[Tensor, NDArray[np.float32], NDArray[np.int64]]:
+def of_relevant(logits: Tensor, texts: BatchSide, questions: BatchSide) -> tuple[Tensor, NDArray[np.float32], NDArray[np.int64]]:
     """Logits, labels and texts of the relevant documents' pieces; hard negatives are left out (the paper leaves this open)."""
-    own = np.flatnonzero(given.row < len(asked.texts))
-    return logits[torch.from_numpy(own).to(logits.device)], shared_terms(given, asked)[own], given.row[own]
+    places = np.flatnonzero(texts.row < len(questions.texts))
+    return logits[torch.from_numpy(places).to(logits.device)], shared_terms(texts, questions)[places], texts.row[places]
 
 
 def term_loss(logits: Tensor, labels: NDArray[np.float32], texts: NDArray[np.int64]) -> Tensor:
@@ -104,8 +104,8 @@ def term_loss(logits: Tensor, labels: NDArray[np.float32], texts: NDArray[np.int
         return logits.sum() * 0.0
     _, text, lengths = np.unique(texts, return_inverse=True, return_counts=True)
     shares = torch.from_numpy(1.0 / (lengths[text] * len(lengths))).to(logits)
-    wanted = torch.from_numpy(labels).to(logits.device)
-    return torch.nn.functional.binary_cross_entropy_with_logits(logits, wanted, weight=shares, reduction="sum")
+    targets = torch.from_numpy(labels).to(logits.device)
+    return torch.nn.functional.binary_cross_entropy_with_logits(logits, targets, weight=shares, reduction="sum")
 
 
 def distillation(scores: Tensor, taught: Tensor) -> Tensor:
@@ -186,7 +186,7 @@ class FectekParameters(NegativesParameters, MixtureParameters, TermWeightParamet
         return super().derived(given) | lengths
 
     def check(self) -> None:
-        """Refuse what counts idf twice, what trains a frozen vector, and what would be read in another length than in use."""
+        """Raise `UsageError` where idf counts twice, a frozen vector is trained, or FCM reads another length than in use."""
         super().check()
         if self.query == "idf" and self.anchor != "none":
             raise UsageError("query=idf counts idf twice where documents are anchored on it.", "Use query=learned or one.")
@@ -328,6 +328,6 @@ class Fectek(TermWeightMethod):
             parts["teacher"] = inputs.distilled.weight * distillation(scores, softened)
         if settings.joint > 0 and asked_vectors is not None and given_vectors is not None:
             parts["dense"] = settings.joint * text_loss(asked_vectors @ given_vectors.T / _DENSE_TEMPERATURE, masked)
-            distances = [_distance_to_start(fit, *each) for each in ((asked, asked_vectors), (given, given_vectors))]
-            parts["stay"] = _STAY * (distances[0] + distances[1])
+            moved = _distance_to_start(fit, asked, asked_vectors) + _distance_to_start(fit, given, given_vectors)
+            parts["stay"] = _STAY * moved
         return parts

@@ -38,7 +38,7 @@ from annotated_types import Ge, Gt, Le
 
 from termweave.declared_settings import Setting
 from termweave.support import LazyModule
-from termweave.training.methods.arrays import np, torch
+from termweave.training.data.arrays import np, torch
 from termweave.training.methods.base import Preset
 from termweave.training.methods.bi_encoder import BiEncoderMethod, BothTowers, DenseParameters
 from termweave.training.methods.parameters import EVERYTHING, PRESET, NegativesParameters, Share
@@ -94,17 +94,17 @@ def draw_pairs(
     A document that answers a query is never a negative of it; where `in_batch` meets a second right answer, its label is 1.
     """
     relevant, known = inputs.pairs.relevant, inputs.pairs.known
-    own = [_drawn_for(inputs, settings, query, generator) for query in queries.tolist()]
-    documents = np.unique(np.concatenate(own))
+    of_queries = [_drawn_for(inputs, settings, query, generator) for query in queries.tolist()]
+    documents = np.unique(np.concatenate(of_queries))
     if settings.in_batch:
         rows, columns = (each.ravel() for each in np.indices((len(queries), len(documents))))
     else:
-        rows = np.repeat(np.arange(len(queries)), [len(each) for each in own])
-        columns = np.searchsorted(documents, np.concatenate(own))
+        rows = np.repeat(np.arange(len(queries)), [len(each) for each in of_queries])
+        columns = np.searchsorted(documents, np.concatenate(of_queries))
     pairs = list(zip(queries[rows].tolist(), documents[columns].tolist(), strict=True))
     right = np.array([document in relevant[query] for query, document in pairs], dtype=np.bool_)
-    kept = right | np.array([document not in known[query] for query, document in pairs], dtype=np.bool_)
-    return PairBatch(queries, documents, rows[kept], columns[kept], right[kept].astype(np.float64))
+    usable = right | np.array([document not in known[query] for query, document in pairs], dtype=np.bool_)
+    return PairBatch(queries, documents, rows[usable], columns[usable], right[usable].astype(np.float64))
 
 
 def _drawn_for(inputs: DenseInputs, settings: LeBsParameters, query: int, generator: np.random.Generator) -> NDArray[np.int64]:
@@ -202,7 +202,8 @@ class LabelSource:
         """D of each pair: float64 ``(pairs,)``; the hard labels where there is no other source."""
         if self.vectors:
             rows, columns = (list(each) for each in zip(*pairs, strict=True))
-            return distilled((self.vectors[0][rows] * self.vectors[1][columns]).sum(axis=1), self.farthest)
+            of_queries, of_documents = self.vectors
+            return distilled((of_queries[rows] * of_documents[columns]).sum(axis=1), self.farthest)
         return distributions(self.queries, self.documents, pairs) if self.queries else labels
 
 

@@ -26,7 +26,7 @@ else:
 
 @dataclass(frozen=True)
 class FeatureRankerParameters(ParameterRecord):
-    """What is trained, on which candidates.
+    """The parameters of ltr.
 
     Attributes:
         reading: How the corpus is read; the documents are those of the index.

@@ -61,7 +61,7 @@ class ParameterRecord:
 
 @dataclass(frozen=True)
 class DataParameters(ParameterRecord):
-    """What is read, and how much of it."""
+    """The questions and documents that are read, and their numbers."""
 
     heading: ClassVar[str] = "Data"
     pairs: Annotated[
@@ -84,7 +84,7 @@ class DataParameters(ParameterRecord):
     dev: Annotated[int, Setting("Most questions that decide when to stop, of split dev or held out."), Ge(5), Le(LARGEST)] = 300
 
     def check(self) -> None:
-        """Refuse unknown views, and a click log that would not be read."""
+        """Raise `UsageError` for unknown views, and for a click log that would not be read."""
         super().check()
         if not self.views or set(self.views).difference(pseudo_queries.VIEWS):
             raise UsageError(f"views={written(self.views)} are no views.", f"Name some of {', '.join(pseudo_queries.VIEWS)}.")
@@ -149,7 +149,7 @@ class LoopParameters(ParameterRecord):
     ] = "nDCG@10"
 
     def check(self) -> None:
-        """Refuse a run that takes no step."""
+        """Raise `UsageError` for a run that takes no step."""
         super().check()
         if self.epochs != _NO_EPOCHS and self.epochs <= 0:
             raise UsageError(f"epochs={self.epochs:g} trains nothing.", "Set epochs above 0, or leave it out: then steps counts.")
@@ -215,7 +215,7 @@ class TrainingParameters(BackboneParameters, DataParameters, LoopParameters, Opt
         return self
 
     def check(self) -> None:
-        """Refuse to use the vector of layers that were cut off, or of a backbone that nobody has trained; and to train nothing."""
+        """Raise `UsageError` where nothing is trained, or the vector of cut layers or of an untrained backbone is used."""
         super().check()
         if self.top_layers == 0 and not self.may_freeze:
             raise UsageError("The method trains layers, and top_layers=0 freezes all of them.", "Set top_layers=-1, or above 0.")
@@ -263,7 +263,7 @@ class NegativesParameters(ParameterRecord):
     random_negatives = 0
 
     def check(self) -> None:
-        """Refuse batches without a wrong document, from which nothing is learned."""
+        """Raise `UsageError` for batches without a wrong document, from which nothing is learned."""
         super().check()
         if not (self.in_batch or self.random_negatives or (self.negatives and self.drawn)):
             raise UsageError("No wrong document is drawn for a question.", "Set in_batch=true, or negatives and drawn above 0.")

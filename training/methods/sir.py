@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from termweave.declared_settings import Setting, written
 from termweave.errors import UsageError
 from termweave.support.messages import duration, paced
-from termweave.training.methods.arrays import np, torch
+from termweave.training.data.arrays import np, torch
 from termweave.training.methods.base import Preset
 from termweave.training.methods.cross_encoder import CrossEncoderMethod, RankerParameters
 from termweave.training.methods.parameters import PRESET, TO_THE_END, MixtureParameters
@@ -73,8 +73,8 @@ def block_loss(logarithms: Tensor, present: Tensor) -> Tensor:
         A scalar. For a P near 1, 1 - P is summed from the other documents' P, so that it keeps its digits and its gradient.
     """
     size = logarithms.shape[1]
-    own = torch.eye(size, dtype=torch.bool, device=logarithms.device)[1:]
-    others = logarithms.unsqueeze(1).expand(-1, size - 1, -1).masked_fill(own, -torch.inf).logsumexp(dim=2)
+    itself = torch.eye(size, dtype=torch.bool, device=logarithms.device)[1:]
+    others = logarithms.unsqueeze(1).expand(-1, size - 1, -1).masked_fill(itself, -torch.inf).logsumexp(dim=2)
     shares = logarithms[:, 1:].exp()
     wrong = torch.where(shares > 0.5, others, torch.log1p(-shares.clamp(max=0.5))).masked_fill(~present[:, 1:], 0.0)
     return (-logarithms[:, 0] - wrong.sum(dim=1)).mean()
@@ -200,7 +200,7 @@ class SirParameters(MixtureParameters, RankerParameters):
         return super().derived(given) | ({"anchor": False} if given.get("variant") == "random" else {})
 
     def check(self) -> None:
-        """Refuse blocks that do not fall, or that the candidates cannot fill, and an anchor without scores."""
+        """Raise `UsageError` for blocks that do not fall or cannot be filled, and for an anchor without scores."""
         super().check()
         sizes = self.blocks
         if not sizes or sizes[-1] < 2 or any(one <= other for one, other in pairwise(sizes)):

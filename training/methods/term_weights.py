@@ -14,7 +14,7 @@ from annotated_types import Ge, Le
 
 from termweave.declared_settings import Setting
 from termweave.support import LazyModule
-from termweave.training.methods.arrays import torch
+from termweave.training.data.arrays import torch
 from termweave.training.methods.base import CardText, Method
 from termweave.training.methods.parameters import Depth, ParameterRecord, TrainingParameters
 
@@ -65,7 +65,7 @@ _FLAGS = ("shared", "fcm", "bmes")
 
 @dataclass(frozen=True)
 class HeadParameters(ParameterRecord):
-    """What the model gives, and the shape of its heads."""
+    """The outputs of the model, and the shape of its heads."""
 
     heading: ClassVar[str] = "Term-weight head"
     outputs: Annotated[
@@ -108,8 +108,8 @@ def _shape_of(name: str) -> dict[str, object]:
     from termweave.encoders.model_lookup import resolve  # noqa: PLC0415
 
     manifest = read_folder(resolve(name), check=False).manifest
-    known = {**manifest.heads, **manifest.anchor, "terms": manifest.terms}
-    shape = {parameter: known[key] for parameter, key in _SHAPE.items() if known.get(key) not in (None, "")}
+    described = {**manifest.heads, **manifest.anchor, "terms": manifest.terms}
+    shape = {parameter: described[key] for parameter, key in _SHAPE.items() if described.get(key) not in (None, "")}
     return {parameter: bool(value) if parameter in _FLAGS else value for parameter, value in shape.items()}
 
 
@@ -167,7 +167,7 @@ class TermWeightMethod(Method):
         )
 
     def refuse(self, settings: Any, setup: RunSetup) -> None:
-        """Refuse a teacher that cannot be used: a file of scores, or a ranker."""
+        """Raise an error for a teacher that cannot be used: a file of scores, or a ranker."""
         self.preparation.refuse_teacher(settings.teacher, setup)
 
     def draw(self, inputs: Any, settings: Any, generator: np.random.Generator, questions: Questions) -> AnsweredQuestions:

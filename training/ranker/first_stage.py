@@ -87,7 +87,7 @@ class FirstStage:
 
 
 def check(name: str, usual: str = "hybrid") -> None:
-    """Refuse a run file that is not there; `usual`: the first stage that a method has by default.
+    """Raise `UsageError` for a run file that is not there; `usual`: the first stage that a method has by default.
 
     Raises:
         UsageError: There is no such file.
@@ -205,20 +205,20 @@ class BM25Stage(FirstStage):
 
 
 def found_by_index(index: Index, setup: RunSetup, questions: Sequence[str], depth: int, **how: Any) -> list[dict[int, float]]:
-    """What a live index finds for each question, best first, with scores; documents that are not trained on are passed over.
+    """Search a live index for each question: documents, best first, with scores; those that are not trained on are passed over.
 
     Raises:
         UsageError: The index has none of the documents.
     """
     run = index.run({str(number): question for number, question in enumerate(questions)}, k=depth, candidates=depth, **how)
-    position, found = setup.positions, (run.scores[str(number)] for number in range(len(questions)))
-    known = [{position[each]: score for each, score in scores.items() if each in position} for scores in found]
-    if not any(known):
+    position, ranked = setup.positions, (run.scores[str(number)] for number in range(len(questions)))
+    of_questions = [{position[each]: score for each, score in scores.items() if each in position} for scores in ranked]
+    if not any(of_questions):
         raise UsageError(
             f"The index {index.name} found no document of the training data.",
             "Name an index of the same documents, by their ids.",
         )
-    return known
+    return of_questions
 
 
 @dataclass(frozen=True)
@@ -261,10 +261,10 @@ class RunFileStage(FirstStage):
         return [by_bm25[place] if place in by_bm25 else (ranked[question], fused) for place, question in enumerate(questions)]
 
 
-def _best(known: Mapping[int, float], spared: frozenset[int], depth: int, *, fused: bool) -> Candidates:
+def _best(scores: Mapping[int, float], spared: frozenset[int], depth: int, *, fused: bool) -> Candidates:
     """The best documents, best first; scores of one signal are scaled to [0, 1], as search scales them for a reranker."""
-    own = sorted((-score, document) for document, score in known.items() if document not in spared)[: max(depth, _WINDOW)]
-    if fused or not own:
-        return {document: (-negative,) for negative, document in own[:depth]}
-    low, extent = -own[-1][0], own[-1][0] - own[0][0]  # as `Ranked.normalised`
-    return {document: ((-negative - low) / extent if extent else 1.0,) for negative, document in own[:depth]}
+    ranked = sorted((-score, document) for document, score in scores.items() if document not in spared)[: max(depth, _WINDOW)]
+    if fused or not ranked:
+        return {document: (-negative,) for negative, document in ranked[:depth]}
+    low, extent = -ranked[-1][0], ranked[-1][0] - ranked[0][0]  # as `Ranked.normalised`
+    return {document: ((-negative - low) / extent if extent else 1.0,) for negative, document in ranked[:depth]}

@@ -92,9 +92,9 @@ class AnchoredRanker(nn.Module):
         return [each for each in self.classifier.modules() if isinstance(each, nn.Linear) and id(each) not in inner]
 
     def heads(self) -> nn.ModuleDict:
-        """What is trained beside the backbone."""
-        own = {name: part for name, part in self.classifier.named_children() if part is not self.backbone}
-        return nn.ModuleDict(own)
+        """The parts of the classifier beside the backbone, which are trained, too."""
+        parts = {name: part for name, part in self.classifier.named_children() if part is not self.backbone}
+        return nn.ModuleDict(parts)
 
     def forward(self, pairs: Sequence[TokenPair], features: NDArray[np.float32] | None = None, chunk: int = 0) -> Tensor:
         """Score pairs with gradients: float32 ``(P,)``.

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RankerInputs(TrainingInputs):
-    """What blocks are drawn from.
+    """One data set that blocks are drawn from.
 
     Attributes:
         negatives: For each question the columns of `lists` that hold wrong documents, best first.
@@ -73,7 +73,7 @@ class Blocks:
 
 
 def reader_of(setup: RunSetup, model: AnchoredRanker, settings: RankerParameters, length: str = "training_length") -> PairReader:
-    """What turns pairs into token ids, as the written folder will (`sentence_layout`).
+    """Return the reader that turns pairs into token ids, as the written folder will (`sentence_layout`).
 
     Raises:
         ModelError: The tokeniser has no template for pairs.
@@ -149,12 +149,12 @@ class RankerDevelopment(DevelopmentSet):
         """The measure of the first `questions` questions (None: all), reranked by a scorer; ties keep the first stage's order."""
         rankings = []
         for row, question in enumerate(self.pairs.questions[:questions]):
-            own = self.lists.documents[row]
-            columns = np.flatnonzero(own >= 0)
-            texts = [self.setup.texts[document] for document in own[columns].tolist()]
+            candidates = self.lists.documents[row]
+            columns = np.flatnonzero(candidates >= 0)
+            texts = [self.setup.texts[document] for document in candidates[columns].tolist()]
             scores = score(question, texts, self.lists.features[row, columns]) if texts else np.zeros(0)
             order = np.argsort(-scores, kind="stable")
-            rankings.append((own[columns][order], -np.arange(len(order), dtype=np.float64)))
+            rankings.append((candidates[columns][order], -np.arange(len(order), dtype=np.float64)))
         return ranking_measure(rankings, self.gains()[:questions], self.measure)
 
     def int8_cost(self, folder: Path, outputs: Sequence[str]) -> dict[str, Any]:

@@ -29,7 +29,7 @@ _SAY_EVERY = 200
 
 
 def check(spec: str) -> None:
-    """Refuse a teacher that cannot be opened.
+    """Open a teacher, to see whether it can be used.
 
     Raises:
         UsageError: There is no such model, or the run file that its anchor reads is not there.
@@ -41,13 +41,13 @@ def check(spec: str) -> None:
             first_stage.check(_stage(read_folder(ranker.info.local_folder)))
 
 
-def teach(spec: str, setup: RunSetup, wanted: Sequence[Sequence[int]], say: Say) -> Written:
+def teach(spec: str, setup: RunSetup, pairs: Sequence[Sequence[int]], say: Say) -> Written:
     """Score pairs of training questions and documents; the scores of a model and data set are kept in the cache.
 
     Args:
         spec: "ranker:FOLDER", or "ranker:hf:OWNER/NAME".
         setup: The data set.
-        wanted: Documents of each training question.
+        pairs: Documents of each training question.
         say: Told what happens.
 
     Raises:
@@ -56,25 +56,25 @@ def teach(spec: str, setup: RunSetup, wanted: Sequence[Sequence[int]], say: Say)
     """
     name = spec.removeprefix(RANKER)
     folder = read_folder(resolve(name))
-    file = paths.cache() / "teachers" / f"{_key(folder, setup, wanted)}.npy"
+    file = paths.cache() / "teachers" / f"{_key(folder, setup, pairs)}.npy"
     lasting = not anchor_of(folder.manifest) or _stage(folder) in ("hybrid", "bm25")  # an index or a run file may change
     if lasting and file.is_file():
-        return _unpacked(np.load(file), wanted)
+        return _unpacked(np.load(file), pairs)
     ranker = Ranker.load(name)
     anchored = _anchor(ranker.anchor, folder, setup, say)
-    say(f"scoring {sum(map(len, wanted)):,} pairs with the ranker {name}")
+    say(f"scoring {sum(map(len, pairs)):,} pairs with the ranker {name}")
     rows = []
-    for number, (question, documents) in enumerate(zip(setup.train.questions, wanted, strict=True), 1):
+    for number, (question, documents) in enumerate(zip(setup.train.questions, pairs, strict=True), 1):
         logits = ranker.score(question, [setup.texts[document] for document in documents]).astype(np.float64)
         rows.append(logits + [anchored(number - 1, document) for document in documents])
         if number % _SAY_EVERY == 0:
-            say(f"scored {number:,} of {len(wanted):,} questions")
+            say(f"scored {number:,} of {len(pairs):,} questions")
     flat = np.concatenate(rows) if rows else np.zeros(0)
     if not lasting:
-        return _unpacked(flat, wanted)
+        return _unpacked(flat, pairs)
     private_files.make_folder(file.parent)
     write_array(file, flat, private=True)
-    return _unpacked(flat, wanted)
+    return _unpacked(flat, pairs)
 
 
 def _stage(folder: ModelFolder) -> str:
@@ -83,7 +83,7 @@ def _stage(folder: ModelFolder) -> str:
 
 
 def _anchor(weights: Mapping[str, float], folder: ModelFolder, setup: RunSetup, say: Say) -> Callable[[int, int], float]:
-    """What the ranker's anchor adds to the logit of a question and a document."""
+    """Return a function: the share of the ranker's anchor in the logit of a question and a document."""
     if not weights:
         return lambda question, document: 0.0  # noqa: ARG005 - the names are the contract
     stage = first_stage.first_stage(_stage(folder), setup, say)
@@ -98,19 +98,19 @@ def _anchor(weights: Mapping[str, float], folder: ModelFolder, setup: RunSetup, 
     return added
 
 
-def _key(folder: ModelFolder, setup: RunSetup, wanted: Sequence[Sequence[int]]) -> str:
+def _key(folder: ModelFolder, setup: RunSetup, pairs: Sequence[Sequence[int]]) -> str:
     """Digest of the model and its first stage, the questions, the documents and the pairs."""
     models = [folder.manifest.hash, str(folder.graph("int8") is not None)]
     if anchor_of(folder.manifest):
         shipped = read_folder(resolve(DEFAULT)).manifest.hash if _stage(folder) == "hybrid" else ""
         models += [_stage(folder), shipped, setup.statistics.hash, *(repr(sorted(each)) for each in setup.train.spared)]
     state = blake2b(repr(models).encode(), digest_size=16)
-    for part in (setup.train.questions, setup.texts, [list(map(int, each)) for each in wanted]):
+    for part in (setup.train.questions, setup.texts, [list(map(int, each)) for each in pairs]):
         state.update(repr(part).encode())
     return state.hexdigest()
 
 
-def _unpacked(flat: Any, wanted: Sequence[Sequence[int]]) -> Written:
-    ends = np.cumsum([len(documents) for documents in wanted])[:-1]
-    parts = np.split(flat, ends) if len(wanted) else []
-    return Written([dict(zip(map(int, each), own.tolist(), strict=True)) for each, own in zip(wanted, parts, strict=True)])
+def _unpacked(flat: Any, pairs: Sequence[Sequence[int]]) -> Written:
+    ends = np.cumsum([len(documents) for documents in pairs])[:-1]
+    parts = np.split(flat, ends) if len(pairs) else []
+    return Written([dict(zip(map(int, each), scores.tolist(), strict=True)) for each, scores in zip(pairs, parts, strict=True)])

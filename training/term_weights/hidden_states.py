@@ -215,10 +215,10 @@ def allocate(file: Path, size: int) -> None:
         raise OSError(errno.ENOSPC, f"Hidden states need {size / 1e9:.1f} GB and {free / 1e9:.1f} GB are free", str(file))
     try:
         private_files.make_file(file)
-        with file.open("wb") as opened:
-            os.truncate(opened.fileno(), size)
+        with file.open("wb") as stream:
+            os.truncate(stream.fileno(), size)
             if hasattr(os, "posix_fallocate") and size:
-                os.posix_fallocate(opened.fileno(), 0, size)
+                os.posix_fallocate(stream.fileno(), 0, size)
     except OSError as error:
         file.unlink(missing_ok=True)
         raise OSError(error.errno, error.strerror, str(file)) from error

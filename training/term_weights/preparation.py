@@ -116,7 +116,7 @@ def prepare(
 
 
 def refuse_teacher(name: str, setup: RunSetup) -> None:
-    """Refuse a teacher that cannot be used: a file of scores, or a ranker.
+    """Raise an error for a teacher that cannot be used: a file of scores, or a ranker.
 
     Raises:
         UsageError: The file or the model is missing.

@@ -1,4 +1,4 @@
-"""What happens between the steps: evaluation on the development questions, checkpoints, progress, stopping."""
+"""The work between the steps: evaluation on the development questions, checkpoints, progress, stopping."""
 
 from __future__ import annotations
 
@@ -88,9 +88,9 @@ class DevelopmentCallback(TrainerCallback):
 
     def restore(self, checkpoint: Path) -> None:
         """Read figures and best parameters from a checkpoint."""
-        kept = json.loads((checkpoint / HISTORY).read_text(encoding="utf-8"))
-        self.losses = kept.pop("since")
-        self.history = History(**kept)
+        stored = json.loads((checkpoint / HISTORY).read_text(encoding="utf-8"))
+        self.losses = stored.pop("since")
+        self.history = History(**stored)
         self.best = load_file(checkpoint / _BEST)
         self.start.load(checkpoint)
 
@@ -122,8 +122,8 @@ class DevelopmentCallback(TrainerCallback):
         folder = self.home / f"checkpoint-{int(state.global_step)}"
         save_file(self.best, folder / _BEST)
         self.start.save(folder)
-        kept = {**self.history.__dict__, "since": self.losses}
-        atomic_files.write(folder / HISTORY, json.dumps(kept).encode())
+        stored = {**self.history.__dict__, "since": self.losses}
+        atomic_files.write(folder / HISTORY, json.dumps(stored).encode())
 
     def _evaluate(self, step: int) -> None:
         self.model.eval()

@@ -31,12 +31,12 @@ class CpuDropout(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Compute dropout here, and every other function as it is."""
-        given = kwargs or {}
+        options = kwargs or {}
         if func is functional.dropout:
-            return _dropout(*args, **given)
-        if func is functional.scaled_dot_product_attention and given.get("dropout_p"):
-            return _attention(*args, **given)
-        return func(*args, **given)
+            return _dropout(*args, **options)
+        if func is functional.scaled_dot_product_attention and options.get("dropout_p"):
+            return _attention(*args, **options)
+        return func(*args, **options)
 
 
 def _dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:  # noqa: A002, FBT001, FBT002 - torch's
@@ -44,19 +44,19 @@ def _dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool
         return functional.dropout(input, p, training, inplace)
     seed = int(torch.randint(2**62, ()))
     bits = np.random.PCG64DXSM(seed).random_raw(-(-input.numel() // 4)).view(np.int16)[: input.numel()]
-    kept = torch.from_numpy(bits).view(input.shape) >= round(p * 65536) - 32768
-    return input * kept.to(input.dtype).mul_(1 / (1 - p))
+    left = torch.from_numpy(bits).view(input.shape) >= round(p * 65536) - 32768
+    return input * left.to(input.dtype).mul_(1 / (1 - p))
 
 
-def _attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, **given: Any) -> Tensor:
-    simple = query.device.type == "cpu" and given.keys() <= {"dropout_p", "scale", "is_causal"} and not given.get("is_causal")
+def _attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, **options: Any) -> Tensor:
+    simple = query.device.type == "cpu" and options.keys() <= {"dropout_p", "scale", "is_causal"} and not options.get("is_causal")
     if not simple:
-        return functional.scaled_dot_product_attention(query, key, value, attn_mask, **given)
-    scores = (query * (given.get("scale") or query.shape[-1] ** -0.5)) @ key.transpose(-1, -2)
+        return functional.scaled_dot_product_attention(query, key, value, attn_mask, **options)
+    scores = (query * (options.get("scale") or query.shape[-1] ** -0.5)) @ key.transpose(-1, -2)
     if attn_mask is not None:
         lowest = torch.finfo(scores.dtype).min  # -inf would make a text without a token NaN
         scores = scores.masked_fill(~attn_mask, lowest) if attn_mask.dtype == torch.bool else scores + attn_mask
-    return _dropout(scores.softmax(dim=-1), given["dropout_p"]) @ value
+    return _dropout(scores.softmax(dim=-1), options["dropout_p"]) @ value
 
 
 class CachedPasses(torch.autograd.Function):

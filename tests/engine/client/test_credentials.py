@@ -23,7 +23,7 @@ def _sent(scripted, **settings):
     scripted.answers["*"] = (200, {})
     with connect(load(url=scripted.url, user="me", **settings)) as engine:
         engine.request("GET", "/")
-    headers = {name.lower(): value for name, value in scripted.seen[-1][2].items()}
+    _, _, headers, _ = scripted.seen[-1]
     return base64.b64decode(headers["authorization"].removeprefix("Basic ")).decode()
 
 

@@ -262,7 +262,7 @@ def test_what_a_refused_template_leaves(small, api, models, termweave):
         ("basic", True, ["--plan"], "licence 'basic'"),
         ("basic", True, [], "licence 'basic'"),
         ("trial", False, [], "lacks the inference API"),
-        ("enterprise", True, ["--fallback"], "runs no other search"),
+        ("enterprise", True, ["--fallback"], "has no fallback search"),
         ("trial", True, ["--documents"], "no ingest pipeline on Elasticsearch"),
         ("trial", True, ["--mode", "lexical"], "no signal 'lexical'"),
     ],

@@ -10,13 +10,9 @@ from termweave.errors import UsageError
 from termweave.search import Index
 
 TEXTS = {
-    0: ("Kettle", "Kettle boils water for tea"),
-    1: ("Teapot", "Teapot brews green tea"),
-    2: ("Grinder", "Coffee grinder grinds beans"),
-    3: ("Toaster", "Toaster browns bread"),
-    4: ("Mixer", ["Mixer stirs", "", "dough"]),
-    5: ("Pan", None),
-}
+    "Kettle": "Kettle boils water for tea", "Teapot": "Teapot brews green tea", "Grinder": "Coffee grinder grinds beans",
+    "Toaster": "Toaster browns bread", "Mixer": ["Mixer stirs", "", "dough"], "Pan": None,
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -25,7 +21,7 @@ def shop(opensearch_engine, name, termweave):
     index = f"{name}-shop"
     body = {"settings": {"index.knn": True}, "mappings": {"properties": {"title": {"type": "text"}, "text": {"type": "text"}}}}
     opensearch_engine.request("PUT", f"/{index}", body=body)
-    for number, (title, text) in TEXTS.items():
+    for number, (title, text) in enumerate(TEXTS.items()):
         document = {"title": title, "text": text}
         opensearch_engine.request("PUT", f"/{index}/_doc/{number}", params={"refresh": True}, body=document)
     termweave("enrich", index, "--url", opensearch_engine.url)

@@ -2,36 +2,27 @@
 
 from __future__ import annotations
 
-import uuid
-
-import orjson
 import pytest
 
-import termweave as tw
-from termweave import corpora
-from termweave.indexer import BuildOptions, build
 from termweave.rerank import ReciprocalNeighbours
 from termweave.search.results import explanation, hits, pictures
 from termweave.signals.fusion import METHODS
+from tests.search.conftest import index_of
 
 pytestmark = pytest.mark.engine
 SUBJECTS = ("timer", "json", "thread", "file", "socket", "date", "random", "queue", "ﬁnal café", "你好世界", "👍🏽 party", "שלום")
 
 
 @pytest.fixture(scope="module")
-def index(opensearch_engine, tmp_path_factory):
+def index(opensearch_engine):
     """A hundred and forty-four documents, more than a signal returns, with all signals."""
-    path = tmp_path_factory.mktemp("corpus") / "corpus.jsonl"
-    lines = [
-        {"_id": f"{row}-{number}", "title": f"{subject} 👍", "text": f"The {subject} module, part {number}: {subject} functions."}
+    documents = [
+        {"id": f"{row}-{number}", "title": f"{subject} 👍", "text": f"The {subject} module, part {number}: {subject} functions."}
         for row, subject in enumerate(SUBJECTS)
         for number in range(12)
     ]
-    path.write_bytes(b"\n".join(orjson.dumps(line) for line in lines))
-    name = f"rerank-explanations-{uuid.uuid4().hex[:10]}"
-    build(opensearch_engine, corpora.open_source(path), name, BuildOptions())
-    yield tw.connect(opensearch_engine.url).index(name)
-    opensearch_engine.request("DELETE", f"/{name}*", params={"expand_wildcards": "all"})
+    with index_of(opensearch_engine, documents) as opened:
+        yield opened
 
 
 @pytest.mark.parametrize("rerank", ["none", "rnn"])
@@ -81,16 +72,11 @@ def test_words_lie_where_the_terms_stand(index):
         assert shown == words
 
 
-def test_words_that_overlap_are_shown_once_and_words_behind_a_null_are_marked(opensearch_engine, tmp_path):
+def test_words_that_overlap_are_shown_once_and_words_behind_a_null_are_marked(built):
     """Signals cut "3.5" differently, the analyzer of Chinese gives pairs of characters, the highlighter starts anew at U+0000."""
-    path = tmp_path / "corpus.jsonl"
     texts = ("你好世界的语言 release 3.5", "python\0parser 3.5 and json\0timer")
-    path.write_bytes(b"\n".join(orjson.dumps({"_id": str(row), "title": "", "text": text}) for row, text in enumerate(texts)))
-    name = f"rerank-overlapping-{uuid.uuid4().hex[:10]}"
-    build(
-        opensearch_engine, corpora.open_source(path), name, BuildOptions(analyzer="cjk", signals=("lexical", "weights", "dense"))
-    )
-    index = tw.connect(opensearch_engine.url).index(name)
+    documents = [{"id": str(row), "title": "", "text": text} for row, text in enumerate(texts)]
+    index = built(documents, analyzer="cjk", signals=("lexical", "weights", "dense"))
     for query, words in (("你好世界", ["你", "好", "世", "界"]), ("3.5", ["3.5"])):
         for mode in ("lexical,weights", "lexical,dense") if query != "3.5" else ("lexical,weights",):
             for hit in index.search(query, mode=mode, explain=True):
@@ -101,7 +87,6 @@ def test_words_that_overlap_are_shown_once_and_words_behind_a_null_are_marked(op
     (hit,) = index.search("timer parser", mode="lexical", highlight=True)
     (shown,) = hit.highlights
     assert {shown.text[start:end] for start, end in shown.matches} == {"timer", "parser"}
-    opensearch_engine.request("DELETE", f"/{name}*", params={"expand_wildcards": "all"})
 
 
 def test_a_document_that_was_not_found_says_what_it_would_take(index):

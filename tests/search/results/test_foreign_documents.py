@@ -9,13 +9,8 @@ from termweave.errors import UsageError
 pytestmark = pytest.mark.engine
 
 
-@pytest.fixture
-def index(own_index):
-    """These tests write into it."""
-    return own_index
-
-
-def test_what_something_else_wrote_into_the_index_does_not_end_a_search(index):
+def test_what_something_else_wrote_into_the_index_does_not_end_a_search(own_index):
+    index = own_index
     path = f"/{index.generation}/_doc"
     for number in range(2):
         index.engine.request("PUT", f"{path}/foreign-{number}", body={"text": "json functions", "title": ["json", "functions"]})
@@ -28,39 +23,34 @@ def test_what_something_else_wrote_into_the_index_does_not_end_a_search(index):
     assert len(index.search(like=["json-0"], k=3)) == 3
 
 
-@pytest.mark.parametrize(
-    "written",
-    [
+def test_values_of_another_kind_are_passed_over(own_index):
+    path = f"/{own_index.generation}/_doc/foreign"
+    for written in (
         {"metadata": [{"kind": "list"}, {"kind": "of objects"}]},
         {"metadata_long": "text"},
         {"passage": 1},
         {"passage": [1, 2], "passage_start": [0, 5], "passage_end": 7},
         {"weights": [{"json": 30}, {"function": 20}]},
         {"weights": {"json": "30"}},
-    ],
-    ids=str,
-)
-def test_values_of_another_kind_are_passed_over(index, written):
-    path = f"/{index.generation}/_doc/foreign"
-    body = {"id": "foreign", "text": "json functions", "content": "json functions", **written}
-    index.engine.request("PUT", path, params={"refresh": True}, body=body)
-    for mode in ("lexical", "weights", "hybrid"):
-        for hit in index.search("json functions", mode=mode, k=100, explain=True, highlight=True):
-            assert hit.passage is None
-            assert sum(part["share"] for part in hit.explain()["parts"]) == pytest.approx(hit.score, abs=1e-5)
-    shown = index.explain("json functions", "foreign", mode="lexical")
-    assert (shown.fields.get("metadata"), shown.fields["text"]) == (None, "json functions")
-    assert len(index.search(like=["foreign", "json-0"], k=3)) == 3
-
-
-def test_what_has_no_id_is_no_document_to_be_explained(index):
-    index.engine.request("PUT", f"/{index.generation}/_doc/nameless", params={"refresh": True}, body={"text": "json"})
+    ):
+        body = {"id": "foreign", "text": "json functions", "content": "json functions", **written}
+        own_index.engine.request("PUT", path, params={"refresh": True}, body=body)
+        for mode in ("lexical", "weights", "hybrid"):
+            for hit in own_index.search("json functions", mode=mode, k=100, explain=True, highlight=True):
+                assert hit.passage is None, written
+                assert sum(part["share"] for part in hit.explain()["parts"]) == pytest.approx(hit.score, abs=1e-5), written
+        shown = own_index.explain("json functions", "foreign", mode="lexical")
+        assert (shown.fields.get("metadata"), shown.fields["text"]) == (None, "json functions"), written
+        assert len(own_index.search(like=["foreign", "json-0"], k=3)) == 3, written
+    nameless = path.replace("foreign", "nameless")
+    own_index.engine.request("PUT", nameless, params={"refresh": True}, body={"text": "json"})
     with pytest.raises(UsageError, match="has no document 'nameless'"):
-        index.explain("json", "nameless")
+        own_index.explain("json", "nameless")
 
 
-def test_an_id_that_was_written_twice_keeps_the_place_of_the_better_one(index):
+def test_an_id_that_was_written_twice_keeps_the_place_of_the_better_one(own_index):
     """Scores of the words move, there is one document more; those of the weights do not."""
+    index = own_index
     before = index.search("json functions", mode="weights", k=100)
     path = f"/{index.generation}/_doc"
     stored = index.engine.request("GET", f"{path}/{before[0].id}")["_source"]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from termweave import encoders
-from termweave.search.features.highlight import PASSAGE, _unmarked, passage
+from termweave.search.features.highlight import PASSAGE, passage
 
 WORDS = st.lists(st.sampled_from(["alpha", "beta", "gamma", "x", "äöü", "長い", "🙂"]), min_size=1, max_size=200)
 
@@ -40,10 +40,6 @@ def test_the_passage_shows_most_different_words():
 
 def test_overlapping_marks_of_two_signals_are_one():
     assert passage("title", "parsing json", [(0, 7), (0, 7), (8, 12), (3, 7)]).matches == ((0, 7), (8, 12))
-
-
-def test_marks_of_the_engine_are_taken_off_again():
-    assert _unmarked("a \ue5f0b\ue5f1 c \ue5f0dd\ue5f1") == ("a b c dd", [(2, 3), (6, 8)])
 
 
 def test_terms_are_found_where_they_stand_in_the_original():

@@ -2,19 +2,16 @@
 
 import asyncio
 import doctest
-import inspect
 import pickle
 import sys
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import pytest
 
 from termweave import errors
 from termweave.errors import UsageError
 from termweave.records import Run
-from termweave.search import Index
 from termweave.search.features.facets import FacetValue
-from termweave.search.options import SearchOptions
 from tests.same_ranking import same_ranking
 
 
@@ -32,9 +29,8 @@ def test_hits_show_themselves_briefly_and_as_a_table(index):
     answer = index.answer("zyzzyva <b>", k=1)
     assert "These hits were found by vectors alone." in answer._repr_html_()
     assert repr(answer).splitlines() == [repr(answer.hits), *answer.remarks]
-    counted = replace(
-        answer, parts={"facets": {"kind <i>": (FacetValue("a&b", 1200, 'kind="a&b"'), FacetValue("c", 1, "kind=c"))}}
-    )
+    values = (FacetValue("a&b", 1200, 'kind="a&b"'), FacetValue("c", 1, "kind=c"))
+    counted = replace(answer, parts={"facets": {"kind <i>": values}})
     assert repr(counted).splitlines()[1] == "kind <i>, among the listed documents: a&b 1,200, c 1"
     assert "<p>kind &lt;i&gt;, among the listed documents: a&amp;b 1,200, c 1</p>" in counted._repr_html_()
     assert pickle.loads(pickle.dumps(hits)) == hits
@@ -50,16 +46,6 @@ def test_hits_become_a_data_frame(index, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(UsageError, match="pip install pandas"):
         index.search("json").to_pandas()
-
-
-def test_the_methods_show_their_options():
-    signature = inspect.signature(Index.search)
-    assert [*signature.parameters][:2] == ["self", "query"]
-    assert signature.parameters["k"].default == 10
-    assert set(signature.parameters) - {"self", "query"} == {each.name for each in fields(SearchOptions)}
-    for name in (each.name for each in fields(SearchOptions)):
-        assert f"    {name}: " in inspect.getdoc(Index.search), name
-    assert "sort" not in inspect.signature(Index.explain).parameters
 
 
 def test_many_searches_are_awaited_at_once(index):

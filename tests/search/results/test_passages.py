@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
-import termweave as tw
-from termweave import corpora
 from termweave.errors import UsageError
-from termweave.indexer import BuildOptions, build
 from termweave.search.features.passages import parse
 from termweave.ui import searching
+from tests.search.conftest import index_of
 
 FILLER = "The committee met again on that day and spoke for a long time about nothing of interest to anybody."
 TEXTS = {
@@ -22,13 +18,11 @@ TEXTS = {
 }
 
 
-@pytest.fixture
-def index(opensearch_engine, name, tmp_path):
+@pytest.fixture(scope="module")
+def index(opensearch_engine):
     """Two long documents in passages of 30 words, and a short one."""
-    path = tmp_path / "letters.jsonl"
-    path.write_text("".join(json.dumps({"_id": key, "text": text}) + "\n" for key, text in TEXTS.items()))
-    build(opensearch_engine, corpora.open_source(path), name, BuildOptions(passages=30))
-    return tw.connect(opensearch_engine.url).index(name)
+    with index_of(opensearch_engine, [{"id": key, "text": text} for key, text in TEXTS.items()], passages=30) as opened:
+        yield opened
 
 
 @pytest.mark.engine
@@ -37,10 +31,7 @@ def test_the_best_passages_have_scores_and_offsets(index, mode):
     hits = {hit.id: hit for hit in index.search("tea kettle", mode=mode, passages=2, k=3)}
     assert hits["short"].passages == ()
     first, second = hits["letters"].passages
-    assert {part for part in ("red kettle", "Green tea") for each in (first, second) if part in each.text} == {
-        "red kettle",
-        "Green tea",
-    }
+    assert all(any(part in each.text for each in (first, second)) for part in ("red kettle", "Green tea"))
     for hit in (hits["letters"], hits["other"]):
         for each in hit.passages:
             assert each.text == TEXTS[hit.id][each.start : each.end]
@@ -91,12 +82,9 @@ def test_neighbours_are_joined_at_their_offsets(index):
 
 
 @pytest.mark.engine
-def test_an_index_without_passages_says_so(opensearch_engine, name, tmp_path):
-    path = tmp_path / "short.jsonl"
-    path.write_text(json.dumps({"_id": "a", "text": "A kettle."}) + "\n")
-    build(opensearch_engine, corpora.open_source(path), name, BuildOptions())
+def test_an_index_without_passages_says_so(built):
     with pytest.raises(UsageError, match="are not cut into passages"):
-        tw.connect(opensearch_engine.url).index(name).search("kettle", passages=3)
+        built([{"id": "a", "text": "A kettle."}], weights="none", dense="none").search("kettle", passages=3)
 
 
 @pytest.mark.parametrize("value", ["0", "21", "3+", "+1", "three", "3+21", -1, 2.5, True])

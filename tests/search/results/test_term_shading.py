@@ -44,13 +44,9 @@ def test_sub_words_come_back_as_the_words_of_the_original_text(encoder):
 
 
 def test_a_word_counts_what_it_gives_in_all_signals_and_something_where_nothing_counts(encoder):
+    terms = [{"term": "timer", "share": 3.0}, {"term": "run", "share": 1.0}]
     parts = [
-        {
-            "name": "weights",
-            "score": 4.0,
-            "share": 0.2,
-            "terms": [{"term": "timer", "share": 3.0}, {"term": "run", "share": 1.0}],
-        },
+        {"name": "weights", "score": 4.0, "share": 0.2, "terms": terms},
         {"name": "learned", "score": 2.0, "share": 0.1, "terms": [{"term": "timer", "share": 2.0}]},
         {"name": "rnn", "share": 0.3},
     ]

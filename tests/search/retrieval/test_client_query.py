@@ -45,34 +45,28 @@ def test_marks_that_are_text_to_the_server_are_text(name, words):
     assert read({name: body}) == ClientQuery(words)
 
 
-@pytest.mark.parametrize("words", ["+red", "red -shoes", "(red)", "red~1", "re*", "red\\-shoes", '"red"'])
-@pytest.mark.parametrize("name", ["query_string", "simple_query_string"])
-def test_a_syntax_of_both_is_left_alone(name, words):
-    assert read({name: {"query": words}}) is None
+SYNTAX = ["+red", "red -shoes", "(red)", "red~1", "re*", "red\\-shoes", '"red"']
+OF_QUERY_STRINGS = [
+    "!red shoes",
+    "red !shoes",
+    "red && shoes",
+    "red || shoes",
+    "re?d",
+    "red^2",
+    "a:[1 TO 2]",
+    "/re.d/",
+    "NOT red",
+]
 
 
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        *(
-            ("query_string", words)
-            for words in (
-                "!red shoes",
-                "red !shoes",
-                "red && shoes",
-                "red || shoes",
-                "re?d",
-                "red^2",
-                "a:[1 TO 2]",
-                "/re.d/",
-                "NOT red",
-            )
-        ),
-        ("simple_query_string", "red | shoes"),
-        ("simple_query_string", "red + shoes"),
+        *(("query_string", words) for words in (*SYNTAX, *OF_QUERY_STRINGS)),
+        *(("simple_query_string", words) for words in (*SYNTAX, "red | shoes", "red + shoes")),
     ],
 )
-def test_the_syntax_of_each_is_left_alone(name, words):
+def test_a_syntax_is_left_alone(name, words):
     assert read({name: {"query": words}}) is None
     assert read({"bool": {"must": [{name: {"query": words}}]}}) is None
 
@@ -106,6 +100,9 @@ def test_filters_are_kept():
         {"bool": {"should": [WORDS], "filter": [YEAR]}},
         {"bool": {"must": [{"term": {"match": {"value": "x"}}}, {"range": {"match": {"gte": "a"}}}]}},
         {"bool": {"must": {"match_phrase": {"match": "parse json"}}}},
+        {"multi_match": {"query": "parse json", "type": "phrase", "fields": ["text"]}},
+        {"term": {"title": "a match is found"}},
+        {"nested": {"path": "x", "query": {"term": {"x.kind": "match"}}}},
     ],
 )
 def test_a_query_that_says_exactly_what_it_wants_is_left_alone(query):
@@ -132,23 +129,14 @@ def test_words_that_cannot_be_taken_out_are_refused(query, message):
         read(query)
 
 
-def test_text_that_looks_like_a_query_is_text():
-    assert read({"multi_match": {"query": "parse json", "type": "phrase", "fields": ["text"]}}) is None
-    assert read({"term": {"title": "a match is found"}}) is None
-    assert read({"nested": {"path": "x", "query": {"term": {"x.kind": "match"}}}}) is None
-
-
 def test_a_long_query_of_two_word_signals_keeps_to_the_clause_limit_of_their_one_query(opensearch_engine, name):
     words = [f"number{count}" for count in range(opensearch_engine.capabilities.max_clause_count * 3 // 5)]
     connection = tw.connect(opensearch_engine.url)
     documents = [{"id": "all", "text": " ".join(words)}, {"id": "one", "text": words[0]}]
     tw.index(documents, name, connection=connection, signals=("lexical", "weights"), weights="bm25-german", dense="none")
     index = connection.index(name)
-    generation, signals = index._now, ["lexical", "weights"]
     (query,) = index.encode([" ".join(words)])
-    body = {
-        "query": rewritten(generation, query, signals, (), 10),
-        "search_pipeline": {"phase_results_processors": [hybrid_query.normalisation([0.5, 0.5])]},
-    }
+    pipeline = {"phase_results_processors": [hybrid_query.normalisation([0.5, 0.5])]}
+    body = {"query": rewritten(index.open_generation, query, ["lexical", "weights"], (), 10), "search_pipeline": pipeline}
     answer = opensearch_engine.request("POST", f"/{index.generation}/_search", body=body)
     assert next(hit["_id"] for hit in answer["hits"]["hits"]) == "all"

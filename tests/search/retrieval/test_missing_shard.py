@@ -18,7 +18,6 @@ from termweave.indexer import BuildOptions, build
 from termweave.search import Index
 from termweave.search.feature import Ranking
 from termweave.search.features import facets, sort
-from termweave.search.opening import open_generation
 from termweave.search.ranking.order import order
 from termweave.search.results import hits
 from termweave.search.retrieval.plan import Retrieval
@@ -50,44 +49,31 @@ def index(opensearch_engine, name):
     return Index.open(opensearch_engine, part)
 
 
-def test_a_search_without_all_shards_is_an_error(index):
+def test_a_search_and_what_is_read_beside_its_hits_need_all_shards(index, opensearch_engine, name):
+    """The shard may also be lost after the search: counts, an order and texts of the rest would be wrong ones."""
     with pytest.raises(EngineError, match="not search the signal 'lexical': some of its shards are on no living node") as caught:
         index.search("text", k=20)
     assert "_cluster/health" in caught.value.hint
-
-
-def test_documents_that_cannot_be_read_are_not_called_damaged(index, opensearch_engine, name):
-    """The shard is lost between the search and the reading of what was found."""
     whole = Index.open(opensearch_engine, name)
     (candidates,) = whole.candidates(["text"], ["lexical"], depth=20)
     places = order(candidates, whole.mode("lexical"))
     assert len(places) == 20
-    opened = open_generation(opensearch_engine, index.name, {})
+    generation = index.open_generation
     ranking = Ranking(Retrieval(["lexical"], 20), replace(candidates, index=index.generation), places, places, 0)
     with pytest.raises(
-        EngineError, match="not read the documents that were found: some of their shards are on no living node"
+        EngineError, match="not read the documents that were found: some of their shards are on no living"
     ) as caught:
-        hits.make(opened, ranking, places, first=1, fields=["id"])
+        hits.make(generation, ranking, places, first=1, fields=["id"])  # they are not called damaged
     assert "_cluster/health" in caught.value.hint
-
-
-@pytest.mark.parametrize(
-    "read",
-    [
-        lambda index, candidates, _: facets.facets(index.open_generation, [*candidates.documents], ["year"]),
-        lambda index, _, places: sort.ordered(index.open_generation, places, "year"),
-        lambda index, _, places: searching.titles(index, [place.id for place in places]),
-        lambda index, _, places: searching.content_of(index, places[0].id),
-        lambda index, _, places: judgements.absent_from_index(index, "set", {"q": {place.id: 1 for place in places}}),
-    ],
-    ids=["facets", "sort", "titles", "content", "judged"],
-)
-def test_what_is_read_beside_the_hits_needs_all_shards(index, opensearch_engine, name, read):
-    """The shard is lost after the search: counts, an order and texts of the rest would be wrong ones."""
-    whole = Index.open(opensearch_engine, name)
-    (candidates,) = whole.candidates(["text"], ["lexical"], depth=20)
-    with pytest.raises(EngineError, match="shard"):
-        read(index, candidates, order(candidates, whole.mode("lexical")))
+    for read in (
+        lambda: facets.facets(generation, [*candidates.documents], ["year"]),
+        lambda: sort.ordered(generation, places, "year"),
+        lambda: searching.titles(index, [place.id for place in places]),
+        lambda: searching.content_of(index, places[0].id),
+        lambda: judgements.absent_from_index(index, "set", {"q": {place.id: 1 for place in places}}),
+    ):
+        with pytest.raises(EngineError, match="shard"):
+            read()
 
 
 def test_a_search_is_repeated_until_the_shard_is_back(index, opensearch_engine):

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import time
-import uuid
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import termweave as tw
-from termweave import corpora
 from termweave.catalog.lineage import read_lineage
 from termweave.cli import run as main
 from termweave.encoders import TextEncoder
@@ -22,15 +17,14 @@ from termweave.errors import EngineError, UsageError
 from termweave.evaluation import runs
 from termweave.evaluation.experiment import runs_of
 from termweave.evaluation.systems import system_of
-from termweave.indexer import BuildOptions, build
 from termweave.records import Query
 from termweave.search import profiles
 from termweave.search.rewriting import operators
 from termweave.search.rewriting import synonyms as synonym_rules
 from termweave.search.rewriting.configuration import NOTHING, Rewriting, parse
 from termweave.search.rewriting.pins import QueryPins
-from termweave.search.rewriting.spelling import distance
 from termweave.search.rewriting.synonyms import MOST_SYNONYMS, Span, Synonyms
+from tests.search.conftest import index_of
 from tests.ui.conftest import client_of
 
 MODES = ("lexical", "weights", "dense", "hybrid")
@@ -50,16 +44,11 @@ TEXTS = {
 
 
 @pytest.fixture(scope="module")
-def shop(opensearch_engine, tmp_path_factory):
+def shop(opensearch_engine):
     """Eleven documents with all signals."""
-    path = tmp_path_factory.mktemp("shop") / "shop.jsonl"
-    path.write_text(
-        "".join(json.dumps({"_id": name, "text": text, "words": len(text.split())}) + "\n" for name, text in TEXTS.items())
-    )
-    name = f"rewritten-{uuid.uuid4().hex[:10]}"
-    build(opensearch_engine, corpora.open_source(path), name, BuildOptions())
-    yield tw.connect(opensearch_engine.url).index(name)
-    opensearch_engine.request("DELETE", f"/{name}*", params={"expand_wildcards": "all"})
+    documents = [{"id": name, "text": text, "words": len(text.split())} for name, text in TEXTS.items()]
+    with index_of(opensearch_engine, documents) as index:
+        yield index
 
 
 def ids(hits):
@@ -103,22 +92,18 @@ def test_a_quote_without_its_partner_takes_no_time(opening):
 def test_phrases_and_exclusions_hold_in_every_mode(shop, mode):
     found = shop.search('"red case" radio', mode=mode, rewrite="operators", k=20)
     assert ids(found) == ["red"]
+    plain = {hit.id: hit.score for hit in shop.search("red case radio", mode=mode, k=20)}
     assert (
-        found[0].score
-        == pytest.approx(next(hit.score for hit in shop.search("red case radio", mode=mode, k=20) if hit.id == "red"), rel=1e-5)
-        or mode == "hybrid"
-    )  # a fused score is relative to the other candidates
+        found[0].score == pytest.approx(plain["red"], rel=1e-5) or mode == "hybrid"
+    )  # a fused score is relative to other candidates
     without = ids(shop.search("large -screen -memory", mode=mode, rewrite="operators", k=20))
     assert without
     assert not {"tv", "threads"} & set(without)
-    pages = [
-        each
-        for start in range(0, 20, 2)
-        for each in ids(shop.search("large -screen", mode=mode, rewrite="operators", k=2, start=start))
-    ]
-    assert pages == ids(shop.search("large -screen", mode=mode, rewrite="operators", k=20))
+    asked = {"mode": mode, "rewrite": "operators"}
+    pages = [each for start in range(0, 20, 2) for each in ids(shop.search("large -screen", **asked, k=2, start=start))]
+    assert pages == ids(shop.search("large -screen", **asked, k=20))
     assert len(pages) == len(set(pages))
-    assert ids(shop.search("large", mode=mode, rewrite="operators", k=20)) == ids(shop.search("large", mode=mode, k=20))
+    assert ids(shop.search("large", **asked, k=20)) == ids(shop.search("large", mode=mode, k=20))
 
 
 @pytest.mark.engine
@@ -138,9 +123,8 @@ def test_operators_reach_pins_explanations_counts_and_runs(shop):
     assert not shop.answer("large -screen", rewrite="operators").remarks
     excluding = ids(shop.search("-radio", like=["tv"], rewrite="operators", k=20))
     assert excluding == [each for each in ids(shop.search(like=["tv"], k=20)) if "radio" not in TEXTS[each]]
-    assert ids(shop.search('"the" case', rewrite="operators", k=20)) == ids(
-        shop.search("the case", k=20)
-    )  # stop words are in no index
+    stop_word = shop.search('"the" case', rewrite="operators", k=20)  # stop words are in no index
+    assert ids(stop_word) == ids(shop.search("the case", k=20))
     with pytest.raises(UsageError, match="only excludes"):
         shop.search("-screen", rewrite="operators")
     liked = shop.answer("-large", like=["radio"], rewrite="none")
@@ -181,17 +165,14 @@ def test_a_query_that_only_excludes_is_named(shop, tmp_path, capsys):
 
 
 @pytest.mark.engine
-def test_operators_look_at_whole_documents_where_they_are_cut(opensearch_engine, name, tmp_path, monkeypatch):
+def test_operators_look_at_whole_documents_where_they_are_cut(built, monkeypatch):
     filler = "The committee met again on that day and spoke for a long time about nothing of interest to anybody. " * 3
     texts = {
         "both": f"A red kettle boils water. {filler} Its settings are a file of xml beside the green tea.",
         "kettle": f"A kettle of steel. {filler} It has no settings.",
         "short": "A kettle beside green tea.",
     }
-    path = tmp_path / "kettles.jsonl"
-    path.write_text("".join(json.dumps({"_id": key, "text": text}) + "\n" for key, text in texts.items()))
-    build(opensearch_engine, corpora.open_source(path), name, BuildOptions(passages=30))
-    index = tw.connect(opensearch_engine.url).index(name)
+    index = built([{"id": key, "text": text} for key, text in texts.items()], passages=30)
     for mode in MODES:
         assert sorted(ids(index.search("kettle -xml", mode=mode, rewrite="operators"))) == ["kettle", "short"]
         assert ids(index.search('"red kettle" "green tea"', mode=mode, rewrite="operators")) == ["both"]
@@ -237,28 +218,15 @@ def test_a_misspelt_word_is_corrected_and_said(shop):
 
 
 @pytest.mark.engine
-def test_product_codes_stay_and_words_are_spelt_as_in_documents(opensearch_engine, name, tmp_path):
-    path = tmp_path / "codes.jsonl"
+def test_product_codes_stay_and_words_are_spelt_as_in_documents(built):
     texts = ("The XKART5500 of the company", "A kart for children", "The maxlength of a field", "Eine lange Stra\u00dfe am Fluss")
-    path.write_text("".join(json.dumps({"_id": str(at), "text": text}) + "\n" for at, text in enumerate(texts)))
-    build(opensearch_engine, corpora.open_source(path), name, BuildOptions(weights="none", dense="none"))
-    index = tw.connect(opensearch_engine.url).index(name)
+    index = built([{"id": str(at), "text": text} for at, text in enumerate(texts)], weights="none", dense="none")
     for typed in ("XKART5500", "5500XKART", "max_lenght", "\u65e5" * 1500):  # more characters than a query may have clauses
         answer = index.answer(typed, rewrite="spelling")
         assert ids(answer.hits) == ids(index.search(typed))
         assert not answer.remarks
     (remark,) = index.answer("Strasze", rewrite="spelling").remarks
     assert "'Stra\u00dfe' instead of 'Strasze'" in remark
-
-
-def test_distances():
-    assert [distance(*pair) for pair in (("a", "a"), ("ab", "ba"), ("abc", "ab"), ("kitten", "sitting"), ("", "ab"))] == [
-        0,
-        1,
-        1,
-        3,
-        2,
-    ]
 
 
 @pytest.mark.engine
@@ -272,9 +240,8 @@ def test_synonyms_find_documents_and_count_once(shop, tmp_path):
             for hit in hits:
                 (part,) = hit.explanation["parts"]
                 assert sum(term["share"] for term in part["terms"]) == pytest.approx(hit.score, rel=1e-5)
-        assert {term["word"] for term in next(hit for hit in hits if hit.id == "tv").explanation["parts"][0]["terms"]} == {
-            "television"
-        }
+        (part,) = next(hit for hit in hits if hit.id == "tv").explanation["parts"]
+        assert {term["word"] for term in part["terms"]} == {"television"}
         # Replaced: what was typed is not searched.
         assert ids(shop.search("wireless", mode=mode, rewrite=rules)) == ids(shop.search("radio", mode=mode))
     # The best alternative counts: a document with one of the words scores as for this word alone.
@@ -300,11 +267,8 @@ def test_synonyms_find_documents_and_count_once(shop, tmp_path):
 def test_a_long_query_is_bounded_and_says_so(shop, tmp_path, monkeypatch):
     """3,000 synonyms took 75 s, and 1,500 exclusions were an error of the server that blamed a filter."""
     rules = synonyms(tmp_path, "tv, television, telly")
-    read = []
-    encode = TextEncoder.encode
-    monkeypatch.setattr(
-        TextEncoder, "encode", lambda self, texts, **given: (read.append(len(texts)), encode(self, texts, **given))[1]
-    )
+    read, encode = [], TextEncoder.encode
+    monkeypatch.setattr(TextEncoder, "encode", lambda self, texts, **more: read.append(len(texts)) or encode(self, texts, **more))
     answer = shop.answer("tv " * 60 + "large", mode="lexical", rewrite=rules, k=3)
     assert max(read) == 100
     assert {"tv", "set"} <= set(ids(answer.hits))
@@ -403,35 +367,6 @@ def test_what_cannot_be_read_is_said(tmp_path):
         parse(f"synonyms@{tmp_path / 'latin.txt'}")
 
 
-def test_the_benchmark_breaks_and_corrects_words(name, opensearch_engine, tmp_path):
-    """`benchmarks/misspelt.py` on a folder of eleven documents."""
-    folder = tmp_path / name
-    (folder / "qrels").mkdir(parents=True)
-    (folder / "corpus.jsonl").write_text("".join(json.dumps({"_id": key, "text": text}) + "\n" for key, text in TEXTS.items()))
-    asked = {"q1": ("television screen", "tv"), "q2": ("thread functions", "thread"), "q3": ("leather", "leather")}
-    (folder / "queries.jsonl").write_text(
-        "".join(json.dumps({"_id": key, "text": text}) + "\n" for key, (text, _) in asked.items())
-    )
-    lines = [f"{key}\t{document}\t1" for key, (_, document) in asked.items()]
-    (folder / "qrels" / "test.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *lines]) + "\n")
-    script = Path(__file__).parents[3] / "benchmarks" / "misspelt.py"
-    environment = {**os.environ, "OPENSEARCH_URL": opensearch_engine.url}
-    done = subprocess.run(
-        [sys.executable, script, folder, "--mode", "lexical"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=True,
-    )
-    cells = [cell.strip() for cell in done.stdout.splitlines()[-1].split("|")[1:-1]]
-    right, kept, lost, back = map(float, cells[2:6])
-    opensearch_engine.request("DELETE", f"/misspelt-{name}*", params={"expand_wildcards": "all"})
-    assert cells[:2] == [name, "3"]
-    assert (right, kept) == (1.0, 1.0)
-    assert lost < back <= right
-
-
 def pins(tmp_path, *rows, header="query,document,action"):
     path = tmp_path / "pins.csv"
     path.write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
@@ -478,12 +413,8 @@ def test_tables_of_pins_that_say_something_else_are_refused(tmp_path, rows, said
 @pytest.mark.engine
 @pytest.mark.parametrize("given", [{"mode": mode} for mode in MODES] + [{"rerank": "rnn"}, {"min_score": 0.4}], ids=str)
 def test_pins_hold_in_every_mode_and_on_every_page(shop, tmp_path, given):
-    asked = {
-        **given,
-        "rewrite": pins(
-            tmp_path, "large screen,gone,pin", "large screen,case,pin", "large screen,radio,pin", "Large screen,tv,hide"
-        ),
-    }
+    rows = ("large screen,gone,pin", "large screen,case,pin", "large screen,radio,pin", "Large screen,tv,hide")
+    asked = {**given, "rewrite": pins(tmp_path, *rows)}
     plain = ids(shop.search("large screen", **given, where="NOT id=tv", k=20))
     whole = shop.search("large  SCREEN", **asked, k=20, explain=True)
     assert ids(whole) == ["case", "radio", *(each for each in plain if each not in {"case", "radio"})]
@@ -491,9 +422,8 @@ def test_pins_hold_in_every_mode_and_on_every_page(shop, tmp_path, given):
         assert sum(part["share"] for part in hit.explanation["parts"]) == pytest.approx(hit.score, abs=1e-6)
         (pin,) = [part for part in hit.explanation["parts"] if part["name"] == "pin"]
         assert pin["pinned"] == place
-    pages = [
-        each for start in range(0, 20, 2) for each in ids(shop.search("large screen", **asked, k=2, start=start, candidates=5))
-    ]
+    paged = [shop.search("large screen", **asked, k=2, start=start, candidates=5) for start in range(0, 20, 2)]
+    pages = [hit.id for page in paged for hit in page]
     assert sorted(pages) == sorted(set(pages))
     assert pages[:2] == ["case", "radio"]
     assert "tv" not in pages
@@ -514,9 +444,8 @@ def test_pins_go_with_other_options(shop, tmp_path):
     assert ids(shop.search("large screen", rewrite=table, pin=["leather", "tv"], k=2)) == ["leather", "case"]
     assert ids(shop.search("large screen", rewrite=table, where="words>4", k=20))[0] == "case"
     assert "leather" not in ids(shop.search("large screen", rewrite=table, where="words>5", k=20))
-    assert ids(shop.search("large screen", rewrite=table, sort="words", k=20)) == ids(
-        shop.search("large screen", where="NOT id=tv", sort="words", k=20)
-    )
+    unsorted = shop.search("large screen", where="NOT id=tv", sort="words", k=20)
+    assert ids(shop.search("large screen", rewrite=table, sort="words", k=20)) == ids(unsorted)
     assert ids(shop.search("xyzzy", rewrite=table, mode="lexical")) == ["tv"]
     assert shop.answer("xyzzy", rewrite=table, mode="lexical").remarks == ()  # no vector found it
     assert shop.run({"a": "xyzzy"}, rewrite=table, mode="lexical").scores["a"] == {"tv": 2.0}

@@ -3,6 +3,7 @@
 import pytest
 
 from termweave.cli import run
+from termweave.errors import UsageError
 from termweave.training.dense import list_targets
 from termweave.training.dense.list_targets import NOTHING, mined
 from tests.training.conftest import train
@@ -13,10 +14,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]
 SETTINGS = ("max_length=64", "training_length=64", "batch=12", "dev=8", "every=2", "steps=2", "candidates=10", "labels=hard")
 
 
-def test_a_live_index_gives_candidates(capsys, folder, base, tmp_path, name, opensearch_engine, monkeypatch):
+def test_a_live_index_gives_candidates(folder, base, tmp_path, name, opensearch_engine, monkeypatch):
     monkeypatch.setenv("OPENSEARCH_URL", opensearch_engine.url)
     assert run(["index", str(folder / "corpus.jsonl"), name, "--signals", "lexical", "--quiet"]) == 0
-    capsys.readouterr()
     asked = []
 
     def noted(context, ranking, depth):
@@ -24,7 +24,7 @@ def test_a_live_index_gives_candidates(capsys, folder, base, tmp_path, name, ope
         return lists
 
     monkeypatch.setattr(list_targets, "mined", noted)
-    data = train(capsys, folder, base, tmp_path / "out", method="coder", settings=(*SETTINGS, f"candidates_from=index:{name}"))
+    data = train(folder, base, tmp_path / "out", method="coder", settings=(*SETTINGS, f"candidates_from=index:{name}"))
     assert data["history"]["steps"] == [0, 2]
     ((context, *wanted, lists),) = asked
     assert lists.documents.shape == (72, 10)  # ten documents of each of 72 questions
@@ -38,26 +38,19 @@ def test_a_live_index_gives_candidates(capsys, folder, base, tmp_path, name, ope
     again = mined(context, *wanted).documents
     assert best not in again[0]
     assert (again[1:] == lists.documents[1:]).all()
+    # An index of other documents finds none of these.
+    (tmp_path / "other.jsonl").write_text('{"_id": "elsewhere", "text": "about granada and other towns"}\n')
+    assert run(["index", str(tmp_path / "other.jsonl"), f"{name}-other", "--signals", "lexical", "--quiet"]) == 0
+    with pytest.raises(UsageError, match=f"The index {name}-other.* found no document"):
+        mined(context, f"index:{name}-other", 10)
 
 
-def test_lists_are_mined_once(capsys, folder, base, tmp_path, monkeypatch):
-    first = train(capsys, folder, base, tmp_path / "first", method="coder", settings=SETTINGS)
+def test_lists_are_mined_once(folder, base, tmp_path, monkeypatch):
+    first = train(folder, base, tmp_path / "first", method="coder", settings=SETTINGS)
 
     def fail(*_):
         raise AssertionError("mined again")
 
     monkeypatch.setattr(list_targets, "nearest", fail)
-    again = train(capsys, folder, base, tmp_path / "again", method="coder", settings=SETTINGS)
+    again = train(folder, base, tmp_path / "again", method="coder", settings=SETTINGS)
     assert again["history"] == first["history"]
-
-
-def test_an_index_of_other_documents_is_named(capsys, folder, base, tmp_path, name, opensearch_engine, monkeypatch):
-    monkeypatch.setenv("OPENSEARCH_URL", opensearch_engine.url)
-    other = tmp_path / "other.jsonl"
-    other.write_text('{"_id": "elsewhere", "text": "about granada and other towns"}\n')
-    assert run(["index", str(other), name, "--signals", "lexical", "--quiet"]) == 0
-    capsys.readouterr()
-    settings = (*SETTINGS, f"candidates_from=index:{name}")
-    said = train(capsys, folder, base, tmp_path / "out", method="coder", settings=settings, status=2)
-    assert f"The index {name}" in said
-    assert "found no document" in said

@@ -15,7 +15,7 @@ from termweave.encoders.analysis.word_pieces import ModelTokenizer  # noqa: E402
 from termweave.training.dense.model import Towers, pool, reinitialise  # noqa: E402
 from termweave.training.dense.preparation import TokenIds, tokenise  # noqa: E402
 from termweave.training.methods import dtr  # noqa: E402
-from termweave.training.trainer.passes import CpuDropout, by_length  # noqa: E402
+from termweave.training.trainer.passes import CpuDropout  # noqa: E402
 
 
 def backbone(**changed):
@@ -165,11 +165,6 @@ def test_texts_of_different_lengths_are_computed_in_pieces_and_in_their_order():
     assert calls[0][1] > calls[-1][1]
     alone = torch.cat([model.encode("query", some, [row]) for row in range(21)])
     torch.testing.assert_close(together, alone, atol=1e-5, rtol=0)
-
-
-def test_chunks_hold_texts_of_about_one_length():
-    parts = by_length(np.array([3, 9, 1, 7, 5]), 2)
-    assert [part.tolist() for part in parts] == [[1, 3], [4, 0], [2]]
 
 
 def test_texts_are_tokenised_with_their_prompt_and_cut(base):

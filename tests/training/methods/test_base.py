@@ -35,19 +35,14 @@ def test_all_methods_together_have_at_most_eighty_parameters():
         ("fectek", {"zzz": "1"}, "has no parameter 'zzz'"),
         ("fectek", {"anchor": "tf"}, "anchor must be bm25, idf or none, not tf"),
         ("fectek", {"steps": "many"}, "a whole number"),
-        ("fectek", {"steps": "1.5"}, "a whole number"),
-        ("fectek", {"steps": True}, "a whole number"),
         ("fectek", {"steps": "0"}, "at least 1"),
         ("fectek", {"fcm": "perhaps"}, "true or false"),
         ("dtr", {"epochs": "0"}, "epochs=0 trains nothing. Set epochs above 0"),
         ("sir", {"epochs": "-0.5"}, "epochs=-0.5 trains nothing"),
         ("coder", {"epochs": "many"}, "epochs must be a number, not many"),
         ("fectek", {"rate": "fast"}, "a number"),
-        ("fectek", {"rate": "nan"}, "a number"),
         ("fectek", {"rate": "inf"}, "a number"),
         ("fectek", {"rate": "0"}, "above 0"),
-        ("fectek", {"scale": "0"}, "above 0"),
-        ("fectek", {"seed": "99999999999999999999"}, "at most 4,294,967,295"),
         ("fectek", {"steps": "99999999999999999999"}, "at most 2,147,483,647"),
         ("fectek", {"views": "foo", "pairs": "qrels"}, "views=foo are no views"),
         ("fectek", {"clicks": "log.tsv", "pairs": "qrels"}, "does not read the click log"),
@@ -60,6 +55,22 @@ def test_all_methods_together_have_at_most_eighty_parameters():
         ("bert-scorer", {"tkgm": "true"}, "has no parameter"),
         ("fectek", {"backbone": "scratch", "outputs": "weights,dense"}, "nobody has trained"),
         ("fectek", {"backbone": "scratch", "teacher": "minmax"}, "nobody has trained"),
+        ("fectek", {"backbone": "scratch", "outputs": "weights", "beside": "other"}, "from scratch"),
+        ("fectek", {"fcm": True, "max_length": 64, "training_length": 32}, "the mean of the whole text"),
+        ("fectek", {"in_batch": "false", "negatives": 0}, "No wrong document is drawn"),
+        ("le-bs", {"in_batch": "false", "random_negatives": 0, "drawn": 0}, "Set in_batch=true, or negatives and drawn above 0"),
+        ("dtr", {"weights": "0,0,0,0"}, "not the four weights of a loss"),
+        ("dtr", {"weights": "1,-1,0,0"}, "four weights from 0 on"),
+        ("dtr", {"weights": "1"}, "not the four weights of a loss"),
+        ("dtr", {"towers": "query"}, "towers must be one or two"),
+        ("coder", {"top_layers": 0}, "freezes all of them"),
+        ("sir", {"variant": "random", "anchor": True}, "no score of random documents"),
+        ("sir", {"measure": "recall@100"}, "the same however 30 documents are reranked"),
+        ("sir", {"blocks": "16,16"}, "not a chain of block sizes"),
+        ("sir", {"blocks": "8,16"}, "not a chain of block sizes"),
+        ("sir", {"blocks": ""}, "not a chain of block sizes"),
+        ("sir", {"blocks": "88,1"}, "not a chain of block sizes"),
+        ("sir", {"blocks": "x"}, "a whole number, not x"),
     ],
 )
 def test_mistakes_are_named(method, given, said):
@@ -77,15 +88,8 @@ def test_epochs_are_passes_over_the_questions(name):
 
 
 def test_the_papers_epochs_and_warmups():
-    printed = {
-        "dtr": (30, 500),
-        "sir": (2, 0.1),
-        "fectek": (5, 0.1),
-        "coder": (-1, 9000),
-        "le-bs": (-1, 0.1),
-        "bert-scorer": (-1, 0.3),
-    }
-    for name, expected in printed.items():
+    trained_by_passes = {"dtr": (30, 500), "sir": (2, 0.1), "fectek": (5, 0.1)}
+    for name, expected in {**trained_by_passes, "coder": (-1, 9000), "le-bs": (-1, 0.1), "bert-scorer": (-1, 0.3)}.items():
         settings = base.get(name).settings({"preset": "paper"})
         assert (settings.epochs, settings.warmup) == expected
         assert settings.questions == settings.documents == LARGEST  # all of them
@@ -94,12 +98,8 @@ def test_the_papers_epochs_and_warmups():
 
 def test_what_the_papers_print_beside_their_equations():
     """One learning rate for all that a paper trains (CODER's T too), and the proposed model of DTR's Table 5.2 on CS-P1."""
-    for name, preset, rate in (
-        ("coder", "paper", 1.73e-6),
-        ("coder", "cocondenser", 1.37e-6),
-        ("sir", "paper", 5e-5),
-        ("fectek", "paper", 2e-5),
-    ):
+    rates = {("coder", "paper"): 1.73e-6, ("coder", "cocondenser"): 1.37e-6, ("sir", "paper"): 5e-5, ("fectek", "paper"): 2e-5}
+    for (name, preset), rate in rates.items():
         settings = base.get(name).settings({"preset": preset})
         assert settings.rate == settings.layers_rate == rate
     for preset in ("paper", "program"):
@@ -156,18 +156,13 @@ def test_what_was_given_wins_over_the_preset():
         base.read_assignments(["steps"])
 
 
-def test_an_unknown_method():
-    with pytest.raises(UsageError, match="Did you mean fectek"):
-        base.get("fektek")
-
-
 def test_the_help_of_train_lists_the_methods_and_describes_each():
     listed = CliRunner().invoke(command, ["--help"], catch_exceptions=False).stdout
     assert [name for name in base.names() if f"\n  {name} " in listed] == base.names()
     described = CliRunner().invoke(command, ["fectek", "--help"], catch_exceptions=False).stdout
     for words in [*base.get("fectek").presets, *settings_of(base.get("fectek").parameters)]:
         assert f"\n  {words} " in described
-    with pytest.raises(UsageError, match="There is no method 'fektek'"):
+    with pytest.raises(UsageError, match=r"There is no method 'fektek'\. Did you mean fectek"):
         CliRunner().invoke(command, ["fektek", "--help"], catch_exceptions=False)
 
 

@@ -2,18 +2,16 @@
 
 import math
 
-import numpy as np
 import pytest
 
 from termweave.encoders.analysis.word_pieces import PieceTokenizer
 from termweave.encoders.analysis.words import Analysis
-from termweave.encoders.term_weighting import BM25, Form
+from termweave.encoders.term_weighting import BM25
 from termweave.statistics import CorpusStatistics
 from termweave.training.data.pairs import Pairs, count
 from termweave.training.data.sampler import BatchSampler
 from termweave.training.methods import base as methods
 from termweave.training.methods import bert_scorer
-from termweave.training.term_weights.batch import BatchSide
 from termweave.training.term_weights.preparation import TermWeightInputs, prepare
 from termweave.training.trainer.trainer import Fit
 
@@ -38,17 +36,6 @@ def test_tfidf_targets_are_those_of_the_worked_numbers(base):
     assert found == pytest.approx([0.460517, 0.0, 18 / 20 * math.log(1000 / 1001)], abs=1e-6)
     both = prepare(["granada", "granada vexada"], *common, "query", 64).anchors
     assert bert_scorer.recall(given, both) == pytest.approx([1.0, 0.0])
-
-
-def test_a_words_target_is_shared_by_its_pieces(texts):
-    documents, _ = texts(Form("none", "linear", "sum"))
-    side = BatchSide(documents, np.arange(4), {}, "document", everything=True)
-    wanted = [np.arange(len(documents.anchors[row].terms)) + 1.0 for row in range(4)]
-    found = bert_scorer.piece_targets(side, wanted)
-    for row, text in enumerate(range(4)):
-        words, terms = documents.pieces[text].words, documents.anchors[text].term_of_word
-        slow = [wanted[row][terms[word]] / (words == word).sum() for word in words if word >= 0 and terms[word] >= 0]
-        assert found[side.row == row] == pytest.approx(slow)
 
 
 @pytest.mark.parametrize("target", ["tfidf", "recall"])

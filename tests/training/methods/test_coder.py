@@ -8,8 +8,6 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="training needs the extra [train]")
 
-from termweave.rerank.neighbours.equations import Rules  # noqa: E402
-from termweave.rerank.neighbours.evidence import evidence  # noqa: E402
 from termweave.training.dense.list_targets import program_labels  # noqa: E402
 from termweave.training.methods import coder  # noqa: E402
 
@@ -63,41 +61,7 @@ def test_a_program_without_a_score_left_falls_back_on_the_judgements():
     assert program_labels(scores, [1]).tolist() == [0.0, 1.0]
 
 
-def test_target_of_algorithm_1_from_vectors():
-    """Lines 5 to 9, one candidate at a time, on a small context."""
-    generator = np.random.default_rng(0)
-    vectors = generator.normal(size=(9, 4)).astype(np.float32)
-    query, candidates, relevant = vectors[0], vectors[1:], [2, 5]
-    rules, weight = Rules(k=3, k_exp=2), 0.4
-    scores = evidence(query, candidates, relevant, weight=weight, rules=rules)
-    target = coder.target(coder.CoderParameters(boost=1.3, keep_labels=5, normalisation="std"), relevant, 8, scores)
-    r2 = scores.astype(np.float64)
-    normal = (r2 - r2.min()) / r2.std()
-    rank = {int(c): place for place, c in enumerate(np.argsort(-r2, kind="stable"))}
-    powers = [1.3 * normal[c] if c in relevant else -math.inf if rank[c] >= 5 else normal[c] for c in range(8)]
-    exponentials = [math.exp(power) for power in powers]
-    np.testing.assert_allclose(target, np.array(exponentials) / sum(exponentials), atol=1e-12)
-
-
 # -- Loss
-
-
-def slow_loss(scores, targets, temperature):
-    total = 0.0
-    for row, target in zip(scores, targets, strict=True):
-        exponentials = [math.exp(score / temperature) for score in row]
-        predicted = [each / sum(exponentials) for each in exponentials]
-        total += sum(r * (math.log(r) - math.log(p)) for r, p in zip(target, predicted, strict=True) if r > 0)
-    return total / len(scores)
-
-
-@pytest.mark.parametrize("temperature", [0.05, 1.0, 3.0])
-def test_loss_equals_a_slow_transcription(temperature):
-    generator = np.random.default_rng(2)
-    scores = generator.normal(size=(4, 7))
-    targets = np.stack([coder.uniform_labels(7, [row]) if row % 2 else coder.uniform_labels(7, [row], 0.3) for row in range(4)])
-    found = coder.list_loss(torch.from_numpy(scores), torch.from_numpy(targets), math.log(temperature))
-    assert found.item() == pytest.approx(slow_loss(scores, targets, temperature), abs=1e-9)
 
 
 def test_loss_is_0_where_the_prediction_is_the_target():

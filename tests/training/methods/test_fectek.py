@@ -6,28 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from termweave.encoders.models.joint_model import ContextGate, masked_mean
 from termweave.encoders.term_weighting import Form
-from termweave.errors import UsageError
-from termweave.statistics import CorpusStatistics
-from termweave.training.data.pairs import Pairs
-from termweave.training.data.sampler import AnsweredQuestions, BatchSampler
+from termweave.training.data.sampler import AnsweredQuestions
 from termweave.training.methods import base as methods
 from termweave.training.methods import fectek
 from termweave.training.term_weights.batch import BatchSide
-from termweave.training.term_weights.preparation import TermWeightInputs
-from termweave.training.trainer.trainer import Fit
-
-
-def test_the_gate_is_that_of_the_paper():
-    gate = ContextGate(32)
-    states_, mask = torch.randn(2, 5, 32), torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
-    found = gate(masked_mean(states_, mask))
-    for text, length in enumerate((5, 3)):
-        mean = states_[text, :length].numpy().astype(np.float64).mean(axis=0)
-        narrow = np.maximum(gate.narrow.weight.detach().numpy() @ mean + gate.narrow.bias.detach().numpy(), 0)
-        wide = gate.wide.weight.detach().numpy() @ narrow + gate.wide.bias.detach().numpy()
-        assert found[text].detach().numpy() == pytest.approx(1 / (1 + np.exp(-wide)), abs=1e-5)
 
 
 def test_the_loss_of_the_worked_example():
@@ -49,12 +32,6 @@ def test_text_loss():
     assert float(every) == pytest.approx(slow([[1.0, 0.5, -1.0], [3.0, 0.0, 1.5, 2.5]]), abs=1e-6)  # 5 answers question 0 as well
     own = fectek.text_loss(scores, fectek.left_out(relevant, batch, in_batch=False))
     assert float(own) == pytest.approx(slow([[1.0, 0.5], [3.0, 2.5]]), abs=1e-6)
-
-
-def test_sixteen_dead_weights_lose_log_sixteen():
-    batch = AnsweredQuestions(np.array([0]), np.arange(16), np.zeros(16, dtype=np.int64))
-    loss = fectek.text_loss(torch.zeros(1, 16), fectek.left_out([frozenset({0})], batch, in_batch=False))
-    assert float(loss) == pytest.approx(2.7726, abs=1e-4)  # ln 16
 
 
 def test_term_loss_and_its_labels(texts):
@@ -87,53 +64,6 @@ def test_distillation():
     assert float(fectek.distillation(scores, torch.full((3, 3), -math.inf))) == 0.0
 
 
-def objective_of(base, texts, **given):
-    """The objective over twelve documents and six questions, with whole passes of the backbone, and a batch."""
-    method = methods.get("fectek")
-    settings = method.settings({"hidden": 16, "batch": 4, "drawn": 1, "top_layers": -1, **given})
-    model = method.build(settings, base)
-    documents, questions = texts(settings.form())
-    pairs = Pairs(["question"] * 6, [frozenset({place}) for place in range(6)])
-    hard = [np.array([place + 6], dtype=np.int64) for place in range(6)]
-    inputs = TermWeightInputs(1.0, pairs, documents, questions, hard, CorpusStatistics("", 12, 12.0, {}))
-    objective = Fit(method, model, [inputs], settings)
-    return objective, BatchSampler(method, [inputs], settings).draw(0)
-
-
-@pytest.mark.parametrize("fcm", [False, True])
-def test_term_level_knowledge_is_read_from_the_states_before_the_gate(base, texts, fcm):
-    """Eq. 3 reads H: with a linear head, the states of the last layer."""
-    objective, batch = objective_of(base, texts, preset="paper", hidden=0, batch=4, fcm=fcm)
-    read = []
-    objective.knowledge["document"].register_forward_pre_hook(lambda _, given: read.append(given[0].detach()))
-    parts = objective.eval()(batch)
-    assert parts["term"] > 0
-    asked, given = objective.method.both_sides(objective, batch, everything=True)
-    for side, seen in zip((asked, given), read, strict=True):
-        ids, mask, features = side.padded()
-        last = objective.model.states(ids, mask, features)[1]
-        assert torch.allclose(seen, last[side.row, side.place], atol=1e-6)
-
-
-def test_the_papers_model_has_one_head_one_projector_and_no_scale(base, texts):
-    objective, batch = objective_of(base, texts, preset="paper", hidden=0)
-    trained = {name for name, _ in objective.named_parameters() if not name.startswith("backbone.")}
-    parts = ("gate.narrow", "gate.wide", "outer")
-    expected = {f"heads.document.{part}.{kind}" for part in parts for kind in ("weight", "bias")}
-    assert trained == expected | {"knowledge.document.weight", "knowledge.document.bias"}
-    torch.nn.init.normal_(objective.heads.document.outer.weight, std=0.1)
-    with torch.no_grad():
-        method, fit = objective.method, objective.eval()
-        asked, given = method.both_sides(fit, batch, everything=True)
-        states = [method.encode(fit, side)[0] for side in (asked, given)]
-        features = [method.features(fit, side, read) for side, read in zip((asked, given), states, strict=True)]
-        weights = [method.weights(fit, side, read) for side, read in zip((asked, given), features, strict=True)]
-        scores = weights[0] @ weights[1].T
-        masked = fectek.left_out(batch.inputs.pairs.known, batch.drawn, in_batch=False)
-        assert float(objective(batch)["text"]) == pytest.approx(float(fectek.text_loss(scores, masked)), abs=1e-6)  # scale 1
-    assert (~masked).sum() == 2 * len(batch.drawn.questions)  # of each question its answer and the hard negatives drawn for it
-
-
 def test_the_preset_of_the_paper():
     settings = methods.get("fectek").settings({"preset": "paper"})
     names = ("anchor", "hidden", "shared", "fcm", "tkgm", "in_batch", "drawn", "scale", "learn_scale", "top_layers", "terms")
@@ -158,5 +88,3 @@ def test_the_preset_of_the_paper():
 def test_the_gate_reads_as_much_in_training_as_in_use(given, lengths):
     settings = methods.get("fectek").settings(given)
     assert (settings.max_length, settings.training_length) == lengths
-    with pytest.raises(UsageError, match="the mean of the whole text"):
-        methods.get("fectek").settings({"fcm": True, "max_length": 64, "training_length": 32})

@@ -66,38 +66,12 @@ def test_distance_is_eq_6():
     assert le_bs.distance(torch.zeros(1, 4), torch.ones(1, 4)).tolist() == [0.5]
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.2, 1.0])
-def test_loss_equals_a_slow_transcription(alpha):
-    generator = np.random.default_rng(1)
-    f, d, label = generator.random(9), generator.random(9), generator.integers(0, 2, 9).astype(float)
-    expected = sum(alpha * (f[i] + d[i] - 1) ** 2 + (1 - alpha) * (f[i] + label[i] - 1) ** 2 for i in range(9))
-    found = le_bs.label_loss(*(torch.from_numpy(each) for each in (f, d, label)), alpha)
-    assert found.item() == pytest.approx(expected, abs=1e-12)
-
-
-def test_alpha_0_is_hard_labels_alone():
-    f, label = torch.rand(6, dtype=torch.float64), torch.tensor([1.0, 0, 0, 1, 0, 0], dtype=torch.float64)
-    one, other = (le_bs.label_loss(f, torch.full_like(f, d), label, 0.0) for d in (0.0, 0.9))
-    assert one.item() == other.item() == pytest.approx(((f - (1 - label)) ** 2).sum().item())
-
-
 def test_farthest_is_the_distance_that_a_label_of_0_asks_for():
     f, label = torch.tensor([0.0, 0.5, 0.75], dtype=torch.float64), torch.tensor([1.0, 0, 0], dtype=torch.float64)
     assert le_bs.label_loss(f, label, label, 0.0, farthest=0.5).item() == pytest.approx(0.25**2)
     soft = torch.tensor([0.8, 0.1, 0.0], dtype=torch.float64)
     expected = sum((float(f[i]) + 0.5 * (float(soft[i]) - 1)) ** 2 for i in range(3))
     assert le_bs.label_loss(f, soft, label, 1.0, farthest=0.5).item() == pytest.approx(expected, abs=1e-12)
-
-
-def test_the_preset_paper_is_eq_7_as_printed():
-    assert le_bs.LeBs().settings({"preset": "paper"}).farthest == 1.0
-    assert le_bs.LeBs().settings({}).farthest == 0.5
-
-
-def test_the_gradients_are_right():
-    u, v = (torch.randn(4, 3, dtype=torch.float64, requires_grad=True) for _ in range(2))
-    d, label = torch.rand(4, dtype=torch.float64), torch.tensor([1.0, 0, 1, 0], dtype=torch.float64)
-    assert torch.autograd.gradcheck(lambda a, b: le_bs.label_loss(le_bs.distance(a, b), d, label, 0.3), (u, v))
 
 
 # -- Sampler

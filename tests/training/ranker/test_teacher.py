@@ -1,6 +1,7 @@
 """A ranker as teacher: its scores of pairs are what it gives, cached, and distilled by fectek and coder."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -9,53 +10,31 @@ from termweave.encoders import Ranker
 from termweave.errors import UsageError
 from termweave.training.methods import base as methods
 from termweave.training.mixture import parts
+from termweave.training.ranker import teacher
+from termweave.training.ranker.first_stage import first_stage
 from tests.training.conftest import SMALL, train
 
 pytest.importorskip("accelerate", reason="training needs the extra [train]")
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]
 
-RANKER = (
-    "max_length=32",
-    "training_length=32",
-    "batch=2",
-    "dev=6",
-    "steps=2",
-    "every=2",
-    "reranked=5",
-    "blocks=4",
-    "candidates=6",
-)
+SHORT = ("max_length=32", "training_length=32", "batch=2", "dev=6", "steps=2", "every=2")
+RANKER = (*SHORT, "reranked=5", "blocks=4", "candidates=6", "candidates_from=bm25")
 
 
-@pytest.fixture(scope="module")
-def ranker(folder, complete, tmp_path_factory):
+@pytest.fixture
+def ranker(trained):
     """A ranker of two steps without an anchor."""
-    from pathlib import Path
-
-    from termweave.training import run
-
-    method = methods.get("sir")
-    given = dict(each.split("=") for each in (*RANKER, "candidates_from=bm25", "anchor=false"))
-    out = Path(tmp_path_factory.mktemp("ranker")) / "out"
-    run.train(method, str(folder), method.settings({"backbone": str(complete), **given}), out)
-    return out
+    return trained("sir", (*RANKER, "anchor=false"))[0]
 
 
-@pytest.fixture(params=["judged", "corpus"])
-def source(request, folder, tmp_path):
-    """The data set, and its corpus alone."""
-    if request.param == "judged":
-        return folder
-    alone = tmp_path / "corpus.jsonl"
-    alone.write_bytes((folder / "corpus.jsonl").read_bytes())
-    return alone
+@pytest.fixture
+def part(folder, complete, tmp_path):
+    """The toy collection as a ranker is trained on it."""
+    settings = methods.get("sir").settings({"backbone": str(complete)})
+    return parts(str(folder), settings, tmp_path / "data", lambda _: None)[0]
 
 
-def test_the_scores_are_the_rankers_and_cached(folder, complete, ranker, tmp_path, monkeypatch):
-    from termweave.training.ranker import teacher
-
-    method = methods.get("sir")
-    (part,) = parts(str(folder), method.settings({"backbone": str(complete)}), tmp_path / "out", lambda _: None)
+def test_the_scores_are_the_rankers_and_cached(part, ranker, monkeypatch):
     wanted = [[0, 3, 5]] * len(part.setup.train)
     written = teacher.teach(f"ranker:{ranker}", part.setup, wanted, lambda _: None)
     found = written.scores(np.array([1]), np.array([3, 5, 7]))
@@ -67,19 +46,10 @@ def test_the_scores_are_the_rankers_and_cached(folder, complete, ranker, tmp_pat
     assert np.array_equal(again.scores(np.array([1]), np.array([3, 5, 7])), found)
 
 
-def test_an_anchored_teacher_reads_the_first_stage_that_it_was_trained_on(folder, complete, tmp_path, monkeypatch):
-    from termweave.training import run
-    from termweave.training.ranker import teacher
-    from termweave.training.ranker.first_stage import first_stage
-
-    method = methods.get("sir")
-    given = dict(each.split("=") for each in (*RANKER, "candidates_from=bm25"))
-    out = tmp_path / "anchored"
-    run.train(method, str(folder), method.settings({"backbone": str(complete), **given}), out)
-    ranker = Ranker.load(out)
+def test_an_anchored_teacher_reads_the_first_stage_that_it_was_trained_on(trained, part, tmp_path, monkeypatch):
+    out, _ = trained("sir", RANKER)
+    ranker, setup = Ranker.load(out), part.setup
     assert set(ranker.anchor) == {"score"}
-    (part,) = parts(str(folder), method.settings({"backbone": str(complete)}), tmp_path / "data", lambda _: None)
-    setup = part.setup
     (features,) = first_stage("bm25", setup, print).rank(setup.train.questions[:1], setup.train.spared[:1], 100)
     best = list(features)[:3]
     wanted = [best, *([best[0]] for _ in setup.train.questions[1:])]
@@ -101,25 +71,26 @@ def test_an_anchored_teacher_reads_the_first_stage_that_it_was_trained_on(folder
         teacher.check(f"ranker:{out}")
 
 
-def test_term_weights_learn_from_a_ranker(capsys, base, ranker, tmp_path, source):
-    settings = (*SMALL, f"teacher=ranker:{ranker}", "negatives=3", "steps=4", "every=4")
-    train(capsys, source, base, tmp_path / "out", settings=settings)
+@pytest.mark.parametrize("judged", [True, False], ids=["judged", "corpus"])
+@pytest.mark.parametrize(
+    ("method", "settings", "weights"),
+    [
+        ("fectek", (*SMALL, "negatives=3", "steps=2", "every=2"), {True: 1.0, False: 9.0}),
+        ("coder", (*SHORT, "candidates=5", "candidates_from=bm25"), {}),
+    ],
+    ids=["fectek", "coder"],
+)
+def test_models_learn_from_a_ranker(folder, base, ranker, tmp_path, judged, method, settings, weights):
+    source = folder if judged else shutil.copy(folder / "corpus.jsonl", tmp_path)
+    train(source, base, tmp_path / "out", method=method, settings=(*settings, f"teacher=ranker:{ranker}"))
     made = json.loads((tmp_path / "out" / "termweave.json").read_text())["training"]
-    assert made["origin"] == ("qrels" if source.is_dir() else "corpus")
-    assert made["options"]["teacher_weight"] == (1.0 if source.is_dir() else 9.0)
-
-
-def test_a_dense_model_learns_the_rankers_distribution(capsys, base, ranker, tmp_path, source):
-    settings = ("max_length=32", "training_length=32", "batch=4", "dev=6", "steps=2", "every=2", "candidates=5")
-    given = (*settings, f"teacher=ranker:{ranker}", "candidates_from=bm25")
-    train(capsys, source, base, tmp_path / "out", method="coder", settings=given)
-    made = json.loads((tmp_path / "out" / "termweave.json").read_text())["training"]
-    assert made["origin"] == ("qrels" if source.is_dir() else "corpus")
+    assert made["origin"] == ("qrels" if judged else "corpus")
     assert made["options"]["teacher"] == f"ranker:{ranker}"
+    assert made["options"].get("teacher_weight") == weights.get(judged)
 
 
 @pytest.mark.parametrize("method", ["fectek", "coder"])
-def test_a_teacher_that_is_not_there_is_refused(capsys, folder, base, tmp_path, method):
+def test_a_teacher_that_is_not_there_is_refused(folder, base, tmp_path, method):
     settings = (*(SMALL if method == "fectek" else ()), "teacher=ranker:./nowhere")
-    error = train(capsys, folder, base, tmp_path / "out", "--plan", method=method, settings=settings, status=2)
+    error = train(folder, base, tmp_path / "out", "--plan", method=method, settings=settings, status=2)
     assert "There is no model folder './nowhere'" in error

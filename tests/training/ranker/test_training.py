@@ -1,35 +1,52 @@
-"""Whole runs of SIR on a toy collection: every variant, the folder that comes out, resumed runs, the memory of a pass."""
+"""Runs of SIR on a toy collection: the variants, the folder that comes out, the first stages."""
 
 import json
-from functools import partial
-from pathlib import Path
 
-import jsonschema
 import numpy as np
 import pytest
 
+from termweave import corpora
+from termweave.cli import run
 from termweave.encoders import Ranker
 from termweave.encoders.kinds import read_folder
 from termweave.errors import InputError
+from termweave.records import Encoding
 from termweave.rerank.ranker import CrossEncoderReranker
 from termweave.rerank.rerankers import RerankRequest
+from termweave.search import Index
+from termweave.signals.fusion import Ranked
 from termweave.training.methods import base as methods
-from termweave.training.mixture import parts
+from termweave.training.mixture import learn, parts
+from termweave.training.ranker import first_stage as stages
+from termweave.training.ranker.first_stage import HybridStage, first_stage, lists_of
 from termweave.training.trainer.trainer import Fit
-from tests.training.conftest import stop_and_resume, train
 
 torch = pytest.importorskip("torch", reason="training needs the extra [train]")
 pytest.importorskip("accelerate", reason="training needs the extra [train]")
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]
 
-SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
 SMALL = ("max_length=32", "training_length=32", "batch=3", "layers_rate=0.002", "dev=6", "every=4", "steps=8", "reranked=10")
 QUICK = (*SMALL, "candidates_from=bm25", "blocks=9,5,3", "candidates=12")
 
 
-def test_an_anchored_run_is_a_ranker_that_search_and_cross_encoder_load(capsys, folder, complete, tmp_path, toy):
-    out = tmp_path / "out"
-    data = train(capsys, folder, complete, out, method="sir", settings=(*SMALL, "blocks=6,3"))
+METHOD = methods.get("sir")
+
+
+@pytest.fixture
+def data_of(folder, complete, tmp_path):
+    """A function: the settings of a short run, and its data set."""
+
+    def read(*sets, **given):
+        quick = dict(each.split("=") for each in (*QUICK, *sets))
+        settings = METHOD.settings({"backbone": str(complete), **quick, **given})
+        (part,) = parts(str(folder), settings, tmp_path / "out", lambda _: None)
+        return settings, part
+
+    return read
+
+
+def test_an_anchored_run_is_a_ranker_that_search_and_cross_encoder_load(trained, toy):
+    out, data = trained("sir", (*SMALL, "blocks=6,3"))
     read = read_folder(out)  # digests hold
     assert (read.manifest.kind, read.manifest.hash, read.manifest.outputs) == ("ranker", data["hash"], ("scores",))
     assert list(read.manifest.anchor["weights"]) == ["score", "cosine", "jaccard"]
@@ -42,8 +59,6 @@ def test_an_anchored_run_is_a_ranker_that_search_and_cross_encoder_load(capsys, 
     theirs = sentence_transformers.CrossEncoder(str(out), device="cpu", activation_fn=torch.nn.Identity())
     assert np.allclose(theirs.predict([("about granada", text) for text in toy[0][:4]]), residuals, atol=1e-4)
     # The reranker adds the anchor: with vectors that all agree only the score so far differs.
-    from termweave.records import Encoding
-
     reranker = CrossEncoderReranker(str(out), weight=1.0, scorer=Ranker.load(out, precision="fp32"))
     assert reranker.needs == {"texts", "vectors"}
     vectors, scores = np.eye(4, dtype=np.float32)[[0, 0, 0, 0]], [0.9, 0.5, 0.4, 0.1]
@@ -62,30 +77,23 @@ def test_an_anchored_run_is_a_ranker_that_search_and_cross_encoder_load(capsys, 
     ],
     ids=lambda given: "-".join(each.partition("=")[2] for each in given),
 )
-def test_variants_train(folder, complete, tmp_path, settings):
-    from termweave.training.mixture import learn
-
-    given = dict(each.split("=") for each in (*QUICK, "anchor=false", "steps=2", "every=2", *settings))
-    method = methods.get("sir")
-    chosen = method.settings({"backbone": str(complete), **given})
-    data = parts(str(folder), chosen, tmp_path / "out", lambda _: None)
-    trained = learn(method, chosen, data, tmp_path / "checkpoints")
-    assert trained.history.steps == [0, 2]
-    assert np.isfinite(trained.history.losses).all()
+def test_variants_train(data_of, tmp_path, settings):
+    chosen, part = data_of("anchor=false", "steps=2", "every=2", *settings)
+    ended = learn(METHOD, chosen, [part], tmp_path / "checkpoints")
+    assert ended.history.steps == [0, 2]
+    assert np.isfinite(ended.history.losses).all()
     fits = {each.name for each in (tmp_path / "checkpoints").iterdir() if each.name.startswith("compressor")}
-    assert len(fits) == (3 if given["variant"] == "v1" else 0)
+    assert len(fits) == (3 if chosen.variant == "v1" else 0)
 
 
 @pytest.fixture
-def prepared(folder, complete, tmp_path):
+def prepared(data_of, complete):
     """A function: the objective of these settings without dropout, and its first batch."""
 
     def prepare(**given):
-        method = methods.get("sir")
-        settings = method.settings({"backbone": str(complete), **dict(each.split("=") for each in QUICK), **given})
-        data = parts(str(folder), settings, tmp_path / "out", lambda _: None)
-        model = method.build(settings, complete)
-        objective = Fit(method, model, [method.inputs(data[0], model, lambda _: None)], settings).eval()
+        settings, part = data_of(**given)
+        model = METHOD.build(settings, complete)
+        objective = Fit(METHOD, model, [METHOD.inputs(part, model, lambda _: None)], settings).eval()
         return objective, objective.batches()[0]
 
     return prepare
@@ -150,98 +158,56 @@ def test_the_right_document_stands_first_and_no_known_one_behind_it(prepared):
     assert len(blocks) == 20  # drawn anew in each step
 
 
-def test_stopped_and_resumed_is_the_same_model(capsys, folder, complete, tmp_path, monkeypatch):
-    settings = (*QUICK, "variant=v2", "steps=6", "every=2")  # three fits
-    again = partial(train, capsys, folder, complete, method="sir", settings=settings)
-    stop_and_resume(monkeypatch, tmp_path, (12,), again)
+def test_a_run_file_gives_the_candidates(data_of, tmp_path):
+    _, part = data_of()
+    setup, names, ranking = part.setup, part.setup.examples.queries, tmp_path / "run.trec"
 
+    def listed(pairs, content, say):
+        ranking.write_text(content)
+        return lists_of(first_stage(str(ranking), setup, say), pairs, 5)
 
-def test_a_plan_says_what_would_be_done(capsys, folder, complete, tmp_path):
-    plan = train(capsys, folder, complete, tmp_path / "out", "--plan", method="sir", settings=QUICK)
-    jsonschema.validate(plan, json.loads((SCHEMAS / "train-plan.1.json").read_text(encoding="utf-8")))
-    assert 0 < plan["minutes"] < 5
-    error = train(
-        capsys, folder, complete, tmp_path / "out", "--plan", method="sir", settings=("candidates_from=nowhere.trec",), status=2
-    )
-    assert "There is no run file nowhere.trec" in error
-
-
-def test_a_run_file_gives_the_candidates(folder, complete, tmp_path):
-    from termweave.training.ranker.first_stage import first_stage, lists_of
-
-    method = methods.get("sir")
-    given = dict(each.split("=") for each in QUICK)
-    chosen = method.settings({"backbone": str(complete), **given})
-    (part,) = parts(str(folder), chosen, tmp_path / "out", lambda _: None)
-    names = part.setup.examples.queries
-    run = tmp_path / "run.trec"
-    run.write_text("".join(f"{name} Q0 d{place} {place} {90 - place} x\n" for name in names for place in range(7)))
-    lists = lists_of(first_stage(str(run), part.setup, print), part.setup.train, 5)
-    ids = [part.setup.examples.ids[part.setup.places[document]] for document in lists.documents[0].tolist() if document >= 0]
+    every = "".join(f"{name} Q0 d{place} {place} {90 - place} x\n" for name in names for place in range(7))
+    lists = listed(setup.train, every, print)
+    ids = [setup.examples.ids[setup.places[document]] for document in lists.documents[0].tolist() if document >= 0]
     assert ids == [f"d{place}" for place in range(7) if f"d{place}" in ids][:5]
     assert lists.features[0, 0, 0] == 1.0
-    held_out = lists_of(
-        first_stage(str(run), part.setup, lambda _: pytest.fail("every question is in the run")), part.setup.dev, 5
-    )
-    best = [part.setup.examples.ids[part.setup.places[document]] for document in held_out.documents[:, 0].tolist()]
+    held_out = listed(setup.dev, every, lambda _: pytest.fail("every question is in the run"))
+    best = [setup.examples.ids[setup.places[document]] for document in held_out.documents[:, 0].tolist()]
     assert set(best) <= {f"d{place}" for place in range(7)}
-
-    run.write_text("".join(f"{name} Q0 d1 1 1.0 x\n" for name in list(names)[:3]))
     said = []
-    lists_of(first_stage(str(run), part.setup, said.append), part.setup.train, 5)
+    listed(setup.train, "".join(f"{name} Q0 d1 1 1.0 x\n" for name in list(names)[:3]), said.append)
     assert "BM25 ranks for them" in said[0]
-    run.write_text("somebody Q0 d1 1 1.0 x\n")
     with pytest.raises(InputError, match="names none of the"):
-        lists_of(first_stage(str(run), part.setup, print), part.setup.train, 5)
+        listed(setup.train, "somebody Q0 d1 1 1.0 x\n", print)
 
 
-def test_bm25_is_scaled_as_search_scales_one_signal(folder, complete, tmp_path):
-    from termweave.signals.fusion import Ranked
-    from termweave.training.ranker.first_stage import first_stage
-
-    method = methods.get("sir")
-    chosen = method.settings({"backbone": str(complete), **dict(each.split("=") for each in QUICK)})
-    (part,) = parts(str(folder), chosen, tmp_path / "out", lambda _: None)
-    setup, nothing = part.setup, [frozenset()]
-    (short,) = first_stage("bm25", setup, print).rank(setup.train.questions[:1], nothing, 3)
+def test_bm25_is_scaled_as_search_scales_one_signal(data_of):
+    setup = data_of()[1].setup
+    (short,) = first_stage("bm25", setup, print).rank(setup.train.questions[:1], [frozenset()], 3)
     (question,) = setup.bm25_weights(setup.train.questions[:1], "query")
-    found = setup.bm25_index.search(question, 100, frozenset())
-    ranked = Ranked.from_scores(
-        [(str(document), score) for document, score in zip(*(each.tolist() for each in found), strict=True)]
-    )
+    documents, scores = setup.bm25_index.search(question, 100, frozenset())
+    ranked = Ranked.from_scores(list(zip(map(str, documents.tolist()), scores.tolist(), strict=True)))
     assert [score for (score,) in short.values()] == pytest.approx(ranked.normalised()[:3])
 
 
-def test_a_live_index_gives_the_candidates(folder, complete, tmp_path, name, opensearch_engine, monkeypatch):
-    from termweave.cli import run
-    from termweave.training.ranker import first_stage
+def test_a_live_index_gives_the_candidates(data_of, folder, name, opensearch_engine, monkeypatch):
+    _, part = data_of(f"candidates_from=index:{name}")
+    monkeypatch.setattr(stages, "connect", lambda _: opensearch_engine)
 
-    url = opensearch_engine.url
-    assert run(["index", str(folder), name, "--signals", "lexical", "--url", url, "-q"]) == 0
-    method = methods.get("sir")
-    given = dict(each.split("=") for each in (*QUICK, f"candidates_from=index:{name}"))
-    (part,) = parts(str(folder), method.settings({"backbone": str(complete), **given}), tmp_path / "out", lambda _: None)
-    monkeypatch.setattr(first_stage, "connect", lambda _: opensearch_engine)
-    stage = first_stage.first_stage(f"index:{name}", part.setup, print)
-    lists = first_stage.lists_of(stage, part.setup.train, 5)
+    def stage_of(index, signal):
+        assert run(["index", str(folder), index, "--signals", signal, "--url", opensearch_engine.url, "-q"]) == 0
+        return first_stage(f"index:{index}", part.setup, print)
+
+    lists = lists_of(stage_of(name, "lexical"), part.setup.train, 5)
     assert (lists.documents[:, 0] >= 0).all()
     assert lists.features[:, 0, 0] == pytest.approx(1.0)
     assert (lists.features[:, :, 0] <= 1).all()
-
-    assert run(["index", str(folder), f"{name}-vectors", "--signals", "dense", "--url", url, "-q"]) == 0
-    stage = first_stage.first_stage(f"index:{name}-vectors", part.setup, print)
-    (row,) = stage.rank(part.setup.train.questions[:1], [frozenset()], 200)
+    (row,) = stage_of(f"{name}-vectors", "dense").rank(part.setup.train.questions[:1], [frozenset()], 200)
     scores = [score for (score,) in row.values()]
-    assert max(scores) == 1.0  # cosines, scaled as search scales those of one signal for a reranker
-    assert min(scores) == 0.0
+    assert (max(scores), min(scores)) == (1.0, 0.0)  # cosines, scaled as search scales those of one signal for a reranker
 
 
 def test_hybrid_in_memory_ranks_as_search_does(name, opensearch_engine, tmp_path):
-    from termweave import corpora
-    from termweave.cli import run
-    from termweave.search import Index
-    from termweave.training.ranker.first_stage import HybridStage
-
     demo = corpora.open_dataset("demo")
     documents = [each for number, each in enumerate(demo.documents()) if number % 30 == 0]
     path = tmp_path / "part.jsonl"

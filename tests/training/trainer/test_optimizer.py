@@ -42,6 +42,20 @@ def slope(**changed):
     return Fit(Slope(), model, [Inputs()], replace(DEFAULTS, **changed))
 
 
+def taken(steps, adam, schedule):
+    """The rates of so many steps."""
+    rates = []
+    for _ in range(steps):
+        rates.append(adam.param_groups[0]["lr"])
+        adam.step()
+        schedule.step()
+    return rates
+
+
+def rates_of(steps, **given):
+    return taken(steps, *optimizer(slope(), replace(DEFAULTS, steps=steps, **given)))
+
+
 @pytest.mark.parametrize(
     ("schedule", "factors"),
     [
@@ -50,23 +64,12 @@ def slope(**changed):
     ],
 )
 def test_rates_rise_and_fall_as_the_schedule_says(schedule, factors):
-    adam, plan = optimizer(slope(), replace(DEFAULTS, steps=10, schedule=schedule, warmup=0.2))
-    rates = []
-    for _ in range(10):
-        rates.append(adam.param_groups[0]["lr"])
-        adam.step()
-        plan.step()
-    assert rates == pytest.approx([0.1 * factor for factor in factors])
+    assert rates_of(10, schedule=schedule, warmup=0.2) == pytest.approx([0.1 * factor for factor in factors])
 
 
 def test_the_usual_schedule_is_one_cycle():
-    adam, plan = optimizer(slope(), replace(DEFAULTS, steps=9))
-    other = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
-    expected = torch.optim.lr_scheduler.OneCycleLR(other, max_lr=0.1, total_steps=10)
-    for _ in range(9):
-        assert adam.param_groups[0]["lr"] == other.param_groups[0]["lr"]
-        for each in (adam, other, plan, expected):
-            each.step()
+    adam = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
+    assert rates_of(9) == taken(9, adam, torch.optim.lr_scheduler.OneCycleLR(adam, max_lr=0.1, total_steps=10))
 
 
 @pytest.mark.parametrize(("precision", "dtype"), [("auto", torch.float32), ("fp32", torch.float32), ("bf16", torch.bfloat16)])
@@ -81,11 +84,7 @@ def test_the_backbone_computes_in_the_precision_that_was_set(precision, dtype):
 @pytest.mark.parametrize(("steps", "warmup", "peak"), [(40, 10.0, (9, 10)), (39, 0.025, (0, 1))])
 def test_the_rate_rises_for_as_many_steps_as_were_set(schedule, steps, warmup, peak):
     """A rise of one step in 40 was a division by zero."""
-    adam, rates = optimizer(slope(), replace(DEFAULTS, steps=steps, schedule=schedule, warmup=warmup)), []
-    for _ in range(steps):
-        rates.append(adam[0].param_groups[0]["lr"])
-        adam[0].step()
-        adam[1].step()
+    rates = rates_of(steps, schedule=schedule, warmup=warmup)
     assert np.argmax(rates) in peak
     assert max(rates) == pytest.approx(DEFAULTS.rate, rel=0.05)
 

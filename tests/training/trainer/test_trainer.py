@@ -29,7 +29,7 @@ LIVE = ("top_layers=-1", "layers_rate=0.0001")
     ],
     ids=["frozen", "as-printed", "live", "taught", "scorer"],
 )
-def test_a_step_is_computed_where_its_parameters_are(method, settings, parts, capsys, folder, base, tmp_path, monkeypatch):
+def test_a_step_is_computed_where_its_parameters_are(method, settings, parts, folder, base, tmp_path, monkeypatch):
     """Parameters that say they are on a GPU, and torch's rules of what may meet what; the numbers alone are missing."""
     found = {}
     compute = trainer._BatchTrainer.compute_loss
@@ -47,7 +47,7 @@ def test_a_step_is_computed_where_its_parameters_are(method, settings, parts, ca
 
     monkeypatch.setattr(trainer._BatchTrainer, "compute_loss", also_there)
     monkeypatch.setattr(fectek, "distillation", known)
-    train(capsys, folder, base, tmp_path / "out", method=method, settings=(*SMALL, "steps=1", *settings))
+    train(folder, base, tmp_path / "out", method=method, settings=(*SMALL, "steps=1", *settings))
     assert found.keys() == {"loss", *parts}
     assert {each.device.type for each in found.values()} == {"cuda"}
 
@@ -62,7 +62,7 @@ class Two(TrainingArguments):
         return device
 
 
-def test_of_several_gpus_one_is_used(capsys, folder, base, tmp_path, monkeypatch):
+def test_of_several_gpus_one_is_used(folder, base, tmp_path, monkeypatch):
     """Trainer would draw as many steps at once as there are."""
     drawn = []
     draw = BatchSampler.draw
@@ -73,5 +73,5 @@ def test_of_several_gpus_one_is_used(capsys, folder, base, tmp_path, monkeypatch
 
     monkeypatch.setattr(trainer, "TrainingArguments", Two)
     monkeypatch.setattr(BatchSampler, "draw", noted)
-    train(capsys, folder, base, tmp_path / "out", settings=(*SMALL, "steps=4"))
+    train(folder, base, tmp_path / "out", settings=(*SMALL, "steps=4"))
     assert drawn == [0, 1, 2, 3]
