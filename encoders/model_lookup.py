@@ -50,7 +50,8 @@ def resolve(name: str | Path) -> Path:
         UsageError: No model has this name; the message lists the known ones.
         ModelError: The model is on the hub and cannot be fetched.
     """
-    path, is_path, name = paths.expanded(name), isinstance(name, Path) or paths.written_as_path(name), str(name)
+    path, is_path = paths.expanded(name), isinstance(name, Path) or paths.written_as_path(name)
+    name = str(name)
     if hub.is_hub_name(name):
         return hub.fetch(name)
     if is_path:

@@ -25,6 +25,7 @@ import numpy as np
 from termweave.errors import UsageError
 from termweave.rerank.candidate_features import NUMBERS, number, seconds_since
 from termweave.rerank.rerankers import METADATA, WORDS, Reranker, RerankResult
+from termweave.signals.modes import finite
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -307,10 +308,6 @@ def _above_zero(name: str, text: str) -> float:
 
 
 def _float(name: str, text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
+    if math.isnan(value := finite(text)):
         raise UsageError(f"{text!r} in {name} is not a number.", "Write a plain number, such as 0.2.")
     return value

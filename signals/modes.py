@@ -66,7 +66,10 @@ def parse(text: str, available: Sequence[str], profiles: Collection[str] = ()) -
                 raise UsageError(f"The index has no signal{' or profile' if profiles else ''} {name!r}.", hint)
             if name in parts:
                 raise UsageError(f"The mode {text!r} names {name!r} twice.", "Give each signal one weight.")
-            parts[name] = _weight(weight, text) if colon else 1.0
+            parts[name] = finite(weight) if colon else 1.0
+            if not parts[name] >= 0:
+                hint = "Write NAME:NUMBER, for example weights:0.6,dense:0.4."
+                raise UsageError(f"{weight!r} in the mode {text!r} is not a weight.", hint)
     total = sum(parts.values())
     if not 0 < total < math.inf:
         hint = "Give at least one signal a weight above 0, such as 0.6."
@@ -86,17 +89,10 @@ def hybrid(available: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(name for name in (*words, "dense") if name in available))
 
 
-def _weight(text: str, mode: str) -> float:
-    """Read the weight of a signal.
-
-    Raises:
-        UsageError: The text is not a finite number of at least 0.
-    """
+def finite(text: str) -> float:
+    """The number that a text writes; NaN where the text writes none, or one that is not finite."""
     try:
-        weight = float(text)
+        number = float(text)
     except ValueError:
-        weight = math.nan
-    if not math.isfinite(weight) or weight < 0:
-        hint = "Write NAME:NUMBER, for example weights:0.6,dense:0.4."
-        raise UsageError(f"{text!r} in the mode {mode!r} is not a weight.", hint)
-    return weight
+        return math.nan
+    return number if math.isfinite(number) else math.nan

@@ -143,14 +143,8 @@ def _parts(clean: str) -> Iterator[tuple[int, str]]:
         start = end
 
 
-def _with_marks(text: str, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Word ends moved behind the combining marks that follow: the tokeniser strips them, a reader sees them on the word."""
-    limits = [*starts[1:].tolist(), len(text)]
-    return np.array([behind_marks(text, end, limit) for end, limit in zip(ends.tolist(), limits, strict=False)], dtype=np.int64)
-
-
 def behind_marks(text: str, end: int, limit: int) -> int:
-    """The end of a word, moved behind the combining marks that follow."""
+    """The end of a word, moved behind the combining marks that follow: the tokeniser strips them, a reader sees them on the word."""
     while end < limit and text[end] > "\u02ff" and unicodedata.category(text[end])[0] == "M":
         end += 1
     return end
@@ -204,7 +198,9 @@ class Analysis:
                 starts = np.minimum(places[starts], ends)
                 starts[1:] = np.maximum(starts[1:], ends[:-1])  # word-pieces that meet inside a ligature
             if not clean.isascii():
-                ends = _with_marks(text, starts, ends)
+                limits = [*starts[1:].tolist(), len(text)]
+                moved = [behind_marks(text, end, limit) for end, limit in zip(ends.tolist(), limits, strict=False)]
+                ends = np.array(moved, dtype=np.int64)
             results.append(Words(clean, starts, ends, clean_ends, terms, self.cuts_words))
         return results
 

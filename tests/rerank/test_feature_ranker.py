@@ -1,7 +1,5 @@
 """Folders of feature rankers that are damaged or hostile end in a sentence when they are opened, not in a search."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The golden cases: outputs of the authors' program, and its rules with ties by index."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Fusion against ranx, a library of its own (Bassani and Romelli, CIKM 2022). A method is one line of `METHODS`."""
 
-from __future__ import annotations
-
 import os
 import warnings
 

@@ -10,7 +10,6 @@ import termweave as tw
 from termweave.catalog.lineage import read_lineage
 from termweave.cli import run
 from termweave.encoders.kinds import read_folder
-from termweave.errors import ModelError
 from termweave.signals.dense import VECTOR_FIELD, from_half
 
 pytestmark = pytest.mark.engine
@@ -76,20 +75,3 @@ def test_hybrid_search_with_and_without_term_weights(built, opensearch_engine, w
     models = read_lineage(opensearch_engine, index.generation).models
     assert models["dense"].hash == read_folder(path).manifest.hash
     assert ("weights" in models) == (weights == "shipped")
-
-
-def test_an_index_is_not_searched_with_another_model(built, made, opensearch_engine):
-    _, _, names = built
-    other, _ = made("xlm-roberta", "mean", prompts={"query": "query: ", "document": "passage: "})
-    with pytest.raises(ModelError, match=r"was built with the dense model.* with dense, "):
-        tw.connect(opensearch_engine.url).index(names["none"], dense=other)
-
-
-def test_the_command_line_finds_the_model_again(built, opensearch_engine, capsys):
-    """A search is not told where the model lies: the build noted it."""
-    path, _, names = built
-    capsys.readouterr()
-    arguments = ["search", names["none"], QUERIES[0], "--mode", "dense", "--json", "--url", opensearch_engine.url]
-    assert run(arguments) == 0
-    assert len(json.loads(capsys.readouterr().out)["hits"]) == 6
-    assert path.is_dir()

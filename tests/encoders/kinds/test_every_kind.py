@@ -57,11 +57,7 @@ def test_what_an_option_changes(made, texts):
 @pytest.mark.parametrize(
     ("fixture", "opened", "message"),
     [
-        (
-            "made",
-            {"weights": ...},
-            r"is an encoder: it gives vectors, not term weights.*`termweave train`",
-        ),
+        ("made", {"weights": ...}, r"is an encoder: it gives vectors, not term weights.*`termweave train`"),
         ("ranked", {"dense": ...}, r"is a cross-encoder: it gives scores of pairs, not vectors"),
         ("ranked", {"dense": "shipped", "dense_query": ...}, r"is a cross-encoder.* for dense_query"),
         ("sparse_made", {"dense": ...}, "is a sparse encoder: it gives term weights, not vectors"),

@@ -263,11 +263,3 @@ def test_what_cannot_be_is_one_sentence(server, capsys, arguments, message):
     url, name, _ = server
     assert run(["search", name, QUERY, *arguments, "--url", url]) != 0
     assert message in " ".join(capsys.readouterr().err.split())
-
-
-def test_from_python_a_budget_is_a_time(server):
-    url, name, _ = server
-    index = tw.connect(url).index(name)
-    for budget in (-1, "80", float("nan")):
-        with pytest.raises(UsageError, match="is not a time"):
-            index.search(QUERY, rerank="rnn", rerank_budget=budget)
