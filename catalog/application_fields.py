@@ -17,30 +17,30 @@ if TYPE_CHECKING:
     from termweave.catalog.lineage import Lineage
 
 
-def with_fields(engine: Engine, index: str, made: Lineage) -> DocumentLayout:
+def with_fields(engine: Engine, index: str, lineage: Lineage) -> DocumentLayout:
     """The layout of a generation with the fields that its user's mapping or its application declares, which may have changed since."""
-    fields = fields_read(made)
-    if fields is None and not made.fields:
-        return made.layout
+    fields = fields_read(lineage)
+    if fields is None and not lineage.fields:
+        return lineage.layout
     mapped: dict[str, Column] = {}
     strict = True
     for stored in engine.of_indices(f"/{quote(index)}/_mapping", "mappings").values():
         strict = strict and not unlisted(stored["mappings"])
         top = (stored["mappings"].get("properties") or {}).keys()
-        ours = top - set(made.fields) if fields is None else set(made.source["enriched"].split()) - {"id"}
+        ours = top - set(lineage.fields) if fields is None else set(lineage.source["enriched"].split()) - {"id"}
         for name, column in columns(stored["mappings"], ours, dialect_of(engine.capabilities).unordered).items():
-            there = mapped.setdefault(name, column)
-            if (there, there.searched, there.doc_values) != (column, column.searched, column.doc_values):
-                mapped[name] = replace(there, kind="mixed")
+            first = mapped.setdefault(name, column)
+            if (first, first.searched, first.doc_values) != (column, column.searched, column.doc_values):
+                mapped[name] = replace(first, kind="mixed")
     if fields is not None:
-        mapped.setdefault("id", Column(made.layout.id_field, "keyword"))
+        mapped.setdefault("id", Column(lineage.layout.id_field, "keyword"))
         fields = replace(fields, strict=strict)
-    return replace(made.layout, application=fields, mapped=mapped)
+    return replace(lineage.layout, application=fields, mapped=mapped)
 
 
-def fields_read(made: Lineage) -> ApplicationFields | None:
+def fields_read(lineage: Lineage) -> ApplicationFields | None:
     """The fields of title and text that `enrich` reads; None for an index that termweave built."""
-    return read_by(named_fields(made) or Fields()) if "enriched" in made.source else None
+    return read_by(named_fields(lineage) or Fields()) if "enriched" in lineage.source else None
 
 
 def read_by(fields: Fields) -> ApplicationFields:
@@ -52,14 +52,14 @@ def read_by(fields: Fields) -> ApplicationFields:
     return ApplicationFields(fields.title or title, fields.text or [*filter(None, texts)], joined=bool(fields.text))
 
 
-def named_fields(made: Lineage) -> Fields | None:
+def named_fields(lineage: Lineage) -> Fields | None:
     """The fields that the first `enrich` was told to read; None if the lineage does not say."""
-    return parsed_fields(made.source.get("fields", ""))
+    return parsed_fields(lineage.source.get("fields", ""))
 
 
 def parsed_fields(stored: str) -> Fields | None:
     """The fields that a lineage stores as JSON; None for ""."""
     if not stored:
         return None
-    named = orjson.loads(stored)
-    return Fields(named.get("id"), named.get("title"), tuple(named.get("text") or ()))
+    names = orjson.loads(stored)
+    return Fields(names.get("id"), names.get("title"), tuple(names.get("text") or ()))

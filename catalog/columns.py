@@ -1,4 +1,4 @@
-"""What a server can do with each field of an index, whoever declared it: termweave by a type, `--mapping`, or an application's own mapping.
+"""Columns: the uses of each field of an index on the server, whoever declared it: termweave by a type, `--mapping`, or an application's own mapping.
 
 Filters, facets, order, rules, pages and messages ask this module, and no other one reads a mapping for them.
 """
@@ -88,7 +88,7 @@ class Column:
 
     @property
     def words(self) -> str:
-        """What it holds, in the words of messages."""
+        """The kind of values in the words of messages, such as "whole numbers"."""
         return "IP addresses" if self.type == "ip" else TYPES.get(self.kind, "texts")
 
     @property
@@ -138,7 +138,8 @@ class Column:
     def clamped(self, value: Any) -> Any:
         """The value that the field can hold and that is nearest to this one."""
         if not self.takes(value):
-            return min(max(value, _LIMITS[self.type][0]), _LIMITS[self.type][1])
+            lowest, highest = _LIMITS[self.type]
+            return min(max(value, lowest), highest)
         packed = _PACKED.get(self.type)
         return struct.unpack(packed, struct.pack(packed, value))[0] if packed else value
 
@@ -178,28 +179,46 @@ def columns(mappings: Mapping[str, Any], leave_out: Collection[str] = (), unorde
         leave_out: Fields at its top that are left out.
         unordered: Types that the server does not compare with < and >.
     """
+    fields: dict[str, Column] = {}
+    for column, subfields in _walk(_top(mappings, leave_out), unordered):
+        exact = [each for each in subfields if column.kind == "text" and each.kind == "keyword" and not each.obstacle("filter")]
+        fields[column.field] = min(exact, key=lambda each: each.type != "keyword") if exact else column
+        fields |= {each.field: each for each in subfields}
+    targets = {name: column for name, column in fields.items() if column.kind != "alias"}
+    aliases = ((name, targets.get(column.mapping.get("path", ""))) for name, column in fields.items() if column.kind == "alias")
+    return targets | {name: target for name, target in aliases if target}
+
+
+def text_fields(mappings: Mapping[str, Any], leave_out: Collection[str] = ()) -> list[str]:
+    """The names of fields and subfields in which a `match` finds words, sorted; those of nested objects are not among them."""
+    fields = (each for column, subfields in _walk(_top(mappings, leave_out), ()) for each in (column, *subfields))
+    return sorted(each.field for each in fields if each.kind == "text" and not each.nested and not _off(each.mapping, "index"))
+
+
+def _top(mappings: Mapping[str, Any], leave_out: Collection[str]) -> dict[str, Any]:
+    """The fields at the top of a mapping, except some."""
     fields = {**(mappings.get("properties") or {}), **(mappings.get("runtime") or {})}
-    found = dict(_columns({name: each for name, each in fields.items() if name not in leave_out}, unordered))
-    named = {name: column for name, column in found.items() if column.kind != "alias"}
-    aliases = ((name, named.get(column.mapping.get("path", ""))) for name, column in found.items() if column.kind == "alias")
-    return named | {name: column for name, column in aliases if column}
+    return {name: each for name, each in fields.items() if name not in leave_out}
 
 
-def _columns(
+def _walk(
     properties: Mapping[str, Any], unordered: Collection[str], prefix: str = "", nested: str = ""
-) -> Iterator[tuple[str, Column]]:
+) -> Iterator[tuple[Column, list[Column]]]:
+    """Each field of an object and of the objects in it, with its subfields."""
     for name, mapping in properties.items():
         path = f"{prefix}{name}"
+        inside = path if mapping.get("type") == "nested" else nested
+        subfields = {f"{path}.{each}": subfield for each, subfield in (mapping.get("fields") or {}).items()}
+        column, *others = (
+            Column(field, _kind(each), each, path, inside, each.get("type", "object") not in unordered)
+            for field, each in {path: mapping, **subfields}.items()
+        )
+        yield column, others
+        if column.kind == "object":
+            yield from _walk(mapping.get("properties") or {}, unordered, f"{path}.", inside)
 
-        def column(at: str, of: Mapping[str, Any], path: str = path) -> Column:
-            declared = of.get("type", "object")
-            known = "range" if declared in RANGES else _KINDS.get(declared, declared)
-            return Column(at, known, of, path, path if declared == "nested" else nested, declared not in unordered)
 
-        own = column(path, mapping)
-        inner = [column(f"{path}.{each}", of) for each, of in (mapping.get("fields") or {}).items()]
-        exact = [each for each in inner if own.kind == "text" and each.kind == "keyword" and not each.obstacle("filter")]
-        yield path, min(exact, key=lambda each: each.type != "keyword") if exact else own
-        yield from ((each.field, each) for each in inner)
-        if own.kind == "object":
-            yield from _columns(mapping.get("properties") or {}, unordered, f"{path}.", own.nested)
+def _kind(mapping: Mapping[str, Any]) -> str:
+    """The kind of the values of a field (`Column.kind`), by its type."""
+    declared: str = mapping.get("type", "object")
+    return "range" if declared in RANGES else _KINDS.get(declared, declared)

@@ -30,7 +30,7 @@ class LiveGeneration:
 
 
 def check_spelling(name: str) -> None:
-    """Refuse a name that OpenSearch would refuse.
+    """Check that OpenSearch takes a name for indices and aliases.
 
     Raises:
         UsageError: The name cannot be an alias.
@@ -54,13 +54,14 @@ def find_live(engine: Engine, name: str) -> LiveGeneration | None:
     if not indices:
         check_free(engine, name)
         return None
-    if len(indices) > 1:
+    index, *others = indices
+    if others:
         raise UsageError(f"The alias {name!r} points at {len(indices)} indices.", "Choose another name, or that of one of them.")
-    made = read_lineage(engine, indices[0])  # refuses what termweave did not make
-    refuse_enriched(made)
-    if made.name != name and resolve_name(engine, name).partial:
-        raise UsageError(f"{name!r} shows only some of the documents of {made.name!r}.", f"Give the name {made.name!r}.")
-    return LiveGeneration(indices[0], made)
+    lineage = read_lineage(engine, index)  # refuses what termweave did not make
+    refuse_enriched(lineage)
+    if lineage.name != name and resolve_name(engine, name).partial:
+        raise UsageError(f"{name!r} shows only some of the documents of {lineage.name!r}.", f"Give the name {lineage.name!r}.")
+    return LiveGeneration(index, lineage)
 
 
 def check_free(engine: Engine, name: str) -> None:

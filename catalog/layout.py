@@ -46,17 +46,6 @@ def signal_class(name: str) -> type[Signal]:
     return registered
 
 
-def _signal(name: str, values: Mapping[str, Any]) -> Signal:
-    """The signal with the parameters that an index stores."""
-    registered = signal_class(name)
-    try:
-        return registered(**values)
-    except TypeError:
-        message = f"The index stores parameters of the signal {name!r} that the installed version does not have."
-        hint = "Install the version of termweave (or of the package with the signal) that built the index, or index again."
-        raise EngineError(message, hint) from None
-
-
 def engine_id(source_id: str) -> str:
     """The `_id` of a document: its id in the source, or a stable hash of it if it is too long for OpenSearch."""
     encoded = source_id.encode("utf-8")
@@ -131,8 +120,22 @@ class DocumentLayout:
     def from_meta(
         cls, parameters: Mapping[str, Mapping[str, Any]], extra: Sequence[str] = (), forms: Mapping[str, str] | None = None
     ) -> DocumentLayout:
-        """The layout of an index: signal name -> parameters, the metadata entries that are fields of their own, and types or notations."""
-        return cls([_signal(name, values) for name, values in parameters.items()], extra).typed(forms or {})
+        """The layout of an index: signal name -> parameters, the metadata entries that are fields of their own, and types or notations.
+
+        Raises:
+            EngineError: A signal does not know a parameter.
+        """
+        signals = []
+        for name, values in parameters.items():
+            try:
+                signals.append(signal_class(name)(**values))
+            except TypeError:
+                message = f"The index stores parameters of the signal {name!r} that the installed version does not have."
+                hint = (
+                    "Install the version of termweave (or of the package with the signal) that built the index, or index again."
+                )
+                raise EngineError(message, hint) from None
+        return cls(signals, extra).typed(forms or {})
 
     def typed(self, forms: Mapping[str, str]) -> DocumentLayout:
         """This layout with metadata entry -> its notation, else its type."""
@@ -181,7 +184,7 @@ class DocumentLayout:
         return identity
 
     def of_signals(self, stored: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What termweave wrote of a `_source`: fields without `prefix`."""
+        """The fields of a `_source` that termweave wrote, by their names without `prefix`."""
         inner = stored.get(self.prefix.removesuffix(".")) if self.prefix else stored
         return inner if isinstance(inner, dict) else {}
 
@@ -198,15 +201,15 @@ class DocumentLayout:
     @property
     def text_fields(self) -> tuple[str, ...]:
         """The stored fields that title and text are read from."""
-        own = self.application
-        return ("title", "text") if own is None else (*filter(None, [own.title]), *own.text)
+        fields = self.application
+        return ("title", "text") if fields is None else (*filter(None, [fields.title]), *fields.text)
 
     def with_text(self, stored: Mapping[str, Any]) -> dict[str, Any]:
         """A `_source` with the entries `title` and `text`, which an application may store under other names."""
-        if (own := self.application) is None:
+        if (fields := self.application) is None:
             return dict(stored)
-        texts = [text for name in own.text if (text := text_at(stored, name))]
-        return {**stored, "title": text_at(stored, own.title), "text": "\n".join(texts if own.joined else texts[:1])}
+        texts = [text for name in fields.text if (text := text_at(stored, name))]
+        return {**stored, "title": text_at(stored, fields.title), "text": "\n".join(texts if fields.joined else texts[:1])}
 
     @cached_property
     def columns(self) -> Mapping[str, Column]:
@@ -224,10 +227,10 @@ class DocumentLayout:
         return next((each for each in forms(name) if each in self.columns), name)
 
     def column(self, name: str) -> Column | None:
-        """What filters, counts and sorts an entry of the metadata; None if there is no such field."""
+        """The field by which an entry of the metadata is filtered, counted and sorted; None if there is no such field."""
         name = self.spelled(name)
-        if found := self.columns.get(name) or (self.columns.get(f"metadata.{name}") if self.application else None):
-            return found
+        if column := self.columns.get(name) or (self.columns.get(f"metadata.{name}") if self.application else None):
+            return column
         parts = name.split(".")
         above = (self.columns.get(".".join(parts[:end])) for end in range(len(parts) - 1, 0, -1))
         whole = next((column for column in above if column and column.kind == "flat"), None)
@@ -251,15 +254,15 @@ class DocumentLayout:
             hint = "The index has no typed metadata: its source has none, or it was built by an earlier version and must be built again."
         if use == "filter" and why:
             hint += " Or write a clause of the query DSL."
-        what = f"The field {name!r} {why}, so that it" if why else f"The index has no field {name!r} that"
-        raise UsageError(f"{what} {'cannot' if why else 'can'} be {USES[use]}.", hint)
+        fault = f"The field {name!r} {why}, so that it cannot" if why else f"The index has no field {name!r} that can"
+        raise UsageError(f"{fault} be {USES[use]}.", hint)
 
     def able(self, use: str = "sort") -> list[str]:
         """The names of fields for a use, as `usable`; of several names of a field the first."""
         first: dict[str, str] = {}
-        for name, column in sorted(self.columns.items(), key=lambda pair: (pair[1].path not in {"", pair[0]}, pair[0])):
-            if not column.obstacle(use) and (name != "id" or self.application):
-                first.setdefault(column.field, name)
+        for name in sorted(self.columns, key=lambda name: (self.columns[name].path not in {"", name}, name)):
+            if not self.columns[name].obstacle(use) and (name != "id" or self.application):
+                first.setdefault(self.columns[name].field, name)
         return sorted(first.values())
 
     def may_hold(self, name: str) -> bool:
@@ -276,14 +279,14 @@ class DocumentLayout:
 
     def nearest(self, name: str, among: Collection[str] | None = None) -> str:
         """The question whether the name of a field that there is not means another one, by default any; "" if none is near."""
-        known = {each.lower(): each for each in ((*self.columns, *self.extra) if among is None else among)}
-        near = get_close_matches(name.removeprefix("metadata.").lower(), known, n=1)
-        return f"Did you mean {known[near[0]]!r}?" if near else ""
+        names = {each.lower(): each for each in ((*self.columns, *self.extra) if among is None else among)}
+        near = get_close_matches(name.removeprefix("metadata.").lower(), names, n=1)
+        return f"Did you mean {names[near[0]]!r}?" if near else ""
 
     def short_texts(self, name: str) -> Column | None:
         """The typed field that termweave made of a metadata entry of short texts; None for any other field."""
-        own = self.application is None and self.types.get(name) == "keyword" and name not in self.extra
-        return self.column(name) if own else None
+        typed = self.application is None and self.types.get(name) == "keyword" and name not in self.extra
+        return self.column(name) if typed else None
 
     def paths(self, name: str) -> tuple[str, ...]:
         """Where a `_source` may hold the values of a field or metadata entry; () if there is no such field."""
@@ -310,7 +313,7 @@ class DocumentLayout:
             body |= {"passage": part.number, "passage_start": part.start, "passage_end": part.end}
         for key, value in document.metadata.items():  # what is too long for filters stands apart
             body.setdefault("metadata" if filterable(key, value) else "metadata_long", {})[key] = value
-        body |= self._declared(document.metadata) | self._typed(document.metadata)
+        body |= self._repeated(document.metadata)
         for signal in self.signals:
             body |= signal.fields(document, encoding, statistics)
         body["bucket"] = bucket_of(document.id)
@@ -325,18 +328,14 @@ class DocumentLayout:
 
     def agrees(self, stored: Mapping[str, Any]) -> bool:
         """Whether the user's and the typed fields equal the metadata of this `_source`. The digests do not cover these fields."""
-        metadata = stored_metadata(stored)
-        declared = {name: stored[name] for name in (*self.extra, typed_fields.FIELD) if name in stored}
-        return declared == self._declared(metadata) | self._typed(metadata)
+        repeated = {name: stored[name] for name in (*self.extra, typed_fields.FIELD) if name in stored}
+        return repeated == self._repeated(stored_metadata(stored))
 
-    def _declared(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
-        """The metadata entries that are fields of their own."""
-        return {name: metadata[name] for name in self.extra if name in metadata}
-
-    def _typed(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
-        """The object of the typed entries; {} if there are none."""
+    def _repeated(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
+        """The metadata entries that are fields of their own, and the object of the typed entries, if there are any."""
         values = typed_fields.typed_values(metadata, self.forms) if self.types else {}
-        return {typed_fields.FIELD: values} if values else {}
+        declared = {name: metadata[name] for name in self.extra if name in metadata}
+        return declared | ({typed_fields.FIELD: values} if values else {})
 
 
 def as_written(stored: Mapping[str, Any], layout: DocumentLayout) -> dict[str, Any]:
@@ -347,12 +346,9 @@ def as_written(stored: Mapping[str, Any], layout: DocumentLayout) -> dict[str, A
     """
     if layout.application is not None:
         return dict(stored)
-    kept = {name: value for name, value in stored.items() if isinstance(value, _WRITTEN.get(name, object))}
-    position = kept.keys() & _POSITION
-    if len(position) < len(_POSITION):
-        for name in position:
-            del kept[name]
-    return kept
+    written = {name: value for name, value in stored.items() if isinstance(value, _WRITTEN.get(name, object))}
+    incomplete = set() if written.keys() >= {*_POSITION} else {*_POSITION}
+    return {name: value for name, value in written.items() if name not in incomplete}
 
 
 def stored_metadata(stored: Mapping[str, Any]) -> dict[str, Any]:

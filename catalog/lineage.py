@@ -35,6 +35,9 @@ ROLLED_BACK = "rolled back"
 #: Replicas of termweave's own small indices, whose grades are work of people: on three nodes each node has a copy, so that no copy moves. A
 #: primary whose node ended while it moved refused all writes from then on (OpenSearch 3.6.0: "shard is not in primary mode").
 _COPIES = "0-2"
+#: Fields of a lineage -> the type that other modules rely on.
+_TYPES: dict[str, Any] = {"created": str, "fields": (list, tuple), "neighbours": int}
+_TYPES |= dict.fromkeys(("source", "signals", "statistics", "profiles", "passages", "types", "notations"), dict)
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ class ModelLineage:
 
 @dataclass(frozen=True)
 class Lineage:
-    """How a generation was built.
+    """The origin of a generation: source, models, signals and options of its build.
 
     Attributes:
         name: The alias that the generation was built for.
@@ -132,7 +135,7 @@ class Lineage:
         return {**values, "schema": 1}
 
     def differences(self, other: Lineage) -> list[str]:
-        """What keeps documents of both lineages from being compared by one query; the profiles, too, because a search uses one."""
+        """The parts that differ and keep documents of both lineages from being compared by one query; profiles, too, because a search uses one."""
         parts = {
             "models": (self.models, other.models),
             "signals": (self.signals, other.signals),
@@ -165,31 +168,28 @@ class Lineage:
             raise UsageError(message, "Install the version that built it, or index again.")
         try:
             models = {output: ModelLineage(**model) for output, model in values.pop("models", {}).items()}
-            made = cls(**values, models=models)
+            lineage = cls(**values, models=models)
+            if _sound(lineage):
+                return lineage
         except (AttributeError, TypeError):
-            made = None
-        if made is None or not _sound(made):
-            hint = "If the index is live, roll back to another generation, or build one under another name."
-            raise EngineError(f"The lineage of the index {index!r} ('_meta.termweave' in its mapping) is damaged.", hint)
-        return made
+            pass
+        hint = "If the index is live, roll back to another generation, or build one under another name."
+        raise EngineError(f"The lineage of the index {index!r} ('_meta.termweave' in its mapping) is damaged.", hint)
 
 
-def _sound(made: Lineage) -> bool:
-    """Whether the values that were read have the types that other modules rely on."""
-    mappings = (made.source, made.signals, made.statistics, made.profiles, made.passages, made.types, made.notations)
-    if not (isinstance(made.created, str) and isinstance(made.fields, list | tuple) and isinstance(made.neighbours, int)):
-        return False
-    if not all(isinstance(mapping, dict) for mapping in mappings):
+def _sound(lineage: Lineage) -> bool:
+    """Whether the values of a lineage have the types that other modules rely on."""
+    if not all(isinstance(getattr(lineage, name), kind) for name, kind in _TYPES.items()):
         return False
     # Hashes become names of files on this host, so they may contain only hexadecimal digits.
-    hashes = [model.hash for model in made.models.values()] + ([made.statistics.get("hash")] if made.statistics else [])
-    if not all(map(is_hash, hashes)) or not all(isinstance(model.name, str) for model in made.models.values()):
+    hashes = [model.hash for model in lineage.models.values()] + ([lineage.statistics.get("hash")] if lineage.statistics else [])
+    if not all(map(is_hash, hashes)) or not all(isinstance(model.name, str) for model in lineage.models.values()):
         return False
-    of_types = [*((kind, TYPES) for kind in made.types.values()), *((each, NOTATIONS) for each in made.notations.values())]
-    if not all(isinstance(kind, str) and kind in known for kind, known in of_types):
+    kinds = [*((kind, TYPES) for kind in lineage.types.values()), *((each, NOTATIONS) for each in lineage.notations.values())]
+    if not all(isinstance(kind, str) and kind in possible for kind, possible in kinds):
         return False
-    needed = ((made.statistics, {"hash"}), (made.passages, {"size", "stride"}))
-    return "name" in made.source and all(not values or names <= values.keys() for values, names in needed)
+    needed = ((lineage.statistics, {"hash"}), (lineage.passages, {"size", "stride"}))
+    return "name" in lineage.source and all(not values or names <= values.keys() for values, names in needed)
 
 
 def exists(engine: Engine, name: str) -> bool:
@@ -199,7 +199,7 @@ def exists(engine: Engine, name: str) -> bool:
 
 
 def unless_missing(ask: Callable[[], T], status: HTTPStatus = HTTPStatus.NOT_FOUND) -> T | None:
-    """What a request gives; None where the server says that what it asks for does not exist, or answers with another status."""
+    """The answer to a request; None where the server answers with this status, by default because the thing does not exist."""
     try:
         return ask()
     except EngineResponseError as error:
@@ -245,15 +245,15 @@ def _looked_up(engine: Engine, name: str) -> tuple[list[str], Mapping[str, Mappi
     """The concrete indices behind a name, the properties of their aliases, and of several indices those that are not enriched."""
     arguments.check(engine=engine)
     check_one(name)
-    if (found := unless_missing(lambda: stands_for(engine, name))) is None:
+    if (behind := unless_missing(lambda: stands_for(engine, name))) is None:
         raise UsageError(f"There is no index named {name!r} at {engine.url}.", _what_instead(engine, name))
-    indices, aliases = found
+    indices, aliases = behind
     if len(indices) == 1:
         return indices, aliases, []
     stored = engine.of_indices(f"/{quote(name)}/_mapping", "mappings").items()
-    made = {index: meta for index, each in stored if (meta := (each["mappings"].get("_meta") or {}).get("termweave"))}
-    searched = [index for index in indices if "enriched" in made.get(index, {}).get("source", {})]
-    if not searched or len(searched) < len(made):
+    metas = {index: meta for index, each in stored if (meta := (each["mappings"].get("_meta") or {}).get("termweave"))}
+    searched = [index for index in indices if "enriched" in metas.get(index, {}).get("source", {})]
+    if not searched or len(searched) < len(metas):
         raise EngineError(
             f"{name!r} stands for {len(indices)} indices, and a search reads one unless all are enriched: {few(indices)}.",
             f"Run 'termweave enrich {name}', give the name of one of them, or read all of them into a new index: "
@@ -262,13 +262,13 @@ def _looked_up(engine: Engine, name: str) -> tuple[list[str], Mapping[str, Mappi
     return searched, aliases, [index for index in indices if index not in searched]
 
 
-def book_of(resolved: ResolvedName, made: Lineage) -> str:
+def book_of(resolved: ResolvedName, lineage: Lineage) -> str:
     """The name under which judgements of an index are stored. An alias that hides documents has a book of its own, which shows none of them."""
-    return resolved.name if resolved.partial and resolved.name != resolved.index else made.name
+    return resolved.name if resolved.partial and resolved.name != resolved.index else lineage.name
 
 
 def check_one(name: str) -> None:
-    """Refuse a text that cannot be the name of one index.
+    """Check that a text can be the name of one index.
 
     Raises:
         UsageError: The name is empty, too long, a pattern, or contains characters that have a meaning in a URL.
@@ -289,7 +289,7 @@ def read_lineage(engine: Engine, index: str, name: str = "") -> Lineage:
         name: What the user called it.
 
     Raises:
-        UsageError: They are not.
+        UsageError: The indices are not enriched alike.
     """
     answer = sorted(engine.of_indices(f"/{quote(index)}/_mapping", "mappings").items())
     every = {each: Lineage.from_meta(stored["mappings"].get("_meta") or {}, each, name) for each, stored in answer}
@@ -303,9 +303,9 @@ def check_alike(every: Mapping[str, Lineage]) -> None:
     Raises:
         UsageError: They are enriched with different models, fields and so on.
     """
-    for other, made in every.items():
+    for other, lineage in every.items():
         last = [*every][-1]
-        if parts := every[last].differences(made):
+        if parts := every[last].differences(lineage):
             raise UsageError(
                 f"{last!r} and {other!r} are enriched with different {few(parts)}, so they cannot be searched together.",
                 f"Search each by its own name; or use one profile in both: 'termweave profiles {other} --use PROFILE'."
@@ -336,10 +336,10 @@ def all_live(engine: Engine) -> dict[str, Lineage]:
     lineages = {}
     for index, stored in mappings.items():
         with suppress(UsageError, EngineError):  # unreadable: of a newer version, or damaged
-            made = Lineage.from_meta(stored["mappings"]["_meta"], index)
-            of_stream = index.startswith(f".ds-{made.name}-")
-            if made.name == index or of_stream or made.name in aliases.get(index, {}).get("aliases", {}):
-                lineages[made.name] = made
+            lineage = Lineage.from_meta(stored["mappings"]["_meta"], index)
+            of_stream = index.startswith(f".ds-{lineage.name}-")
+            if lineage.name == index or of_stream or lineage.name in aliases.get(index, {}).get("aliases", {}):
+                lineages[lineage.name] = lineage
     return lineages
 
 
@@ -350,17 +350,17 @@ def enriched_indices(engine: Engine, **params: str) -> dict[str, Mapping[str, An
     return {index: meta for index, meta in metas.items() if "enriched" in meta.get("source", {})}
 
 
-def refuse_enriched(made: Lineage) -> None:
-    """Refuse to change, replace or compare with a source an index that belongs to another application.
+def refuse_enriched(lineage: Lineage) -> None:
+    """Check that an index belongs to termweave, so that it may be changed, replaced and compared with its source.
 
     Raises:
-        UsageError: It does.
+        UsageError: It belongs to another application.
     """
-    if "enriched" in made.source:
+    if "enriched" in lineage.source:
         raise UsageError(
-            f"{made.name!r} is an index of another application, which 'termweave enrich' added fields to.",
+            f"{lineage.name!r} is an index of another application, which 'termweave enrich' added fields to.",
             f"Search it, verify or change its fields with 'termweave enrich', or build an index of its own, which 'termweave learn NAME ...' and all "
-            f"other commands take: 'termweave index opensearch:{made.name} NAME'.",
+            f"other commands take: 'termweave index opensearch:{lineage.name} NAME'.",
         )
 
 
@@ -375,11 +375,10 @@ def store_lineage(engine: Engine, index: str, lineage: Lineage | None) -> None:
     answer = engine.of_indices(f"/{quote(index)}/_mapping", "mappings")
     for each, stored in answer.items():
         before = stored["mappings"].get("_meta") or {}
-        made = lineage
-        if lineage is not None and len(answer) > 1:
-            made = replace(Lineage.from_meta(before, each), profiles=lineage.profiles, profile=lineage.profile)
         meta = {key: value for key, value in before.items() if key != "termweave"}
-        meta |= {} if made is None else {"termweave": made.as_meta()}
+        if lineage is not None:
+            stays = Lineage.from_meta(before, each) if len(answer) > 1 else lineage
+            meta["termweave"] = replace(stays, profiles=lineage.profiles, profile=lineage.profile).as_meta()
         engine.request("PUT", f"/{quote(each)}/_mapping", body={"_meta": meta})
 
 

@@ -56,7 +56,7 @@ class Profile:
 
 
 def check_name(name: str, signals: Collection[str]) -> None:
-    """Refuse a profile name that is already a mode, or that cannot be used in tables and file names.
+    """Check that a profile name is not already a mode, and can be used in tables and file names.
 
     Raises:
         UsageError: The name cannot be used.
@@ -81,17 +81,19 @@ def adopted(lineage: Lineage, profile: Profile, *, use: bool = True) -> Lineage:
         use: Whether it is adopted: searches use it by default.
     """
     check_name(profile.name, lineage.signals)
-    kept, in_force = dict(lineage.profiles), lineage.profile
-    former = kept.get(profile.name)
+    profiles, in_force = dict(lineage.profiles), lineage.profile
+    former = profiles.get(profile.name)
     if former is not None and former != profile.as_meta():
-        numbers = sorted(int(each[1]) for name in kept if (each := re.fullmatch(rf"{re.escape(profile.name)}-(\d{{1,9}})", name)))
+        numbers = sorted(
+            int(each[1]) for name in profiles if (each := re.fullmatch(rf"{re.escape(profile.name)}-(\d{{1,9}})", name))
+        )
         moved = f"{profile.name}-{numbers[-1] + 1 if numbers else 1}"
-        kept[moved] = former
+        profiles[moved] = former
         in_force = moved if in_force == profile.name else in_force
         for number in numbers[: max(0, len(numbers) + 1 - EARLIER)]:
             if (old := f"{profile.name}-{number}") != in_force:
-                del kept[old]
-    return replace(lineage, profiles={**kept, profile.name: profile.as_meta()}, profile=profile.name if use else in_force)
+                del profiles[old]
+    return replace(lineage, profiles={**profiles, profile.name: profile.as_meta()}, profile=profile.name if use else in_force)
 
 
 def using(lineage: Lineage, name: str | None) -> Lineage:
@@ -100,7 +102,11 @@ def using(lineage: Lineage, name: str | None) -> Lineage:
     Raises:
         UsageError: The lineage has no such profile.
     """
-    return replace(lineage, profile="" if name is None else _checked_name(lineage, name))
+    if name is not None and name not in lineage.profiles:
+        names = ", ".join(sorted(lineage.profiles))
+        hint = f"Its profiles are: {names}." if names else "It has no profiles; 'termweave tune' makes them."
+        raise UsageError(f"The index {lineage.name!r} has no profile {name!r}.", hint)
+    return replace(lineage, profile=name or "")
 
 
 def without(lineage: Lineage, name: str) -> Lineage:
@@ -109,15 +115,6 @@ def without(lineage: Lineage, name: str) -> Lineage:
     Raises:
         UsageError: The lineage has no such profile.
     """
-    removed = _checked_name(lineage, name)
-    profiles = {other: profile for other, profile in lineage.profiles.items() if other != removed}
-    return replace(lineage, profiles=profiles, profile="" if lineage.profile == removed else lineage.profile)
-
-
-def _checked_name(lineage: Lineage, name: str) -> str:
-    """The name, if the lineage has a profile of that name."""
-    if name in lineage.profiles:
-        return name
-    names = ", ".join(sorted(lineage.profiles))
-    hint = f"Its profiles are: {names}." if names else "It has no profiles; 'termweave tune' makes them."
-    raise UsageError(f"The index {lineage.name!r} has no profile {name!r}.", hint)
+    using(lineage, name)  # raises if there is none
+    profiles = {other: profile for other, profile in lineage.profiles.items() if other != name}
+    return replace(lineage, profiles=profiles, profile="" if lineage.profile == name else lineage.profile)

@@ -31,9 +31,9 @@ def companion(index: str) -> str:
     return f"{index}.stats"
 
 
-def home(index: str, made: Lineage) -> str:
+def home(index: str, lineage: Lineage) -> str:
     """The index with whose `companion` the statistics lie: the index itself, or another of those that were enriched under one name."""
-    return str(made.statistics.get("index", index))
+    return str(lineage.statistics.get("index", index))
 
 
 def is_taken(engine: Engine, index: str) -> bool:
@@ -61,9 +61,9 @@ def save(engine: Engine, index: str, statistics: CorpusStatistics, settings: dic
     engine.request("POST", f"/{name}/_refresh")
 
 
-def delete_unused(engine: Engine, index: str, made: Lineage) -> None:
+def delete_unused(engine: Engine, index: str, lineage: Lineage) -> None:
     """Delete the statistics of an enriched index, unless another index shares them, or they are not termweave's."""
-    stored, path = home(index, made), "*.mappings._meta.termweave.statistics.index"
+    stored, path = home(index, lineage), "*.mappings._meta.termweave.statistics.index"
     answer = engine.of_indices("/*/_mapping", "mappings", params={"filter_path": path, "expand_wildcards": "all"})
     users = {each for each, of in answer.items() if of["mappings"]["_meta"]["termweave"]["statistics"]["index"] == stored}
     if users <= {index} and not is_taken(engine, stored):
@@ -78,15 +78,15 @@ def is_complete(engine: Engine, index: str) -> bool:
     return last is not None and answer["hits"]["total"]["value"] == last + 1
 
 
-def load(engine: Engine, index: str, made: Lineage) -> CorpusStatistics | None:
+def load(engine: Engine, index: str, lineage: Lineage) -> CorpusStatistics | None:
     """The statistics of a generation, from the cache or the cluster; None if its signals need none.
 
     Raises:
         EngineError: The statistics are missing, or have another hash than the lineage says.
     """
-    if not made.statistics:
+    if not lineage.statistics:
         return None
-    expected_hash: str = made.statistics["hash"]
+    expected_hash: str = lineage.statistics["hash"]
     cached = _copy(expected_hash)
     if cached.exists():
         try:
@@ -94,7 +94,7 @@ def load(engine: Engine, index: str, made: Lineage) -> CorpusStatistics | None:
         except ValueError:  # damaged on the disk
             cached.unlink(missing_ok=True)
     body = {"size": 1000, "sort": ["part"], "query": {"match_all": {}}}
-    path = f"/{quote(companion(home(index, made)))}/_search"
+    path = f"/{quote(companion(home(index, lineage)))}/_search"
     answer = engine.request("GET", path, params={"ignore_unavailable": True}, body=body)  # if the index is gone, it has no hits
     data = b"".join(base64.b64decode(hit["_source"]["data"]) for hit in answer["hits"]["hits"])
     try:

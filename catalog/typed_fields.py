@@ -156,9 +156,7 @@ def as_text(value: Any) -> str:
 
 
 def _boolean(value: Any) -> bool | None:
-    if isinstance(value, bool):
-        return value
-    return {"true": True, "false": False}.get(value.lower()) if isinstance(value, str) else None
+    return {"true": True, "false": False}.get(str(value).lower()) if isinstance(value, bool | str) else None
 
 
 def _long(value: Any) -> int | None:

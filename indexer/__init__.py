@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from termweave.support import lazy_names
 
 if TYPE_CHECKING:
-    from termweave.indexer.build_plan import BuildPlan, plan
+    from termweave.indexer.build_plan import plan
     from termweave.indexer.builder import build, up_to_date
     from termweave.indexer.job import IndexingResult
     from termweave.indexer.options import BuildOptions
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from termweave.indexer.updater import update
     from termweave.indexer.verification import Difference, verify, verify_against_source
 
-__all__ = ["BuildOptions", "BuildPlan", "Difference", "IndexingResult", "LargeDeletion", "UpdateMode", "UpdatePlan"]
+__all__ = ["BuildOptions", "Difference", "IndexingResult", "LargeDeletion", "UpdateMode", "UpdatePlan"]
 __all__ += ["LARGE_DELETION", "build", "plan", "plan_update", "up_to_date", "update", "verify", "verify_against_source"]
 
 #: Where each public name lives. The command line reads the table of options without loading anything else.
 _MODULES = {
     "options": ("BuildOptions",),
-    "build_plan": ("BuildPlan", "plan"),
+    "build_plan": ("plan",),
     "builder": ("build", "up_to_date"),
     "job": ("IndexingResult",),
     "update_plan": ("LARGE_DELETION", "LargeDeletion", "UpdateMode", "UpdatePlan", "plan_update"),

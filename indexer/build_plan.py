@@ -135,7 +135,7 @@ def plan(source: Source, capabilities: Capabilities, options: BuildOptions) -> B
         InputError: One of the first documents cannot be read.
     """
     arguments.check(source=source, options=options)
-    asked = options
+    before = options
     if options.keep_mapping:
         options = user_mapping.taken_over(source, options)
     brought = source.encodings
@@ -157,7 +157,7 @@ def plan(source: Source, capabilities: Capabilities, options: BuildOptions) -> B
     models = {output: model for output, model in models.items() if output.removesuffix("_query") in needed}
     fingerprint = _fingerprint(source, models, options, {"signals": signals, "analyzer": advice.analyzer})
     notes, warnings = (*notes, *advice.notes), (*advice.warnings, *prompt_warnings(models))
-    stored = rebuild_options.stored(replace(asked, passages=options.passages), models)  # an encoded corpus has its own passages
+    stored = rebuild_options.stored(replace(before, passages=options.passages), models)  # an encoded corpus has its own passages
     return BuildPlan(options, advice.encoder, models, signals, advice.analyzer, fingerprint, notes, warnings, stored)
 
 
@@ -197,27 +197,26 @@ def _models_of_corpus(source: Source, brought: Encodings, options: BuildOptions)
     Raises:
         UsageError: The options name another model.
     """
-    asked = {"weights": options.weights, "dense": options.dense, "dense_query": options.dense_query}
-    named = {output: name for output, name in asked.items() if name is not None and name not in NONE}
-    weights, dense = named.get("weights", "none"), named.get("dense", "none")
-    opened = encoders.load(weights, dense, dense_query=named.get("dense_query")).models if named else {}
-    for output, model in opened.items():
+    choices = {"weights": options.weights, "dense": options.dense, "dense_query": options.dense_query}
+    names = {output: name for output, name in choices.items() if name is not None and name not in NONE}
+    weights, dense = names.get("weights", "none"), names.get("dense", "none")
+    models = encoders.load(weights, dense, dense_query=names.get("dense_query")).models if names else {}
+    for output, model in models.items():
         used = brought.models.get(output)
         if used is None or used.hash != model.hash:
             flag = f"--{output.replace('_', '-')}"
             how = f"with {used.name!r} ({used.hash[:8]})" if used else "without such a model"
             hint = f"Leave {flag} out, or encode again with it, into another folder."
             raise UsageError(f"{source.name} was encoded {how}, and {flag} names {model.name!r} ({model.hash[:8]}).", hint)
-    return {output: model for output, model in brought.models.items() if asked[output.removesuffix("_query")] not in NONE}
+    return {output: model for output, model in brought.models.items() if choices[output.removesuffix("_query")] not in NONE}
 
 
 def _choose_signals(
     options: BuildOptions, models: Mapping[str, ModelInfo], capabilities: Capabilities
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The signals to build, in the order of tables, and a note on each default signal that is left out."""
-    asked = options.signals
     chosen, notes = [], []
-    for name in asked or [name for name in plugins.names("signals") if signal_class(name).default]:
+    for name in options.signals or [name for name in plugins.names("signals") if signal_class(name).default]:
         cls = signal_class(name)
         obstacle = cls.unavailable(capabilities, models["weights"].analysis if "weights" in models else None)
         if obstacle is None and cls.needs is not None and cls.needs not in models:
@@ -225,7 +224,7 @@ def _choose_signals(
             obstacle = f"--{cls.needs} is none" if by_wish else f"no model gives {cls.needs!r}"
         if obstacle is None:
             chosen.append(name)
-        elif asked:
+        elif options.signals:
             hint = "Leave it out of --signals, or supply what it needs."
             raise UsageError(f"The signal {name!r} cannot be built: {obstacle}.", hint)
         else:

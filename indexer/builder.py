@@ -80,15 +80,13 @@ def up_to_date(engine: Engine, source: Source, name: str, options: BuildOptions)
     """The live generation of `name`, if a build of this source with these options would only make it again; else None."""
     arguments.check(engine=engine, source=source, options=options)
     engine = engine.patient(options.patience)
-    index = generations.live(engine, name)
-    if index is None:
+    if (index := generations.live(engine, name)) is None:
         return None
-    same = read_lineage(engine, index).fingerprint == plan(source, engine.capabilities, options).fingerprint
-    return index if same else None
+    return index if read_lineage(engine, index).fingerprint == plan(source, engine.capabilities, options).fingerprint else None
 
 
 class Build(Job):
-    """A build of a new generation, or of one that an earlier command left unfinished. Arguments as for `build`."""
+    """A build of a new generation, or of one that an earlier command left unfinished."""
 
     def read(self, progress: BuildProgress) -> None:
         """Read the source into the ledger of a new generation, unless an unfinished one has it."""
@@ -102,7 +100,7 @@ class Build(Job):
         before = self.live.index if self.live else None
         unfinished = unfinished_builds.resume(engine, name, self.source, planned, before)
         target = self.target = self._begin(planned, progress) if unfinished is None else self._resume(*unfinished)
-        self._held.callback(target.ledger.close)
+        self._closing.callback(target.ledger.close)
         target.notes[:0], target.warnings[:0] = planned.notes, planned.warnings
         if self.live is not None and (other := rebuild_options.differences(self.live.lineage, planned)):
             target.notes.append(f"Unlike the live generation before it: {other}.")
@@ -128,18 +126,18 @@ class Build(Job):
             cut = options.passages.parameters() if options.passages else {}
             passages = cut and {**cut, "count": ledger.total, "most": ledger.most_passages}
             origin = {**source.origin, "options": orjson.dumps(planned.stored).decode()}
-            made = planned.lineage(engine, name, layout, corpus.statistics, origin)
-            made = replace(made, fingerprint=planned.fingerprint, documents=ledger.documents, passages=passages)
+            lineage = planned.lineage(engine, name, layout, corpus.statistics, origin)
+            lineage = replace(lineage, fingerprint=planned.fingerprint, documents=ledger.documents, passages=passages)
             shards = {"index.number_of_shards": options.shards, **options.settings}
             settings = user_mapping.merged(layout.settings(spelling), shards)
             copies = 0 if options.loading else self.replicas()
             settings |= index_setup.LOADING if options.loading else {"index.number_of_replicas": copies}
             self.lease.check()
-            index_setup.create(engine, index, mapping, made, settings, self.lease)
+            index_setup.create(engine, index, mapping, lineage, settings, self.lease)
             if copies:  # a node may fail while documents are sent: that is what --no-loading is for
                 index_setup.wait_for_copies(engine, index, "is filled")
             self.keep_statistics(index, corpus.statistics)
-            ledger.put("lineage", made.as_meta())
+            ledger.put("lineage", lineage.as_meta())
             ledger.put("said", [corpus.notes, corpus.warnings])  # a build that resumes does not read the source for them
             ledger.put("state", "building")
         except (EngineError, KeyboardInterrupt):
@@ -150,7 +148,7 @@ class Build(Job):
             with suppress(EngineError):  # no build could resume this; if deleting fails, the next build does it
                 deletion.remove_generation(engine, index)
             raise
-        return BuildTarget(index, made, corpus.statistics, ledger, self.lease, corpus.notes, corpus.warnings)
+        return BuildTarget(index, lineage, corpus.statistics, ledger, self.lease, corpus.notes, corpus.warnings)
 
     def _surveyed(self, planned: BuildPlan, ledger: Ledger, progress: BuildProgress) -> tuple[CorpusPass, Sequence[Encoding]]:
         """Read the source once, and encode its sample; a source that brings its encodings brings statistics and sample, too."""
@@ -165,16 +163,16 @@ class Build(Job):
         corpus.warnings.extend(length_warnings(self.encoder, texts, passages=passages, cut=cut))
         return corpus, self.encoder.encode(texts, kind="document", statistics=corpus.statistics)
 
-    def _resume(self, index: str, made: Lineage, ledger: Ledger) -> BuildTarget:
+    def _resume(self, index: str, lineage: Lineage, ledger: Ledger) -> BuildTarget:
         """Continue a generation that an earlier command left unfinished."""
         with ledger.closed_on_error():
             index_setup.open_writer(self.engine, index, self.lease)
-            statistics = statistics_store.load(self.engine, index, made)
+            statistics = statistics_store.load(self.engine, index, lineage)
             self.keep_statistics(index, statistics)
-            noun = "passages" if made.passages else "documents"
+            noun = "passages" if lineage.passages else "documents"
             resumed = f"Resumed {index}: {ledger.acknowledged:,} of {ledger.total:,} {noun} were sent before."
             notes, warnings = ledger.get("said") or ([], [])
-            return BuildTarget(index, made, statistics, ledger, self.lease, [resumed, *notes], warnings)
+            return BuildTarget(index, lineage, statistics, ledger, self.lease, [resumed, *notes], warnings)
 
     def send(self, pipeline: Pipeline, progress: BuildProgress) -> Changes:
         """Send the documents that the ledger does not list as acknowledged."""

@@ -13,7 +13,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Self
 
@@ -83,7 +83,7 @@ class IndexingResult:
 
 @dataclass(frozen=True)
 class Changes:
-    """What was sent to a generation, and deleted from it.
+    """The changes that a build or an update made to a generation.
 
     Attributes:
         sent: Documents or passages that were sent.
@@ -124,47 +124,42 @@ class BuildTarget:
 
     @property
     def layout(self) -> DocumentLayout:
-        """How its documents are stored."""
+        """The layout of the generation's documents."""
         return self.lineage.layout
 
 
+@dataclass
 class Job(ABC):
     """A build or an update. While its `with` statement runs, no other job of the name does.
 
-    Args:
-        engine: The server.
-        source: The corpus.
-        name: The alias.
-        options: How to build.
-        gate: Measures the verified generation before it is published; None: nothing is required of it.
-        live: The live generation, if the caller has read its lineage already.
-
     Attributes:
-        live: The live generation, once the source is read; None: there is none.
+        engine: The server.
+        source: The corpus; once it is read, its passages.
+        name: The alias.
+        options: The build options.
+        gate: Measures the verified generation before it is published; None: nothing is required of it.
+        live: The live generation. A caller that has read its lineage already gives it; `read` sets it. None: there is none.
         large: The refusal of an update that would delete too much, which `write` raises; a caller whose user agrees sets it to None.
     """
 
-    live: generations.LiveGeneration | None
-    large: LargeDeletion | None = None
-    lease: Lease
-    encoder: TextEncoder
-    target: BuildTarget
+    engine: Engine
+    source: Source
+    name: str
+    options: BuildOptions
+    gate: PublicationCheck | None = None
+    live: generations.LiveGeneration | None = None
+    large: LargeDeletion | None = field(default=None, init=False)
+    lease: Lease = field(init=False)
+    encoder: TextEncoder = field(init=False)
+    target: BuildTarget = field(init=False)
 
-    def __init__(
-        self,
-        engine: Engine,
-        source: Source,
-        name: str,
-        options: BuildOptions,
-        gate: PublicationCheck | None = None,
-        live: generations.LiveGeneration | None = None,
-    ) -> None:
-        arguments.check(engine=engine, source=source, options=options)
-        generations.check_spelling(name)
-        self.engine, self.source = engine.patient(options.patience), source
-        self.name, self.options, self.gate, self.live = name, options, gate, live
+    def __post_init__(self) -> None:
+        """Check the arguments; no request is sent."""
+        arguments.check(engine=self.engine, source=self.source, options=self.options)
+        generations.check_spelling(self.name)
+        self.engine = self.engine.patient(self.options.patience)
         self._started = time.monotonic()
-        self._held = ExitStack()
+        self._closing = ExitStack()
 
     def __enter__(self) -> Self:
         """Lock the name.
@@ -172,11 +167,11 @@ class Job(ABC):
         Raises:
             TermweaveError: Another job of the name is running, here or on another host.
         """
-        self.lease = self._held.enter_context(storage.lease(self.engine, self.name))
+        self.lease = self._closing.enter_context(storage.lease(self.engine, self.name))
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._held.close()
+        self._closing.close()
 
     def run(self, progress: BuildProgress) -> IndexingResult:
         """Lock the name, read and write.
@@ -225,9 +220,10 @@ class Job(ABC):
     def lineage(self, changes: Changes) -> Lineage:
         """The lineage of the generation once it is published."""
         del changes
-        made, ledger = self.target.lineage, self.target.ledger
+        before, ledger = self.target.lineage, self.target.ledger
         texts = {"count": ledger.acknowledged, "most": ledger.most_passages}
-        return replace(made, complete=True, documents=ledger.documents, passages=made.passages and {**made.passages, **texts})
+        passages = before.passages and {**before.passages, **texts}
+        return replace(before, complete=True, documents=ledger.documents, passages=passages)
 
     def publish(self, after: Lineage, changes: Changes) -> None:
         """Point the alias at the generation, and note in its ledger that it is complete."""
@@ -250,14 +246,17 @@ class Job(ABC):
         if self.large is not None:
             raise self.large
         target = self.target = self.open(progress)
-        self._held.callback(target.ledger.close)
+        self._closing.callback(target.ledger.close)
         try:
             changes = self.send(Pipeline(self.engine, self.source, self.encoder, target, self.options), progress)
             self._verify(changes)
         except (RefusedDocuments, VerificationFailed):
             self.rejected()
             raise
-        target.notes += [*noticeable_wait(self.engine), *self.remarks(changes)]
+        if (waited := self.engine.retries.waited) >= _NOTICEABLE:
+            advice = "a slower pace (--workers 1) or more memory may help."
+            target.notes.append(f"Waited {waited:.0f} s for the server, which was overloaded or away; {advice}")
+        target.notes += self.remarks(changes)
         after = self.lineage(changes)
         missed = self._measure(after)
         if not missed:
@@ -284,7 +283,7 @@ class Job(ABC):
         """Compare the generation with its ledger, and check that the server refused no more documents than it may."""
         engine, target = self.engine, self.target
         self.finish_loading()
-        target.notes += dead_letters.check(target.ledger, target.index, self.options.allow_refused)
+        target.notes += dead_letters.check_share(target.ledger, target.index, self.options.allow_refused)
         difference = verify_written(engine, target.index, target.lineage, target.ledger, changes.sample)
         if not difference.ok:
             cause = f" {changed_by_server(engine, target.index)}" if difference.inside else ""
@@ -304,7 +303,7 @@ class Job(ABC):
         return 1 if health is None or health["number_of_data_nodes"] > 1 else 0
 
     def _measure(self, after: Lineage) -> str:
-        """Why the gate keeps the generation from being published; "": it does not.
+        """Ask the gate; returns why it keeps the generation from being published, or "".
 
         The gate searches with the default profile, so the generation is first given the profiles that it would be published with. One that is
         not published is marked as complete in its lineage, so that it can be promoted or pruned.
@@ -320,9 +319,3 @@ class Job(ABC):
             target.ledger.put("lineage", replace(after, complete=False).as_meta())  # for a build that calls the gate again
             target.ledger.put("state", "missed")
         return missed
-
-
-def noticeable_wait(engine: Engine) -> list[str]:
-    """Say how long the server was waited for, if that was noticeable."""
-    seconds, advice = engine.retries.waited, "a slower pace (--workers 1) or more memory may help."
-    return [f"Waited {seconds:.0f} s for the server, which was overloaded or away; {advice}"] if seconds >= _NOTICEABLE else []

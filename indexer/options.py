@@ -28,25 +28,23 @@ _CONTENT, _MODELS, _SENDING, _SERVER = "Reading the corpus", "Models and signals
 
 @dataclass(frozen=True)
 class BuildSetting(Setting):
-    """What is to know of a build option.
+    """The declaration of a build option.
 
     Attributes:
         fingerprint: Whether a build with another value makes another generation. "if set": only a value that is not the default counts;
             "model": the hash of the model counts.
-        kept: Whether an update keeps what the generation was made with, and refuses another value.
-        stored: Returns the value that a generation was made with; None: its stored options or the index are asked.
-        noted: Whether a generation of an earlier version, which did not store its options, tells whether it was built with this one.
+        fixed: Whether an update keeps the value that the generation was built with, and refuses another one.
+        stored: Returns the value that a generation was built with; None: its stored options or the index tell it.
     """
 
     fingerprint: Literal["always", "if set", "model", "never"] = "never"
-    kept: bool = False
+    fixed: bool = False
     stored: Callable[[Lineage], Any] | None = None
-    noted: bool = False
 
 
 #: An option that makes another generation, and one that does so only if it is set; an update keeps both.
-_fixed = partial(BuildSetting, fingerprint="always", kept=True)
-_fixed_if_set = partial(BuildSetting, fingerprint="if set", kept=True)
+_fixed = partial(BuildSetting, fingerprint="always", fixed=True)
+_fixed_if_set = partial(BuildSetting, fingerprint="if set", fixed=True)
 _fixed_on_server, _model_if_set = partial(_fixed, heading=_SERVER), partial(_fixed_if_set, heading=_MODELS)
 _sending = partial(BuildSetting, heading=_SENDING)
 
@@ -94,21 +92,17 @@ class Window:
 def _window(value: Any) -> Window | None:
     if value is None or isinstance(value, Window):
         return value
-    try:
-        words = -1 if isinstance(value, bool | float) else int(value)
-    except (TypeError, ValueError):
-        words = -1
-    if not 0 <= words <= LARGEST:
+    if not str(value).isdecimal() or int(value) > LARGEST:
         raise UsageError(f"passages must be a number of words or a Window, not {value}.", "Write --passage-size 160.")
-    return Window(words) if words else None
+    return Window(int(value)) if int(value) else None
 
 
 def _pruning(value: Any = "0") -> Pruning:
     return value if isinstance(value, signal.Pruning) else signal.Pruning.parse(str(value))
 
 
-def _stored_pruning(made: Lineage) -> Pruning:
-    pruned = next((each for each in made.signals.values() if "prune_share" in each), {})
+def _stored_pruning(lineage: Lineage) -> Pruning:
+    pruned = next((each for each in lineage.signals.values() if "prune_share" in each), {})
     return signal.Pruning(pruned.get("prune_share", 0.0), pruned.get("prune_below", 0.0))
 
 
@@ -125,7 +119,7 @@ def _mapping(value: Any) -> Any:
 
 
 def _types(value: Any) -> Any:
-    """Entry -> name of its type, of a mapping or of texts such as ``price=number,day=date``, as the name in `DECLARED`."""
+    """Read the types of metadata entries, a mapping or texts such as ``price=number,day=date``; returns entry -> name in `DECLARED`."""
     if isinstance(value, str | tuple | list):
         texts = value.split(",") if isinstance(value, str) else [part for each in value for part in str(each).split(",")]
         value = {name.strip(): kind.strip() for name, _, kind in (each.rpartition("=") for each in texts if each.strip())}
@@ -140,7 +134,7 @@ def _types(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class BuildOptions:
-    """How to build an index. The order of the fields is the order in which messages list them. Texts are read as on the command line.
+    """Choices of a build. The order of the fields is the order in which messages list them. Texts are read as on the command line.
 
     Attributes:
         model: Model for both: `weights` and `dense` become this name.
@@ -196,7 +190,7 @@ class BuildOptions:
             "the first three, as far as models and server allow",
             _MODELS,
             convert=lambda names: tuple(sorted(names)) if isinstance(names, tuple) else names,
-            stored=lambda made: tuple(sorted(made.signals)),
+            stored=lambda lineage: tuple(sorted(lineage.signals)),
         ),
         MinLen(1),
     ] = None
@@ -206,7 +200,7 @@ class BuildOptions:
             "OpenSearch analyzer of the text.",
             default_text="english; cjk or another if the models do not know the language",
             heading=_MODELS,
-            stored=lambda made: made.signals.get("lexical", {}).get("analyzer"),
+            stored=lambda lineage: lineage.signals.get("lexical", {}).get("analyzer"),
         ),
     ] = None
     shards: Annotated[int, _fixed_on_server("Primary shards."), Ge(1), Le(LARGEST)] = 1
@@ -224,7 +218,7 @@ class BuildOptions:
         _fixed_if_set(
             "Take over mapping, analyzers and fields of the index that is read, so that its queries work on NAME as before.",
             heading=_SERVER,
-            stored=lambda made: "kept" in made.source,
+            stored=lambda lineage: "kept" in lineage.source,
         ),
     ] = False
     types: Annotated[
@@ -235,7 +229,7 @@ class BuildOptions:
             "FIELD=TYPE",
             heading=_CONTENT,
             convert=_types,
-            stored=lambda made: (made.options or {}).get("types", {}),
+            stored=lambda lineage: (lineage.options or {}).get("types", {}),
             repeatable=True,
         ),
     ] = field(default_factory=dict)
@@ -256,8 +250,7 @@ class BuildOptions:
             "0",
             flag="--passage-size",
             convert=_window,
-            stored=lambda made: Window.from_lineage(made.passages),
-            noted=True,
+            stored=lambda lineage: Window.from_lineage(lineage.passages),
         ),
     ] = None
     prune: Annotated[
@@ -267,20 +260,18 @@ class BuildOptions:
             "RULE",
             convert=_pruning,
             stored=_stored_pruning,
-            noted=True,
         ),
     ] = field(default_factory=_pruning)
     vectors: Annotated[
         Literal["float", "byte"],
         _model_if_set(
             "How vectors are stored: float, or byte, which takes a quarter of the room.",
-            stored=lambda made: "byte" if made.signals.get("dense", {}).get("byte_scale") else "float",
-            noted=True,
+            stored=lambda lineage: "byte" if lineage.signals.get("dense", {}).get("byte_scale") else "float",
         ),
     ] = "float"
     replicas: Annotated[
         int | None,
-        BuildSetting("Copies of each shard.", default_text="1 with several data nodes, else 0", heading=_SERVER, kept=True),
+        BuildSetting("Copies of each shard.", default_text="1 with several data nodes, else 0", heading=_SERVER, fixed=True),
         Ge(0),
         Le(LARGEST),
     ] = None
@@ -335,13 +326,13 @@ def in_words(value: object) -> str:
     return "none" if value is None or value == {} else str(value)
 
 
-def models_in(given: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
-    """The given options, with the models of the settings where none is given."""
-    stored = {} if "model" in given else {"weights": settings.weights, "dense": settings.dense}
-    return {**stored, **given}
+def models_in(options: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
+    """The options of a command, with the models of the settings where it names none."""
+    stored = {} if "model" in options else {"weights": settings.weights, "dense": settings.dense}
+    return {**stored, **options}
 
 
 @cache
 def build_settings() -> Mapping[str, BuildSetting]:
-    """The declared options: name -> what is to know of it, with its flag."""
+    """The declared options: name -> its declaration, with its flag."""
     return {name: cast("BuildSetting", replace(each.setting, flag=each.flag)) for name, each in settings_of(BuildOptions).items()}

@@ -1,4 +1,4 @@
-"""The documents that an index stores, read page by page: their digests, whether their content agrees with these, and they as a source."""
+"""The documents that an index stores, read page by page: their digests, whether their content agrees with these, and a source that reads them."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def stored_where(engine: Engine, index: str, query: Mapping[str, Any]) -> Iterat
         values = {name: field[0] for name, field in hit.get("fields", {}).items()}
         document, number = values.get("id"), values.get("passage")
         identity = _identity(hit, document, number)
-        known = document is not None and identity == Passage.key(document, number)
-        parent = document if known and number is not None else None
-        sound = known and values.get("bucket") == bucket_of(identity)
+        ours = document is not None and identity == Passage.key(document, number)
+        parent = document if ours and number is not None else None
+        sound = ours and values.get("bucket") == bucket_of(identity)
         yield StoredDocument(identity, parent, sound, values.get("source_digest", 0), values.get("encoding_digest", 0))
 
 
@@ -144,15 +144,15 @@ class LiveDocuments(EntrySource):
 
     @property
     def shown(self) -> str:
-        """The source in messages."""
+        """The name of the source in messages."""
         return f"the index {self._live.lineage.name}"
 
     @property
     def fingerprint(self) -> str:
         """Hash of the generation and of its last change."""
-        made, index = self._live.lineage, self._live.index
+        lineage, index = self._live.lineage, self._live.index
         changes = sum(each["max_seq_no"] for each in sequence_numbers(self._engine, index).values())  # deletions included
-        state = f"{self.KIND} {index} {made.source['fingerprint']} {made.updated} {changes}"
+        state = f"{self.KIND} {index} {lineage.source['fingerprint']} {lineage.updated} {changes}"
         return blake2b(state.encode(), digest_size=16).hexdigest()
 
     def entries(self, progress: Progress | None) -> Iterator[tuple[int | None, Document | BadLine]]:

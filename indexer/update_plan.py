@@ -36,23 +36,25 @@ if TYPE_CHECKING:
 
 #: An update that deletes a larger share of the documents needs the user's consent, and changes a copy, so that it can be undone.
 LARGE_DELETION = 0.1
+#: Whole numbers from here on are rounded in a double.
+_EXACT = 2**53
 
 
 @dataclass(frozen=True)
 class UpdateMode:
-    """How an update changes the index.
+    """Choices of an update: what it deletes, and whether it changes the live generation or a copy.
 
     Attributes:
         delete_missing: Delete documents that the source does not have; nothing is deleted if the source has entries that cannot be read.
         new: Change a copy of the live generation and publish that when it is verified: searches see the whole update or nothing of it.
-        given: Names of the build options that the user gave. The update is refused if the generation was built with other values.
+        options: Names of the build options that the user gave. The update is refused if the generation was built with other values.
         allow_deletions: The share of the documents, 0 to 1, that may be deleted; an update that would delete more is refused. Above
             `LARGE_DELETION` the update changes a copy, as with `new`, so that `rollback` brings the documents back.
     """
 
     delete_missing: bool = False
     new: bool = False
-    given: Collection[str] = ()
+    options: Collection[str] = ()
     allow_deletions: float = LARGE_DELETION
 
     def __post_init__(self) -> None:
@@ -136,7 +138,7 @@ def plan_update(
         engine: The server.
         source: The corpus.
         name: The alias.
-        options: Only `skip_bad` and the options named in `mode.given` matter.
+        options: Only `skip_bad` and the options named in `mode.options` matter.
         mode: How the update would change the index.
         progress: Called with (stage, done, total or None).
 
@@ -183,30 +185,27 @@ def changed_since(engine: Engine, name: str, source: OpenedSource, field: str) -
     if (whole := source.index) is None:
         raise UsageError(f"--since reads what changed in an index, and {source.name} is not an index.", "Leave --since out.")
     index = resolve_index(engine, name)
-    made = read_lineage(engine, index)
+    lineage = read_lineage(engine, index)
     if field == changes.SEQUENCE:
-        marks = whole.marks_of(made.source.get("marks", ""))
+        marks = whole.marks_of(lineage.source.get("marks", ""))
         if not marks:
             return source, [f"Nothing says up to which sequence numbers {source.name} was read: all of it is compared."]
         return changes.ChangedDocuments(whole, None, marks), []
-    layout = with_fields(engine, index, made)
+    layout = with_fields(engine, index, lineage)
     usable = [each for each, kind in layout.kinds.items() if kind in {"date", "long", "double"}]
     if (column := layout.column(field)) is None or field not in usable:
         hint = f"Name a field that grows with every change: {few([*usable, changes.SEQUENCE])}."
         raise UsageError(f"{name!r} has no metadata entry {field!r} of times or numbers.", hint)
-    if made.fingerprint == CHANGING:  # the newest document of `name` may have come before older ones that it still lacks
+    if lineage.fingerprint == CHANGING:  # the newest document of `name` may have come before older ones that it still lacks
         return source, [f"An earlier update of {name!r} was stopped: all of {source.name} is compared."]
     body = {"size": 0, "aggs": {"newest": {"max": {"field": column.field}}}}
     newest = engine.request("POST", f"/{index}/_search", body=body)["aggregations"]["newest"]
     if newest["value"] is None:
         return source, [f"No document of {name!r} has a value of {field!r}: all of {source.name} is compared."]
-    value = newest["value_as_string"] if column.kind == "date" else _not_above(newest["value"])
+    value = newest["value_as_string"] if column.kind == "date" else newest["value"]
+    if column.kind != "date" and abs(value) >= _EXACT:  # the server gives a double, perhaps rounded up
+        value = math.nextafter(value, -math.inf)
     return changes.ChangedDocuments(whole, changes.since_value(field, column.kind, value), {}), []
-
-
-def _not_above(newest: float) -> float:
-    """A number that is not above the newest value: the server gives a double, which rounds whole numbers from 2^53 on, perhaps up."""
-    return math.nextafter(newest, -math.inf) if abs(newest) >= 2**53 else newest
 
 
 def live_to_update(
@@ -221,10 +220,10 @@ def live_to_update(
     live = generations.find_live(engine, name)
     if live is None:
         raise UsageError(f"There is no index {name!r} to update.", "Build it: the same command without --update.")
-    rebuild_options.refuse_other(engine, live, options, mode.given)
+    rebuild_options.refuse_other(engine, live, options, mode.options)
     if "kept" in live.lineage.source and not (source.index and source.index.reading.index.whole):
-        message = f"{name!r} was made with --keep-mapping, and documents without their old fields cannot be added to it."
-        raise UsageError(message, "Add --keep-mapping, and name the index that it was made from.")
+        message = f"{name!r} was built with --keep-mapping, and documents without their old fields cannot be added to it."
+        raise UsageError(message, "Add --keep-mapping, and name the index that it was built from.")
     return live
 
 

@@ -7,13 +7,13 @@ weights have one scale; only a build counts them anew. An update may be stopped 
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from termweave.catalog import audit, generations, statistics_store
 from termweave.catalog.lineage import CHANGING, Lineage, ModelLineage, read_lineage
 from termweave.encoders.recorded_models import encoder_of, remember
-from termweave.errors import UsageError
+from termweave.errors import EngineError, UsageError
 from termweave.indexer import update_plan
 from termweave.indexer.generations import copy as generation_copy
 from termweave.indexer.generations import index_setup, publication
@@ -59,7 +59,7 @@ def update(
         source: The corpus.
         name: The alias.
         options: Only the models, `workers`, `patience`, `allow_refused` and `skip_bad` are used; everything else stays as it is in the
-            generation. Models that `mode.given` does not name are used where this host does not have those of the generation.
+            generation. Models that `mode.options` does not name are used where this host does not have those of the generation.
         mode: How the update changes the index.
         progress: Called with (stage, done, total or None).
         gate: Called with the verified copy; returns why it must not be published, or "". It needs `mode.new`.
@@ -70,28 +70,26 @@ def update(
         EngineError: The alias was moved to another generation during an update in place.
         TermweaveError: As `build`.
     """
-    return Update(engine, source, name, options, mode, gate).run(progress)
+    return Update(engine, source, name, options, gate, mode=mode).run(progress)
 
 
+@dataclass
 class Update(Job):
-    """An update of the live generation, or of a copy of it. Arguments as for `update`."""
+    """An update of the live generation, or of a copy of it.
 
-    live: generations.LiveGeneration
+    Attributes:
+        mode: How the update changes the index.
+    """
 
-    def __init__(
-        self,
-        engine: Engine,
-        source: Source,
-        name: str,
-        options: BuildOptions,
-        mode: UpdateMode = DEFAULT_MODE,
-        gate: PublicationCheck | None = None,
-    ) -> None:
-        super().__init__(engine, source, name, options, gate)
-        self.mode = mode
+    live: generations.LiveGeneration = field(init=False)
+    mode: UpdateMode = field(default=DEFAULT_MODE, kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Check the arguments; no request is sent."""
+        super().__post_init__()
         advice = "Update from the corpus itself, or leave --update out: a build from the folder runs no model."
-        source.refuse_encodings("an update weighs documents with the statistics of the live generation", advice)
-        if gate is not None and not mode.new:
+        self.source.refuse_encodings("an update weighs documents with the statistics of the live generation", advice)
+        if self.gate is not None and not self.mode.new:
             hint = "Add --new, or leave the gate out."
             raise UsageError("A gate needs a new generation: a change within the live generation is live at once.", hint)
 
@@ -99,15 +97,15 @@ class Update(Job):
         """Read the source into a ledger of its own, and count what would be deleted."""
         engine, options, mode = self.engine, self.options, self.mode
         live = self.live = update_plan.live_to_update(engine, self.source, self.name, options, mode)
-        given = {
-            output if {output, "model"} & set(mode.given) else f"{output}_otherwise": model
+        models = {
+            output if {output, "model"} & set(mode.options) else f"{output}_otherwise": model
             for output, model in (("weights", options.weights), ("dense", options.dense))
         }
-        self.encoder = encoder_of(live.lineage, self.name, given, new_query=options.dense_query)
+        self.encoder = encoder_of(live.lineage, self.name, models, new_query=options.dense_query)
         remember(self.encoder.models.values())
         self._statistics = statistics_store.load(engine, live.index, live.lineage)
         self.source = in_passages(self.source, Window.from_lineage(live.lineage.passages))
-        path = self._path = self._held.enter_context(temporary_file())
+        path = self._path = self._closing.enter_context(temporary_file())
         counter = self.encoder if self._statistics else None
         self._corpus = update_plan.read_source(engine, live, self.source, path, counter, options, progress)
         if mode.delete_missing:
@@ -121,24 +119,24 @@ class Update(Job):
         self._now = generations.creation_time(engine, self.name)
         index, ledger = self._copied(progress) if self.mode.new else (live.index, storage.open_(engine, live.index))
         with ledger.closed_on_error():
-            made = live.lineage
+            lineage = live.lineage
             if self.mode.new:  # an earlier command may have begun the copy, and begun to change it
                 begun = read_lineage(engine, index)
-                made = replace(made, created=begun.created, fingerprint=begun.fingerprint, complete=False)
+                lineage = replace(lineage, created=begun.created, fingerprint=begun.fingerprint, complete=False)
             else:
-                ledger.put("name", made.name)
+                ledger.put("name", lineage.name)
                 ledger.put("state", "updating")
             self.lease.check()
             index_setup.open_writer(engine, index, self.lease)
             self.keep_statistics(index, self._statistics)
             ledger.put("entry", self.source.ENTRY)
             self._origin = self.source.origin
-            return BuildTarget(index, made, self._statistics, ledger, self.lease, [], [])
+            return BuildTarget(index, lineage, self._statistics, ledger, self.lease, [], [])
 
     def _copied(self, progress: BuildProgress) -> tuple[str, Ledger]:
         """Copy the live generation. A copy that an earlier command began for the same source is finished."""
         engine, live = self.engine, self.live
-        generation_copy.require(engine)
+        generation_copy.require_reindex(engine)
         base = [live.index, live.lineage.updated, self.source.fingerprint]
         unfinished = unfinished_builds.copy_to_finish(engine, self.name, base)
         index, ledger = unfinished or generation_copy.begin(engine, live, self._statistics, self._now, base)
@@ -175,14 +173,12 @@ class Update(Job):
         if not (count := diff.adopt(self.engine, index, ledger, self.target.layout)):
             return []
         documents = counted(count, "document was", "documents were")
-        said = (
-            f"This host has no ledger of {index}: {documents} taken as stored, by the digests beside them "
-            "('termweave verify NAME --deep' reads them back)."
-            if without_ledger
-            else f"{documents} not stored as this host's ledger said (an update from another host, an interrupted update, or damage). "
-            "They were read back; those that do not agree with their own digests count as changed."
-        )
-        return [said]
+        if without_ledger:
+            taken = f"This host has no ledger of {index}: {documents} taken as stored, by the digests beside them"
+            return [f"{taken} ('termweave verify NAME --deep' reads them back)."]
+        cause = "(an update from another host, an interrupted update, or damage)"
+        back = "They were read back; those that do not agree with their own digests count as changed."
+        return [f"{documents} not stored as this host's ledger said {cause}. {back}"]
 
     def _delete_missing(self, difference: diff.LedgerDiff) -> int:
         """Delete the documents that the source does not have, and what is stored without belonging to any document."""
@@ -197,11 +193,11 @@ class Update(Job):
             deleted = 0
         else:
             remove(engine, target.index, self.lease, target.ledger, difference.stale(gone=True))
-        foreign = verify(engine, target.index, target.ledger, made=target.lineage).extra
+        foreign = verify(engine, target.index, target.ledger, lineage=target.lineage).extra
         return deleted + remove(engine, target.index, self.lease, None, in_parts(foreign, PAGE))
 
     def finish_loading(self) -> None:
-        """Make a copy searchable as the live generation is."""
+        """Give a copy the refresh interval and the replicas of the live generation."""
         if self.mode.new:
             settings = self.target.ledger.get("settings")
             copies = int(settings["number_of_replicas"])
@@ -218,7 +214,7 @@ class Update(Job):
         )
 
     def rejected(self) -> None:
-        """Leave the generation marked as changing: what it stores is not what its fingerprint says, and in place it is live."""
+        """Leave the generation marked as changing: it is not what its fingerprint says, and in place it is live."""
 
     def remarks(self, changes: Changes) -> list[str]:
         """Say that a change in place is not undone by `rollback`."""
@@ -226,21 +222,25 @@ class Update(Job):
 
     def lineage(self, changes: Changes) -> Lineage:
         """The lineage after the update. A changed generation has no fingerprint: no build of its source would make it."""
-        made, counts, after = self.target.lineage, changes.counts, super().lineage(changes)
-        if (counts and (counts.new or counts.changed)) or changes.deleted or changes.outdated or made.fingerprint == CHANGING:
-            options = {name: text for name, text in made.source.items() if name == "options"}
+        before, counts, after = self.target.lineage, changes.counts, super().lineage(changes)
+        if (counts and (counts.new or counts.changed)) or changes.deleted or changes.outdated or before.fingerprint == CHANGING:
+            options = {name: text for name, text in before.source.items() if name == "options"}
             after = replace(after, source=self._origin | options, fingerprint="", updated=self._now)
         models = {output: ModelLineage(model.name, model.hash) for output, model in self.encoder.models.items()}
-        models = {output: model for output, model in models.items() if output in made.models or output == "dense_query"}
-        if models == made.models:
+        models = {output: model for output, model in models.items() if output in before.models or output == "dense_query"}
+        if models == before.models:
             return after
         queries = models.get("dense_query") or models["dense"]
         self.target.notes.append(f"Queries are encoded by {queries.name!r} from now on; no document was encoded for that.")
         return replace(after, models=models, fingerprint="", updated=self._now)
 
     def publish(self, after: Lineage, changes: Changes) -> None:
-        """Publish a copy; of the live generation check that it is still live."""
-        engine, target = self.engine, self.target
+        """Publish a copy; of the live generation check that it is still live.
+
+        Raises:
+            EngineError: The alias was moved meanwhile.
+        """
+        engine, name, target = self.engine, self.name, self.target
         target.ledger.put("lineage", after.as_meta())
         if self.mode.new:
             super().publish(after, changes)
@@ -248,5 +248,8 @@ class Update(Job):
         index_setup.close_writer(engine, target.index, self.lease)
         target.ledger.put("state", "complete")
         changed = changes.sent + changes.deleted
-        audit.write(engine, "update", self.name, before=target.index, after=target.index, documents=changed)
-        publication.check_still_live(engine, self.name, target.index)
+        audit.write(engine, "update", name, before=target.index, after=target.index, documents=changed)
+        if (now := generations.live(engine, name)) != target.index:
+            moved = f"pointed {name!r} at {now!r}" if now else f"removed the alias {name!r}"
+            hint = f"'termweave promote {name} {target.index}' publishes it."
+            raise EngineError(f"{target.index!r} was updated, and is not live: meanwhile somebody {moved}.", hint)

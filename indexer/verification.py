@@ -74,8 +74,8 @@ class Difference:
     def __str__(self) -> str:
         count = counted(self.counted, "document or passage", "documents and passages")
         lost = f"; {self.lost}, its statistics, is gone" if self.lost else ""
-        found = f"{len(self.missing):,} missing, {len(self.extra):,} extra, {len(self.altered):,} altered"
-        return f"holds {count} and should hold {self.expected:,}: {found}{lost}"
+        wrong = f"{len(self.missing):,} missing, {len(self.extra):,} extra, {len(self.altered):,} altered"
+        return f"holds {count} and should hold {self.expected:,}: {wrong}{lost}"
 
     @property
     def same(self) -> bool:
@@ -88,7 +88,7 @@ class Difference:
         return self.same and not self.lost
 
 
-def verify(engine: Engine, index: str, ledger: Ledger, *, deep: float = 0.0, made: Lineage | None = None) -> Difference:
+def verify(engine: Engine, index: str, ledger: Ledger, *, deep: float = 0.0, lineage: Lineage | None = None) -> Difference:
     """Compare an index with its ledger. An intact index of any size takes a few requests.
 
     Args:
@@ -96,31 +96,31 @@ def verify(engine: Engine, index: str, ledger: Ledger, *, deep: float = 0.0, mad
         index: The generation.
         ledger: Its ledger, which lists what was sent.
         deep: Share of the documents whose content is read back, 0 to 1; below 1 a random sample.
-        made: The lineage of the generation, if the caller has read it already.
+        lineage: The lineage of the generation, if the caller has read it already.
     """
     arguments.check(engine=engine)
-    return _verify(engine, index, made or read_lineage(engine, index), ledger, deep, encodings=True)
+    return _verify(engine, index, lineage or read_lineage(engine, index), ledger, deep, encodings=True)
 
 
-def verify_written(engine: Engine, index: str, made: Lineage, ledger: Ledger, sample: Sequence[str]) -> Difference:
+def verify_written(engine: Engine, index: str, lineage: Lineage, ledger: Ledger, sample: Sequence[str]) -> Difference:
     """Compare an index with its ledger, and read a sample back: by content, and through a search of each signal.
 
     Args:
         engine: The server.
         index: The generation.
-        made: Its lineage.
+        lineage: Its lineage, as stored in the mapping.
         ledger: Its ledger.
         sample: Ids of documents and passages that the server acknowledged.
 
     Raises:
         VerificationFailed: A search of a signal does not find what is stored.
     """
-    difference = _verify(engine, index, made, ledger, 0.0, encodings=True)
-    whole = undamaged(engine, index, made.layout, sample)
+    difference = _verify(engine, index, lineage, ledger, 0.0, encodings=True)
+    whole = undamaged(engine, index, lineage.layout, sample)
     difference.inside = sorted({*sample} - whole - {*difference.missing, *difference.altered})
     difference.altered = sorted([*difference.altered, *difference.inside])
     if difference.ok:
-        _check_findability(engine, index, made.layout, sample)
+        _check_findability(engine, index, lineage.layout, sample)
     return difference
 
 
@@ -131,7 +131,7 @@ def changed_by_server(engine: Engine, index: str) -> str:
 
 
 def verify_against_source(
-    engine: Engine, index: str, source: Source, *, deep: float = 0.0, made: Lineage | None = None
+    engine: Engine, index: str, source: Source, *, deep: float = 0.0, lineage: Lineage | None = None
 ) -> Difference:
     """Compare an index with its source.
 
@@ -140,36 +140,19 @@ def verify_against_source(
         index: The generation.
         source: The corpus that it should hold. It is cut into passages as the generation's texts are.
         deep: Share of the documents whose content is read back.
-        made: The lineage of the generation, if the caller has read it already.
+        lineage: The lineage of the generation, if the caller has read it already.
     """
     arguments.check(engine=engine, source=source)
-    made = made or read_lineage(engine, index)
-    refuse_enriched(made)  # its documents have no bucket, and each would count as altered
+    lineage = lineage or read_lineage(engine, index)
+    refuse_enriched(lineage)  # its documents have no bucket, and each would count as altered
     with temporary_ledger() as ledger:
-        source = in_passages(source, Window.from_lineage(made.passages))
+        source = in_passages(source, Window.from_lineage(lineage.passages))
         read_corpus(source, None, ledger, skip_bad=True, progress=lambda *_: None)
-        return _verify(engine, index, made, ledger, deep, encodings=False)
+        return _verify(engine, index, lineage, ledger, deep, encodings=False)
 
 
-def _verify(engine: Engine, index: str, made: Lineage, ledger: Ledger, deep: float, *, encodings: bool) -> Difference:
-    difference = _compare(engine, index, ledger, encodings=encodings)
-    if made.statistics and not statistics_store.is_complete(engine, index):
-        difference.lost = statistics_store.companion(index)
-    if deep:
-        _read_back(engine, index, made.layout, difference, _sample(ledger, deep))
-    return difference
-
-
-def differing_buckets(engine: Engine, index: str, ledger: Ledger) -> tuple[list[int], Iterator[StoredDocument]]:
-    """The buckets in which index and ledger differ, and what the index holds in them. Other programs' documents are left out."""
-    _, _, stored = _bucket_sums(engine, index, encodings=True)
-    expected = ledger.buckets()
-    buckets = [bucket for bucket in {*stored, *expected} if bucket >= 0 and stored.get(bucket) != expected.get(bucket)]
-    return buckets, stored_where(engine, index, {"terms": {"bucket": buckets}}) if buckets else iter(())
-
-
-def _compare(engine: Engine, index: str, ledger: Ledger, *, encodings: bool) -> Difference:
-    """Compare all buckets; `encodings`: whether the digests of encodings count, too."""
+def _verify(engine: Engine, index: str, lineage: Lineage, ledger: Ledger, deep: float, *, encodings: bool) -> Difference:
+    """Compare the buckets of an index and a ledger, and read a share of the documents back; `encodings`: with the digests of encodings."""
     total, documents, stored = _bucket_sums(engine, index, encodings=encodings)
     expected = ledger.buckets()
     difference = Difference(total, sum(bucket.count for bucket in expected.values()), documents=documents)
@@ -181,7 +164,19 @@ def _compare(engine: Engine, index: str, ledger: Ledger, *, encodings: bool) -> 
     difference.altered = sorted(moved | set(difference.altered))
     difference.missing = sorted(set(difference.missing) - moved)
     difference.extra = sorted(identity for identity in difference.extra if identity not in moved)
+    if lineage.statistics and not statistics_store.is_complete(engine, index):
+        difference.lost = statistics_store.companion(index)
+    if deep:
+        _read_back(engine, index, lineage.layout, difference, _sample(ledger, deep))
     return difference
+
+
+def differing_buckets(engine: Engine, index: str, ledger: Ledger) -> tuple[list[int], Iterator[StoredDocument]]:
+    """The buckets in which index and ledger differ, and the documents that the index holds in them, without those of other programs."""
+    _, _, stored = _bucket_sums(engine, index, encodings=True)
+    expected = ledger.buckets()
+    buckets = [bucket for bucket in {*stored, *expected} if bucket >= 0 and stored.get(bucket) != expected.get(bucket)]
+    return buckets, stored_where(engine, index, {"terms": {"bucket": buckets}}) if buckets else iter(())
 
 
 def _bucket_sums(engine: Engine, index: str, *, encodings: bool) -> tuple[int, int, dict[int, BucketSum]]:
@@ -235,17 +230,17 @@ def _sample(ledger: Ledger, share: float) -> list[int] | None:
     counts = [(bucket, sums.count) for bucket, sums in ledger.buckets().items()]
     secrets.SystemRandom().shuffle(counts)
     before = accumulate((count for _, count in counts), initial=0)
-    wanted = share * sum(count for _, count in counts)
-    return [bucket for (bucket, _), held in zip(counts, before, strict=False) if held < wanted]
+    enough = share * sum(count for _, count in counts)
+    return [bucket for (bucket, _), drawn in zip(counts, before, strict=False) if drawn < enough]
 
 
 def _read_back(engine: Engine, index: str, layout: DocumentLayout, difference: Difference, buckets: list[int] | None) -> None:
     """Read content back, and add the documents that do not agree with the digests stored beside them."""
-    known = {*difference.altered, *difference.extra}
+    reported = {*difference.altered, *difference.extra}
     query: dict[str, Any] = {"match_all": {}} if buckets is None else {"terms": {"bucket": buckets}}
     for identity, agrees in contents(engine, index, layout, query):
         difference.read += 1
-        if not agrees and identity not in known:
+        if not agrees and identity not in reported:
             difference.inside.append(identity)
     difference.inside.sort()
     difference.altered = sorted([*difference.altered, *difference.inside])

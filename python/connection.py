@@ -230,7 +230,7 @@ def index(
     with connect() if connection is None else nullcontext(connection) as used:
         if update:
             mode = UpdateMode() if isinstance(update, bool) else update
-            mode = replace(mode, given=[*mode.given, *(each for each, value in options.items() if value is not None)])
+            mode = replace(mode, options=[*mode.options, *(each for each, value in options.items() if value is not None)])
             done = updater.update(used.engine, source, name, chosen, mode, report)
         else:
             live = generations.find_live(used.engine, name)

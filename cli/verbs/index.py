@@ -167,7 +167,7 @@ def command(
     gate = _gate(server, name, required, within, dataset or source, None if updating else _signals(options), out)
     job: Job
     if updating:
-        job = updater.Update(server, corpus, name, options, mode, gate if gated else None)
+        job = updater.Update(server, corpus, name, options, gate if gated else None, mode=mode)
         nouns = ("document or passage", "documents and passages")
     else:
         job = builder.Build(server, corpus, name, options, gate if gated else None, live)

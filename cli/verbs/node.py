@@ -106,7 +106,6 @@ def logs(*, lines: int, name: str, out: Output) -> None:
     \b
     Examples:
       termweave node logs -n 20
-      termweave node logs node-2
     """
     text = node.logs(node=name, lines=lines)
     out.emit({"schema": "termweave.node-logs/1", "node": name, "lines": text.splitlines()}, text)

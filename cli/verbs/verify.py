@@ -78,10 +78,10 @@ def command(
         raise UsageError(f"{name!r} shows only some of the documents of {record.name!r}.", f"Give the name {record.name!r}.")
     if source is None:
         with storage.existing(server, index) as ledger:
-            difference = indexer.verify(server, index, ledger, deep=deep or 0.0, made=record)
+            difference = indexer.verify(server, index, ledger, deep=deep or 0.0, lineage=record)
     else:
         corpus = corpora.open_source(source, **for_build(reading, "", whole="kept" in record.source))
-        difference = indexer.verify_against_source(server, index, corpus, deep=deep or 0.0, made=record)
+        difference = indexer.verify_against_source(server, index, corpus, deep=deep or 0.0, lineage=record)
     state = _ledger_state(server, index, record)
     data: answers.Verify = {
         "schema": "termweave.verify/1",

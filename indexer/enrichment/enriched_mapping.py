@@ -9,6 +9,7 @@ import orjson
 
 from termweave.catalog import statistics_store
 from termweave.catalog.application_fields import read_by
+from termweave.catalog.columns import text_fields
 from termweave.catalog.layout import DocumentLayout, signal_class, source_digest
 from termweave.catalog.lineage import Lineage
 from termweave.corpora.index import entries
@@ -39,7 +40,6 @@ _KNN = (
     'index.knn is set when an index is created. Make a new index with the same mapping and settings and {"index.knn": true}, copy the documents '
     "with POST /_reindex, and point your alias at it; or write term weights only: --signals weights."
 )
-_TEXTS = {"text", "match_only_text", "search_as_you_type"}
 _BESIDE = "Build a separate index: termweave index opensearch:INDEX NAME."
 #: What `_source` does not give back as it was written on Elasticsearch: vectors are left out or rounded, texts are inferred again.
 _NOT_GIVEN_BACK = ("dense_vector", "sparse_vector", "rank_vectors", "semantic_text")
@@ -60,10 +60,10 @@ def whole_indices(source: IndexSource) -> list[str]:
     return indices
 
 
-def lineage_of(source: IndexSource, index: str) -> Lineage | None:
-    """The lineage of an earlier enrichment; None if there was none."""
-    meta = source.mappings[index].get("_meta") or {}
-    return Lineage.from_meta(meta, index) if meta.get("termweave") else None
+def lineages(source: IndexSource) -> dict[str, Lineage]:
+    """Index of the name that was enriched before -> its lineage, in the order of the names."""
+    metas = ((index, mapping.get("_meta") or {}) for index, mapping in sorted(source.mappings.items()))
+    return {index: Lineage.from_meta(meta, index) for index, meta in metas if meta.get("termweave")}
 
 
 def field_names(layout: DocumentLayout) -> list[str]:
@@ -82,31 +82,20 @@ def lexical(source: IndexSource, weights: Mapping[str, float], prefix: str = f"{
     Raises:
         UsageError: A field that the user named cannot be searched by words.
     """
-    texts = sorted({name for mapping in source.mappings.values() for name in _texts(mapping.get("properties") or {})})
-    if wrong := [name for name in weights if name not in texts]:
-        known = f"The index has {few(texts, 12)}." if texts else "The index has none."
-        message = f"{wrong[0]!r} is not a text field of the index {source.address.index!r}, so that lexical cannot search it."
-        raise UsageError(message, known)
+    texts = sorted({name for mapping in source.mappings.values() for name in text_fields(mapping, [OBJECT])})
+    for name in weights:
+        if name not in texts:
+            message = f"{name!r} is not a text field of the index {source.address.index!r}, so that lexical cannot search it."
+            raise UsageError(message, f"The index has {few(texts, 12) if texts else 'none'}.")
     read = read_by(source.reading.fields)
     searched = weights or {name: 1.0 for name in (read.title, *read.text) if name in texts}
     return Lexical(of_application=searched, prefix=prefix) if searched else None
 
 
-def _texts(properties: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """The fields and subfields that a `match` finds words in; those of nested objects are not among them."""
-    for name, field in properties.items():
-        path, inner = f"{prefix}{name}", (field.get("fields") or {}).items()
-        for at, each in ((path, field), *((f"{path}.{name}", of) for name, of in inner)):
-            if each.get("type") in _TEXTS and str(each.get("index", True)).lower() != "false":
-                yield at
-        if field.get("type", "object") == "object" and path != OBJECT:
-            yield from _texts(field.get("properties") or {}, f"{path}.")
-
-
-def with_object(made: Lineage) -> Lineage:
-    """The lineage of an index that gets its fields anew, in the object, wherever an earlier version wrote those of another one."""
-    inside = {name: {**values, "prefix": f"{OBJECT}."} for name, values in made.signals.items()}
-    return replace(made, signals=inside, source={**made.source, "enriched": OBJECT})
+def with_object(lineage: Lineage) -> Lineage:
+    """The lineage of an index whose fields are written into the object, wherever an earlier version wrote those of another index."""
+    inside = {name: {**values, "prefix": f"{OBJECT}."} for name, values in lineage.signals.items()}
+    return replace(lineage, signals=inside, source={**lineage.source, "enriched": OBJECT})
 
 
 def check_index(engine: Engine, source: IndexSource, index: str, signals: Sequence[str]) -> None:
@@ -115,7 +104,7 @@ def check_index(engine: Engine, source: IndexSource, index: str, signals: Sequen
     Raises:
         UsageError: They do not; the message names every conflict.
     """
-    settings = engine.request("GET", f"/{quote(index)}/_settings", params={"flat_settings": True})[index]["settings"]
+    settings = settings_of(engine, index)
     knn = bool(dialect_of(engine.capabilities).vector_settings())
     if knn and "dense" in signals and settings.get("index.knn") != "true":
         raise UsageError(f"The index {index!r} cannot hold vectors that are searched: its setting index.knn is not true.", _KNN)
@@ -132,10 +121,16 @@ def check_index(engine: Engine, source: IndexSource, index: str, signals: Sequen
         raise UsageError(message, f"Write vectors only (--signals dense), or enrich a copy under another name. {_BESIDE}")
 
 
+def settings_of(engine: Engine, index: str) -> dict[str, Any]:
+    """The settings of an index, with dotted names."""
+    answer = engine.request("GET", f"/{quote(index)}/_settings", params={"flat_settings": True})
+    return dict(answer[index]["settings"])
+
+
 def _inside(source: IndexSource, index: str) -> Mapping[str, Any]:
     """The fields of the object in the mapping."""
-    theirs = (source.mappings[index].get("properties") or {}).get(OBJECT, {})
-    inside: Mapping[str, Any] = theirs.get("properties") or ({"": theirs} if theirs.get("type", "object") != "object" else {})
+    field = (source.mappings[index].get("properties") or {}).get(OBJECT, {})
+    inside: Mapping[str, Any] = field.get("properties") or ({"": field} if field.get("type", "object") != "object" else {})
     return inside
 
 
@@ -147,8 +142,8 @@ def fields_of(engine: Engine, source: IndexSource, index: str, layout: DocumentL
     """
     every = (signal.properties(dialect_of(engine.capabilities)) for signal in layout.signals)
     fields: dict[str, Any] = _OWN | {name: field for each in every for name, field in each.items()}
-    for name, there in _inside(source, index).items():
-        if any(there.get(key, "object") != fields.get(name, there).get(key, "object") for key in ("type", "dimension", "dims")):
+    for name, mapped in _inside(source, index).items():
+        if any(mapped.get(key, "object") != fields.get(name, mapped).get(key, "object") for key in ("type", "dimension", "dims")):
             raise UsageError(
                 f"The index {index!r} has the field '{OBJECT}.{name}' already, as another kind of field than these models need.",
                 f'Make a new index without it in the mapping, copy the documents with POST /_reindex and {{"source": {{"_source": '
@@ -189,8 +184,7 @@ def _check_source(engine: Engine, source: IndexSource, index: str, settings: Map
     elif rearranged or "synthetic" in {stored.get("mode"), mode}:
         problem = f"{whose} is synthetic: writing a document back could change the application's fields."
     elif numbers := [f"{name} ({kind})" for name, kind in fields if kind in _NOT_GIVEN_BACK and not ours(name)]:
-        named = ", ".join(sorted(numbers))
-        problem = f"The index {index!r} has fields that Elasticsearch may not give back as they were written: {named}."
+        problem = f"The index {index!r} has fields that Elasticsearch may not give back as they were written: {', '.join(sorted(numbers))}."
     else:
         return
     raise UsageError(problem, _BESIDE)
@@ -208,9 +202,9 @@ def add_settings(engine: Engine, index: str, layout: DocumentLayout, *, close: b
     Raises:
         UsageError: The index lacks some of them, and may not be closed.
     """
-    wanted = {name: value for name, value in layout.settings(dialect_of(engine.capabilities)).items() if name != "index.knn"}
-    settings = engine.request("GET", f"/{quote(index)}/_settings", params={"flat_settings": True})[index]["settings"]
-    lacking = {name: value for name, value in wanted.items() if settings.get(name) != as_text(value)}
+    stored = settings_of(engine, index)
+    needed = layout.settings(dialect_of(engine.capabilities)).items()
+    lacking = {name: value for name, value in needed if name != "index.knn" and stored.get(name) != as_text(value)}
     if not lacking:
         return
     if not close:
@@ -233,7 +227,7 @@ def remove_settings(engine: Engine, index: str, *, close: bool) -> Iterator[str]
         index: The index.
         close: Whether the index may be closed; only then a server takes such settings.
     """
-    settings = engine.request("GET", f"/{quote(index)}/_settings", params={"flat_settings": True})[index]["settings"]
+    settings = settings_of(engine, index)
     mapping = engine.request("GET", f"/{quote(index)}/_mapping")[index]["mappings"]
     fields = _learned_fields(mapping.get("properties") or {})
     if removable := [name for name in settings if f".{ANALYZER}_search" in name or (f".{ANALYZER}" in name and not fields)]:
@@ -254,13 +248,13 @@ def remove_settings(engine: Engine, index: str, *, close: bool) -> Iterator[str]
 
 def _learned_fields(properties: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of the signal learned in a mapping, with an analyzer for searching that needs no settings of its own."""
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for name, field in properties.items():
         if field.get("analyzer") == ANALYZER:
-            found[name] = {**field, "search_analyzer": ANALYZER}
+            fields[name] = {**field, "search_analyzer": ANALYZER}
         elif inner := _learned_fields(field.get("properties") or {}):
-            found[name] = {"properties": inner}
-    return found
+            fields[name] = {"properties": inner}
+    return fields
 
 
 def _set_closed(engine: Engine, index: str, settings: Mapping[str, Any]) -> None:
@@ -278,8 +272,8 @@ def count(engine: Engine, index: str, field: str) -> int:
     return int(engine.search(quote(index), enriched)["hits"]["total"]["value"])
 
 
-def digest(layout: DocumentLayout) -> str:
-    """The field that every document has whose fields are searched."""
+def digest_field(layout: DocumentLayout) -> str:
+    """The name of the field that every document has whose signals are searched."""
     return f"{layout.prefix}source_digest"
 
 

@@ -63,7 +63,7 @@ class Enriched:
 
 @dataclass(frozen=True)
 class EnrichmentPlan:
-    """What an enrichment would do.
+    """The outcome of `enrich --plan`: how much an enrichment would write.
 
     Attributes:
         index: The concrete index.
@@ -120,17 +120,18 @@ def enrich(
     indices = enriched_mapping.whole_indices(source)
     with EnrichmentRun(engine, source, options, lexical, close, every is not None, progress, say) as run:
         if first := _first(source, options, lexical):
-            index, made = first
-            run.recipe = run.resume(made, index)
+            index, lineage = first
+            run.recipe = run.resume(lineage, index)
             run.notes.append(
                 "Models and statistics are those of the first enrichment ('enrich --remove' begins anew)."
                 if index in indices
                 else f"{source.address.index!r} stood for {index!r} when it was enriched. Models, fields and statistics are those of that "
                 "index (name a model, or other fields or signals, to begin anew)."
             )
-            words = enriched_mapping.lexical(source, lexical, made.layout.prefix)
-            if words is not None and (lexical or "lexical" not in made.signals):
-                run.recipe = replace(run.recipe, lineage=replace(made, signals={**made.signals, words.name: words.parameters()}))
+            words = enriched_mapping.lexical(source, lexical, lineage.layout.prefix)
+            if words is not None and (lexical or "lexical" not in lineage.signals):
+                signals = {**lineage.signals, words.name: words.parameters()}
+                run.recipe = replace(run.recipe, lineage=replace(lineage, signals=signals))
                 run.notes.append(about(words))
         for index in indices:
             run.add(index)
@@ -138,15 +139,18 @@ def enrich(
             run.watch(every)
         elif {*uuids_of(engine, source.address.index)} != {*indices}:
             run.notes.append(f"{source.address.index!r} stands for other indices now. Run the command again for them.")
-        done = [one.passes for one in run.indices.values()]
+        done = [one.watch.passes for one in run.indices.values()]
         documents = sum(
             each.total.documents if every is None else enriched_mapping.count(engine, each.index, each.digest) for each in done
         )
-    notes = (*run.notes, *(each for each in unreadable(run.left_out) if each not in run.notes))
-    conflicts = sum(each.total.conflicts for each in run.passes)
-    named = done[0].index if len(done) == 1 else source.address.index
-    signals = tuple(run.recipe.lineage.signals) if run.recipe else ()
-    return Enriched(named, documents, run.written, conflicts, signals, notes)
+    return Enriched(
+        index=done[0].index if len(done) == 1 else source.address.index,
+        documents=documents,
+        written=run.written,
+        conflicts=sum(each.total.conflicts for each in run.passes),
+        signals=tuple(run.recipe.lineage.signals) if run.recipe else (),
+        notes=(*run.notes, *(each for each in unreadable(run.left_out) if each not in run.notes)),
+    )
 
 
 def _first(source: IndexSource, options: BuildOptions, lexical: Mapping[str, float]) -> tuple[str, Lineage] | None:
@@ -157,17 +161,19 @@ def _first(source: IndexSource, options: BuildOptions, lexical: Mapping[str, flo
     Raises:
         UsageError: Indices of the name are enriched otherwise than the user asks for now, or otherwise than each other.
     """
-    made = {index: each for index in sorted(source.mappings) if (each := enriched_mapping.lineage_of(source, index))}
+    lineages = enriched_mapping.lineages(source)
     words = enriched_mapping.lexical(source, lexical) if lexical else None
     alike = {"lexical": words.parameters()} if words else {}  # all get these
-    check_alike({index: replace(each, signals={**each.signals, **alike}) for index, each in made.items()})
-    for index, each in reversed(made.items()):
-        _check_unchanged(source, each, options)
-        return index, each
+    check_alike({index: replace(lineage, signals={**lineage.signals, **alike}) for index, lineage in lineages.items()})
+    if lineages:
+        index, lineage = [*lineages.items()][-1]
+        _check_unchanged(source, lineage, options)
+        return index, lineage
     earlier = predecessor(source.engine, source.address.index)
     with suppress(UsageError):  # with other fields or signals the new index is enriched anew
         if earlier is not None and not (options.weights or options.dense):
-            _check_unchanged(source, earlier[1], options)
+            _, lineage = earlier
+            _check_unchanged(source, lineage, options)
             return earlier
     return None
 
@@ -187,23 +193,21 @@ def plan_enrichment(
     indices = enriched_mapping.whole_indices(source)
     name = indices[0] if len(indices) == 1 else source.address.index
     if (first := _first(source, options, lexical)) is not None:
-        made, to_write, documents = first[1], 0, 0
+        (_, lineage), to_write, documents = first, 0, 0
         for index in indices:
             one = source.of_index(index)
-            layout = made.layout
-            if enriched_mapping.lineage_of(one, index) is None:
-                enriched_mapping.check_index(engine, one, index, tuple(made.signals))
-                layout = enriched_mapping.with_object(made).layout
-            stale, digest = partial(index_passes.stale, one, layout), enriched_mapping.digest(layout)
+            layout = lineage.layout
+            if index not in enriched_mapping.lineages(one):
+                enriched_mapping.check_index(engine, one, index, tuple(lineage.signals))
+                layout = enriched_mapping.with_object(lineage).layout
+            stale, digest = partial(index_passes.stale, one, layout), enriched_mapping.digest_field(layout)
             counts = IndexPasses(engine, one, index, stale, digest).run(progress, write=False)
-            documents, to_write = documents + counts.documents, to_write + counts.documents - counts.kept
+            documents, to_write = documents + counts.documents, to_write + counts.documents - counts.unchanged
             source.skipped.count += one.skipped.count
             source.skipped.kept += one.skipped.kept
-        models = {output: model.name for output, model in made.models.items()}
-        notes = tuple(unreadable(source.skipped))
-        if lexical:
-            notes += (about(enriched_mapping.lexical(source, lexical)),)
-        return EnrichmentPlan(name, documents, to_write, tuple(made.signals), models, notes=notes)
+        models = {output: model.name for output, model in lineage.models.items()}
+        notes = (*unreadable(source.skipped), *([about(enriched_mapping.lexical(source, lexical))] if lexical else ()))
+        return EnrichmentPlan(name, documents, to_write, tuple(lineage.signals), models, notes=notes)
     planned = plan_first(engine, source, options)
     estimate = estimate_build(source, engine.capabilities, planned.options, progress=progress)
     notes = (*estimate.warnings, *planned.notes, about(enriched_mapping.lexical(source, lexical)))
@@ -236,15 +240,15 @@ def remove(
     indices = enriched_mapping.whole_indices(source)
     written = 0
     stay: list[str] = []
-    enriched = {index: made for index in indices if (made := enriched_mapping.lineage_of(source, index))}
+    enriched = enriched_mapping.lineages(source)
     for index in indices:
-        if made := enriched.get(index):
+        if lineage := enriched.get(index):
             with storage.lease(engine, index):
-                removing_writes = partial(index_passes.removing_writes, set(made.source["enriched"].split()))
+                removing_writes = partial(index_passes.removing_writes, set(lineage.source["enriched"].split()))
                 passes = IndexPasses(engine, source.of_index(index), index, removing_writes)
                 passes.repeat(progress, "have the fields")
-                if made.statistics:
-                    statistics_store.delete_unused(engine, index, made)
+                if lineage.statistics:
+                    statistics_store.delete_unused(engine, index, lineage)
                 store_lineage(engine, index, None)  # last: without it the command could not be repeated
             audit.write(engine, "remove fields", index, before=index, after=index, documents=passes.total.written)
             written += passes.total.written
@@ -256,20 +260,20 @@ def remove(
     return written
 
 
-def _check_unchanged(source: IndexSource, made: Lineage, options: BuildOptions) -> None:
-    """Refuse signals and fields other than those of the first enrichment.
+def _check_unchanged(source: IndexSource, lineage: Lineage, options: BuildOptions) -> None:
+    """Check that signals and fields are those of the first enrichment.
 
     Raises:
-        UsageError: The message names those.
+        UsageError: They are not; the message names those of the first one.
     """
-    stored = made.source.get("fields") or fields_read(source)
-    written = made.signals.keys() - {"lexical"}
+    stored = lineage.source.get("fields") or fields_read(source)
+    written = lineage.signals.keys() - {"lexical"}
     if options.signals and {*options.signals} - {"lexical"} != written:
         first, flags = f"the signals {', '.join(sorted(written))}", "--signals"
     elif stored != fields_read(source):
-        named = Fields(**orjson.loads(stored)).named()
-        first, flags = f"the fields {', '.join(named) or 'of usual names'}", "--title-field and --text-field"
+        fields = ", ".join(Fields(**orjson.loads(stored)).named())
+        first, flags = f"the fields {fields or 'of usual names'}", "--title-field and --text-field"
     else:
         return
-    hint = f"Leave {flags} out, or remove what was written by 'termweave enrich {made.name} --remove' and enrich it anew."
-    raise UsageError(f"{made.name!r} was enriched with {first}.", hint)
+    hint = f"Leave {flags} out, or remove what was written by 'termweave enrich {lineage.name} --remove' and enrich it anew."
+    raise UsageError(f"{lineage.name!r} was enriched with {first}.", hint)

@@ -45,7 +45,7 @@ _STAGE = "Watching"
 
 @dataclass(frozen=True)
 class Recipe:
-    """What each index of the name gets.
+    """The models, statistics and fields that each index of the name gets.
 
     Attributes:
         lineage: That of an index which has it already, or the first one to be written.
@@ -60,12 +60,11 @@ class Recipe:
 
 @dataclass
 class IndexInRun:
-    """One index that the run has enriched. `held` has its lease, and writes its entry in the log of changes at the end."""
+    """One index that the run has enriched. `end` gives its lease back and writes its line of the audit trail."""
 
-    passes: IndexPasses
     watch: Watch
     lease: Lease
-    held: ExitStack
+    end: ExitStack
 
 
 @dataclass
@@ -107,7 +106,7 @@ class EnrichmentRun:
 
     def __exit__(self, *_: object) -> None:
         for one in self.indices.values():
-            one.held.close()
+            one.end.close()
 
     def begin(self) -> Recipe:
         """Count the statistics, check that the indices can take the fields, and say what they get."""
@@ -124,15 +123,14 @@ class EnrichmentRun:
         # For later commands.
         origin = {"name": source.name, "fingerprint": "", "enriched": enriched_mapping.OBJECT, "fields": fields_read(source)}
         self.notes += [*planned.notes, *corpus.notes, about(words)]
-        made = planned.lineage(self.engine, max(source.mappings), layout, corpus.statistics, origin)
-        return Recipe(made, planned.encoder, corpus.statistics)
+        lineage = planned.lineage(self.engine, max(source.mappings), layout, corpus.statistics, origin)
+        return Recipe(lineage, planned.encoder, corpus.statistics)
 
-    def resume(self, made: Lineage, index: str) -> Recipe:
+    def resume(self, lineage: Lineage, index: str) -> Recipe:
         """Go on with the models and statistics of an earlier enrichment."""
-        named = {"weights_otherwise": self.options.weights, "dense_otherwise": self.options.dense}
-        encoder = encoder_of(made, index, named)
+        encoder = encoder_of(lineage, index, {"weights_otherwise": self.options.weights, "dense_otherwise": self.options.dense})
         remember(encoder.models.values())
-        return Recipe(made, encoder, statistics_store.load(self.engine, index, made))
+        return Recipe(lineage, encoder, statistics_store.load(self.engine, index, lineage))
 
     def add(self, index: str) -> None:
         """Enrich an index that the name stands for.
@@ -142,70 +140,69 @@ class EnrichmentRun:
             TermweaveError: Another run has its lease; or as `IndexPasses.repeat`.
         """
         one = self.source.of_index(index)
-        with ExitStack() as held:
-            lease = held.enter_context(storage.lease(self.engine, index))
-            before = enriched_mapping.lineage_of(one, index)
+        with ExitStack() as end:
+            lease = end.enter_context(storage.lease(self.engine, index))
+            before = enriched_mapping.lineages(one).get(index)
             if before is not None and self.recipe and (words := self.recipe.lineage.signals.get("lexical")):
                 before = replace(before, signals={**before.signals, "lexical": words})  # nothing is written for it
             if before is not None and (self.recipe is None or before.differences(self.recipe.lineage)):
-                lineages = {each: enriched_mapping.lineage_of(self.source, each) for each in sorted(self.source.mappings)}
-                check_alike({each: lineage for each, lineage in lineages.items() if lineage})
+                check_alike(enriched_mapping.lineages(self.source))
                 self.recipe = self.resume(before, index)
             recipe = self.recipe = self.recipe or self.begin()
-            made = self._prepare(one, index, before, recipe)
-            stale_writes = partial(index_passes.stale_writes, one, made.layout, recipe.encoder, recipe.statistics)
-            passes = IndexPasses(self.engine, one, index, stale_writes, enriched_mapping.digest(made.layout))
+            lineage = self._give_fields(one, index, before, recipe)
+            stale_writes = partial(index_passes.stale_writes, one, lineage.layout, recipe.encoder, recipe.statistics)
+            passes = IndexPasses(self.engine, one, index, stale_writes, enriched_mapping.digest_field(lineage.layout))
             self.passes.append(passes)
-            held.callback(self._log, passes)
+            end.callback(self._log, passes)
             seen = index_passes.checkpoints(self.engine, index) if self.watched else {}
             first = passes.repeat(self.progress, "differ", once=self.watched)  # the watch goes on where this pass began
             if before is not None:
-                kept = f"{first.kept:,} of {counted(first.documents, 'document')}"
-                self.notes.append(f"{kept} had the fields already, with the same content: they were not written again.")
+                share = f"{first.unchanged:,} of {counted(first.documents, 'document')}"
+                self.notes.append(f"{share} had the fields already, with the same content: they were not written again.")
             now = read_lineage(self.engine, index)  # a profile may have been adopted meanwhile
-            made = replace(made, complete=True, documents=passes.total.documents, profiles=now.profiles, profile=now.profile)
-            store_lineage(self.engine, index, made)
-            self.recipe = replace(recipe, lineage=made)
+            lineage = replace(
+                lineage, complete=True, documents=passes.total.documents, profiles=now.profiles, profile=now.profile
+            )
+            store_lineage(self.engine, index, lineage)
+            self.recipe = replace(recipe, lineage=lineage)
             uuid = uuids_of(self.engine, index).get(index, "")
-            self.indices[uuid] = IndexInRun(passes, Watch(passes, seen), lease, held.pop_all())
+            self.indices[uuid] = IndexInRun(Watch(passes, seen), lease, end.pop_all())
             self._name_left_out(one, aloud=self.watched)
 
-    def _prepare(self, one: IndexSource, index: str, before: Lineage | None, recipe: Recipe) -> Lineage:
+    def _give_fields(self, one: IndexSource, index: str, before: Lineage | None, recipe: Recipe) -> Lineage:
         """Give an index the mapping, the statistics and the lineage of the recipe; returns the lineage.
 
         Indices of one name share their statistics. One that the name stands for alone has a copy: the owner may delete the earlier index.
         """
         created = generations.creation_time(self.engine, index)
-        made = before or replace(recipe.lineage, created=created, complete=False, documents=0, name=self.source.address.index)
+        lineage = before or replace(recipe.lineage, created=created, complete=False, documents=0, name=self.source.address.index)
         if before is None:
-            made = enriched_mapping.with_object(made)
-            beside = [each for each in map(partial(enriched_mapping.lineage_of, self.source), self.source.mappings) if each]
-            if any(not each.layout.prefix for each in beside):
+            lineage = enriched_mapping.with_object(lineage)
+            if any(not each.layout.prefix for each in enriched_mapping.lineages(self.source).values()):
                 raise UsageError(
                     f"{index!r} cannot be searched together with indices that an earlier version enriched, whose fields lie elsewhere.",
-                    f"Run 'termweave enrich {made.name} --remove', and enrich all of them anew.",
+                    f"Run 'termweave enrich {lineage.name} --remove', and enrich all of them anew.",
                 )
             for each in reversed(self.passes):  # what was adopted since
                 with suppress(TermweaveError):
                     now = read_lineage(self.engine, each.index)
-                    made = replace(made, profiles=now.profiles, profile=now.profile)
+                    lineage = replace(lineage, profiles=now.profiles, profile=now.profile)
                     break
-            enriched_mapping.check_index(self.engine, one, index, tuple(made.signals))
-            fields = enriched_mapping.fields_of(self.engine, one, index, made.layout)
-            enriched_mapping.add_settings(self.engine, index, made.layout, close=self.close)
+            enriched_mapping.check_index(self.engine, one, index, tuple(lineage.signals))
+            fields = enriched_mapping.fields_of(self.engine, one, index, lineage.layout)
+            enriched_mapping.add_settings(self.engine, index, lineage.layout, close=self.close)
             # Before statistics and lineage: a refusal leaves nothing behind.
-            self.engine.request(
-                "PUT", f"/{quote(index)}/_mapping", body={"properties": {enriched_mapping.OBJECT: {"properties": fields}}}
-            )
+            properties = {enriched_mapping.OBJECT: {"properties": fields}}
+            self.engine.request("PUT", f"/{quote(index)}/_mapping", body={"properties": properties})
         if recipe.statistics is not None:
-            home = statistics_store.home(index, made)
+            home = statistics_store.home(index, lineage)
             if home not in self.source.mappings or not statistics_store.is_complete(self.engine, home):
                 home = index
                 settings = {"index.auto_expand_replicas": "0-1", **({"index.hidden": True} if index.startswith(".") else {})}
                 statistics_store.save(self.engine, index, recipe.statistics, settings)
-            made = replace(made, statistics={**made.statistics, "index": home})
-        store_lineage(self.engine, index, made)
-        return made
+            lineage = replace(lineage, statistics={**lineage.statistics, "index": home})
+        store_lineage(self.engine, index, lineage)
+        return lineage
 
     def _log(self, passes: IndexPasses) -> None:
         index, written = passes.index, passes.total.written
@@ -247,26 +244,26 @@ class EnrichmentRun:
                         if (counts := one.watch.look()) and counts.written:
                             self.progress(_STAGE, self.written, None, f"last written {time.strftime('%H:%M:%S')}")
                     except (InputError, EngineResponseError):
-                        if uuids_of(self.engine, one.passes.index).get(one.passes.index) == uuid:
+                        if uuids_of(self.engine, one.watch.passes.index).get(one.watch.passes.index) == uuid:
                             raise  # else it was deleted meanwhile
-                    self._name_left_out(one.passes.source, aloud=True)
+                    self._name_left_out(one.watch.passes.source, aloud=True)
                 time.sleep(every)
 
     def _follow(self, now: Mapping[str, str], refused: str) -> str:
         """Enrich the indices that the name stands for now; returns a sentence about what keeps one from it, said once."""
-        name, earlier = self.source.address.index, {one.passes.index for one in self.indices.values()}
+        name, earlier = self.source.address.index, {one.watch.passes.index for one in self.indices.values()}
         for uuid in self.indices.keys() - now.values():
-            self.indices.pop(uuid).held.close()
+            self.indices.pop(uuid).end.close()
         problem = "" if now else f"There is no index {name!r} now."
         try:
             for index in [index for index, uuid in now.items() if uuid not in self.indices]:
                 self.source = self.source.of_index(name)
                 enriched_mapping.whole_indices(self.source)
                 if not refused:
-                    enriched = enriched_mapping.lineage_of(self.source, index) is not None
-                    what = "Its fields stay" if enriched else "It gets the models, fields and signals of the first"
-                    made = " It was deleted and made again." if index in earlier else ""
-                    self.say(f"{name!r} stands for {index!r} now.{made} {what}.")
+                    enriched = index in enriched_mapping.lineages(self.source)
+                    fields = "Its fields stay" if enriched else "It gets the models, fields and signals of the first"
+                    again = " It was deleted and made again." if index in earlier else ""
+                    self.say(f"{name!r} stands for {index!r} now.{again} {fields}.")
                 self.add(index)
                 self.say(f"{index!r} is enriched and watched.")
         except TermweaveError as error:
@@ -284,11 +281,11 @@ def plan_first(engine: Engine, source: IndexSource, options: BuildOptions) -> Bu
 
     Where no signals are named, they are those of `SIGNALS` whose model the user did not turn off; lexical writes nothing.
     """
-    asked = tuple(name for name in options.signals or () if name != "lexical")
-    if options.signals and not asked:
+    signals = tuple(name for name in options.signals or () if name != "lexical")
+    if options.signals and not signals:
         hint = "Add one of them to --signals."
         raise UsageError("An enrichment writes weights, dense or learned; lexical searches what the index has.", hint)
-    signals = asked or tuple(name for name in enriched_mapping.SIGNALS if getattr(options, name) != "none")
+    signals = signals or tuple(name for name in enriched_mapping.SIGNALS if getattr(options, name) != "none")
     planned = plan(source, engine.capabilities, replace(options, signals=signals))
     for index in sorted(source.mappings):
         enriched_mapping.check_index(engine, source.of_index(index), index, planned.signals)
@@ -301,7 +298,8 @@ def about(words: Lexical | None) -> str:
         return (
             "No text field is among those of title and text, so that there is no signal lexical: name some with --lexical-field."
         )
-    return f"The signal lexical searches the application's own {', '.join(f'{name}^{weight:g}' for name, weight in words.text_fields.items())}."
+    fields = ", ".join(f"{name}^{weight:g}" for name, weight in words.text_fields.items())
+    return f"The signal lexical searches the application's own {fields}."
 
 
 def fields_read(source: IndexSource) -> str:

@@ -54,19 +54,19 @@ _LOOKS = 10
 
 @dataclass
 class PassCounts:
-    """What a pass, or all passes, came upon.
+    """The counts of a pass, or of all passes.
 
     Attributes:
         documents: Documents that can be read.
-        kept: Those whose fields agree with their content.
+        unchanged: Documents whose fields agree with their content.
         stale: Documents that needed a write: new or other fields, or none any more.
-        written: Those that were written.
+        written: Documents that were written.
         conflicts: Writes that were given up because the application had changed the document.
         last: Shard (`ShardView.key`) -> the highest sequence number of the documents that were read; -1: there were none.
     """
 
     documents: int = 0
-    kept: int = 0
+    unchanged: int = 0
     stale: int = 0
     written: int = 0
     conflicts: int = 0
@@ -152,8 +152,7 @@ class IndexPasses:
     @cached_property
     def _final_pipeline(self) -> bool:
         """Whether the application has a final pipeline, which runs on whole documents that are written, and on no update of one."""
-        params = {"flat_settings": True}
-        settings = self.engine.request("GET", f"/{quote(self.index)}/_settings", params=params)[self.index]["settings"]
+        settings = enriched_mapping.settings_of(self.engine, self.index)
         return bool(settings.get("index.final_pipeline", "_none") != "_none")
 
     def _unpiped(self, action: dict[str, Any]) -> dict[str, Any]:
@@ -245,36 +244,36 @@ def stale_writes(
     needed = list(stale(source, layout, hits, counts))
     contents = [document.content for _, _, document, _ in needed if document is not None]
     encodings = iter(encoder.encode(contents, kind="document", statistics=statistics) if contents else ())
-    for hit, own, document, stored in needed:
+    for hit, rest, document, stored in needed:
         if document is None:
-            yield hit, {"index": own}
+            yield hit, {"index": rest}
             continue
         encoding = next(encodings)
         body = enriched_mapping.signal_fields(layout, document, encoding, statistics)
         # A partial update merges objects: stale terms would stay among the new ones. Such a document is written as a whole.
-        yield hit, {"index": {**own, **body}} if stored.keys() - {"id"} else {"update": {"doc": body}}
+        yield hit, {"index": {**rest, **body}} if stored.keys() - {"id"} else {"update": {"doc": body}}
 
 
 def stale(
     source: IndexSource, layout: DocumentLayout, hits: Sequence[Hit], counts: PassCounts
 ) -> Iterator[tuple[Hit, dict[str, Any], Document | None, dict[str, Any]]]:
-    """The documents that need a write: the hit, the application's fields, title and text, and the fields of the signals.
+    """Documents that need a write: the hit, the application's fields, title and text, and the fields of the signals.
 
     One that cannot be read any more has no title and text (None), and loses its fields: they are those of another text.
     """
     ours = enriched_mapping.field_names(layout)
     for hit in hits:
         stored = {name: hit["_source"][name] for name in ours if name in hit["_source"]}
-        own = {name: value for name, value in hit["_source"].items() if name not in ours or name == "id"}
-        document = _document(source, hit["_id"], own, layout)
-        searched = enriched_mapping.digest(layout) in hit.get("fields", ())  # else it was copied before the mapping had it
+        rest = {name: value for name, value in hit["_source"].items() if name not in ours or name == "id"}
+        document = _document(source, hit["_id"], rest, layout)
+        searched = enriched_mapping.digest_field(layout) in hit.get("fields", ())  # else it was copied before the mapping had it
         if document is not None and searched and enriched_mapping.agrees(layout, document, layout.of_signals(stored)):
-            counts.kept += 1
+            counts.unchanged += 1
         elif document is not None or stored.keys() - {"id"}:
-            yield hit, own, document, stored
+            yield hit, rest, document, stored
 
 
-def _document(source: IndexSource, identity: str, own: dict[str, Any], layout: DocumentLayout) -> Document | None:
+def _document(source: IndexSource, identity: str, fields: dict[str, Any], layout: DocumentLayout) -> Document | None:
     """Title and text of a document; None for one that cannot be read, which --skip-bad adds to `IndexSource.skipped`.
 
     Raises:
@@ -282,8 +281,8 @@ def _document(source: IndexSource, identity: str, own: dict[str, Any], layout: D
     """
     try:
         if not layout.prefix:
-            entries.check_id(own, identity)
-        return entries.enriched_document(identity, own, source.reading)
+            entries.check_id(fields, identity)
+        return entries.enriched_document(identity, fields, source.reading)
     except BadLine as bad:
         place = f"{source.name}, document {identity!r}"
         if not source.reading.skip_bad:

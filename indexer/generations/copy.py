@@ -51,21 +51,21 @@ def begin(
     name = live.lineage.name
     index = generations.new_index(name)
     with storage.snapshot(engine, live.index, storage.file_of(engine, index)).closed_on_error() as ledger:
-        made = replace(live.lineage, created=created, complete=False)
-        for key, value in {"name": name, "base": base, "lineage": made.as_meta(), "state": "copying"}.items():
+        lineage = replace(live.lineage, created=created, complete=False)
+        for key, value in {"name": name, "base": base, "lineage": lineage.as_meta(), "state": "copying"}.items():
             ledger.put(key, value)
-        ledger.put("settings", index_setup.create_like(engine, index, live.index, made))
+        ledger.put("settings", index_setup.create_like(engine, index, live.index, lineage))
         if statistics is not None:
             copies = ledger.get("settings")["number_of_replicas"]
             statistics_store.save(engine, index, statistics, {"index.number_of_replicas": copies})
         return index, ledger
 
 
-def require(engine: Engine) -> None:
-    """Refuse a server that lacks `_reindex`, before anything is made.
+def require_reindex(engine: Engine) -> None:
+    """Check that the server has `_reindex`, before anything is created.
 
     Raises:
-        EngineError: It lacks it.
+        EngineError: It has none.
     """
     try:
         engine.request("POST", "/_reindex", body={}, retry=True)  # a server that has it refuses a request without indices

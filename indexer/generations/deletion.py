@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import orjson
 
 from termweave.catalog import audit
+from termweave.catalog import lineage as lineages
 from termweave.catalog.generations import live
 from termweave.catalog.layout import engine_id
-from termweave.catalog.lineage import CHANGING, exists, read_lineage, refuse_enriched, resolve_index, store_lineage
 from termweave.catalog.statistics_store import companion
 from termweave.corpora.index.pages import discard_all
 from termweave.engine.client.server_errors import block_hint
@@ -29,7 +29,6 @@ from termweave.support.batching import in_parts
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from termweave.catalog.lineage import Lineage
     from termweave.engine import Engine
     from termweave.indexer.ledger.build_lock import Lease
     from termweave.indexer.ledger.ledger import Ledger
@@ -78,7 +77,7 @@ def remove_all(engine: Engine, name: str, generations: Iterable[Generation]) -> 
                 deleted.append(generation.index)
             for index, ledger in storage.open_ledgers(engine, name):
                 ledger.close()
-                if not exists(engine, index):
+                if not lineages.exists(engine, index):
                     storage.forget(engine, index)
             discard_all(name)
         finally:  # those before an error are gone
@@ -97,9 +96,9 @@ def prunable(engine: Engine, name: str, keep: int, *, unfinished: bool = False) 
         keep: How many of the newest published generations are kept.
         unfinished: Also list generations that were never finished.
     """
-    known = [each for each in list_generations(engine, name) if not each.unreadable]
-    kept = [each.index for each in known if each.accepted][:keep]
-    return [each for each in known if not each.live and each.index not in kept and (each.complete or unfinished)]
+    readable = [each for each in list_generations(engine, name) if not each.unreadable]
+    newest = [each.index for each in readable if each.accepted][:keep]
+    return [each for each in readable if not each.live and each.index not in newest and (each.complete or unfinished)]
 
 
 def prune(engine: Engine, name: str, old: Iterable[Generation]) -> list[str]:
@@ -128,26 +127,26 @@ def find(engine: Engine, name: str, ids: Sequence[str]) -> Deletion:
     Raises:
         UsageError: There is no such name, it is that of a generation, or termweave did not make it.
     """
-    index = resolve_index(engine, name)
-    made = read_lineage(engine, index)  # refuses what termweave did not make
-    refuse_enriched(made)
-    if made.name != name:  # the lock of another name would not keep an update of this generation away
-        raise one_generation(name, made)
+    index = lineages.resolve_index(engine, name)
+    lineage = lineages.read_lineage(engine, index)  # refuses what termweave did not make
+    lineages.refuse_enriched(lineage)
+    if lineage.name != name:  # the lock of another name would not keep an update of this generation away
+        raise one_generation(name, lineage)
     return _find(engine, index, ids)
 
 
 def _find(engine: Engine, index: str, ids: Sequence[str]) -> Deletion:
     engine.request("POST", f"/{index}/_refresh")
-    asked = list(dict.fromkeys(ids))
+    distinct = list(dict.fromkeys(ids))
     stored = [
         document
-        for page in in_parts(asked, PAGE)
+        for page in in_parts(distinct, PAGE)
         for document in stored_where(engine, index, {"bool": {"should": [{"terms": {"id": page}}, {"ids": {"values": page}}]}})
         if (document.parent or document.id) in page  # not one whose field `id` is wrong
     ]
     stored_ids = {document.parent or document.id for document in stored}
-    present = [identity for identity in asked if identity in stored_ids]
-    absent = [identity for identity in asked if identity not in stored_ids]
+    present = [identity for identity in distinct if identity in stored_ids]
+    absent = [identity for identity in distinct if identity not in stored_ids]
     return Deletion(index, present, [document.id for document in stored], absent)
 
 
@@ -164,15 +163,15 @@ def remove_documents(engine: Engine, name: str, deletion: Deletion) -> Deletion:
         UsageError: Another generation is live now.
     """
     with storage.lease(engine, name) as lease:
-        index = resolve_index(engine, name)
+        index = lineages.resolve_index(engine, name)
         if index != deletion.index:
             raise UsageError(f"{name!r} points at {index!r} by now.", "Run the command again.")
-        made = read_lineage(engine, index)
+        lineage = lineages.read_lineage(engine, index)
         present, absent = _find(engine, index, deletion.documents), _find(engine, index, deletion.absent)
-        after = _without(made, present) if present.documents else made
+        after = _without(lineage, present) if present.documents else lineage
         if present.documents:
             # First: a call that is killed has changed it, too.
-            store_lineage(engine, index, replace(made, fingerprint=after.fingerprint))
+            lineages.store_lineage(engine, index, replace(lineage, fingerprint=after.fingerprint))
             open_writer(engine, index, lease)
             remove(engine, index, lease, None, in_parts(present.passages, PAGE))
             close_writer(engine, index, lease)
@@ -180,22 +179,22 @@ def remove_documents(engine: Engine, name: str, deletion: Deletion) -> Deletion:
         with suppress(UsageError), storage.existing(engine, index) as ledger:
             ledger.forget([*deletion.documents, *absent.absent])  # also those that a killed call deleted
             # If another host updated the index since this ledger was written, verification must still notice that.
-            if (ledger.get("lineage") or {}).get("updated", "") == made.updated:
+            if (ledger.get("lineage") or {}).get("updated", "") == lineage.updated:
                 ledger.put("lineage", after.as_meta())
-        store_lineage(engine, index, after)
+        lineages.store_lineage(engine, index, after)
         if present.documents:
             audit.write(engine, "delete documents", name, before=index, after=index, documents=len(present.documents))
         return replace(present, absent=[*deletion.absent, *present.absent])
 
 
-def _without(made: Lineage, deleted: Deletion) -> Lineage:
+def _without(lineage: lineages.Lineage, deleted: Deletion) -> lineages.Lineage:
     """The lineage of a generation without some of its documents."""
-    passages = {**made.passages, "count": made.passages["count"] - len(deleted.passages)} if made.passages else {}
+    passages = {**lineage.passages, "count": lineage.passages["count"] - len(deleted.passages)} if lineage.passages else {}
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
     # If an update of it was stopped, the next one must still know that.
-    fingerprint = CHANGING if made.fingerprint == CHANGING else ""
-    documents = made.documents - len(deleted.documents)
-    return replace(made, documents=documents, passages=passages, fingerprint=fingerprint, updated=now)
+    fingerprint = lineages.CHANGING if lineage.fingerprint == lineages.CHANGING else ""
+    documents = lineage.documents - len(deleted.documents)
+    return replace(lineage, documents=documents, passages=passages, fingerprint=fingerprint, updated=now)
 
 
 def remove(engine: Engine, index: str, lease: Lease, ledger: Ledger | None, pages: Iterable[Sequence[str]]) -> int:

@@ -99,8 +99,9 @@ def _create(engine: Engine, index: str, body: dict[str, Any], **params: Any) -> 
     forced = [*_mapping_differences(stored["mappings"], body["mappings"])]
     forced += _setting_differences(stored["settings"], body["settings"])
     if forced:
-        named = "; ".join(map(clipped, forced))
-        raise UsageError(f"The cluster gives {index} what termweave did not ask for: {named}.", template_advice(engine, index))
+        differences = "; ".join(map(clipped, forced))
+        advice = template_advice(engine, index)
+        raise UsageError(f"The cluster gives {index} what termweave did not ask for: {differences}.", advice)
 
 
 def create_like(engine: Engine, index: str, model: str, lineage: Lineage) -> dict[str, Any]:
@@ -170,18 +171,18 @@ def finish_loading(engine: Engine, index: str, refresh_interval: Any, replicas: 
         wait_for_copies(engine, index, "is published")
 
 
-def wait_for_copies(engine: Engine, index: str, what: str) -> None:
+def wait_for_copies(engine: Engine, index: str, next_step: str) -> None:
     """Wait for the replicas of an index, at most `_COPYING`, and say so if they are not up then.
 
     Args:
         engine: The server.
         index: The generation.
-        what: What happens to it next, for the sentence.
+        next_step: The end of the sentence about an index without copies: "is published".
     """
     with suppress(EngineResponseError):  # this user may not ask: the copies go on
         if not _are_up(engine, index):
             engine.outage.say(
-                f"{index} {what} though not all of its replicas are up: documents are lost if a node fails now. "
+                f"{index} {next_step} though not all of its replicas are up: documents are lost if a node fails now. "
                 "GET /_cluster/allocation/explain says what they wait for."
             )
 
@@ -192,13 +193,13 @@ def _are_up(engine: Engine, index: str) -> bool:
     A copy that is not placed yet may be about to be: the cluster looks which nodes have parts of it ("in-flight fetch"), or copies of
     other indices come first. So nothing may be under way in two looks, one after the other.
     """
-    began, idle, said = time.monotonic(), 0, False
+    began, idle, announced = time.monotonic(), 0, False
     while (waited := time.monotonic() - began) < _COPYING:
         health = engine.request("GET", f"/_cluster/health/{index}")
         if health["status"] == "green":
             return True
-        if waited > _NOTICEABLE and not said:
-            said = True
+        if waited > _NOTICEABLE and not announced:
+            announced = True
             engine.outage.say(f"Waiting for the replicas of {index}, up to {_COPYING - waited:.0f} s.")
         under_way = health["number_of_in_flight_fetch"] or health["number_of_pending_tasks"]
         under_way = under_way or engine.request("GET", "/_cluster/health")["initializing_shards"]
@@ -228,31 +229,31 @@ def _templates(engine: Engine, index: str) -> list[str]:
 
     with suppress(EngineError):  # this role may not ask
         listed = engine.request("GET", "/_index_template")["index_templates"]
-        named = [(each["index_template"].get("priority", 0), each["name"]) for each in listed if applies(each["index_template"])]
-        if named:
-            return [max(named)[1]]
+        matching = [each for each in listed if applies(each["index_template"])]
+        if matching:
+            return [max(matching, key=lambda each: (each["index_template"].get("priority", 0), each["name"]))["name"]]
         return sorted(name for name, each in engine.request("GET", "/_template").items() if applies(each))
     return []
 
 
-def _mapping_differences(stored: Mapping[str, Any], asked: Mapping[str, Any]) -> Iterator[str]:
-    """What a mapping has otherwise than it was asked for. Fields besides those are harmless, because no document has them."""
+def _mapping_differences(stored: Mapping[str, Any], requested: Mapping[str, Any]) -> Iterator[str]:
+    """Iterate over what a stored mapping has otherwise than the requested one. Further fields are harmless: no document has them."""
     source = {"enabled": True, "mode": "stored"} | (stored.get("_source") or {})
     yield from (f"_source.{part} {as_text(source[part])}" for part in ("excludes", "includes") if source.get(part))
     yield from (f"_source.{part} {as_text(source[part])}" for part in ("enabled", "mode") if source[part] not in {True, "stored"})
     if (stored.get("_routing") or {}).get("required"):
         yield "_routing.required true"
-    if stored.get("dynamic", "true") != asked.get("dynamic", "true"):
+    if stored.get("dynamic", "true") != requested.get("dynamic", "true"):
         yield f"dynamic {stored.get('dynamic', 'true')}"
-    kinds, wanted = fields_of(stored), fields_of(asked)
-    yield from (f"{name} of type {kinds.get(name)}" for name, kind in wanted.items() if kinds.get(name) != kind)
-    yield from (f"a runtime field {name}" for name in stored.get("runtime") or {} if name in wanted)
+    kinds, fields = fields_of(stored), fields_of(requested)
+    yield from (f"{name} of type {kinds.get(name)}" for name, kind in fields.items() if kinds.get(name) != kind)
+    yield from (f"a runtime field {name}" for name in stored.get("runtime") or {} if name in fields)
 
 
-def _setting_differences(stored: Mapping[str, Any], asked: Mapping[str, Any]) -> Iterator[str]:
+def _setting_differences(stored: Mapping[str, Any], requested: Mapping[str, Any]) -> Iterator[str]:
     """The settings that differ from what was asked for, and those that matter and nobody asked for."""
     for name in sorted(stored.keys() - _PACE):
-        wanted, value = asked.get(name), as_text(stored[name])
+        request, value = requested.get(name), as_text(stored[name])
         matters = any(name.startswith(each) if each.endswith(".") else name == each for each in _MATTER) and value not in _USUAL
-        if matters if wanted is None else value != as_text(wanted):
+        if matters if request is None else value != as_text(request):
             yield f"{name} {value}"

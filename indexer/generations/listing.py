@@ -7,18 +7,8 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from termweave.catalog import lineage as lineages
 from termweave.catalog.generations import live as live_index_of
-from termweave.catalog.lineage import (
-    ROLLED_BACK,
-    Lineage,
-    check_one,
-    enriched_indices,
-    exists,
-    known_names,
-    read_lineage,
-    refuse_enriched,
-    resolve_index,
-)
 from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.errors import TermweaveError, UsageError
 from termweave.support.batching import in_parts
@@ -86,12 +76,12 @@ def list_generations(engine: Engine, name: str) -> list[Generation]:
     Raises:
         UsageError: There is none.
     """
-    check_one(name)
+    lineages.check_one(name)
     params = {"filter_path": "*.mappings._meta.termweave", "expand_wildcards": "open,closed"}
     mappings = engine.of_indices(f"/{name}-*/_mapping", "mappings", params=params)
-    found = {index: answer["mappings"]["_meta"]["termweave"] for index, answer in mappings.items()}
+    metas = {index: answer["mappings"]["_meta"]["termweave"] for index, answer in mappings.items()}
     # NAME-* also matches NAME-OTHER-..., and an alias NAME-... of an application's own index, or a clone of that.
-    ours = {index: meta for index, meta in found.items() if meta.get("name") == name}
+    ours = {index: meta for index, meta in metas.items() if meta.get("name") == name}
     metas = {index: meta for index, meta in ours.items() if "enriched" not in meta.get("source", {})}
     if not metas:
         raise _no_generations(engine, name)
@@ -101,13 +91,12 @@ def list_generations(engine: Engine, name: str) -> list[Generation]:
 
 def _generations(engine: Engine, metas: Mapping[str, Any], live: str | None) -> list[Generation]:
     """Describe indices by their lineages, as stored, and by what the server counts."""
-    bytes_of: dict[str, int] = {}
-    documents: dict[str, int] = {}
+    size: dict[str, int] = {}
+    count: dict[str, int] = {}
     for part in in_parts(sorted(metas), _IN_A_LINE):
-        bytes_of |= (opened := sizes(engine, part))
-        documents |= _documents(engine, sorted(opened))
-    known = ((index, meta, bytes_of.get(index), documents.get(index)) for index, meta in metas.items())
-    return [_generation(*each, live=each[0] == live) for each in known]
+        size |= (of_open := sizes(engine, part))
+        count |= _documents(engine, sorted(of_open))
+    return [_generation(index, meta, size.get(index, 0), count.get(index), live=index == live) for index, meta in metas.items()]
 
 
 def state_of(generation: Generation) -> str:
@@ -119,8 +108,8 @@ def state_of(generation: Generation) -> str:
         return "live"
     if not generation.complete:
         return "unfinished"
-    if generation.missed == ROLLED_BACK:
-        return ROLLED_BACK
+    if generation.missed == lineages.ROLLED_BACK:
+        return lineages.ROLLED_BACK
     return "refused by its gate" if generation.missed else ""
 
 
@@ -131,63 +120,63 @@ def closed_error(index: str) -> UsageError:
 
 def _no_generations(engine: Engine, name: str) -> UsageError:
     """The error for a name without generations: nothing has this name, or it is the name of a single generation."""
-    if not exists(engine, name):
-        hint = known_names(engine) or "No name is known there."
+    if not lineages.exists(engine, name):
+        hint = lineages.known_names(engine) or "No name is known there."
         return UsageError(f"There is no index named {name!r} at {engine.url}.", hint)
-    made = read_lineage(engine, resolve_index(engine, name))  # refuses what termweave did not make
-    refuse_enriched(made)
-    return one_generation(name, made)
+    lineage = lineages.read_lineage(engine, lineages.resolve_index(engine, name))  # refuses what termweave did not make
+    lineages.refuse_enriched(lineage)
+    return one_generation(name, lineage)
 
 
-def one_generation(name: str, made: Lineage) -> UsageError:
+def one_generation(name: str, lineage: lineages.Lineage) -> UsageError:
     """The error for the name of a single generation."""
-    return UsageError(f"{name!r} is one generation of {made.name!r}.", f"Give the name it was built under: {made.name!r}.")
+    return UsageError(f"{name!r} is one generation of {lineage.name!r}.", f"Give the name it was built under: {lineage.name!r}.")
 
 
-def _generation(index: str, meta: dict[str, Any], size: int | None, documents: int | None, *, live: bool) -> Generation:
+def _generation(index: str, meta: dict[str, Any], size: int, documents: int | None, *, live: bool) -> Generation:
     """Describe one generation. A damaged lineage makes it unreadable instead of raising an error, so that the others are listed.
 
     Args:
         index: Its concrete index.
         meta: Its lineage, as stored.
-        size: Bytes; None for a closed index.
+        size: Bytes; 0 for a closed index.
         documents: Documents that a search sees; None for a closed index.
         live: Whether the alias points at it.
     """
     from termweave.indexer.rebuild_options import shown  # noqa: PLC0415 - numpy, for which a page waits at the start
 
     try:
-        made = Lineage.from_meta({"termweave": meta}, index)
+        lineage = lineages.Lineage.from_meta({"termweave": meta}, index)
     except TermweaveError as error:
         reason = f"{error.message} {error.hint}".strip()
-        return Generation(index, str(meta.get("created", "")), bytes=size or 0, live=live, unreadable=reason)
-    if not made.complete:  # it is not refreshed, so that no search sees all
+        return Generation(index, str(meta.get("created", "")), bytes=size, live=live, unreadable=reason)
+    if not lineage.complete:  # it is not refreshed, so that no search sees all
         documents = None
-    elif made.passages and documents is not None:
-        documents = made.documents
+    elif lineage.passages and documents is not None:
+        documents = lineage.documents
     return Generation(
         index=index,
-        created=made.created,
-        source=made.source["name"],
+        created=lineage.created,
+        source=lineage.source["name"],
         documents=documents,
-        bytes=size or 0,
-        complete=made.complete,
+        bytes=size,
+        complete=lineage.complete,
         live=live,
-        missed=made.missed,
-        signals=made.signals,
-        models={output: model.name for output, model in made.models.items()},
-        passages=made.passages,
-        neighbours=made.neighbours,
-        options=shown(made),
+        missed=lineage.missed,
+        signals=lineage.signals,
+        models={output: model.name for output, model in lineage.models.items()},
+        passages=lineage.passages,
+        neighbours=lineage.neighbours,
+        options=shown(lineage),
     )
 
 
 def sizes(engine: Engine, indices: Sequence[str]) -> dict[str, int]:
     """Open index -> bytes of its segments. `_stats` would not do: its figures may be 10 s old, and a build has grown by then."""
     answer = engine.request("GET", f"/{','.join(indices)}/_segments", params={"ignore_unavailable": True})["indices"]
-    copies = {index: chain.from_iterable(shards["shards"].values()) for index, shards in answer.items()}
-    segments = {index: [each for copy in found for each in copy["segments"].values()] for index, found in copies.items()}
-    return {index: sum(each["size_in_bytes"] for each in found) for index, found in segments.items()}
+    copies = {index: chain.from_iterable(part["shards"].values()) for index, part in answer.items()}
+    segments = {index: [each for copy in shards for each in copy["segments"].values()] for index, shards in copies.items()}
+    return {index: sum(each["size_in_bytes"] for each in parts) for index, parts in segments.items()}
 
 
 def _documents(engine: Engine, indices: list[str]) -> dict[str, int]:
@@ -221,7 +210,7 @@ def all_generations(engine: Engine) -> dict[str, list[Generation]]:
 def summaries(engine: Engine) -> list[answers.ListedIndex]:
     """Every index as JSON, as `termweave list --json` prints it; those of other applications that were enriched come last."""
     built = [_summary(name, listed) for name, listed in all_generations(engine).items()]
-    enriched = sorted(enriched_indices(engine).items())
+    enriched = sorted(lineages.enriched_indices(engine).items())
     others = [each for index, meta in enriched for each in _generations(engine, {index: meta}, index)]
     return built + [{**_summary(each.index, [each]), "generations": 0} for each in others]
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from termweave.indexer.ledger.build_lock import Lease
     from termweave.indexer.ledger.ledger import Ledger
 
-_PARTS = "*.mappings._meta.termweave.profile,*.mappings._meta.termweave.profiles"
-
 
 def publish(
     engine: Engine, name: str, index: str, expected: str | None, act: audit.Act = "publish", lease: Lease | None = None
@@ -64,19 +62,6 @@ def publish(
     audit.write(engine, act, name, before=now, after=index)
 
 
-def check_still_live(engine: Engine, name: str, index: str) -> None:
-    """Check that a generation which was updated in place is still the live one.
-
-    Raises:
-        EngineError: The alias was moved meanwhile.
-    """
-    now = live(engine, name)
-    if now != index:
-        moved = f"pointed {name!r} at {now!r}" if now else f"removed the alias {name!r}"
-        hint = f"'termweave promote {name} {index}' publishes it."
-        raise EngineError(f"{index!r} was updated, and is not live: meanwhile somebody {moved}.", hint)
-
-
 def was_published(engine: Engine, index: str, ledger: Ledger, live_index: str | None) -> bool:
     """Whether a generation was published although its ledger calls it unfinished: its builder died before it could note that.
 
@@ -104,10 +89,10 @@ def promote(engine: Engine, name: str, index: str, act: audit.Act = "promote") -
     Raises:
         UsageError: There is no such generation, it was never finished, or it is closed.
     """
-    known = {generation.index: generation for generation in list_generations(engine, name)}
-    if index not in known:
-        raise UsageError(f"{name!r} has no generation {index!r}.", f"It has: {', '.join(known)}.")
-    generation = known[index]
+    generations = {generation.index: generation for generation in list_generations(engine, name)}
+    if index not in generations:
+        raise UsageError(f"{name!r} has no generation {index!r}.", f"It has: {', '.join(generations)}.")
+    generation = generations[index]
     if generation.unreadable:
         raise UsageError(generation.unreadable)
     if not generation.complete:
@@ -153,15 +138,15 @@ def previous(engine: Engine, name: str) -> str:
     Raises:
         UsageError: There is none.
     """
-    known = list_generations(engine, name)
-    positions = [position for position, generation in enumerate(known) if generation.live]
-    older = [generation.index for generation in known[positions[0] + 1 if positions else 0 :] if generation.accepted]
-    if not older:
-        raise UsageError(f"{name!r} has no older generation to go back to.", "'termweave generations' lists its generations.")
-    return older[0]
+    generations = list_generations(engine, name)
+    after_live = next((place for place, generation in enumerate(generations, start=1) if generation.live), 0)
+    for generation in generations[after_live:]:
+        if generation.accepted:
+            return generation.index
+    raise UsageError(f"{name!r} has no older generation to go back to.", "'termweave generations' lists its generations.")
 
 
-def write_lineage(engine: Engine, index: str, made: Lineage, live: LiveGeneration | None) -> list[str]:
+def write_lineage(engine: Engine, index: str, lineage: Lineage, live: LiveGeneration | None) -> list[str]:
     """Store a lineage, with the profiles that the generation should have now.
 
     Those are the live generation's if both generations have the same models and signals, else this generation's own. Rules that read
@@ -170,7 +155,7 @@ def write_lineage(engine: Engine, index: str, made: Lineage, live: LiveGeneratio
     Args:
         engine: The server.
         index: The generation.
-        made: Its lineage; the profiles in it are not used.
+        lineage: The lineage to store; the profiles in it are not used.
         live: The generation that was live when the build began; None: there was none.
 
     Returns:
@@ -179,15 +164,16 @@ def write_lineage(engine: Engine, index: str, made: Lineage, live: LiveGeneratio
     profiles: dict[str, Any] = _stored_profiles(engine, index) or {}
     warnings: list[str] = []
     if live is not None and live.index != index and (tuned := _stored_profiles(engine, live.index)) is not None:
-        if live.lineage.models == made.models and live.lineage.signals.keys() == made.signals.keys():
-            profiles, warnings = fitting(replace(live.lineage, **{"profiles": {}, "profile": "", **tuned}), made.layout)
+        if live.lineage.models == lineage.models and live.lineage.signals.keys() == lineage.signals.keys():
+            profiles, warnings = fitting(replace(live.lineage, **{"profiles": {}, "profile": "", **tuned}), lineage.layout)
         elif names := [each for each in tuned.get("profiles", ()) if each not in profiles.get("profiles", ())]:  # a copy has them
             warnings = [f"Profiles left behind ({', '.join(names)}): they were tuned for other models or signals. Tune again."]
-    store_lineage(engine, index, replace(made, **{"profiles": {}, "profile": "", **profiles}))
+    store_lineage(engine, index, replace(lineage, **{"profiles": {}, "profile": "", **profiles}))
     return warnings
 
 
 def _stored_profiles(engine: Engine, index: str) -> dict[str, Any] | None:
     """Read `Lineage.profiles` and `Lineage.profile` of an index; None if the index was deleted meanwhile."""
-    answer = unless_missing(lambda: engine.request("GET", f"/{quote(index)}/_mapping", params={"filter_path": _PARTS}))
+    params = {"filter_path": "*.mappings._meta.termweave.profile,*.mappings._meta.termweave.profiles"}
+    answer = unless_missing(lambda: engine.request("GET", f"/{quote(index)}/_mapping", params=params))
     return None if answer is None else dict(answer.get(index, {}).get("mappings", {}).get("_meta", {}).get("termweave", {}))

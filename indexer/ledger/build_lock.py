@@ -136,7 +136,7 @@ class Lease:
             brief.request("DELETE", self._path, params=_only(self._version), timeout=_TIMEOUT, retry=True)
 
     def _expired(self, holder: dict[str, Any], version: tuple[int, int]) -> bool:
-        """Whether the holder neither renews this lease nor sends. If its time is close to ours, we assume that the holder lives, and wait."""
+        """Whether the holder of this lease neither renews it nor sends. If its clock is close to ours, the holder is taken for alive."""
         if abs(time.time() - holder["renewed"]) < EXPIRY:
             return False
         self.engine.outage.say(
@@ -152,7 +152,7 @@ class Lease:
         return self._written() == written
 
     def _written(self) -> dict[str, Any]:
-        """How many documents were sent to each generation of this name that has a builder, and when that began; {} if we may not ask."""
+        """Generation of this name that has a builder -> statistics of the documents sent to it; {} if this role may not ask."""
         parameters = {"filter_path": "indices.*.primaries.indexing.index_total", "expand_wildcards": "open,hidden"}
         try:
             # The aliases that builders send to. A name may begin with this one, as NAME-OTHER does: then both must be still.

@@ -85,8 +85,8 @@ class ChangeCounts:
 
     def __str__(self) -> str:
         refused = f"{self.refused:,} refused, " if self.refused else ""
-        known = f"{self.new:,} new, {self.changed:,} changed, {refused}{self.unchanged:,} unchanged"
-        return f"{known}, {self.gone:,} no longer in the source"
+        present = f"{self.new:,} new, {self.changed:,} changed, {refused}{self.unchanged:,} unchanged"
+        return f"{present}, {self.gone:,} no longer in the source"
 
 
 def adopt(engine: Engine, index: str, ledger: Ledger, layout: DocumentLayout) -> int:
@@ -158,7 +158,7 @@ class LedgerDiff:
             self._db.execute("ATTACH ? AS corpus", (str(source),))
             self._db.executescript(_COMPARE)
             documents = "SELECT count(*) - count(parent) + count(DISTINCT parent) FROM corpus.documents"
-            new, gone, touched = (self._count(f"SELECT count(*) FROM {what}") for what in ("new", "gone", f"({_TOUCHED})"))  # noqa: S608
+            new, gone, touched = (self._count(f"SELECT count(*) FROM {table}") for table in ("new", "gone", f"({_TOUCHED})"))  # noqa: S608
             self.counts = ChangeCounts(new, touched - new, self._count(documents) - touched, gone)
             undo.pop_all()  # no error: the database stays open
 

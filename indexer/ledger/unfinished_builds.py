@@ -56,10 +56,10 @@ def resume(engine: Engine, name: str, source: Source, planned: BuildPlan, live: 
                 done, total = ledger.acknowledged, ledger.total
                 noun = "passages" if lineage.passages else "documents"
                 unnamed = "--skip-bad, what --keep-mapping takes over, or the version of termweave"
-                what = differences(lineage, planned, source) or unnamed
+                changes = differences(lineage, planned, source) or unnamed
                 raise UnfinishedBuild(
                     f"{name!r} has an unfinished generation ({index}, {done:,} of {total:,} {noun}) that was begun with "
-                    f"another source, model or setting: {what}.",
+                    f"another source, model or setting: {changes}.",
                     "Repeat the command that began it to finish it, or add --fresh to delete it and start again.",
                 )
             else:
@@ -78,15 +78,15 @@ def copy_to_finish(engine: Engine, name: str, base: list[str]) -> tuple[str, Led
     Returns:
         The copy and its open ledger; None if there is nothing to continue.
     """
-    found = None
+    copy = None
     with ExitStack() as on_error:
         for index, ledger, _ in _begun(engine, name, {"copying"}, base[0]):
             on_error.enter_context(ledger.closed_on_error())  # closes the ledger that is returned, too, if a later step fails
-            if found is None and ledger.get("settings") is not None and ledger.get("base") == base:
-                found = index, ledger
+            if copy is None and ledger.get("settings") is not None and ledger.get("base") == base:
+                copy = index, ledger
             else:
                 _delete(engine, index, ledger)
-    return found
+    return copy
 
 
 def _begun(engine: Engine, name: str, states: Collection[str], live: str | None) -> Iterator[tuple[str, Ledger, str]]:
@@ -121,18 +121,18 @@ def unfinished(engine: Engine, name: str) -> dict[str, str]:
         UsageError: The name cannot be an alias.
     """
     generations.check_spelling(name)
-    live, found = generations.live(engine, name), {}
+    live, states = generations.live(engine, name), dict[str, str]()
     for index, ledger in storage.open_ledgers(engine, name):
         with ledger:
             state, trial = ledger.get("state"), ledger.get("trial")
             begun = state == "building" and exists(engine, index) and not publication.was_published(engine, index, ledger, live)
         if (begun or state == "surveying") and not trial:
-            found[index] = state
-    return found
+            states[index] = state
+    return states
 
 
 def refuse(engine: Engine, name: str) -> None:
-    """Refuse to go on where a build of `name` is unfinished, which a later build would refuse, too.
+    """Check that no build of `name` is unfinished: a later build would be refused because of that.
 
     Raises:
         UnfinishedBuild: There is one.

@@ -93,7 +93,7 @@ class Outcome:
     fatal: BaseException | None = None
     closed: bool = False
 
-    def check(self) -> None:
+    def raise_fatal(self) -> None:
         """Raise the error that ends the sending, if there is one."""
         if self.fatal is not None:
             raise self.fatal

@@ -75,13 +75,13 @@ def check_early(ledger: Ledger, allowed: float, *, refused: int, taken: int) -> 
     documents = ledger.refused_documents()
     noun = "passages" if ledger.most_passages else "documents"
     raise RefusedDocuments(
-        f"The server refused {refused:,} of the first {settled:,} {noun}, so the build was stopped: {_named(documents, ledger)}.",
+        f"The server refused {refused:,} of the first {settled:,} {noun}, so the build was stopped: {_listed(documents, ledger)}.",
         f"{advice(documents[0][2])} All refusals, with advice: {write(ledger)}. Correct the source or the "
         "mapping and index again, or continue in spite of them with --allow-refused 100%.",
     )
 
 
-def check(ledger: Ledger, index: str, allowed: float) -> list[str]:
+def check_share(ledger: Ledger, index: str, allowed: float) -> list[str]:
     """Check after sending that the server refused no more documents than are allowed, and not all of them.
 
     Args:
@@ -99,7 +99,7 @@ def check(ledger: Ledger, index: str, allowed: float) -> list[str]:
     if not refused:
         return []
     total = ledger.entered
-    sentence = f"The server refused {len(refused):,} of {counted(total, 'document')}: {_named(refused, ledger)}."
+    sentence = f"The server refused {len(refused):,} of {counted(total, 'document')}: {_listed(refused, ledger)}."
     file = write(ledger)
     first = advice(refused[0][2])
     whole = len(ledger.refused()) == ledger.total  # nobody wants an empty index
@@ -115,11 +115,11 @@ def _too_many(refused: int, allowed: float, total: int) -> bool:
     return refused > allowed * total + 1e-6  # 0.7 / 100 * 1000 is below 7
 
 
-def _named(refused: list[tuple[str, int | None, str]], ledger: Ledger) -> str:
+def _listed(refused: list[tuple[str, int | None, str]], ledger: Ledger) -> str:
     """List the first refused documents with their reasons, for a message."""
     entry = ledger.get("entry") or LINE  # ledgers of version 0.1 do not say it
-    named = [
+    letters = [
         f"{clipped(identity, 60)!r}{f' ({entry} {line})' if line else ''}: {reason}"
         for identity, line, reason in refused[:_NAMED]
     ]
-    return few(named, _NAMED, total=len(refused), between="; ")
+    return few(letters, _NAMED, total=len(refused), between="; ")

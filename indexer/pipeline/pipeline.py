@@ -34,7 +34,7 @@ SENDING, STOPPING, FAILING = "Indexing", "Stopping", "Ending"
 
 @dataclass
 class StageCounts:
-    """The number of documents that have passed each stage. Documents that an earlier run sent count in all stages.
+    """The numbers of documents that have passed each stage. Documents that an earlier run sent count in all stages.
 
     Each field is written by one thread only.
 
@@ -107,7 +107,7 @@ class Pipeline:
                 counts.sent = before + sender.taken
                 counts.report(SENDING, progress)
                 target.lease.check()
-                outcome.check()
+                outcome.raise_fatal()
                 taken = counts.acknowledged - before
                 dead_letters.check_early(ledger, options.allow_refused, refused=counts.refused, taken=taken)
         except BaseException as error:
@@ -146,20 +146,16 @@ class Pipeline:
         filled = 0
         for pairs in encoded:
             for document, encoding in pairs:
-                item = self._item(document, encoding)
-                batch.append(item)
-                filled += len(item.lines)
+                body = self.target.layout.document(document, encoding, self.target.statistics)
+                action = orjson.dumps({"index": {"_id": engine_id(document.id)}}, option=orjson.OPT_APPEND_NEWLINE)
+                lines = action + orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE)
+                batch.append(BulkItem(document.id, lines, body["encoding_digest"]))
+                filled += len(lines)
                 if filled >= sender.throttle.size:
                     yield batch
                     batch, filled = [], 0
         if batch:
             yield batch
-
-    def _item(self, document: Document, encoding: Encoding) -> BulkItem:
-        body = self.target.layout.document(document, encoding, self.target.statistics)
-        action = orjson.dumps({"index": {"_id": engine_id(document.id)}}, option=orjson.OPT_APPEND_NEWLINE)
-        lines = action + orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE)
-        return BulkItem(document.id, lines, body["encoding_digest"])
 
     def _record(self, outcome: Outcome, counts: StageCounts) -> None:
         """Enter in the ledger what the server acknowledged and what it refused."""

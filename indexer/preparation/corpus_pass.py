@@ -98,15 +98,15 @@ def read_corpus(
     size, positions = source.size, deque([0], maxlen=1)
     for block in blocks(source.documents(positions.append)):
         duplicates = _enter(source, block, ledger, skip_bad=skip_bad)
-        kept = [document for document in block if (document.source_id, document.line) not in duplicates]
-        remarks.count(kept, duplicates.values(), source.ENTRY)
-        keep(kept)
-        texts = [document.content for document in kept]
+        documents = [document for document in block if (document.source_id, document.line) not in duplicates]
+        remarks.count(documents, duplicates.values(), source.ENTRY)
+        keep(documents)
+        texts = [document.content for document in documents]
         if counter is not None and encoder is not None:
             for terms in encoder.analyse(texts):
                 counter.add(terms)
             remarks.counts["too_long"] = encoder.too_long - before
-        for document in kept:
+        for document in documents:
             place = seen if seen < _SAMPLE else chance.randrange(seen + 1)
             if place < _SAMPLE:
                 title, text = document.title[:_SAMPLE_CHARACTERS], document.text[:_SAMPLE_CHARACTERS]

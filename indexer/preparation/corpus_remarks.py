@@ -51,15 +51,15 @@ class CorpusRemarks:
     """Counts what a user should know about the documents of a corpus, and words it as notes and warnings."""
 
     counts: Counter[str] = field(default_factory=Counter)
-    named: list[str] = field(default_factory=list)
+    examples: list[str] = field(default_factory=list)
 
     def count(self, documents: Sequence[Document], duplicates: Collection[Duplicate], entry: str) -> None:
         """Count a block: the documents that are kept, and those whose id an earlier document has."""
         different = [each for each in duplicates if not each.same]
         self.counts["repeated"] += len(duplicates) - len(different)
         self.counts["clashes"] += len(different)
-        further = different[: _NAMED - len(self.named)]
-        self.named += [f"{each.id!r} ({entry} {each.line}; {entry} {each.first_line} is kept)" for each in further]
+        further = different[: _NAMED - len(self.examples)]
+        self.examples += [f"{each.id!r} ({entry} {each.line}; {entry} {each.first_line} is kept)" for each in further]
         for document in documents:
             if document.passage is not None and document.passage.number > 1:
                 continue  # the document was counted with its first passage
@@ -70,24 +70,25 @@ class CorpusRemarks:
 
     def notes(self, source: Source) -> list[str]:
         """Sentences that a user should know."""
-        noted = [(count, *_NOTES[what]) for what in _NOTES if (count := self.counts[what])]
-        return [f"{counted(count, noun)} {said}" for count, noun, said in noted] + unreadable(source.skipped)
+        notes = [f"{counted(self.counts[key], noun)} {remark}" for key, (noun, remark) in _NOTES.items() if self.counts[key]]
+        return notes + unreadable(source.skipped)
 
     def warnings(self, source: Source) -> list[str]:
         """Sentences that a user should not miss."""
         if not (clashes := self.counts["clashes"]):
             return []
-        left_out, named = f"{counted(clashes, 'document')} of {source.name} left out", few(self.named, total=clashes)
-        return [f"{left_out}, because an earlier document with other content has the same id: {named}."]
+        left_out = f"{counted(clashes, 'document')} of {source.name} left out"
+        return [
+            f"{left_out}, because an earlier document with other content has the same id: {few(self.examples, total=clashes)}."
+        ]
 
 
 def unreadable(skipped: Skips) -> list[str]:
     """Describe the entries that passes over a source skipped because they could not be read; [] if there are none."""
     if not skipped:
         return []
-    count = skipped.count
-    named = few([str(each) for each in skipped], total=count, between="; ")
-    return [f"{counted(count, 'entry', 'entries')} could not be read and left out ({named})."]
+    entries = few([str(each) for each in skipped], total=skipped.count, between="; ")
+    return [f"{counted(skipped.count, 'entry', 'entries')} could not be read and left out ({entries})."]
 
 
 def length_warnings(encoder: TextEncoder, texts: Sequence[str], *, passages: bool, cut: bool = True) -> list[str]:
@@ -121,9 +122,9 @@ def live_statistics(engine: Engine, live: LiveGeneration | None) -> LiveStatisti
     return live, statistics
 
 
-def drift_after_update(kept: CorpusStatistics | None, now: CorpusStatistics | None) -> list[str]:
-    """The warning at the end of an update, which keeps the statistics (docs/impacts.md); none if the kept statistics are still good, or if there are none."""
-    if kept is None or now is None or not (drift := kept.drift(now)).large:
+def drift_after_update(stored: CorpusStatistics | None, now: CorpusStatistics | None) -> list[str]:
+    """The warning at the end of an update, which keeps the stored statistics (docs/impacts.md); [] if they still fit, or if there are none."""
+    if stored is None or now is None or not (drift := stored.drift(now)).large:
         return []
     return [f"The corpus has drifted: {drift} A new build, without --update, counts again."]
 
@@ -143,9 +144,9 @@ def drift_before_build(
     """
     if live is None or now is None:
         return []
-    (generation, statistics), made = live, live[0].lineage
-    same = made.models["weights"].hash == planned.encoder.models["weights"].hash
-    if not same or Window.from_lineage(made.passages) != planned.options.passages:
+    generation, statistics = live
+    same = generation.lineage.models["weights"].hash == planned.encoder.models["weights"].hash
+    if not same or Window.from_lineage(generation.lineage.passages) != planned.options.passages:
         return []
     drift = statistics.drift(now, least=1 if first is None else _KNOWN)
     if not drift.large:

@@ -115,9 +115,8 @@ class BuildEstimate:
 class _Head(Derived):
     """The first documents of a source, and the share of the source that they are."""
 
-    def __init__(self, source: Source, most: int) -> None:
+    def __init__(self, source: Source) -> None:
         super().__init__(source)
-        self._most = most
         self.read = 0
         self.complete = True
         self._bytes = deque([0], maxlen=1)
@@ -125,7 +124,7 @@ class _Head(Derived):
     def documents(self, progress: Progress | None = None) -> Iterator[Document]:
         del progress
         for document in self._source.documents(self._bytes.append):
-            if self.read == self._most:
+            if self.read == _READ:
                 self.complete = False
                 return
             self.read += 1
@@ -148,7 +147,6 @@ def estimate_build(
     options: BuildOptions,
     queries: Sequence[str] = (),
     progress: BuildProgress = lambda *_: None,
-    most: int = _READ,
     live: LiveStatistics | None = None,
 ) -> BuildEstimate:
     """Estimate the size and cost of a build. Nothing is written except in a temporary folder.
@@ -159,7 +157,6 @@ def estimate_build(
         options: The build options.
         queries: Texts of queries; may be empty.
         progress: Called with (stage, done, total).
-        most: Largest number of documents to read.
         live: Statistics of the live generation: if the source has drifted from them, a warning says so.
 
     Raises:
@@ -168,7 +165,7 @@ def estimate_build(
     advice = "Index it: 'termweave index FOLDER NAME' runs no model."
     source.refuse_encodings("a plan estimates how long a corpus is encoded, which is done here", advice)
     planned = plan(source, capabilities, options)
-    head = _Head(source, most)
+    head = _Head(source)
     with temporary_ledger() as ledger:
         surveyed = read_corpus(in_passages(head, options.passages), planned.encoder, ledger, skip_bad=True, progress=progress)
         documents, stored = ledger.documents, ledger.total

@@ -20,7 +20,7 @@ from termweave.support.extras import install_model
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from termweave.corpora import Source
     from termweave.indexer.options import BuildOptions
@@ -80,48 +80,48 @@ def advise(source: Source, encoder: encoders.TextEncoder, options: BuildOptions,
     analyzer = options.analyzer or next(iter(coverage.values())).analyzer
     needed = {signal_class(name).needs for name in signals}
     foreign = {output for output, each in coverage.items() if each.verdict == "foreign" and output in needed}
-    asked = {"weights": options.weights is not None, "dense": options.dense is not None}
-    guess = coverage["weights"].guess if "weights" in foreign and not asked["weights"] else None
+    chosen = {"weights": options.weights is not None, "dense": options.dense is not None}
+    guess = coverage["weights"].guess if "weights" in foreign and not chosen["weights"] else None
     if guess and (words := language_model(guess)):
         instead = {"weights": words}
-    dropped = {output for output in foreign - instead.keys() if not (asked[output] or options.signals)}
-    kept = tuple(name for name in signals if signal_class(name).needs not in dropped)
-    warnings = []
-    for model, outputs in _by_model(encoder, coverage.keys() & needed).items():
+    dropped = {output for output in foreign - instead.keys() if not (chosen[output] or options.signals)}
+    signals = tuple(name for name in signals if signal_class(name).needs not in dropped)
+    names = {output: model.name for output, model in encoder.models.items() if output in coverage.keys() & needed}
+    warnings: list[str] = []
+    for model in dict.fromkeys(names.values()):
+        outputs = [output for output, name in names.items() if name == model]
         words = instead.get("weights") if "weights" in outputs else None
         effect = _effect([output for output in outputs if output in dropped], words)
-        if warning := _warning(model, source.name, coverage[outputs[0]], effect):
-            warnings.append(warning)
+        warnings += _warnings(model, source.name, coverage[outputs[0]], effect)
     if foreign:
-        warnings[-1] += f" Built: {', '.join(kept)}; the text is analysed with {analyzer!r} (--analyzer)."
+        warnings[-1] += f" Built: {', '.join(signals)}; the text is analysed with {analyzer!r} (--analyzer)."
         if not registered(CHINESE) and _takes_chinese(texts, coverage.values(), options):
             warnings[-1] += f" The model {CHINESE!r} knows it: {install_model(CHINESE, PACKAGES[CHINESE])}"
         if instead:
             dense = instead.get("dense", options.dense)
             encoder = encoders.load(weights=instead["weights"], dense=dense, dense_query=options.dense_query)
-    encoder = encoder.only({signal_class(name).needs for name in kept})  # no model runs for nothing
+    encoder = encoder.only({signal_class(name).needs for name in signals})  # no model runs for nothing
     notes += () if foreign else _chosen(analyzer, options)
-    return LanguageAdvice(analyzer, kept, encoder, tuple(warnings), instead, tuple(notes))
+    return LanguageAdvice(analyzer, signals, encoder, tuple(warnings), instead, tuple(notes))
 
 
 def _takes_chinese(texts: Sequence[str], coverage: Iterable[Familiarity], options: BuildOptions) -> bool:
     """Whether the model for Chinese is the one to take: no model was named, and the text is Chinese."""
-    named = options.weights is not None or options.dense is not None
-    return not named and any(each.script == "CJK" for each in coverage) and is_chinese(texts)
+    chosen = options.weights is not None or options.dense is not None
+    return not chosen and any(each.script == "CJK" for each in coverage) and is_chinese(texts)
 
 
-def _warning(model: str, corpus: str, known: Familiarity, effect: str) -> str:
-    """What a user should know of a model that may not know the language of a corpus; "" where it does."""
-    if known.verdict == "mixed":
-        return f"The model {model!r} knows the language of {corpus} only in part: {known.reason}."
-    if known.verdict == "foreign":
-        return f"The model {model!r} does not know the language of {corpus} ({known.reason}): {effect}."
-    if known.doubtful:
-        return (
-            f"Whether the model {model!r} knows the language of {corpus} cannot be told from {counted(known.words, 'word')}. "
+def _warnings(model: str, corpus: str, familiarity: Familiarity, effect: str) -> Iterator[str]:
+    """Say that a model may not know the language of a corpus."""
+    if familiarity.verdict == "mixed":
+        yield f"The model {model!r} knows the language of {corpus} only in part: {familiarity.reason}."
+    elif familiarity.verdict == "foreign":
+        yield f"The model {model!r} does not know the language of {corpus} ({familiarity.reason}): {effect}."
+    elif familiarity.doubtful:
+        yield (
+            f"Whether the model {model!r} knows the language of {corpus} cannot be told from {counted(familiarity.words, 'word')}. "
             "If the text is not English, name its analyzer with --analyzer and leave the model out: --signals lexical."
         )
-    return ""
 
 
 def _chosen(analyzer: str, options: BuildOptions) -> tuple[str, ...]:
@@ -140,9 +140,3 @@ def _effect(omitted: Sequence[str], instead: str | None) -> str:
         bm25 = f"term weights are BM25's, with the stemmer and stop words of {language} (--weights {instead})"
         return f"{bm25}, and {without}" if without else bm25
     return without or "its results may be poor"
-
-
-def _by_model(encoder: encoders.TextEncoder, outputs: Collection[str]) -> dict[str, list[str]]:
-    """Group outputs by model: name of the model -> those of `outputs` that it gives."""
-    named = {output: model.name for output, model in encoder.models.items() if output in outputs}
-    return {name: [output for output, of in named.items() if of == name] for name in named.values()}

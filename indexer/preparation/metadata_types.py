@@ -126,7 +126,7 @@ class _Values:
         return [each for each in fitting if self.alone[each] and not self.alone[RIVALS[each]]] or fitting
 
     def doubt(self) -> str:
-        """What values are that are compared as texts and might be something else; "" for what is simply text."""
+        """The types and notations that values which are compared as texts might have; "" for what is simply text."""
         options = self.possible()
         if not options and self.kinds.total() - self.kinds["keyword"] >= _FEW * self.kinds.total():
             numbers = self.kinds["long"] + self.kinds["double"]
@@ -171,10 +171,10 @@ class TypeInference:
             taken: Entries that the user's mapping makes fields of their own.
         """
         taken = set(taken)
-        usual = sorted(self._seen.items(), key=lambda item: (not item[1].declared, -item[1].kinds.total(), item[0]))
         chosen: dict[str, str] = {}
         objects = {name[:dot] for name in self._seen for dot in range(len(name)) if name[dot] == "."}
-        for name, values in usual:
+        for name in sorted(self._seen, key=lambda name: (not self._seen[name].declared, -self._seen[name].kinds.total(), name)):
+            values = self._seen[name]
             form = values.form(commas=self._commas)
             # An entry that is a value in one document and an object in another cannot be both in a mapping.
             possible = name not in taken and name not in objects and (form != "keyword" or values.longest <= LONGEST_KEYWORD)
@@ -196,13 +196,16 @@ class TypeInference:
                 read.append(f"{name!r} as {'decimal-point' if unproved else form}")
             possible = [each for each, first in _TIMES.items() if first <= lowest <= highest < 2.2 * first]
             times += [f"{name}={each}" for each in possible if form == "long"]
-        said = {
+        groups = {
             "with values that count as missing, which comparisons, --facet and --sort do not see": missing,
             "of numbers or dates with a notation": read,
             "compared as text, because the values are of several types or can be read in several ways": doubtful,
         }
-        named = ((counted(len(each), "metadata field"), what, few(each, between="; ")) for what, each in said.items() if each)
-        notes = [f"{count} {what}: {fields}." for count, what, fields in named]
+        notes = [
+            f"{counted(len(fields), 'metadata field')} {remark}: {few(fields, between='; ')}."
+            for remark, fields in groups.items()
+            if fields
+        ]
         if notes:
             notes[-1] += " `--types FIELD=TYPE` decides otherwise."
         if times:

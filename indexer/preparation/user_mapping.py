@@ -47,7 +47,7 @@ _RESERVED = {
 }  # fmt: skip
 
 
-def settings_of(given: Any) -> Any:
+def settings_of(option: Any) -> Any:
     """Check index settings: of a JSON file, nested or with dots, or flat keys as they are.
 
     Returns:
@@ -57,7 +57,7 @@ def settings_of(given: Any) -> Any:
         UsageError: The file is not a JSON object, a key does not begin with "index.", the setting is set by a build option, or it names an
             ingest pipeline.
     """
-    settings, where = _object(given, "settings")
+    settings, where = _object(option, "settings")
     if where:
         flat = dict(_flat(settings))
         settings = {key if key.startswith("index.") else f"index.{key}": value for key, value in flat.items()}
@@ -76,13 +76,13 @@ def settings_of(given: Any) -> Any:
     return settings
 
 
-def mapping_of(given: Any) -> Any:
+def mapping_of(option: Any) -> Any:
     """Check a mapping: of a JSON file, with or without the key "mappings" around it, or as it is.
 
     Raises:
         UsageError: The file is not a JSON object, or a key is reserved for termweave or is not a part of a mapping.
     """
-    mapping, where = _object(given, "mappings")
+    mapping, where = _object(option, "mappings")
     if isinstance(mapping, Mapping) and (unknown := set(mapping) - set(_PARTS)):
         message = f"{where or 'mapping'} contains {', '.join(sorted(map(repr, unknown)))}: reserved for termweave, or not a part of a mapping."
         raise UsageError(message, 'Write a mapping such as {"properties": {"year": {"type": "integer"}}}.')
@@ -111,19 +111,19 @@ def merged(ours: Mapping[str, Any], theirs: Mapping[str, Any], where: str = "") 
     return result
 
 
-def _object(given: Any, wrapper: str) -> tuple[Any, str]:
+def _object(option: Any, wrapper: str) -> tuple[Any, str]:
     """The JSON object of a file, or the one under the key `wrapper` in it, and the name of the file; what is no path as it is, and ""."""
-    if not isinstance(given, str | Path):
-        return given, ""
+    if not isinstance(option, str | Path):
+        return option, ""
     try:
-        content = orjson.loads(Path(given).read_bytes().removeprefix(BOM_UTF8))
+        content = orjson.loads(Path(option).read_bytes().removeprefix(BOM_UTF8))
     except (OSError, orjson.JSONDecodeError) as error:
-        raise UsageError(f"{given} cannot be read: {error}.", "Name a file that contains one JSON object.") from None
+        raise UsageError(f"{option} cannot be read: {error}.", "Name a file that contains one JSON object.") from None
     if isinstance(content, dict):
         content = content.get(wrapper, content)
     if not isinstance(content, dict):
-        raise UsageError(f"{given} is not a JSON object.", f'Write {{"{wrapper}": {{...}}}}, or only the inner object.')
-    return content, str(given)
+        raise UsageError(f"{option} is not a JSON object.", f'Write {{"{wrapper}": {{...}}}}, or only the inner object.')
+    return content, str(option)
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -215,21 +215,17 @@ def sizes_of_hits(engine: Engine, index: str, layout: DocumentLayout, options: B
         return []
     written = {name for source in sources for name in source}
     ours = sorted(written & set(layout.mapping({})["properties"]) - set(options.mapping["properties"]))
-    whole = sum(len(orjson.dumps(source)) for source in sources) / len(sources)
-    own = sum(len(orjson.dumps({k: v for k, v in source.items() if k not in ours})) for source in sources) / len(sources)
-    note = (
-        f"A hit of the application's own queries has {whole:,.0f} bytes on average, with termweave's fields, and {own:,.0f} without: "
-        f"add _source_excludes={','.join(ours)} to their address."
-    )
-    return [note]
+    rest = [{name: value for name, value in source.items() if name not in ours} for source in sources]
+    with_ours, without = (sum(len(orjson.dumps(each)) for each in bodies) / len(bodies) for bodies in (sources, rest))
+    sizes = f"{with_ours:,.0f} bytes on average, with termweave's fields, and {without:,.0f} without"
+    return [f"A hit of the application's own queries has {sizes}: add _source_excludes={','.join(ours)} to their address."]
 
 
 def _kept_mapping(mapping: Mapping[str, Any]) -> dict[str, Any]:
     """The parts of a mapping that a user's mapping may have. The fields of termweave make the index strict: objects stay as they were."""
-    kept = {part: mapping[part] for part in _PARTS if part in mapping}
     inherited = mapping.get("dynamic", "true")
-    kept["properties"] = {
+    properties = {
         name: {"dynamic": inherited, **field} if "properties" in field or field.get("type") in {"object", "nested"} else field
         for name, field in (mapping.get("properties") or {}).items()
     }
-    return kept
+    return {part: mapping[part] for part in _PARTS if part in mapping} | {"properties": properties}

@@ -71,9 +71,9 @@ class Encoded:
     texts: int
 
 
-@dataclass(frozen=True)
+@dataclass
 class ShardEncoder:
-    """Encodes shards of a folder; made once in each process.
+    """Encodes shards of a folder, one after the other; each process of Ray makes one.
 
     Attributes:
         folder: The folder of shards: a path or an fsspec URL.
@@ -84,9 +84,18 @@ class ShardEncoder:
     folder: str
     weights: str | None
     dense: str | None
+    _encode: Callable[[str], int] | None = None
 
-    def opened(self) -> Callable[[str], int]:
-        """The function that encodes the shard of a file, writes it, and returns its number of texts.
+    def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
+        """Encode the shard of a row; an error of termweave is a row, because Ray would wrap it."""
+        try:
+            self._encode = self._encode or self.encoding()
+            return {"texts": [self._encode(str(batch["file"][0]))], "message": [""], "hint": [""]}
+        except TermweaveError as error:
+            return {"texts": [0], "message": [error.message], "hint": [error.hint]}
+
+    def encoding(self) -> Callable[[str], int]:
+        """Open folder and models, and return the function that encodes the shard of a file, writes it, and returns its number of texts.
 
         Raises:
             ModelError: This host has other models than the folder was begun with.
@@ -298,10 +307,10 @@ def encode_on_ray(encoder: ShardEncoder, files: Sequence[str]) -> Iterator[int]:
             data.DataContext.get_current().enable_progress_bars = False
             logging.getLogger("ray.data").setLevel(logging.ERROR)
             cores = max(1, int(ray.cluster_resources().get("CPU", 1)))
-            named = data.from_items([{"file": file} for file in files], override_num_blocks=len(files))
-            encoded = named.map_batches(
-                _Actor,
-                fn_constructor_args=(replace(encoder, folder=ShardStore(encoder.folder).everywhere),),
+            rows_of_files = data.from_items([{"file": file} for file in files], override_num_blocks=len(files))
+            encoded = rows_of_files.map_batches(
+                ShardEncoder,
+                fn_constructor_args=(ShardStore(encoder.folder).everywhere, encoder.weights, encoder.dense),
                 batch_size=1,
                 compute=data.ActorPoolStrategy(size=min(cores, len(files))),
                 num_cpus=1,
@@ -315,18 +324,3 @@ def encode_on_ray(encoder: ShardEncoder, files: Sequence[str]) -> Iterator[int]:
             raise TermweaveError(f"The cluster failed: {first_line(error)}.", hint) from error
         finally:
             ray.shutdown()
-
-
-class _Actor:
-    """Encodes one shard after the other; an error of termweave is a row, because Ray would wrap it."""
-
-    def __init__(self, encoder: ShardEncoder) -> None:
-        self._encoder = encoder
-        self._encode: Any = None
-
-    def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
-        try:
-            self._encode = self._encode or self._encoder.opened()
-            return {"texts": [self._encode(str(batch["file"][0]))], "message": [""], "hint": [""]}
-        except TermweaveError as error:
-            return {"texts": [0], "message": [error.message], "hint": [error.hint]}

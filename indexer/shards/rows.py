@@ -1,7 +1,7 @@
 """Rows of shards: documents or passages with their encodings, as Arrow tables and back.
 
 Each row has a digest of its text, its term weights and its vector, so that an encoding which was altered, or belongs to another text, is
-refused. What no model gives (a weight that is not positive, a vector that is not of unit length) is refused even with a right digest.
+refused.
 """
 
 from __future__ import annotations
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 #: Most bytes of the texts and encodings that are read at once. A block of a corpus has a few megabytes.
 _MOST = 1 << 30
-#: The largest difference from 1 of the length of a vector.
-_LENGTH = 1e-3
 
 
 def text_columns() -> Any:
@@ -92,8 +90,8 @@ def encoded_table(texts: Any, encodings: Sequence[Encoding], key: bytes, schema:
         "vector": [encoding.vector for encoding in encodings],
         "digest": [_digest(document, encoding, key) for document, encoding in pairs],
     }
-    made = [pa.array(values, schema.field(name).type) for name, values in added.items()]
-    return pa.table([*texts.columns, *made], schema)
+    arrays = [pa.array(values, schema.field(name).type) for name, values in added.items()]
+    return pa.table([*texts.columns, *arrays], schema)
 
 
 def tables(store: ShardStore, name: str, schema: Any) -> Iterator[Any]:
@@ -136,11 +134,8 @@ def encoded_documents(store: ShardStore, name: str, schema: Any, key: bytes) -> 
             digests = [_digest(*pair, key) for pair in zip(documents, encodings, strict=True)]
         except (ValueError, TypeError, AttributeError) as error:  # a field that is empty, or no JSON
             raise damaged(store, name, f"a field is empty or is not JSON ({first_line(error)})") from error
-        stored = table.column("digest").to_pylist()
-        for document, encoding, digest, expected in zip(documents, encodings, digests, stored, strict=True):
-            if reason := _impossible(encoding):
-                raise damaged(store, name, f"{document.id!r} has {reason}")
-            if digest != expected:
+        for document, digest, stored in zip(documents, digests, table.column("digest").to_pylist(), strict=True):
+            if digest != stored:
                 raise damaged(store, name, f"{document.id!r} or its encoding is not what was encoded for this folder")
         yield [replace(document, encoding=encoding) for document, encoding in zip(documents, encodings, strict=True)]
 
@@ -167,19 +162,6 @@ def _encodings(table: Any, documents: Sequence[Document]) -> list[Encoding]:
     if count and vector.null_count < count:
         vectors = np.from_dlpack(vector.flatten()).reshape(count, -1)
     return [Encoding(each.content, *parts) for each, *parts in zip(documents, weights, vectors, strict=True)]
-
-
-def _impossible(encoding: Encoding) -> str:
-    """Name a value that no model gives; "" if every value is possible."""
-    weights, vector = encoding.weights, encoding.vector
-    if weights is not None:
-        if len(weights.terms) != len(weights.weights) or len(set(weights.terms)) != len(weights.terms):
-            return "a term without a weight, or with two"
-        if not (np.isfinite(weights.weights).all() and (weights.weights > 0).all()):
-            return "a weight that is not a positive number"
-    if vector is not None and not abs(float(np.linalg.norm(vector)) - 1) < _LENGTH:
-        return "a vector that does not have the length 1"
-    return ""
 
 
 def _digest(document: Document, encoding: Encoding, key: bytes) -> int:

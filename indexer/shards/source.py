@@ -68,15 +68,17 @@ class ShardManifest:
         """
         try:
             content = store.read(MANIFEST)
-            other = orjson.loads(content)["format"]
-            if other == _FORMAT:
+            stored_format = orjson.loads(content)["format"]
+            if stored_format == _FORMAT:
                 return TypeAdapter(cls).validate_json(content, strict=True)  # a number is not read from a text
         except (ValueError, KeyError, TypeError) as error:  # pydantic's error is a ValueError
             first = error.errors()[0] if isinstance(error, ValidationError) else None
             reason = f": {'.'.join(map(str, first['loc']))}: {first['msg']}" if first else ""
             raise InputError(f"{MANIFEST} in {store.shown} is damaged{reason}.", "Encode again, into another folder.") from error
         hint = "Install the version that wrote it, or encode again."
-        raise InputError(f"{store.shown} has shards of format {other!r}, which this version of termweave does not read.", hint)
+        raise InputError(
+            f"{store.shown} has shards of format {stored_format!r}, which this version of termweave does not read.", hint
+        )
 
     def write(self, store: ShardStore) -> None:
         """Write the manifest of a folder."""
@@ -102,7 +104,7 @@ class ShardManifest:
         return blake2b(orjson.dumps(whole, option=orjson.OPT_SORT_KEYS), digest_size=16).digest()
 
     def refuse_other(self, planned: ShardManifest, folder: str) -> None:
-        """Refuse to go on with a folder that was begun with another plan.
+        """Check that a folder was begun with this plan, so that a command may go on with it.
 
         Raises:
             UsageError: Corpus, models or options differ.
@@ -168,9 +170,11 @@ class EncodedFolder(OpenedSource, Reader):
         """
         del reading
         folder = cls(spec)
-        present, wanted = folder._store.names(), folder._manifest.files
-        if missing := [file for file in wanted if file not in present]:
-            message = f"{folder._store.shown} lacks {counted(len(missing), 'shard')} of {len(wanted)} ({few(missing)})."
+        present = folder._store.names()
+        if missing := [file for file in folder._manifest.files if file not in present]:
+            message = (
+                f"{folder._store.shown} lacks {counted(len(missing), 'shard')} of {folder._manifest.shards} ({few(missing)})."
+            )
             raise InputError(message, "Run 'termweave encode' again, with the same options: it encodes what is missing.")
         return folder
 

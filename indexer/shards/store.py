@@ -125,21 +125,17 @@ class ShardStore:
             InputError: It is missing or cannot be read.
         """
         with self.reading(name) as stream:
-            content: bytes = stream.read()
-        return content
+            return bytes(stream.read())
 
     @contextmanager
     def reading(self, name: str) -> Iterator[Any]:
         """Open a file for reading.
 
         Raises:
-            InputError: It is missing or damaged, or is not a file: to open a pipe would wait for ever.
+            InputError: It is missing or damaged.
         """
-        with self._readable(name):
-            if self._local and (self._local / name).exists() and not (self._local / name).is_file():
-                raise InputError(f"{name} in {self.shown} is not a file.", "Remove it and run 'termweave encode' again.")
-            with self._files.open(self._path(name), "rb") as stream:
-                yield stream
+        with self._readable(name), self._files.open(self._path(name), "rb") as stream:
+            yield stream
 
     def write(self, name: str, content: bytes) -> None:
         """Write a file as a whole.

@@ -88,17 +88,13 @@ def checked(index):
         "maker.town.raw",
         "count:5/10",
         "half:0.5/100000",
-        "single:1e39/",
     ]
-    counted += ["day:2024-01-05/2024-01-10", "nanos:1900/2024-01-10", "number:3/"]
+    counted += ["single:1e39/", "day:2024-01-05/2024-01-10", "nanos:1900/2024-01-10", "number:3/"]
     for name, values in index.answer("kettle", facets=counted, k=1).facets.items():
-        assert sum(each.count for each in values) == (20 if ":" in name else sum(each.count for each in values))
+        assert ":" not in name or sum(each.count for each in values) == 20
         assert all(len(each.value) < 25 for each in values), values
         assert [len(numbers(index, where=each.filter)) for each in values] == [each.count for each in values], name
-    assert {each.value for each in index.answer("kettle", facets=["single:x".partition(":")[0]]).facets["single"]} >= {
-        "1.1",
-        "2.2",
-    }
+    assert {each.value for each in index.answer("kettle", facets=["single"]).facets["single"]} >= {"1.1", "2.2"}
     for name in ("half", "single", "count", "day", "nanos", "address", "number", "unseen", "maker.size"):
         assert numbers(index, sort=f"{name}:desc")[:2] == [19, 18], name
     assert len(numbers(index, collapse="maker.town")) == 4
@@ -116,10 +112,8 @@ def checked(index):
     assert (best.id, best.explanation["parts"][-1]["value"]) == ("d19", 20.9)
     assert index.search("kettle", rerank="decay@place:1:1km:50.12,7", k=1)[0].id == "d12"
     assert index.search("kettle", rerank="decay@day:1:7d", k=1)[0].id == "d19"
-    assert index.search("kettle", where="count=7", fields=["number", "maker.town.raw"])[0].fields == {
-        "count": 7,
-        "maker": {"town": "Town 3"},
-    }
-    able = index.layout.able()
-    assert {"half", "day", "count", "maker.town", "unseen"} <= {*able}
-    assert not {"prose", "place", "span", "lean", "number", "maker.town.raw"} & {*able}
+    fields = index.search("kettle", where="count=7", fields=["number", "maker.town.raw"])[0].fields
+    assert fields == {"count": 7, "maker": {"town": "Town 3"}}
+    able = {*index.layout.able()}
+    assert {"half", "day", "count", "maker.town", "unseen"} <= able
+    assert not {"prose", "place", "span", "lean", "number", "maker.town.raw"} & able

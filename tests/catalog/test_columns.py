@@ -19,13 +19,8 @@ MORE = {
     "wild": {"type": "wildcard"},
     "flat": {"type": "flat_object"},
 }
-VALUES = {
-    "price": lambda n: n * 2.02,
-    "large": lambda n: 2**63 + n,
-    "shop": lambda _: "ours",
-    "wild": lambda n: f"w{n % 3}",
-    "flat": lambda n: {"a": f"v{n % 2}"},
-}
+VALUES = {"price": lambda n: n * 2.02, "large": lambda n: 2**63 + n, "shop": lambda _: "ours"}
+VALUES |= {"wild": lambda n: f"w{n % 3}", "flat": lambda n: {"a": f"v{n % 2}"}}
 
 
 def of_opensearch(index):
@@ -57,9 +52,8 @@ def test_fields_of_a_mapping(opensearch_engine, name, tmp_path, capsys):
     of_opensearch(index)
     assert numbers(index, where="prose=words 3") == [3]  # metadata of any type are also compared as text
     capsys.readouterr()
-    path.write_text(
-        path.read_text(encoding="utf-8") + "\n" + json.dumps({**documents(**VALUES)[0], "id": "d20"}), encoding="utf-8"
-    )
+    more = json.dumps({**documents(**VALUES)[0], "id": "d20"})
+    path.write_text(f"{path.read_text(encoding='utf-8')}\n{more}", encoding="utf-8")
     assert run([*built[:5], "--url", opensearch_engine.url, "--update"]) == 0
     said = capsys.readouterr()
     assert "1 sent" in said.out

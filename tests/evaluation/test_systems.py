@@ -44,22 +44,13 @@ def test_a_profile_that_was_adopted_is_a_row_with_its_own_reranking():
     assert systems.default_of(systems.grid(["dense"], [], index), index) == "dense"
 
 
-def test_both_similarities_are_rows_of_one_table():
-    found = systems.grid(["hybrid", "lexical"], ["none", "rnn", "rnn@dense"], ALL)
-    assert names(found) == ["hybrid", "hybrid+rNN", "hybrid+rNN@dense", "BM25", "BM25+rNN", "BM25+rNN@dense"]
-    assert [row.reranker for row in found[:3]] == ["none", "rnn", "rnn@dense"]
-    assert [row.reranking for row in found[:3]] == [
-        None,
-        Reranking((ReciprocalNeighbours(),)),
-        Reranking((ReciprocalNeighbours(similarity="dense"),)),
-    ]
-    assert systems.with_baseline(found, "hybrid+rnn@dense", ALL) == (found, "hybrid+rNN@dense")
-
-
 def test_a_grid_has_every_mode_with_every_reranker_once():
-    found = systems.grid(["dense", "weights:3,dense:1", "dense"], ["none", "rnn"], ALL)
-    assert names(found) == ["dense", "dense+rNN", "weights:3,dense:1", "weights:3,dense:1+rNN"]
-    assert [system.reranker for system in found] == ["none", "rnn", "none", "rnn"]
+    found = systems.grid(["hybrid", "lexical", "weights:3,dense:1", "hybrid"], ["none", "rnn", "rnn@dense"], ALL)
+    both = ("", "+rNN", "+rNN@dense")
+    assert names(found) == [f"{mode}{reranker}" for mode in ("hybrid", "BM25", "weights:3,dense:1") for reranker in both]
+    plain, vectors = Reranking((ReciprocalNeighbours(),)), Reranking((ReciprocalNeighbours(similarity="dense"),))
+    assert [(row.reranker, row.reranking) for row in found[:3]] == [("none", None), ("rnn", plain), ("rnn@dense", vectors)]
+    assert systems.with_baseline(found, "hybrid+rnn@dense", ALL) == (found, "hybrid+rNN@dense")
     assert names(systems.grid([], ["rnn"], ALL)) == ["BM25+rNN", "dense+rNN", "weights+rNN", "hybrid+rNN"]
     assert systems.grid([], [], ALL) == systems.default_systems(ALL)
     with pytest.raises(UsageError, match="no signal 'magic'"):

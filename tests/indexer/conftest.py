@@ -22,12 +22,15 @@ from termweave.cli import run
 from termweave.engine import connect
 from termweave.engine.embedded import node, process
 from termweave.errors import EngineError
-from termweave.indexer import verify
+from termweave.indexer import LARGE_DELETION, UpdateMode, build, update, verify
+from termweave.indexer.generations.listing import list_generations
 from termweave.indexer.ledger import storage
+from termweave.indexer.pipeline import throttle
 from termweave.indexer.pipeline.pipeline import Pipeline
+from termweave.indexer.preparation import corpus_pass
 from termweave.settings import load
 
-from .builds import command
+from .builds import LEXICAL, check, clean, command, numbered
 
 #: Blocks of 100 documents and batches of 64 KB: many small steps to be killed between, on a corpus that is indexed in seconds.
 PRELUDE = """
@@ -93,12 +96,18 @@ class Bench:
 
     def run(self, *arguments, status=0, **options):
         """Run it to its end; returns what it said."""
-        child = self.start(*arguments, **options)
-        said, _ = child.communicate(timeout=300)
-        assert "Traceback" not in said, said
-        if status is not None:
-            assert child.returncode == status, said
-        return said
+        return ended(self.start(*arguments, **options), status)
+
+    def held(self, *arguments, prelude="", **options):
+        """The verb as a process that waits, in the middle of sending, for `ended`."""
+        process = self.start(*arguments, prelude=prelude + HOLD, stdin=subprocess.PIPE, **options)
+        until(process, "HELD")
+        return process
+
+    def unfinished(self, engine):
+        """The generation that is being written."""
+        (index,) = list(engine.request("GET", f"/{self.name}-*.write-*/_alias"))
+        return index
 
     def _verb(self):
         return ["index", str(self.corpus), self.name, "--weights", "none", "--dense", "none"]
@@ -192,6 +201,82 @@ def index(opensearch_engine, name, tmp_path, capsys):
     return call
 
 
+class Desk:
+    """A name on the tests' server: builds and updates without models, unless their options say otherwise.
+
+    Documents are their number, a list, id -> text, or a source.
+    """
+
+    def __init__(self, engine, name, corpus):
+        self.engine, self.name, self._corpus = engine, name, corpus
+
+    def source(self, documents, **options):
+        if isinstance(documents, int):
+            documents = numbered(documents)
+        if isinstance(documents, dict):
+            documents = [{"_id": key, "text": text} for key, text in documents.items()]
+        return self._corpus(documents, **options) if isinstance(documents, list) else documents
+
+    def build(self, documents, options=LEXICAL, **more):
+        return build(self.engine, self.source(documents), self.name, options, **more)
+
+    def update(self, documents, options=LEXICAL, *, new=False, delete=False, **more):
+        """With `delete` as much may be deleted as is missing."""
+        mode = UpdateMode(new=new, delete_missing=delete, allow_deletions=1.0 if delete else LARGE_DELETION)
+        return update(self.engine, self.source(documents), self.name, options, mode, **more)
+
+    @property
+    def live(self):
+        return live(self.engine, self.name)
+
+    @property
+    def generations(self):
+        """Newest first."""
+        return list_generations(self.engine, self.name)
+
+    def check(self, *, deep=True):
+        return check(self.engine, self.name, deep=deep)
+
+    def clean(self, source=None):
+        return clean(self.engine, self.name, source)
+
+    def request(self, method, path, body=None):
+        """Of the live generation; searches see what it did."""
+        params = {"refresh": True} if method in {"PUT", "POST", "DELETE"} and "/_doc" in path else None
+        return self.engine.request(method, f"/{self.live}{path}", params=params, body=body)
+
+    def run(self, verb, *arguments, status=0):
+        assert run([verb, self.name, *arguments, "--url", self.engine.url]) == status
+
+
+@pytest.fixture
+def desk(opensearch_engine, name, corpus):
+    return Desk(opensearch_engine, name, corpus)
+
+
+@contextmanager
+def stopping(owner, attribute, *, after=False):
+    """Whoever calls this meanwhile is stopped as by Ctrl-C, before or after the call."""
+    once = getattr(owner, attribute)
+
+    def stop(*arguments, **options):
+        if after:
+            once(*arguments, **options)
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, attribute, stop)
+        yield
+
+
+@pytest.fixture
+def small_steps(monkeypatch):
+    """Blocks of 50 documents and batches of 4 KB."""
+    monkeypatch.setattr(corpus_pass, "_BLOCK_DOCUMENTS", 50)
+    for size in ("SMALLEST", "FIRST", "LARGEST"):
+        monkeypatch.setattr(throttle, size, 4096)
+
+
 @pytest.fixture
 def bench(opensearch_engine, name, tmp_path, own_places):
     """A bench on the tests' server."""
@@ -233,6 +318,16 @@ def killed_at(bench, step, delay):
     child = bench.start(prelude=DIES.format(at=step, delay=delay))
     said, _ = child.communicate(timeout=300)
     assert child.returncode in {0, -signal.SIGKILL}, said
+
+
+def ended(process, status=0, *, release=True):
+    """What a process says until its end; None as status: whatever it is. One that is `held` goes on, unless it is to end as it is."""
+    if not release:
+        process.wait(60)
+    said, _ = process.communicate("\n" if release and process.stdin else None, timeout=400)
+    assert "Traceback" not in said, said
+    assert status is None or process.returncode == status, said
+    return said
 
 
 def until(process, word):

@@ -1,21 +1,102 @@
-"""Faults that a build must survive, on a real server: killed, cut off, turned away, interrupted, out of disk, twice at once.
+"""Faults that builds and updates must survive, on a real server: killed, cut off, turned away, interrupted, out of disk, twice at once.
 
 Every test ends with the promise: run again, `verify` finds nothing, the count is the source's, and whoever searched meanwhile
-always found exactly one whole generation. The larger matrix is in test_faults_slow.py.
+always found exactly one whole generation. KILLS=30 nightly is the whole matrix of instants. Nodes that are killed, paused and started again
+are in tests/cluster, a disk that is full under the ledger in `ledger.test_ledger`.
 """
 
 from __future__ import annotations
 
+import os
+import random
+import shutil
 import signal
 import subprocess
+import sys
+import time
 
 import orjson
 import pytest
 
-from .conftest import HOLD, Bench, own_node, two_generations, until
+from termweave.engine import connect
+from termweave.errors import EngineError, VerificationFailed
+from termweave.indexer import BuildOptions, UpdateMode, build, update
+from termweave.indexer.generations import listing
+from termweave.settings import load
+
+from .builds import LEXICAL, clean, numbered
+from .busy_proxy import BusyProxy
+from .conftest import PRELUDE, Bench, ended, killed_at, own_node, two_generations, until
 from .proxy import Proxy
 
 pytestmark = pytest.mark.engine
+
+#: Builds that are killed, each in another part of its steps.
+KILLS = int(os.environ.get("KILLS", "4"))
+BUILD, UPDATE = "build(*what, progress=progress)", "update(*what, UpdateMode(delete_missing=True, new={}), progress)"
+CHILD = (
+    PRELUDE
+    + """
+import time
+from pathlib import Path
+from termweave import corpora, engine, settings
+from termweave.indexer import BuildOptions, UpdateMode, build, update
+from termweave.support import paths
+paths.state = lambda: Path({state!r})
+corpus_pass._BLOCK_DOCUMENTS = 50
+throttle.SMALLEST = throttle.FIRST = throttle.LARGEST = 4096
+def progress(stage, done, *_):
+    print(stage, done, flush=True)
+    time.sleep(0.02)
+server, options = engine.connect(settings.load(url={url!r})), BuildOptions(weights="none", dense="none")
+what = server, corpora.open_source({path!r}), {name!r}, options
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("call", "stage", "done"),
+    [
+        (BUILD, "Indexing", 0),
+        (BUILD, "Indexing", 300),
+        (UPDATE.format(False), "Reading", 100),
+        (UPDATE.format(False), "Indexing", 100),
+        (UPDATE.format(True), "Reading", 100),
+        (UPDATE.format(True), "Indexing", 100),
+    ],
+    ids=["build begun", "build", "update read", "update in place", "copy read", "update of a copy"],
+)
+def test_killed_in_the_middle_it_goes_on_and_nothing_is_lost_or_twice(desk, own_places, tmp_path, capsys, call, stage, done):
+    before = None if call == BUILD else desk.build(400).index
+    changed = [
+        {**each, "text": f"{each['text']} changed"} if number >= 200 else each for number, each in enumerate(numbered(400))
+    ]
+    source = desk.source(changed[30:])
+    places = {"state": str(own_places / "state"), "url": desk.engine.url, "path": str(tmp_path / "corpus.jsonl")}
+    program = CHILD.format(**places, name=desk.name) + call
+    environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
+    child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=environment)
+    for line in child.stdout:
+        told, _, count = line.strip().partition(" ")
+        if told == stage and int(count) >= done:
+            child.send_signal(signal.SIGKILL)
+            break
+    child.communicate()
+    assert child.returncode == -signal.SIGKILL
+    assert desk.live == before  # half a generation is never live
+    if call == UPDATE.format(False):  # nothing is changed before the source was read
+        sending = stage == "Indexing"
+        desk.run("verify", status=VerificationFailed.exit_status if sending else 0)
+        assert ("Repeat the update that was stopped." in capsys.readouterr().err) == sending
+    if call == BUILD:
+        again = desk.build(source)
+        assert any("Resumed" in note for note in again.notes)
+        assert again.sent <= 370 - max(0, done - 250)
+    else:
+        again = update(desk.engine, source, desk.name, LEXICAL, UpdateMode(delete_missing=True, new="new=True" in call))
+        assert again.sent <= 200
+        assert len(desk.generations) == 1 + ("new=True" in call)  # no second copy was begun
+    assert desk.clean(source) == again.documents == 370
 
 
 @pytest.mark.nightly
@@ -23,48 +104,34 @@ def test_a_line_that_drops_delays_and_cuts(bench):
     two_generations(bench, 1200)
     with Proxy(int(bench.url.rpartition(":")[2]), seed=5, refuse=0.1, cut=0.1, lose=0.02, delay=0.02) as proxy:
         with bench.searching("first second"):
-            for _ in range(20):
-                if "verified and live" in bench.run("--patience", "20", url=proxy.url, status=None):
-                    break
-            else:
-                pytest.fail("twenty runs were not enough")
+            runs = (bench.run("--patience", "20", url=proxy.url, status=None) for _ in range(20))
+            assert any("verified and live" in said for said in runs)
         assert proxy.faults > 3
     bench.whole()
 
 
-def test_ctrl_c_once_finishes_what_is_under_way_and_twice_stops_at_once(bench):
-    two_generations(bench, 1200)
-    with bench.searching("first second"):
-        process = bench.start(prelude=HOLD, stdin=subprocess.PIPE)
-        until(process, "HELD")
-        process.send_signal(signal.SIGINT)
-        until(process, "Ctrl-C again stops at once")
-        assert process.poll() is None  # it waits for the batch
-        said, _ = process.communicate("\n")
-        assert process.returncode == 130, said
-        assert "to continue from there" in said
-        process = bench.start(prelude=HOLD, stdin=subprocess.PIPE)
-        until(process, "HELD")
-        process.send_signal(signal.SIGINT)
-        until(process, "Ctrl-C again stops at once")
-        process.send_signal(signal.SIGINT)
-        process.wait(60)  # nobody lets the batch go
-        said, _ = process.communicate()
-        assert process.returncode == 130, said
-        assert "Traceback" not in said
-        assert "Resumed" in bench.run()
-    bench.whole()
+CTRL_C = "Ctrl-C again stops at once"
 
 
-def test_sigterm_ends_as_ctrl_c_does(bench):
-    bench.write(1200, "first")
-    process = bench.start(prelude=HOLD, stdin=subprocess.PIPE)
-    until(process, "HELD")
-    process.send_signal(signal.SIGTERM)
-    until(process, "A second SIGTERM stops at once")
-    said, _ = process.communicate("\n")
-    assert process.returncode == 143, said
-    assert "to continue from there" in said
+@pytest.mark.parametrize(
+    ("signals", "status", "said"),
+    [
+        ([signal.SIGINT], 130, CTRL_C),
+        ([signal.SIGINT] * 2, 130, CTRL_C),
+        ([signal.SIGTERM], 143, "A second SIGTERM stops at once"),
+    ],
+    ids=["Ctrl-C", "Ctrl-C twice", "SIGTERM"],
+)
+def test_a_signal_finishes_what_is_under_way_and_a_second_one_stops_at_once(bench, signals, status, said):
+    bench.write(1200)
+    process = bench.held()
+    process.send_signal(signals[0])
+    until(process, said)
+    assert process.poll() is None  # it waits for the batch
+    for again in signals[1:]:  # nobody lets the batch go
+        process.send_signal(again)
+    told = ended(process, status, release=len(signals) == 1)
+    assert ("to continue from there" in told) == (len(signals) == 1)
     assert "Resumed" in bench.run()
     bench.whole()
 
@@ -74,114 +141,117 @@ def test_two_processes_on_one_name_here_and_on_another_host(bench, tmp_path):
     elsewhere = Bench(tmp_path / "elsewhere", bench.url, bench.name)
     elsewhere.corpus, elsewhere.count = bench.corpus, bench.count
     with bench.searching("first second"):
-        process = bench.start(prelude=HOLD, stdin=subprocess.PIPE)
-        until(process, "HELD")
+        process = bench.held()
         assert f"is running on this host (process {process.pid}" in bench.run(status=1)
         told = elsewhere.run(status=1)
         assert f"(process {process.pid}, since" in told
         assert "is running on " in told
-        said, _ = process.communicate("\n")
-        assert process.returncode == 0, said
+        ended(process)
     bench.whole()
     elsewhere.run()  # the lease was given back
     elsewhere.whole()
 
 
-#: Fills the disk when the first documents are acknowledged.
-FULL = """
-from termweave.indexer.ledger.ledger import Ledger
-acknowledge = Ledger.acknowledge
-def filled(self, digests):
-    if not (filler := self.path.parent / "filler").exists():
-        try:
-            with filler.open("wb", buffering=0) as file:
-                while True:
-                    file.write(bytes(4096))
-        except OSError:
-            pass
-    acknowledge(self, digests)
-Ledger.acknowledge = filled
-"""
-
-
-@pytest.mark.nightly
-def test_a_full_disk_under_the_ledger(bench, tmp_path):
-    state = tmp_path / "state"
-    state.mkdir()
-    if subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(state)], capture_output=True, check=False
-    ).returncode:
-        pytest.skip("this machine lets us mount no small disk (needs root)")
-    try:
-        two_generations(bench, 1200)
-        with bench.searching("first second"):
-            said = bench.run(prelude=FULL, status=1)
-            assert "ledger" in said
-            assert "full" in said
-            assert "it resumes" in said
-            for filler in state.rglob("filler"):
-                filler.unlink()
-            assert "Resumed" in bench.run()
-        bench.whole()
-    finally:
-        subprocess.run(["umount", "-l", str(state)], check=True)
-
-
 def test_a_block_on_the_index_is_said_and_the_build_goes_on_when_it_is_gone(bench, opensearch_engine):
     two_generations(bench, 1200)
     with bench.searching("first second"):
-        process = bench.start(prelude=HOLD, stdin=subprocess.PIPE)
-        until(process, "HELD")
-        (unfinished,) = list(opensearch_engine.request("GET", f"/{bench.name}-*.write-*/_alias"))
-        opensearch_engine.request("PUT", f"/{unfinished}/_settings", body={"index.blocks.read_only": True})
-        said, _ = process.communicate("\n")
-        assert process.returncode == 1, said
+        process = bench.held()
+        settings = f"/{bench.unfinished(opensearch_engine)}/_settings"
+        opensearch_engine.request("PUT", settings, body={"index.blocks.read_only": True})
+        said = ended(process, 1)
         assert "Somebody set index.blocks.read_only on it" in said
         assert "disk" not in said
         assert "it resumes" in said
-        opensearch_engine.request("PUT", f"/{unfinished}/_settings", body={"index.blocks.read_only": None})
+        opensearch_engine.request("PUT", settings, body={"index.blocks.read_only": None})
         assert "Resumed" in bench.run()
     bench.whole()
 
 
-#: The server gives up on a shard after a second, not twenty; and who waits here says so.
-IMPATIENT = """
-from termweave.indexer.pipeline import throttle, bulk_sender
+#: An outage is said after 0.2 s and again each second, and the server gives up on a shard after one second, not twenty.
+SOON = """
+from termweave.engine.client import retries
+from termweave.indexer.pipeline import bulk_sender
+retries._NOTICEABLE, retries._REMINDER = 0.2, 1.0
 bulk_sender._PARAMETERS["timeout"] = "1s"
-trouble = throttle.Throttle.failed
-def said(self, *arguments, **options):
-    print("TROUBLE", flush=True)
-    return trouble(self, *arguments, **options)
-throttle.Throttle.failed = said
 """
 
 
-def test_an_index_without_its_shard_is_waited_for_and_then_said(bench, opensearch_engine, tmp_path):
-    """Red: the settings let no node have the shard, which is how a full or misconfigured cluster looks."""
-    two_generations(bench, 1200)
+def test_an_index_without_its_shard_is_an_outage_that_is_said_and_waited_for(bench, opensearch_engine, tmp_path):
+    """The server answers `_bulk` with 200, and a 503 for each document: nothing was said for minutes, then that it answers again."""
+    two_generations(bench, 300)
     settings = tmp_path / "settings.json"
-    homeless = {"index.routing.allocation.require._name": "nowhere"}
+    homeless = {"index.routing.allocation.require._name": "nowhere"}  # a full or misconfigured cluster looks like that
     settings.write_bytes(orjson.dumps(homeless))
     with bench.searching("first second"):
-        said = bench.run("--settings", str(settings), "--patience", "2", prelude=IMPATIENT, status=1)
-        (unfinished,) = list(opensearch_engine.request("GET", f"/{bench.name}-*.write-*/_alias"))
-        assert f"cannot write to {unfinished}: " in said
+        said = bench.run("--settings", str(settings), "--patience", "1", prelude=SOON, status=1)
+        index = bench.unfinished(opensearch_engine)
+        assert f"cannot write to {index}: " in said
         assert "primary shard is not active" in said
         assert "it resumes" in said
-        process = bench.start("--settings", str(settings), prelude=IMPATIENT)
-        until(process, "TROUBLE")
-        opensearch_engine.request("PUT", f"/{unfinished}/_settings", body=dict.fromkeys(homeless))
-        said, _ = process.communicate(timeout=300)
-        assert process.returncode == 0, said
+        process = bench.start("--settings", str(settings), prelude=SOON)
+        said = until(process, "Waiting for the server, up to ") + until(process, "Still waiting for the server after ")
+        opensearch_engine.request("PUT", f"/{index}/_settings", body=dict.fromkeys(homeless))
+        said += ended(process)
         assert "Resumed" in said
-    assert bench.whole() == unfinished
+        assert "The server takes the requests again, after " in said
+        assert "answers again" not in said
+    assert bench.whole() == index
+
+
+def test_a_build_says_soon_that_it_waits_and_when_it_goes_on(bench):
+    """Nothing was said until the patience was over."""
+    bench.write(1200)
+    with Proxy(int(bench.url.rpartition(":")[2])) as proxy:
+        process = bench.held("--patience", "90", url=proxy.url, prelude=SOON)
+        proxy.away = True
+        process.stdin.write("\n")
+        process.stdin.flush()
+        until(process, "Waiting for the server, up to 90 s; the work goes on by itself.")
+        until(process, "Still waiting for the server after ")
+        proxy.away = False
+        said = ended(process)
+    assert said.count("The server answers again, after ") == 1
+    assert "Waiting" not in said  # once for each time, whoever failed meanwhile
+    bench.whole()
+
+
+@pytest.mark.parametrize("status", [429, pytest.param(503, marks=pytest.mark.nightly)])
+def test_builds_succeed_though_a_fifth_of_all_requests_is_turned_away(opensearch_engine, name, corpus, status):
+    """Seven of ten such builds failed: on a lease, a HEAD, a refresh, a settings change."""
+    with BusyProxy(opensearch_engine.url, share=0.2, seed=status, status=status, surely="termweave-leases/_doc") as proxy:
+        engine = connect(load(url=proxy.url))
+        for new in (False, True):
+            build(engine, corpus(numbered(10)), name, LEXICAL)
+            source = corpus(numbered(15))
+            update(engine, source, name, LEXICAL, UpdateMode(new=new))
+            assert clean(opensearch_engine, name, source) == 15
+        engine.close()
+    assert len(proxy.turned_away) > 20
+    assert {"GET", "POST", "PUT"} <= {method for method, _ in proxy.turned_away}
+    assert any("termweave-leases/_doc" in path for _, path in proxy.turned_away)
+
+
+@pytest.mark.parametrize("stage", ["Reading", "Indexing"])
+def test_a_second_of_patience_is_a_second(opensearch_engine, name, corpus, stage):
+    with BusyProxy(opensearch_engine.url) as proxy:
+        engine = connect(load(url=proxy.url))
+        began = 0.0
+
+        def progress(current, *_):
+            nonlocal began
+            if not began and current == stage:
+                began, proxy.share = time.monotonic(), 1.0
+
+        with pytest.raises(EngineError, match="too many requests"):
+            build(engine, corpus(numbered(30)), name, BuildOptions(weights="none", dense="none", patience=1.0), progress)
+        assert 1 <= time.monotonic() - began < 20
+        engine.close()
 
 
 @pytest.fixture(scope="module")
 def narrow_node():
     """A server that takes requests of 256 KB and holds 160 KB of documents at a time."""
-    limits = "http.max_content_length: 256kb\nindexing_pressure.memory.limit: 160kb\n"
-    with own_node(limits) as state:
+    with own_node("http.max_content_length: 256kb\nindexing_pressure.memory.limit: 160kb\n") as state:
         yield state
 
 
@@ -195,16 +265,97 @@ def test_a_server_that_turns_away_what_is_too_much_or_too_large(narrow_node, tmp
         bench.run("--workers", "4", prelude=large)
     bench.whole()
     with bench.corpus.open("ab") as file:
-        file.write(orjson.dumps({"_id": "giant", "title": "second", "text": "word " * 60_000}) + b"\n")
-        file.write(orjson.dumps({"_id": "large", "title": "second", "text": "word " * 40_000}) + b"\n")
+        for identity, words in (("giant", 60_000), ("large", 40_000)):
+            file.write(orjson.dumps({"_id": identity, "title": "second", "text": "word " * words}) + b"\n")
     said = bench.run(status=1, prelude=large)
     assert "'giant' (line 2001): one document of 300" in said
     assert "'large' (line 2002): one document of 200" in said
-    (letters,) = (tmp_path / "state").rglob("*.refused.jsonl")
-    found = [orjson.loads(letter) for letter in letters.read_bytes().splitlines()]
-    assert [(letter["id"], letter["line"]) for letter in found] == [("giant", 2001), ("large", 2002)]
-    assert "raise http.max_content_length" in found[0]["advice"]
-    assert "raise indexing_pressure.memory.limit" in found[1]["advice"]
+    (file,) = (tmp_path / "state").rglob("*.refused.jsonl")
+    letters = [orjson.loads(letter) for letter in file.read_bytes().splitlines()]
+    assert [(letter["id"], letter["line"]) for letter in letters] == [("giant", 2001), ("large", 2002)]
+    assert "raise http.max_content_length" in letters[0]["advice"]
+    assert "raise indexing_pressure.memory.limit" in letters[1]["advice"]
     said = bench.run("--allow-refused", "0.1%", prelude=large)
     assert "refused 2 of 2,002 documents" in said
     bench.whole()  # all but these two
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+def test_killed_in_each_part_of_a_build(bench):
+    chance = random.Random(KILLS)
+    steps = two_generations(bench, 1200)
+    with bench.searching("first second"):
+        for number in range(KILLS):
+            bench.write(1200, ("second", "first")[number % 2])
+            killed_at(bench, 1 + int(steps * (number + chance.random()) / KILLS), chance.uniform(0, 0.05))
+            if chance.random() < 0.3:  # the second one may be killed as well
+                killed_at(bench, chance.randint(1, steps), chance.uniform(0, 0.05))
+            bench.run()
+            bench.whole()
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Three nodes."""
+    with own_node(nodes=3) as state:
+        yield state
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+def test_a_generation_has_its_replicas_before_it_is_published(cluster, corpus):
+    source = corpus([{"_id": f"d{number}", "text": f"A text about number {number}."} for number in range(500)])
+    seen = []
+    with connect(load(url=cluster.url)) as engine:
+
+        def gate(index):  # called between verification and publication
+            health = engine.request("GET", f"/_cluster/health/{index}")
+            seen.append((health["status"], health["active_shards"]))
+
+        build(engine, source, "whole", BuildOptions(weights="none", dense="none", replicas=1, shards=3), gate=gate)
+        wait_for(lambda: engine.request("GET", "/_cluster/health/termweave-leases")["active_shards"] == 3)  # one on each node
+    assert seen == [("green", 6)]
+
+
+def wait_for(condition, patience=120):
+    end = time.monotonic() + patience
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.5)
+
+
+JUMPS = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdatomic.h>
+#include <time.h>
+static _Atomic long calls;
+int clock_gettime(clockid_t clock, struct timespec *at) {
+    static int (*real)(clockid_t, struct timespec *);
+    if (!real) real = dlsym(RTLD_NEXT, "clock_gettime");
+    int result = real(clock, at);
+    if (clock == CLOCK_REALTIME) at->tv_sec += (calls++ / 20 % 3 - 1) * 86400L;
+    return result;
+}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+def test_a_clock_that_jumps_by_days(bench, tmp_path):
+    """The system's clock goes a day back and forth all the time; what measures time must not notice."""
+    if (compiler := shutil.which("cc")) is None:
+        pytest.skip("this machine has no C compiler to make a clock that jumps")
+    (tmp_path / "jumps.c").write_text(JUMPS)
+    library = tmp_path / "jumps.so"
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, tmp_path / "jumps.c", "-ldl"], check=True)
+    bench.environment["LD_PRELOAD"] = str(library)
+    steps = two_generations(bench, 1200)
+    with bench.searching("first second"):
+        killed_at(bench, steps // 2, 0.01)
+        bench.run()
+    newer = bench.whole()
+    bench.environment.pop("LD_PRELOAD")
+    with connect(load(url=bench.url)) as engine:
+        assert listing.list_generations(engine, bench.name)[0].index == newer

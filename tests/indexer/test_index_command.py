@@ -17,7 +17,9 @@ from termweave.indexer.job import Job
 from termweave.indexer.ledger import storage
 
 from .builds import numbered
+from .conftest import stopping
 
+pytestmark = pytest.mark.engine
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 
 
@@ -39,7 +41,6 @@ def test_options_that_mean_nothing_together_are_refused(tmp_path, capsys, argume
     assert said in capsys.readouterr().err
 
 
-@pytest.mark.engine
 def test_what_is_being_built_is_not_deleted(opensearch_engine, name, index, capsys):
     index(numbered(3))
     with storage.lease(opensearch_engine, name):
@@ -50,7 +51,6 @@ def test_what_is_being_built_is_not_deleted(opensearch_engine, name, index, caps
     assert live(opensearch_engine, name) is None
 
 
-@pytest.mark.engine
 def test_statistics_that_somebody_deleted_are_missed_though_this_host_has_a_copy(
     opensearch_engine, name, index, tmp_path, capsys, monkeypatch
 ):
@@ -70,7 +70,6 @@ def test_statistics_that_somebody_deleted_are_missed_though_this_host_has_a_copy
     assert "queries cannot be weighted without them" in capsys.readouterr().err
 
 
-@pytest.mark.engine
 def test_a_block_that_keeps_documents_from_being_deleted_is_named_with_what_takes_it_away(opensearch_engine, name, index, capsys):
     index(numbered(3))
     opensearch_engine.request("PUT", f"/{name}/_settings", body={"index.blocks.write": True})
@@ -78,15 +77,6 @@ def test_a_block_that_keeps_documents_from_being_deleted_is_named_with_what_take
     assert '"index.blocks.write": null} takes it away. Run the command again' in capsys.readouterr().err
 
 
-@pytest.mark.engine
-@pytest.mark.usefixtures("deleted_meanwhile")
-def test_a_build_that_fails_does_not_speak_of_ctrl_c(index):
-    said = index(numbered(10), status=1).err
-    assert "was deleted while it was being built" in said
-    assert "Ctrl-C" not in said
-
-
-@pytest.mark.engine
 def test_a_copy_has_its_own_time_and_rollback_finds_the_way_back(opensearch_engine, name, index):
     index(numbered(3))
     before = live(opensearch_engine, name)
@@ -97,7 +87,6 @@ def test_a_copy_has_its_own_time_and_rollback_finds_the_way_back(opensearch_engi
     assert publication.previous(opensearch_engine, name) == before
 
 
-@pytest.mark.engine
 def test_what_its_gate_refused_is_whole_and_stays_until_somebody_decides(opensearch_engine, name, index, tmp_path, capsys):
     def verb(*arguments, status=0):
         assert run([*arguments, "--url", opensearch_engine.url]) == status
@@ -135,7 +124,6 @@ def test_what_its_gate_refused_is_whole_and_stays_until_somebody_decides(opensea
     assert second in {each.index for each in listing.list_generations(opensearch_engine, name)}
 
 
-@pytest.mark.engine
 def test_a_passage_and_a_document_of_one_id_are_named_and_none_is_dropped(index):
     long = {"_id": "a", "text": "This is a sentence of a text. " * 20}
     odd = {"_id": "a#1", "text": "short"}
@@ -146,7 +134,6 @@ def test_a_passage_and_a_document_of_one_id_are_named_and_none_is_dropped(index)
     index([long, odd])  # whole, each has its own
 
 
-@pytest.mark.engine
 def test_an_object_of_a_mapping_that_names_some_of_its_entries_is_what_has_to_be_mended(index, tmp_path):
     (mapping := tmp_path / "mapping.json").write_text('{"properties": {"owner": {"properties": {"city": {"type": "keyword"}}}}}')
     documents = [{"_id": "a", "text": "x", "owner": {"city": "Rome", "zip": "00100"}}]
@@ -156,7 +143,6 @@ def test_an_object_of_a_mapping_that_names_some_of_its_entries_is_what_has_to_be
     index(documents, "--mapping", str(mapping))
 
 
-@pytest.mark.engine
 def test_a_corpus_of_titles_alone_is_said_to_be_one_where_something_else_may_be_its_text(index):
     products = [{"_id": f"p{n}", "title": f"Pump {n}", "sku": "A-1", "description": "A pump for clean water."} for n in range(3)]
     assert "No document of corpus.jsonl has a text" in (said := index(products).err)
@@ -166,7 +152,6 @@ def test_a_corpus_of_titles_alone_is_said_to_be_one_where_something_else_may_be_
     assert "has a text" not in index([{"_id": "label", "title": "card arrival", "kind": "bank"}]).err
 
 
-@pytest.mark.engine
 def test_all_bad_lines_are_named_by_wish(index):
     documents = [*numbered(3), *[b"no json"] * 8]
     assert "line 9" not in index(documents, "--skip-bad").err
@@ -175,17 +160,12 @@ def test_all_bad_lines_are_named_by_wish(index):
     assert all(any(f"line {line}:" in note for note in notes) for line in range(4, 12))
 
 
-@pytest.mark.engine
-def test_documents_left_out_for_their_id_are_named_as_a_warning_also_after_a_resume(index, monkeypatch):
+def test_documents_left_out_for_their_id_are_named_as_a_warning_also_after_a_resume(index):
     documents = [*numbered(3), *numbered(2), *({"_id": "d1", "text": f"other {number}"} for number in range(7))]
     said = "7 documents of corpus.jsonl left out, because an earlier document with other content has the same id: "
 
-    def stop(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Job, "_verify", stop)
-    index(documents, "--skip-bad", status=130)
-    monkeypatch.undo()
+    with stopping(Job, "_verify"):
+        index(documents, "--skip-bad", status=130)
     for more in ([], ["--update"]):
         told = index(documents, "--skip-bad", "--quiet", *more).err
         assert f"Warning: {said}'d1' (line 6; line 2 is kept), " in told
@@ -194,17 +174,11 @@ def test_documents_left_out_for_their_id_are_named_as_a_warning_also_after_a_res
         assert "2 documents left out, with the id and content of an earlier document." in notes
 
 
-@pytest.mark.engine
-def test_an_unfinished_first_build_is_not_said_to_begin_anew(opensearch_engine, name, index, monkeypatch):
-    def stop(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(builder, "read_corpus", stop)
-    assert "Stopped. Nothing was sent. The same command starts again." in index(numbered(3), status=130).err
-    monkeypatch.undo()
-    monkeypatch.setattr(Job, "_verify", stop)
-    assert "acknowledged 3 of 3 documents. Run the same command to continue" in index(numbered(3), status=130).err
-    monkeypatch.undo()
+def test_an_unfinished_first_build_is_not_said_to_begin_anew(opensearch_engine, name, index):
+    with stopping(builder, "read_corpus"):
+        assert "Stopped. Nothing was sent. The same command starts again." in index(numbered(3), status=130).err
+    with stopping(Job, "_verify"):
+        assert "acknowledged 3 of 3 documents. Run the same command to continue" in index(numbered(3), status=130).err
     (unfinished,) = listing.list_generations(opensearch_engine, name)
     assert (unfinished.complete, unfinished.documents) == (False, None)
     said = index(numbered(3), "--update").err
@@ -216,7 +190,6 @@ def test_an_unfinished_first_build_is_not_said_to_begin_anew(opensearch_engine, 
     assert "was made from" not in index(numbered(4)).err  # the same source's new version
 
 
-@pytest.mark.engine
 def test_a_damaged_ledger_is_said_to_be_that_and_the_advice_works(opensearch_engine, name, index, tmp_path, capsys):
     index(numbered(3))
     path = storage.folder(opensearch_engine) / f"{live(opensearch_engine, name)}.sqlite"
@@ -232,7 +205,6 @@ def test_a_damaged_ledger_is_said_to_be_that_and_the_advice_works(opensearch_eng
     assert run(["verify", name, "--url", opensearch_engine.url]) == 0
 
 
-@pytest.mark.engine
 def test_what_the_server_does_not_make_is_refused_with_a_next_step(opensearch_engine, name, index, tmp_path):
     assert "Name an analyzer that the server has" in index(numbered(1), "--analyzer", "klingon", status=1).err
     file = tmp_path / "own.json"
@@ -249,7 +221,6 @@ def test_what_the_server_does_not_make_is_refused_with_a_next_step(opensearch_en
     assert live(opensearch_engine, name) is None
 
 
-@pytest.mark.engine
 def test_a_long_run_prints_lines_of_json(opensearch_engine, name, tmp_path, capsys):
     file = tmp_path / "docs.jsonl"
     file.write_text("".join(f'{{"id": "{number}", "text": "a river {number}"}}\n' for number in range(40)))

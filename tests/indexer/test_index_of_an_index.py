@@ -15,6 +15,7 @@ from termweave.search import Index
 from termweave.support import paths
 
 from .builds import clean
+from .conftest import stopping
 
 FIELDS = ["--title-field", "name", "--text-field", "description"]
 NO_MODELS = ["--weights", "none", "--dense", "none"]
@@ -56,6 +57,10 @@ def build(opensearch_engine, name, shop, capsys):
     return call
 
 
+def snapshots():
+    return list((paths.state() / "snapshots").glob("*"))
+
+
 def test_build_update_and_verify(build, shop, opensearch_engine, name, capsys, tmp_path):
     said = build()
     assert "60 documents" in said.out
@@ -68,7 +73,7 @@ def test_build_update_and_verify(build, shop, opensearch_engine, name, capsys, t
     assert plan["counts"] == {"new": 1, "changed": 1, "unchanged": 58, "gone": 1, "refused": 0}
     assert "1 new, 1 changed, 58 unchanged" in build("--update", "--delete-missing").out
     assert clean(opensearch_engine, name) == 60
-    assert not list((paths.state() / "snapshots").glob("*"))
+    assert not snapshots()
     assert run(["verify", name, f"opensearch:{shop.index}", *FIELDS, "--url", opensearch_engine.url]) == 0
     assert f"as in opensearch:{shop.index} (compared by digests)" in capsys.readouterr().out
     query = tmp_path / "query.json"
@@ -87,43 +92,33 @@ def test_what_an_alias_hides_is_never_built_updated_or_kept(shop, opensearch_eng
     assert run(words) == 0
     assert clean(opensearch_engine, name) == 20
     for since in ([], ["--since", "_seq_no"]):
-        kept = clean(opensearch_engine, name)
-        shop(
-            {f"p{kept - 1}": products(60)["p59"], "p30": products(60, "second")["p30"]}
-        )  # one leaves, and one that is hidden changes
+        before = clean(opensearch_engine, name)
+        # One leaves, and one that is hidden changes.
+        shop({f"p{before - 1}": products(60)["p59"], "p30": products(60, "second")["p30"]})
         assert run([*words, "--update", "--delete-missing", *since]) == 0
         assert "0 new, 0 changed" in capsys.readouterr().out
-        assert clean(opensearch_engine, name) == kept - 1
+        assert clean(opensearch_engine, name) == before - 1
     assert run(["verify", name, f"opensearch:{name}-tenant", *FIELDS, "--url", opensearch_engine.url]) == 0
 
 
-def test_a_build_that_was_stopped_goes_on_with_its_snapshot(build, shop, opensearch_engine, name, monkeypatch):
-    with monkeypatch.context() as patch:
-
-        def stop(self, batches):
-            raise KeyboardInterrupt
-
-        patch.setattr(BulkSender, "send", stop)
+def test_a_build_that_was_stopped_goes_on_with_its_snapshot(build, shop, opensearch_engine, name):
+    with stopping(BulkSender, "send"):
         assert "Run the same command to continue" in build(status=130).err
+    assert "was begun with another source, model or setting: source was" in build("--text-field", "price", status=2).err
     shop(products(20, "second"), gone=["p59"])
     said = build()
     assert "is read on; later changes of the index are not in it" in said.err
     assert "Resumed" in said.err + said.out
     assert clean(opensearch_engine, name) == 60
-    assert not list((paths.state() / "snapshots").glob("*"))
+    assert not snapshots()
     assert "20 changed" in build("--update", "--delete-missing").out
 
 
 @pytest.mark.parametrize("ended", ["delete", "prune", "another source"])
 def test_the_snapshot_of_a_build_that_no_longer_exists_is_not_read_on(
-    build, shop, opensearch_engine, name, monkeypatch, capsys, tmp_path, ended
+    build, shop, opensearch_engine, name, capsys, tmp_path, ended
 ):
-    with monkeypatch.context() as patch:
-
-        def stop(self, batches):
-            raise KeyboardInterrupt
-
-        patch.setattr(BulkSender, "send", stop)
+    with stopping(BulkSender, "send"):
         build(status=130)
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text('{"text": "another source"}\n')
@@ -133,12 +128,12 @@ def test_the_snapshot_of_a_build_that_no_longer_exists_is_not_read_on(
         "another source": ["index", str(corpus), name, *NO_MODELS, "--fresh", "-q"],
     }[ended]
     assert run([*words, "--url", opensearch_engine.url]) == 0
-    assert bool(list((paths.state() / "snapshots").glob("*"))) == (ended == "prune")
+    assert bool(snapshots()) == (ended == "prune")
     capsys.readouterr()
     shop(products(60, "second"))
     assert "is read on" not in build().err
     assert len(Index.open(opensearch_engine, name).search("second", mode="lexical", k=100)) == 60
-    assert not list((paths.state() / "snapshots").glob("*"))
+    assert not snapshots()
 
 
 def test_a_second_command_leaves_the_snapshot_of_the_one_that_runs(build, opensearch_engine, name, monkeypatch):
@@ -157,20 +152,7 @@ def test_a_second_command_leaves_the_snapshot_of_the_one_that_runs(build, opense
     assert all(f"Another build of '{name}' is running on this host" in each for each in said[1:])
     assert len(said) == 3
     assert clean(opensearch_engine, name) == 60
-    assert not list((paths.state() / "snapshots").glob("*"))
-
-
-def test_a_build_that_was_stopped_does_not_go_on_with_other_fields(build, opensearch_engine, name, monkeypatch):
-    with monkeypatch.context() as patch:
-
-        def stop(self, batches):
-            raise KeyboardInterrupt
-
-        patch.setattr(BulkSender, "send", stop)
-        build(status=130)
-    assert "was begun with another source, model or setting: source was" in build("--text-field", "price", status=2).err
-    assert "is read on" in build().err  # the command that began it
-    assert clean(opensearch_engine, name) == 60
+    assert not snapshots()
 
 
 def test_a_reading_that_was_stopped_goes_on_where_it_was(build, shop, opensearch_engine, name, monkeypatch):
@@ -212,7 +194,7 @@ def test_what_cannot_be_meant(build, shop, opensearch_engine, name, tmp_path, ca
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text('{"text": "x"}\n')
     words = ["index", str(corpus), name, "--source-rate", "5", "--url", opensearch_engine.url]
-    assert "--source-query and --source-rate describe an index" in _run(words, capsys, 2)
+    assert "--source-query and --source-rate need an index" in _run(words, capsys, 2)
     assert "has no field 'nothing'" in build("--text-field", "nothing", status=2).err
     words = ["index", f"{opensearch_engine.url.replace('//', '//me:secret@')}/none-such", name, "--url", opensearch_engine.url]
     said = _run(words, capsys, 2)
@@ -265,47 +247,46 @@ def test_an_incremental_update_reads_only_what_changed(build, shop, opensearch_e
     assert "--delete-missing, --new and --since belong to --update" in build("--since", "changed", status=2).err
 
 
-def test_a_field_of_the_users_mapping_says_what_changed(build, shop, tmp_path):
-    mapping = tmp_path / "mapping.json"
-    mapping.write_text('{"properties": {"changed": {"type": "date"}}}', encoding="utf-8")
-    before = dated(60)
-    shop(before)
-    build("--mapping", str(mapping))
-    shop({"p3": {**before["p3"], "description": "second", "changed": "2024-03-01T00:00:00"}})
-    said = build("--update", "--since", "changed")
-    assert "0 new, 1 changed, 59 unchanged" in said.out
-    assert "no type" not in said.out + said.err
-
-
 def dated(count):
     return {
         key: {**body, "changed": f"2024-01-01T00:00:{number:02d}"} for number, (key, body) in enumerate(products(count).items())
     }
 
 
-def test_whole_numbers_beyond_the_precision_of_doubles_miss_no_change(build, shop, opensearch_engine, name):
-    newest = 1_861_234_567_890_123_408  # the server calls it ...456
-    stamped = {key: {**body, "price": newest - 59 + number} for number, (key, body) in enumerate(products(60).items())}
-    opensearch_engine.request("PUT", f"/{shop.index}/_mapping", body={"properties": {"number": {"type": "long"}}})
-    stamped = {key: {**body, "price": 1, "number": body["price"]} for key, body in stamped.items()}
-    shop(stamped)
-    build()
-    shop({"p3": {**stamped["p3"], "description": "second", "number": newest + 1}})
-    assert "0 new, 1 changed" in build("--update", "--since", "number").out
+#: The newest value of a field; a server that counts in doubles calls it ...456.
+NEWEST = 1_861_234_567_890_123_408
 
 
-def test_after_an_update_that_was_stopped_all_is_compared(build, shop, opensearch_engine, name, monkeypatch):
+@pytest.mark.parametrize(
+    ("fields", "words", "since", "newer"),
+    [
+        (lambda _: {}, ["--mapping", "MAPPING"], "changed", "2024-03-01T00:00:00"),
+        (lambda number: {"number": NEWEST - 59 + number}, [], "number", NEWEST + 1),
+        (lambda number: {"meta": {"sku": f"sku-{number}"}}, ["--id-field", "meta.sku"], "changed", "2024-03-01T00:00:00"),
+        (lambda number: {"meta.sku": [f"sku-{number}"]}, ["--id-field", "meta.sku"], "changed", "2024-03-01T00:00:00"),
+    ],
+    ids=["a field of the user's mapping", "beyond the precision of doubles", "ids in objects", "ids in lists"],
+)
+def test_an_incremental_update_finds_the_change(build, shop, opensearch_engine, name, tmp_path, fields, words, since, newer):
+    (mapping := tmp_path / "mapping.json").write_text('{"properties": {"changed": {"type": "date"}}}', encoding="utf-8")
+    words = [str(mapping) if each == "MAPPING" else each for each in words]
+    before = {key: {**body, **fields(number)} for number, (key, body) in enumerate(dated(60).items())}
+    shop(before)
+    build(*words)
+    shop({"p3": {**before["p3"], "description": "second", since: newer}})
+    said = build(*words, "--update", "--since", since, "--delete-missing", "--yes")
+    assert "0 new, 1 changed, 59 unchanged" in said.out
+    assert "no type" not in said.out + said.err
+    assert clean(opensearch_engine, name) == 60
+
+
+def test_after_an_update_that_was_stopped_all_is_compared(build, shop, opensearch_engine, name):
     """The newest document may have been sent, and an older one that had changed, too, not yet."""
     shop(dated(60))
     build()
     late = {"description": "second", "changed": "2024-03-01T00:00:00"}
     shop({"p3": late})
-    with monkeypatch.context() as patch:
-
-        def stop(self):
-            raise KeyboardInterrupt
-
-        patch.setattr(LedgerDiff, "settled", stop)
+    with stopping(LedgerDiff, "settled"):
         build("--update", "--since", "changed", status=130)
     shop({"p4": {**late, "changed": "2024-02-01T00:00:00"}})
     said = build("--update", "--since", "changed")
@@ -325,17 +306,6 @@ def test_documents_that_are_missing_and_did_not_change_are_counted(build, shop, 
     assert "Not read, because unchanged, and not in the index: 2 documents of" in said.err
     assert "2 new" in build("--update").out
     assert "Not read" not in build("--update", "--since", "changed").err
-
-
-@pytest.mark.parametrize("stored", [lambda key: {"meta": {"sku": key}}, lambda key: {"meta.sku": [key]}], ids=["inside", "list"])
-def test_ids_in_objects_and_lists_are_found_by_an_incremental_update(build, shop, opensearch_engine, name, stored):
-    shop({key: {**body, **stored(f"sku-{key}")} for key, body in dated(60).items()})
-    words = ["--id-field", "meta.sku"]
-    build(*words)
-    shop({"p3": {"description": "second", "changed": "2024-03-01T00:00:00", **stored("sku-p3")}})
-    said = build(*words, "--update", "--since", "changed", "--delete-missing", "--yes")
-    assert "0 new, 1 changed, 59 unchanged" in said.out
-    assert clean(opensearch_engine, name) == 60
 
 
 def test_a_document_without_the_field_of_the_id_is_not_the_one_named_none(build, shop, opensearch_engine, name):

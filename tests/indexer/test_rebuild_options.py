@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import orjson
 import pytest
@@ -15,12 +15,11 @@ from termweave.catalog.lineage import Lineage
 from termweave.contracts.signal import Pruning
 from termweave.encoders.model_lookup import resolve
 from termweave.engine.client.payloads import quote
-from termweave.indexer import BuildOptions, build, rebuild_options
-from termweave.indexer.generations import listing
+from termweave.indexer import BuildOptions, rebuild_options
 from termweave.indexer.options import Window
 from termweave.indexer.stored_documents import LiveDocuments
 
-from .builds import clean
+from .builds import LEXICAL
 
 pytestmark = pytest.mark.engine
 
@@ -40,9 +39,9 @@ def mapping(tmp_path):
 
 def stored(engine, name):
     """Mapping, settings and lineage of the live generation."""
-    made = generations.find_live(engine, name)
-    answer = engine.request("GET", f"/{made.index}", params={"flat_settings": True})[made.index]
-    return answer["mappings"]["properties"], answer["settings"], made.lineage
+    live = generations.find_live(engine, name)
+    answer = engine.request("GET", f"/{live.index}", params={"flat_settings": True})[live.index]
+    return answer["mappings"]["properties"], answer["settings"], live.lineage
 
 
 def test_a_rebuild_keeps_the_mapping_and_says_so(opensearch_engine, name, index, mapping):
@@ -53,24 +52,24 @@ def test_a_rebuild_keeps_the_mapping_and_says_so(opensearch_engine, name, index,
     assert "Built as the live generation was, with --shards 2 --mapping {" in said
     assert "(--defaults: without)" in said
     assert "Unlike" not in said
-    fields, settings, made = stored(opensearch_engine, name)
+    fields, settings, recorded = stored(opensearch_engine, name)
     assert {key: fields[key]["type"] for key in MAPPING["properties"]} == {"price": "scaled_float", "brand": "keyword"}
     off = {"weights": "none", "dense": "none"}
-    assert (settings["index.number_of_shards"], made.options) == ("2", {**off, "shards": 2, "mapping": MAPPING})
+    assert (settings["index.number_of_shards"], recorded.options) == ("2", {**off, "shards": 2, "mapping": MAPPING})
     body = {"size": 0, "aggs": {"brands": {"terms": {"field": "brand"}}, "most": {"max": {"field": "price"}}}}
     answer = opensearch_engine.request("POST", f"/{name}/_search", body=body)["aggregations"]
     assert (answer["most"]["value"], len(answer["brands"]["buckets"])) == (5.0, 2)
     for arguments in (["--update"], ["--update", "--new"]):
         index([*GOODS, {"_id": arguments[-1], "text": "A cup.", "price": 1}], *arguments)
-        assert stored(opensearch_engine, name)[2].options == made.options
+        assert stored(opensearch_engine, name)[2].options == recorded.options
     assert "--shards 2" in index(GOODS, "--plan").err
     other = index(GOODS, "--shards", "1").err
     assert "Unlike the live generation before it: --shards was 2 and is 1." in other
     last = index(GOODS, "--defaults").err
     assert "--mapping was {" in last
     assert "and is none" in last
-    fields, _, made = stored(opensearch_engine, name)
-    assert (fields.keys() & MAPPING["properties"].keys(), made.options) == (set(), off)
+    fields, _, recorded = stored(opensearch_engine, name)
+    assert (fields.keys() & MAPPING["properties"].keys(), recorded.options) == (set(), off)
     assert "leave out --defaults or --update" in index(GOODS, "--update", "--defaults", status=2).err
 
 
@@ -80,8 +79,8 @@ def test_python_keeps_them_too(opensearch_engine, name):
     done = tw.index(GOODS, name, connection=connection)
     assert done.signals == ("lexical", "weights")
     assert any(note.startswith("Built as the live generation was") for note in done.notes)
-    _, _, made = stored(opensearch_engine, name)
-    assert (made.options.keys(), made.passages["size"]) == ({"mapping", "passages", "prune", "weights", "dense"}, 60)
+    _, _, recorded = stored(opensearch_engine, name)
+    assert (recorded.options.keys(), recorded.passages["size"]) == ({"mapping", "passages", "prune", "weights", "dense"}, 60)
     tw.index(GOODS, name, connection=connection, passages=0)
     assert stored(opensearch_engine, name)[2].options.keys() == {"mapping", "prune", "weights", "dense"}
     tw.index(GOODS, name, connection=connection, defaults=True, weights="none", dense="none")
@@ -93,28 +92,28 @@ def test_a_rebuild_has_the_models_of_the_live_generation_or_names_what_is_missin
     shutil.copytree(resolve("shipped"), folder)
     connection = tw.connect(opensearch_engine.url)
     tw.index(GOODS, name, connection=connection, weights=str(folder), dense="none")
-    _, _, made = stored(opensearch_engine, name)
-    assert str(tmp_path) not in json.dumps(made.as_meta())  # the folder is known to this host alone
+    _, _, recorded = stored(opensearch_engine, name)
+    assert str(tmp_path) not in json.dumps(recorded.as_meta())  # the folder is known to this host alone
     tw.index(GOODS, name, connection=connection)
     again = stored(opensearch_engine, name)[2]
-    assert (again.models, again.options) == (made.models, made.options)
+    assert (again.models, again.options) == (recorded.models, recorded.options)
     assert tw.index(GOODS, name, connection=connection, dense="fast").signals == ("lexical", "weights", "dense")
 
 
-def of(engine, name, options, **given):
-    made = Lineage(
+def of(engine, name, of_build, **given):
+    recorded = Lineage(
         name=name,
         created="",
         termweave="",
         fingerprint="",
-        source={"name": "x", "options": json.dumps(options)},
+        source={"name": "x", "options": json.dumps(of_build)},
         signals={"lexical": {"analyzer": "german"}, "weights": {"prune_share": 0.3}, "dense": {"byte_scale": 3.0}},
         passages={"size": 80, "stride": 60},
     )
-    asked = BuildOptions(**given)
-    taken = rebuild_options.rebuilt(engine, generations.LiveGeneration("index", made), asked, given)
+    options = BuildOptions(**given)
+    taken = rebuild_options.rebuilt(engine, generations.LiveGeneration("index", recorded), options, given)
     names = [each.name for each in fields(BuildOptions)]
-    return {each: getattr(taken, each) for each in names if getattr(taken, each) != getattr(asked, each)}
+    return {each: getattr(taken, each) for each in names if getattr(taken, each) != getattr(options, each)}
 
 
 @pytest.mark.parametrize(
@@ -136,15 +135,8 @@ def test_what_contradicts_the_command_is_not_taken_over(opensearch_engine, given
 
 
 def test_what_somebody_wrote_into_the_index_opens_no_file_and_is_checked(opensearch_engine):
-    options = {
-        "mapping": "/etc/passwd",
-        "settings": "../x.json",
-        "weights": "../mine",
-        "workers": 64,
-        "shards": "2",
-        "no-such": 1,
-    }
-    assert of(opensearch_engine, "x", options) == {}
+    files = {"mapping": "/etc/passwd", "settings": "../x.json", "weights": "../mine"}
+    assert of(opensearch_engine, "x", files | {"workers": 64, "shards": "2", "no-such": 1}) == {}
 
 
 def test_a_generation_of_an_earlier_version_keeps_what_it_tells(opensearch_engine, name, index, mapping):
@@ -156,26 +148,25 @@ def test_a_generation_of_an_earlier_version_keeps_what_it_tells(opensearch_engin
     opensearch_engine.request("PUT", f"/{quote(live.index)}/_mapping", body={"_meta": {"termweave": meta}})
     said = index(GOODS).err
     assert "--passage-size 40" in said
-    fields, _, made = stored(opensearch_engine, name)
-    assert (fields["price"]["type"], made.passages["size"]) == ("scaled_float", 40)
+    fields, _, recorded = stored(opensearch_engine, name)
+    assert (fields["price"]["type"], recorded.passages["size"]) == ("scaled_float", 40)
 
 
-def test_a_trial_generation_has_the_mapping(opensearch_engine, name, corpus):
+def test_a_trial_generation_has_the_mapping(desk):
     """`learn` builds from the documents of the live generation, which its `index` command alone could before."""
-    build(opensearch_engine, corpus(GOODS), name, BuildOptions(weights="none", dense="none", mapping=MAPPING))
-    live = generations.find_live(opensearch_engine, name)
-    options = rebuild_options.options_of(opensearch_engine, live, {"weights": "none", "dense": "none"})
+    desk.build(GOODS, replace(LEXICAL, mapping=MAPPING))
+    live = generations.find_live(desk.engine, desk.name)
+    options = rebuild_options.options_of(desk.engine, live, {"weights": "none", "dense": "none"})
     assert options.mapping == MAPPING
-    build(opensearch_engine, LiveDocuments(opensearch_engine, live), name, options)
-    assert stored(opensearch_engine, name)[0]["price"]["type"] == "scaled_float"
-    assert clean(opensearch_engine, name) == 2
+    desk.build(LiveDocuments(desk.engine, live), options)
+    fields, *_ = stored(desk.engine, desk.name)
+    assert fields["price"]["type"] == "scaled_float"
+    assert desk.clean() == 2
 
 
-def test_generations_lists_the_options(opensearch_engine, name, corpus, capsys):
-    from termweave.cli import run
-
-    build(opensearch_engine, corpus(GOODS), name, BuildOptions(weights="none", dense="none", mapping=MAPPING, shards=2))
-    (made,) = listing.list_generations(opensearch_engine, name)
-    assert made.options.keys() == {"--weights", "--dense", "--mapping", "--shards"}
-    assert run(["generations", name, "--json", "--url", opensearch_engine.url]) == 0
+def test_generations_lists_the_options(desk, capsys):
+    desk.build(GOODS, replace(LEXICAL, mapping=MAPPING, shards=2))
+    (generation,) = desk.generations
+    assert generation.options.keys() == {"--weights", "--dense", "--mapping", "--shards"}
+    desk.run("generations", "--json")
     assert json.loads(capsys.readouterr().out)["generations"][0]["options"]["--shards"] == "2"

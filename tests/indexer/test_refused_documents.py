@@ -10,10 +10,10 @@ from termweave.search import Index
 
 from .builds import numbered
 
+pytestmark = pytest.mark.engine
 LONG_ID = "y" * 40_000
 
 
-@pytest.mark.engine
 @pytest.mark.usefixtures("long_ids")
 def test_what_was_refused_is_counted_nowhere_and_said_everywhere(opensearch_engine, name, index, tmp_path, capsys):
     odd = [{"_id": f"{number}{LONG_ID}", "text": "an id that no field can hold"} for number in range(4)]
@@ -35,12 +35,17 @@ def test_what_was_refused_is_counted_nowhere_and_said_everywhere(opensearch_engi
     assert "to mend it" not in told.err
 
 
-@pytest.mark.engine
-def test_a_changed_document_that_is_refused_stays_what_it_was(opensearch_engine, name, index, tmp_path, capsys):
+@pytest.fixture
+def years(tmp_path):
+    """A file with a mapping whose years are numbers."""
     file = tmp_path / "own.json"
     file.write_text('{"properties": {"year": {"type": "integer"}}}')
+    return str(file)
+
+
+def test_a_changed_document_that_is_refused_stays_what_it_was(opensearch_engine, name, index, tmp_path, capsys, years):
     documents = [{**each, "year": 1999} for each in numbered(20)]
-    index(documents, "--mapping", str(file))
+    index(documents, "--mapping", years)
     changed = [*documents[:7], {**documents[7], "year": "long ago"}, *documents[8:]]
     for _ in range(2):
         told = index(changed, "--update", "--allow-refused", "10%")
@@ -55,13 +60,10 @@ def test_a_changed_document_that_is_refused_stays_what_it_was(opensearch_engine,
     assert "refused" not in capsys.readouterr().err
 
 
-@pytest.mark.engine
 @pytest.mark.parametrize("parts", [(1, 40), (40, 1), (40, 20)])
-def test_a_document_in_passages_that_is_refused_stays_what_it_was(opensearch_engine, name, index, tmp_path, capsys, parts):
-    file = tmp_path / "own.json"
-    file.write_text('{"properties": {"year": {"type": "integer"}}}')
+def test_a_document_in_passages_that_is_refused_stays_what_it_was(opensearch_engine, name, index, tmp_path, years, parts):
     before, after = ({"_id": "long", "text": "This is a sentence of a text. " * part} for part in parts)
-    index([*numbered(3), {**before, "year": 1999}], "--mapping", str(file), "--passage-size", "20")
+    index([*numbered(3), {**before, "year": 1999}], "--mapping", years, "--passage-size", "20")
     told = index([*numbered(3), {**after, "year": "long ago"}], "--update", "--allow-refused", "99%")
     assert "0 new, 0 changed, 1 refused, 3 unchanged" in told.out
     assert f"{name}: 4 documents" in told.out
@@ -69,12 +71,11 @@ def test_a_document_in_passages_that_is_refused_stays_what_it_was(opensearch_eng
     assert run(["verify", name, "--url", opensearch_engine.url]) == 0
     index([*numbered(3), {**after, "year": 2000}], "--update")
     assert run(["verify", name, str(tmp_path / "corpus.jsonl"), "--url", opensearch_engine.url]) == 0
-    capsys.readouterr()
 
 
-@pytest.mark.engine
 @pytest.mark.usefixtures("long_ids")
 def test_where_all_are_refused_nobody_is_told_to_allow_a_few(index):
     said = index([{"_id": LONG_ID, "text": "x"}], "--allow-refused", "100%", status=1).err
     assert "refused 1 of 1" in said
+    assert "Ctrl-C" not in said
     assert "--allow-refused" not in said

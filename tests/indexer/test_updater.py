@@ -1,329 +1,235 @@
-"""Updates on a real OpenSearch: only what differs is sent, whatever stopped before, and verification is clean afterwards."""
+"""Updates on a real OpenSearch: what changed is sent, what is gone is deleted on demand, and a whole new build would give the same."""
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 from dataclasses import replace
 
-import orjson
 import pytest
 
 from termweave import corpora
-from termweave.catalog.generations import live
-from termweave.cli import run
 from termweave.errors import InputError, RefusedDocuments, UsageError, VerificationFailed
-from termweave.indexer import BuildOptions, UpdateMode, build, update
-from termweave.indexer.generations.listing import list_generations
+from termweave.indexer import BuildOptions, UpdateMode, up_to_date, update
+from termweave.indexer.job import Job
 from termweave.indexer.ledger import storage
 from termweave.indexer.ledger.diff import ChangeCounts
 from termweave.indexer.options import Window
 from termweave.indexer.pipeline.pipeline import Pipeline
 from termweave.search import Index
-from tests.indexer.builds import LEXICAL, clean, command
+from termweave.support import paths
+from tests.indexer.builds import LEXICAL, command
+from tests.indexer.conftest import stopping
 
 pytestmark = pytest.mark.engine
+
 WINDOW = Window(20, 15)
-EVERYTHING = UpdateMode(delete_missing=True, allow_deletions=1)
-
-
-@pytest.fixture
-def corpus(tmp_path):
-    """Write documents as JSON lines and open them."""
-
-    def write(documents):
-        path = tmp_path / "corpus.jsonl"
-        path.write_bytes(b"\n".join(orjson.dumps({"_id": key, "text": text}) for key, text in documents.items()) + b"\n")
-        return corpora.open_source(path)
-
-    return write
+IN_PLACE_OR_NOT = pytest.mark.parametrize("new", [False, True], ids=["in place", "new generation"])
 
 
 def numbered(count):
     return {f"d{number}": f"text about number{number}" for number in range(count)}
 
 
-@pytest.mark.parametrize("new", [False, True], ids=["in place", "new generation"])
-@pytest.mark.parametrize("options", [LEXICAL, BuildOptions()], ids=["lexical", "all signals"])
-def test_only_what_differs_is_sent_and_only_on_demand_deleted(opensearch_engine, name, corpus, new, options):
+@pytest.mark.parametrize(
+    ("options", "new"), [(LEXICAL, False), (LEXICAL, True), (BuildOptions(), True)], ids=["in place", "copy", "copy with models"]
+)
+def test_only_what_differs_is_sent_and_only_on_demand_deleted(desk, new, options):
     documents = numbered(20)
-    built = build(opensearch_engine, corpus(documents), name, options)
-    statistics = Index.open(opensearch_engine, name).lineage.statistics
-    documents["d3"] = "changed entirely"
-    documents["fresh"] = "a new document"
+    built = desk.build(documents, options)
+    statistics = Index.open(desk.engine, desk.name).lineage.statistics
+    documents |= {"d3": "changed entirely", "fresh": "a new document"}
     del documents["d5"], documents["d6"]
-    source = corpus(documents)
-    first = update(opensearch_engine, source, name, options, mode=UpdateMode(new=new))
+    source = desk.source(documents)
+    first = desk.update(source, options, new=new)
     assert first.counts == ChangeCounts(new=1, changed=1, unchanged=17, gone=2)
-    assert (first.sent, first.deleted, first.documents) == (2, 0, 21)
-    assert clean(opensearch_engine, name) == 21
+    assert (first.sent, first.deleted, first.documents, desk.clean()) == (2, 0, 21, 21)
     assert (first.index == built.index) is not new
-    assert live(opensearch_engine, name) == first.index
-    second = update(opensearch_engine, source, name, options, mode=UpdateMode(new=new, delete_missing=True))
+    assert desk.live == first.index
+    second = desk.update(source, options, new=new, delete=True)
     assert second.counts == ChangeCounts(new=0, changed=0, unchanged=19, gone=2)
-    assert (second.sent, second.deleted, second.documents) == (0, 2, 19)
-    assert clean(opensearch_engine, name, source) == 19
-    index = Index.open(opensearch_engine, name)
+    assert (second.sent, second.deleted, second.documents, desk.clean(source)) == (0, 2, 19, 19)
+    index = Index.open(desk.engine, desk.name)
     assert [hit.id for hit in index.search("changed entirely", mode="lexical")] == ["d3"]
     assert index.lineage.statistics == statistics
     assert index.lineage.source["fingerprint"] == source.fingerprint
-    third = update(opensearch_engine, source, name, options, mode=UpdateMode(delete_missing=True))
+    third = desk.update(source, options, delete=True)
     assert (third.sent, third.deleted, third.notes) == (0, 0, ())
-    assert opensearch_engine.request("GET", f"/{built.index}/_count")["count"] == (20 if new else 19)
+    assert desk.engine.request("GET", f"/{built.index}/_count")["count"] == (20 if new else 19)
 
 
-def test_what_cannot_be_read_is_not_taken_for_gone(opensearch_engine, name, tmp_path):
+def test_what_cannot_be_read_is_not_taken_for_gone(desk, tmp_path):
     """Nobody knows the id of a broken line: it may be that of the document that is missing."""
     path = tmp_path / "corpus.jsonl"
     lines = [f'{{"_id": "d{number}", "text": "text {number}"}}' for number in range(5)]
-    skipping = replace(LEXICAL, skip_bad=True)
 
     def updated(*lines):
         path.write_text("\n".join(lines))
-        return update(opensearch_engine, corpora.open_source(path, skip_bad=True), name, skipping, mode=EVERYTHING)
+        return desk.update(corpora.open_source(path, skip_bad=True), replace(LEXICAL, skip_bad=True), delete=True)
 
     path.write_text("\n".join(lines))
-    build(opensearch_engine, corpora.open_source(path), name, LEXICAL)
+    desk.build(corpora.open_source(path))
     broken = updated(*lines[:3], lines[3][:-2], lines[4].replace("text 4", "changed"))
     assert (broken.counts, broken.deleted, broken.documents) == (ChangeCounts(new=0, changed=1, unchanged=3, gone=1), 0, 5)
     assert "Not deleted: 1 document that the source does not have, because 1 entry of it could not be read" in broken.warnings[0]
-    assert clean(opensearch_engine, name) == 5
+    assert desk.clean() == 5
     assert updated(*lines, "{").warnings == ()  # nothing is missing
     assert updated(*lines[1:]).deleted == 1
 
 
-def test_an_update_with_other_words_says_that_its_statistics_have_drifted(opensearch_engine, name, corpus):
+def test_an_update_with_other_words_says_that_its_statistics_have_drifted(desk):
     weights = BuildOptions(dense="none", signals=("weights",))
-    build(opensearch_engine, corpus(numbered(20)), name, weights)
-    assert update(opensearch_engine, corpus(numbered(21)), name, weights).warnings == ()
-    other = corpus({f"other{number}": f"wings fly over rivers{number}" for number in range(20)})
-    (warning,) = update(opensearch_engine, other, name, weights).warnings
+    desk.build(numbered(20), weights)
+    assert desk.update(numbered(21), weights).warnings == ()
+    (warning,) = desk.update({f"other{number}": f"wings fly over rivers{number}" for number in range(20)}, weights).warnings
     assert "A new build, without --update, counts again." in warning
 
 
-def test_passages_come_and_go_with_their_documents(opensearch_engine, name, corpus):
+def test_passages_come_and_go_with_their_documents(desk):
     def long(parts):
         return " ".join(f"This is sentence number{part} of a text that grows." for part in range(parts))
 
-    cut = BuildOptions(weights="none", dense="none", passages=WINDOW, shards=2)
-    build(opensearch_engine, corpus({"grows": long(2), "shrinks": long(12), "stays": long(8), "gone": long(8)}), name, cut)
-    source = corpus({"grows": long(9), "shrinks": "Short now.", "stays": long(8)})
-    kept = update(opensearch_engine, source, name, LEXICAL)
-    assert kept.counts == ChangeCounts(new=0, changed=2, unchanged=1, gone=1)
-    assert clean(opensearch_engine, name) == 4
-    assert (kept.deleted, kept.outdated > 1) == (0, True)  # what "shrinks" and the whole "grows" were
-    update(opensearch_engine, source, name, LEXICAL, mode=EVERYTHING)
-    assert clean(opensearch_engine, name, source) == 3
+    documents = {"grows": long(2), "shrinks": long(12), "stays": long(8), "gone": long(8)}
+    desk.build(documents, replace(LEXICAL, passages=WINDOW, shards=2))
+    source = desk.source({"grows": long(9), "shrinks": "Short now.", "stays": long(8)})
+    updated = desk.update(source)
+    assert updated.counts == ChangeCounts(new=0, changed=2, unchanged=1, gone=1)
+    assert desk.clean() == 4
+    assert (updated.deleted, updated.outdated > 1) == (0, True)  # what "shrinks" and the whole "grows" were
+    desk.update(source, delete=True)
+    assert desk.clean(source) == 3
 
 
-def test_without_its_ledger_the_stored_digests_are_compared(opensearch_engine, name, corpus):
-    documents = numbered(30)
-    built = build(opensearch_engine, corpus(documents), name, LEXICAL)
-    storage.forget(opensearch_engine, built.index)
-    documents["d7"] = "other"
-    source = corpus(documents)
-    updated = update(opensearch_engine, source, name, LEXICAL)
+def test_without_its_ledger_the_stored_digests_are_compared(desk):
+    storage.forget(desk.engine, desk.build(numbered(30)).index)
+    source = desk.source(numbered(30) | {"d7": "other"})
+    updated = desk.update(source)
     assert (updated.counts.changed, updated.sent) == (1, 1)
     assert "no ledger" in updated.notes[0]
     assert "30 documents were taken as stored" in updated.notes[0]
-    clean(opensearch_engine, name, source)
+    desk.clean(source)
 
 
-def test_what_somebody_else_did_to_the_index_is_mended(opensearch_engine, name, corpus):
-    documents = numbered(30)
-    built = build(opensearch_engine, corpus(documents), name, LEXICAL)
-    opensearch_engine.request("DELETE", f"/{built.index}/_doc/d7")
-    other = opensearch_engine.request("GET", f"/{built.index}/_doc/d8")["_source"]
-    opensearch_engine.request("PUT", f"/{built.index}/_doc/d9", body={**other, "id": "d9"})
-    source = corpus(documents)
-    updated = update(opensearch_engine, source, name, LEXICAL)
-    assert updated.counts == ChangeCounts(new=1, changed=1, unchanged=28, gone=0)
-    assert "2 documents were not stored as this host's ledger said" in updated.notes[0]
-    clean(opensearch_engine, name, source)
-
-
-def alter(engine, index, identity, **fields):
-    stored = engine.request("GET", f"/{index}/_doc/{identity}")["_source"]
-    engine.request("PUT", f"/{index}/_doc/{fields.pop('_id', identity)}", body={**stored, **fields}, params={"refresh": True})
+def alter(desk, identity, **fields):
+    """Change fields of a stored document, or with `_id` of a copy of it; returns what was stored."""
+    stored = desk.request("GET", f"/_doc/{identity}")["_source"]
+    desk.request("PUT", f"/_doc/{fields.pop('_id', identity)}", {**stored, **fields})
     return stored
 
 
-@pytest.mark.parametrize("new", [False, True], ids=["in place", "new generation"])
-def test_damage_is_never_taken_into_the_ledger(opensearch_engine, name, corpus, new):
-    source = corpus(numbered(30))
-    built = build(opensearch_engine, source, name, BuildOptions(dense="none"))
-    stored = opensearch_engine.request("GET", f"/{built.index}/_doc/d8")["_source"]
+def test_what_somebody_else_did_to_the_index_is_mended(desk):
+    source = desk.source(numbered(30))
+    desk.build(source)
+    desk.request("DELETE", "/_doc/d7")
+    alter(desk, "d8", _id="d9", id="d9")
+    updated = desk.update(source)
+    assert updated.counts == ChangeCounts(new=1, changed=1, unchanged=28, gone=0)
+    assert "2 documents were not stored as this host's ledger said" in updated.notes[0]
+    desk.clean(source)
+
+
+@IN_PLACE_OR_NOT
+def test_damage_is_never_taken_into_the_ledger(desk, new):
+    source, options = desk.source(numbered(30)), BuildOptions(dense="none")
+    desk.build(source, options)
+    stored = desk.request("GET", "/_doc/d8")["_source"]
     weights = {**stored["weights"], next(iter(stored["weights"])): 1}
-    alter(opensearch_engine, built.index, "d8", weights=weights, encoding_digest=stored["encoding_digest"] + 1)
-    alter(opensearch_engine, built.index, "d9", text="other", source_digest=4711)
-    updated = update(opensearch_engine, source, name, BuildOptions(dense="none"), mode=UpdateMode(new=new))
+    alter(desk, "d8", weights=weights, encoding_digest=stored["encoding_digest"] + 1)
+    alter(desk, "d9", text="other", source_digest=4711)
+    updated = desk.update(source, options, new=new)
     assert (updated.counts, updated.sent) == (ChangeCounts(new=0, changed=2, unchanged=28, gone=0), 2)
-    clean(opensearch_engine, name, source)
-    assert opensearch_engine.request("GET", f"/{updated.index}/_doc/d8")["_source"] == stored
+    desk.clean(source)
+    assert desk.request("GET", "/_doc/d8")["_source"] == stored
 
 
-def test_damage_of_a_document_that_the_source_lost_is_named_until_it_is_deleted(opensearch_engine, name, corpus):
+def test_damage_of_a_document_that_the_source_lost_is_named_until_it_is_deleted(desk):
     documents = numbered(30)
-    built = build(opensearch_engine, corpus(documents), name, LEXICAL)
-    alter(opensearch_engine, built.index, "d8", encoding_digest=7)
+    desk.build(documents)
+    alter(desk, "d8", encoding_digest=7)
     del documents["d8"]
-    source = corpus(documents)
+    source = desk.source(documents)
     for _ in range(2):
         with pytest.raises(VerificationFailed, match=r"1 altered.*'d8'.*look first"):
-            update(opensearch_engine, source, name, LEXICAL)
-    update(opensearch_engine, source, name, LEXICAL, mode=UpdateMode(delete_missing=True))
-    clean(opensearch_engine, name, source)
+            desk.update(source)
+    desk.update(source, delete=True)
+    desk.clean(source)
 
 
 @pytest.mark.parametrize("claims", ["zzz", "d10", None], ids=["its own id", "another's id", "no bucket"])
 @pytest.mark.parametrize("way", ["--delete-missing", "delete --id"])
-def test_a_foreign_document_stays_extra_until_it_is_deleted(opensearch_engine, name, corpus, claims, way):
-    source = corpus(numbered(30))
-    built = build(opensearch_engine, source, name, LEXICAL)
+def test_a_foreign_document_stays_extra_until_it_is_deleted(desk, claims, way):
+    source = desk.source(numbered(30))
+    desk.build(source)
     if claims:
-        alter(opensearch_engine, built.index, "d10", id=claims, _id="zzz")
+        alter(desk, "d10", id=claims, _id="zzz")
     else:
-        opensearch_engine.request("PUT", f"/{built.index}/_doc/zzz", body={"text": "not ours"})
+        desk.request("PUT", "/_doc/zzz", {"text": "not ours"})
     for _ in range(2):
         with pytest.raises(VerificationFailed, match=r"1 extra, 0 altered.*'zzz'.*look first.*--id"):
-            update(opensearch_engine, source, name, LEXICAL)
-    with storage.existing(opensearch_engine, built.index) as ledger:
+            desk.update(source)
+    with storage.existing(desk.engine, desk.live) as ledger:
         assert ledger.total == 30
     if way == "delete --id":
-        assert run(["delete", name, "--id", "zzz", "--yes", "--url", opensearch_engine.url]) == 0
-        update(opensearch_engine, source, name, LEXICAL)
+        desk.run("delete", "--id", "zzz", "--yes")
+        desk.update(source)
     else:
-        assert update(opensearch_engine, source, name, LEXICAL, mode=UpdateMode(delete_missing=True)).deleted == 1
-    assert clean(opensearch_engine, name, source) == 30
+        assert desk.update(source, delete=True).deleted == 1
+    assert desk.clean(source) == 30
 
 
-def test_documents_that_another_host_added_are_kept(opensearch_engine, name, corpus, monkeypatch, tmp_path):
-    from termweave.support import paths
-
-    documents = numbered(10)
-    build(opensearch_engine, corpus(documents), name, LEXICAL)
-    with monkeypatch.context() as elsewhere:
-        elsewhere.setattr(paths, "state", lambda: tmp_path / "elsewhere")
-        update(opensearch_engine, corpus({**documents, "theirs": "added by another host"}), name, LEXICAL)
-    updated = update(opensearch_engine, corpus(documents), name, LEXICAL)
-    assert updated.counts == ChangeCounts(new=0, changed=0, unchanged=10, gone=1)
-    assert clean(opensearch_engine, name) == 11
-
-
-def test_what_verification_advises_mends_what_it_found(opensearch_engine, name, corpus, tmp_path, capsys):
-    built = build(opensearch_engine, corpus(numbered(10)), name, LEXICAL)
-    again = command(tmp_path / "corpus.jsonl", name, opensearch_engine.url)
-    looked = ["verify", name, "--deep", "--url", opensearch_engine.url]
-    for fields, advised in (({"text": "other"}, "without --update"), ({"encoding_digest": 7}, "or index with --update")):
-        alter(opensearch_engine, live(opensearch_engine, name), "d8", **fields)
-        assert run(looked) == VerificationFailed.exit_status
-        assert advised in capsys.readouterr().err
-        assert run([*again, "--update"] if "or" in advised.split() else again) == 0
-        assert run(looked) == 0
-    assert live(opensearch_engine, name) != built.index
-
-
-def test_what_another_host_changed_is_no_damage_to_be_mended(opensearch_engine, name, corpus, monkeypatch, tmp_path, capsys):
-    from termweave.support import paths
-
-    build(opensearch_engine, corpus(numbered(10)), name, LEXICAL)
-    looked = ["verify", name, "--url", opensearch_engine.url]
-    assert run(["delete", name, "--id", "d7", "--yes", "--url", opensearch_engine.url]) == 0
-    assert run(looked) == 0
-    alter(opensearch_engine, live(opensearch_engine, name), "d8", encoding_digest=7)
-    assert run(looked) == VerificationFailed.exit_status
+def test_what_another_host_changed_is_kept_and_no_damage(desk, monkeypatch, tmp_path, capsys):
+    desk.build(numbered(10))
+    desk.run("delete", "--id", "d7", "--yes")
+    desk.run("verify")
+    alter(desk, "d8", encoding_digest=7)
+    desk.run("verify", status=VerificationFailed.exit_status)
     assert "or index with --update" in capsys.readouterr().err
     with monkeypatch.context() as there:
         there.setattr(paths, "state", lambda: tmp_path / "elsewhere")
-        update(opensearch_engine, corpus({**numbered(10), "theirs": "added by another host"}), name, LEXICAL)
-        assert run(looked) == 0
-    assert run(looked) == VerificationFailed.exit_status
+        desk.update({**numbered(10), "theirs": "added by another host"})
+        desk.run("verify")
+    desk.run("verify", status=VerificationFailed.exit_status)
     said = capsys.readouterr().err
     assert "updated from another host" in said
     assert "Index again" not in said
+    assert desk.update(numbered(10)).counts == ChangeCounts(new=0, changed=1, unchanged=9, gone=1)  # d8 is mended here
+    assert desk.clean() == 11
 
 
-CHILD = """
-from pathlib import Path
-from termweave import corpora, engine, settings
-from termweave.support import paths
-from termweave.indexer import BuildOptions, UpdateMode, update
-from termweave.indexer.pipeline import throttle
-throttle.SMALLEST = throttle.FIRST = throttle.LARGEST = 4096
-paths.state = lambda: Path({state!r})
-from termweave.indexer.preparation import corpus_pass
-corpus_pass._BLOCK_DOCUMENTS = 50
-def progress(stage, done, *_):
-    print(stage, done, flush=True)
-    import time; time.sleep(0.02)
-server = engine.connect(settings.load(url={url!r}))
-source = corpora.open_source({path!r})
-update(server, source, {name!r}, BuildOptions(weights="none", dense="none"), mode=UpdateMode(delete_missing=True, new={new}), progress=progress)
-"""
+def test_what_verification_advises_mends_what_it_found(desk, tmp_path, capsys):
+    from termweave.cli import run
 
-
-@pytest.mark.parametrize("new", [False, True], ids=["in place", "new generation"])
-@pytest.mark.parametrize("stage", ["Reading", "Indexing"])
-def test_killed_in_the_middle_an_update_goes_on(opensearch_engine, name, corpus, own_places, tmp_path, capsys, stage, new):
-    documents = numbered(400)
-    built = build(opensearch_engine, corpus(documents), name, LEXICAL)
-    for number in range(200, 400):
-        documents[f"d{number}"] += " changed"
-    for number in range(30):
-        del documents[f"d{number}"]
-    source = corpus(documents)
-    program = CHILD.format(
-        state=str(own_places / "state"), url=opensearch_engine.url, path=str(tmp_path / "corpus.jsonl"), name=name, new=new
-    )
-    environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
-    child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=environment)
-    for line in child.stdout:
-        told, _, done = line.strip().partition(" ")
-        if told == stage and int(done) >= 100:
-            child.send_signal(signal.SIGKILL)
-            break
-    child.communicate()
-    assert child.returncode == -signal.SIGKILL
-    assert live(opensearch_engine, name) == built.index
-    if stage == "Indexing" and not new:
-        assert run(["verify", name, "--url", opensearch_engine.url]) == VerificationFailed.exit_status
-        assert "Repeat the update that was stopped." in capsys.readouterr().err
-    elif not new:
-        assert run(["verify", name, "--url", opensearch_engine.url]) == 0
-        assert "stopped" not in capsys.readouterr().err  # nothing is changed before the source was read
-    updated = update(opensearch_engine, source, name, LEXICAL, mode=UpdateMode(delete_missing=True, new=new))
-    assert updated.documents == 370
-    assert updated.sent <= 200
-    assert clean(opensearch_engine, name, source) == 370
-    assert len(list_generations(opensearch_engine, name)) == 1 + new  # no second copy was begun
+    built = desk.build(numbered(10))
+    again = command(tmp_path / "corpus.jsonl", desk.name, desk.engine.url)
+    for fields, advised in (({"text": "other"}, "without --update"), ({"encoding_digest": 7}, "or index with --update")):
+        alter(desk, "d8", **fields)
+        desk.run("verify", "--deep", status=VerificationFailed.exit_status)
+        assert advised in capsys.readouterr().err
+        assert run([*again, "--update"] if "or" in advised.split() else again) == 0
+        desk.run("verify", "--deep")
+    assert desk.live != built.index
 
 
 @pytest.mark.usefixtures("long_ids")
-def test_what_is_refused_is_said_and_tried_again(opensearch_engine, name, corpus):
-    documents = numbered(5)
-    build(opensearch_engine, corpus(documents), name, LEXICAL)
+def test_what_is_refused_is_said_and_tried_again(desk):
+    desk.build(numbered(5))
     with pytest.raises(RefusedDocuments, match="immense"):
-        update(opensearch_engine, corpus({**documents, "y" * 40_000: "x"}), name, LEXICAL)
-    assert update(opensearch_engine, corpus({**documents, "d9": "x"}), name, LEXICAL).counts.new == 1
-    assert clean(opensearch_engine, name) == 6
+        desk.update({**numbered(5), "y" * 40_000: "x"})
+    assert desk.update({**numbered(5), "d9": "x"}).counts.new == 1
+    assert desk.clean() == 6
 
 
-def test_another_model_and_a_name_that_is_not_there_are_refused(opensearch_engine, name, corpus):
-    source = corpus(numbered(3))
+def test_another_model_and_a_name_that_is_not_there_are_refused(desk):
+    source = desk.source(numbered(3))
     with pytest.raises(UsageError, match="no index"):
-        update(opensearch_engine, source, name, LEXICAL)
-    build(opensearch_engine, source, name, BuildOptions(dense="none"))
+        desk.update(source)
+    desk.build(source, BuildOptions(dense="none"))
     with pytest.raises(UsageError, match="cannot change weights"):
-        update(opensearch_engine, source, name, LEXICAL, UpdateMode(given=("weights",)))
-    assert update(opensearch_engine, source, name, LEXICAL).counts.changed == 0  # a setting: the stored model is there
+        update(desk.engine, source, desk.name, LEXICAL, UpdateMode(options=("weights",)))
+    assert desk.update(source).counts.changed == 0  # a setting: the stored model is there
 
 
-def test_a_file_that_comes_or_goes_meanwhile_hides_no_other(opensearch_engine, name, tmp_path, monkeypatch):
+def test_a_file_that_comes_or_goes_meanwhile_hides_no_other(desk, tmp_path, monkeypatch):
     """A folder is read twice; its documents are told apart by their ids, not by their places."""
-    folder = tmp_path / "texts"
-    folder.mkdir()
+    (folder := tmp_path / "texts").mkdir()
     for each in "bcd":
         (folder / f"{each}.txt").write_text(f"text of {each}")
     run = Pipeline.run
@@ -336,15 +242,30 @@ def test_a_file_that_comes_or_goes_meanwhile_hides_no_other(opensearch_engine, n
         monkeypatch.setattr(Pipeline, "run", changed)
 
     between(lambda: (folder / "a.txt").write_text("came meanwhile"))
-    assert build(opensearch_engine, corpora.open_source(folder), name, LEXICAL).documents == 3
+    assert desk.build(corpora.open_source(folder)).documents == 3
     for each in "cd":
         (folder / f"{each}.txt").write_text(f"changed text of {each}")
     between((folder / "b.txt").unlink)
-    updated = update(opensearch_engine, corpora.open_source(folder), name, LEXICAL)
+    updated = desk.update(corpora.open_source(folder))
     assert (updated.counts.new, updated.counts.changed, updated.sent) == (1, 2, 3)
-    clean(opensearch_engine, name)
+    desk.clean()
     (folder / "e.txt").write_text("word " * 300)
     (folder / "e.txt#2").write_text("its id is that of a passage")
-    source = corpora.open_source(folder, include=("*",))
     with pytest.raises(InputError, match=r"would both be stored as 'e\.txt#2'"):
-        build(opensearch_engine, source, name, replace(LEXICAL, passages=Window(100, 50)))
+        desk.build(corpora.open_source(folder, include=("*",)), replace(LEXICAL, passages=Window(100, 50)))
+
+
+@IN_PLACE_OR_NOT
+def test_a_repeated_update_that_finds_nothing_left_to_do_is_from_its_own_source(desk, new):
+    before, after = desk.source(numbered(3), name="before.jsonl"), desk.source(numbered(5), name="after.jsonl")
+    desk.build(before)
+    desk.update(before)
+    assert up_to_date(desk.engine, before, desk.name, LEXICAL)  # there was nothing to change
+    with stopping(Job, "_verify"), pytest.raises(KeyboardInterrupt):
+        desk.update(after, new=new)
+    assert bool(up_to_date(desk.engine, before, desk.name, LEXICAL)) == new  # a copy leaves the live generation what it was
+    again = desk.update(after, new=new)
+    assert (again.counts.new, again.documents) == (0, 5)  # all was sent before it was stopped
+    stored = Index.open(desk.engine, desk.name).lineage
+    assert (stored.source["name"], stored.fingerprint, bool(stored.updated)) == ("after.jsonl", "", True)
+    assert up_to_date(desk.engine, before, desk.name, LEXICAL) is None

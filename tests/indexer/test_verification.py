@@ -6,139 +6,140 @@ from dataclasses import replace
 
 import pytest
 
-from termweave.catalog import statistics_store
-from termweave.catalog.generations import live
-from termweave.catalog.lineage import read_lineage
-from termweave.cli import run
+from termweave.catalog import lineage, statistics_store
 from termweave.errors import VerificationFailed
-from termweave.indexer import BuildOptions, UpdateMode, build, update, verify, verify_against_source
-from termweave.indexer.generations import index_setup, listing
+from termweave.indexer import BuildOptions, verify, verify_against_source
+from termweave.indexer.generations import index_setup
 from termweave.indexer.ledger import storage
 
-from .builds import LEXICAL, check, numbered
+from .builds import LEXICAL, numbered
 
 pytestmark = pytest.mark.engine
 
 
-def test_verification_names_what_is_missing_extra_and_altered(opensearch_engine, name, corpus):
-    source = corpus(numbered(50))
-    built = build(opensearch_engine, source, name, BuildOptions())
-    assert check(opensearch_engine, name).ok
-    change = opensearch_engine.request
-    change("DELETE", f"/{built.index}/_doc/d7")
-    stored = change("GET", f"/{built.index}/_doc/d8")["_source"]
-    change("PUT", f"/{built.index}/_doc/stranger", body={**stored, "id": "stranger"})
-    change("PUT", f"/{built.index}/_doc/d9", body={**stored, "id": "d9"})
-    found = check(opensearch_engine, name, deep=False)
-    assert (found.missing, found.extra, found.ok) == (["d7"], ["stranger"], False)
-    assert set(found.altered) == {"d9"}
-    against = verify_against_source(opensearch_engine, built.index, source)
+def test_verification_names_what_is_missing_extra_and_altered(desk):
+    source = desk.source(50)
+    built = desk.build(source, BuildOptions(dense="none"))
+    assert desk.check().ok
+    desk.request("DELETE", "/_doc/d7")
+    stored = desk.request("GET", "/_doc/d8")["_source"]
+    desk.request("PUT", "/_doc/stranger", {**stored, "id": "stranger"})
+    desk.request("PUT", "/_doc/d9", {**stored, "id": "d9"})
+    difference = desk.check(deep=False)
+    assert (difference.missing, difference.extra, difference.altered, difference.ok) == (["d7"], ["stranger"], ["d9"], False)
+    against = verify_against_source(desk.engine, built.index, source)
     assert (against.missing, against.extra, against.altered) == (["d7"], ["stranger"], ["d9"])
 
 
-@pytest.mark.parametrize("flip", ["weight", "vector", "half", "text", "title"])
-def test_one_flipped_value_in_one_document_is_found_by_reading_back(opensearch_engine, name, corpus, flip):
-    built = build(opensearch_engine, corpus(numbered(20)), name, BuildOptions())
-    stored = opensearch_engine.request("GET", f"/{built.index}/_doc/d8")["_source"]
-    if flip == "weight":
-        stored["weights"][next(iter(stored["weights"]))] += 1
-    elif flip == "vector":
-        stored["vector"][5] += 1e-6
-    elif flip == "half":
-        stored["vector_fp16"] = stored["vector_fp16"][:-4] + "AAA="
-    else:
-        stored[flip] += "!"
-    opensearch_engine.request("PUT", f"/{built.index}/_doc/d8", body=stored)
-    assert check(opensearch_engine, name, deep=False).ok  # the digests beside it are as they were
-    assert check(opensearch_engine, name, deep=True).altered == ["d8"]
+def test_one_flipped_value_in_one_document_is_found_by_reading_back(desk):
+    def more(weights):
+        return {**weights, next(iter(weights)): next(iter(weights.values())) + 1}
+
+    desk.build(20, BuildOptions())
+    stored = {number: desk.request("GET", f"/_doc/d{number}")["_source"] for number in range(3, 8)}
+    for number, flipped in enumerate(
+        (
+            {"weights": more(stored[3]["weights"])},
+            {"vector": [each + 1e-6 * (place == 5) for place, each in enumerate(stored[4]["vector"])]},
+            {"vector_fp16": stored[5]["vector_fp16"][:-4] + "AAA="},
+            {"text": stored[6]["text"] + "!"},
+            {"title": stored[7]["title"] + "!"},
+        ),
+        start=3,
+    ):
+        desk.request("PUT", f"/_doc/d{number}", {**stored[number], **flipped})
+    assert desk.check(deep=False).ok  # the digests beside them are as they were
+    assert desk.check(deep=True).altered == ["d3", "d4", "d5", "d6", "d7"]
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"id": ["d8", "d9"]},
-        {"id": 8},
-        {"text": ["one", "two"]},
-        {"title": 7},
-        {"passage": 3},
-        {"passage": [1, 2], "passage_start": None, "passage_end": []},
-        {"weights": [{"tea": 3}]},
-        {"vector_fp16": "AAAA"},
-        {"source_digest": [1, 2]},
-    ],
-    ids=str,
+#: Values that termweave never writes.
+STRANGE = (
+    {"id": ["d8", "d9"]},
+    {"id": 8},
+    {"text": ["one", "two"]},
+    {"title": 7},
+    {"passage": 3},
+    {"passage": [1, 2], "passage_start": None, "passage_end": []},
+    {"weights": [{"tea": 3}]},
+    {"vector_fp16": "AAAA"},
+    {"source_digest": [1, 2]},
 )
-def test_a_value_that_termweave_never_writes_is_damage_like_any_other(opensearch_engine, name, corpus, change):
-    source = corpus(numbered(20))
-    index = build(opensearch_engine, source, name, BuildOptions()).index
-    stored = opensearch_engine.request("GET", f"/{index}/_doc/d8")["_source"]
-    opensearch_engine.request("PUT", f"/{index}/_doc/d8", params={"refresh": True}, body={**stored, **change})
-    for found in (check(opensearch_engine, name), verify_against_source(opensearch_engine, index, source, deep=1.0)):
-        assert "d8" in {*found.altered, *found.extra}
-    update(opensearch_engine, source, name, BuildOptions())  # whatever it mends of that, it ends
 
 
-def test_a_flipped_value_of_a_field_that_users_declared_is_found_by_reading_back(opensearch_engine, name, corpus):
+def test_a_value_that_termweave_never_writes_is_damage_like_any_other(desk):
+    source = desk.source(20)
+    index = desk.build(source, BuildOptions()).index
+    for number, change in enumerate(STRANGE):
+        stored = desk.request("GET", f"/_doc/d{number}")["_source"]
+        desk.request("PUT", f"/_doc/d{number}", {**stored, **change})
+    for difference in (desk.check(), verify_against_source(desk.engine, index, source, deep=1.0)):
+        assert {f"d{number}" for number in range(len(STRANGE))} <= {*difference.altered, *difference.extra}
+    desk.update(source, BuildOptions())  # whatever it mends of that, it ends
+
+
+def test_a_flipped_value_of_a_field_that_users_declared_is_found_by_reading_back(desk):
     options = replace(LEXICAL, mapping={"properties": {"year": {"type": "integer"}, "month": {"type": "integer"}}})
-    built = build(opensearch_engine, corpus([{**each, "year": 2020} for each in numbered(5)]), name, options)
-    assert check(opensearch_engine, name, deep=True).ok
-    for number, other in enumerate(({"year": 2021}, {"month": 5})):
-        change = {"doc": other}
-        opensearch_engine.request("POST", f"/{built.index}/_update/d{number}", body=change)
-    opensearch_engine.request("POST", f"/{built.index}/_update/d2", body={"script": "ctx._source.remove('year')"})
-    assert check(opensearch_engine, name, deep=False).ok
-    assert check(opensearch_engine, name, deep=True).altered == ["d0", "d1", "d2"]
+    desk.build([{**each, "year": 2020} for each in numbered(5)], options)
+    assert desk.check().ok
+    for number, change in enumerate(({"doc": {"year": 2021}}, {"doc": {"month": 5}}, {"script": "ctx._source.remove('year')"})):
+        desk.request("POST", f"/_update/d{number}", change)
+    assert desk.check(deep=False).ok
+    assert desk.check().altered == ["d0", "d1", "d2"]
 
 
-def test_a_build_that_finds_a_difference_is_not_published(opensearch_engine, name, corpus, monkeypatch):
+def test_a_build_that_finds_a_difference_is_not_published(desk, monkeypatch):
     finish = index_setup.finish_loading
 
     def meddle(engine, index, *rest):
         engine.request("DELETE", f"/{index}/_doc/d3")
         finish(engine, index, *rest)
 
-    monkeypatch.setattr(index_setup, "finish_loading", meddle)
-    with pytest.raises(VerificationFailed, match="1 missing"):
-        build(opensearch_engine, corpus(numbered(10)), name, LEXICAL)
-    assert live(opensearch_engine, name) is None
-    monkeypatch.undo()
-    built = build(opensearch_engine, corpus(numbered(10)), name, LEXICAL)  # what is missing is sent again, and no more
+    with monkeypatch.context() as patch:
+        patch.setattr(index_setup, "finish_loading", meddle)
+        with pytest.raises(VerificationFailed, match="1 missing"):
+            desk.build(10)
+    assert desk.live is None
+    built = desk.build(10)  # what is missing is sent again, and no more
     assert (built.documents, built.sent) == (10, 1)
-    assert check(opensearch_engine, name).ok
+    assert desk.check().ok
 
 
-def test_deleted_statistics_are_missed_and_whoever_keeps_a_copy_puts_them_back(opensearch_engine, name, corpus):
-    source = corpus(numbered(3))
-    assert build(opensearch_engine, source, name, BuildOptions(), gate=lambda _: "Not today.").missed == "Not today."
-    (unpublished,) = listing.list_generations(opensearch_engine, name)
-    opensearch_engine.request("DELETE", f"/{statistics_store.companion(unpublished.index)}")
-    built = build(opensearch_engine, source, name, BuildOptions())  # goes on with it
+#: Has statistics, which the weights are based on.
+WEIGHTS = BuildOptions(dense="none")
+
+
+def test_deleted_statistics_are_missed_and_whoever_keeps_a_copy_puts_them_back(desk):
+    source = desk.source(3)
+    assert desk.build(source, WEIGHTS, gate=lambda _: "Not today.").missed == "Not today."
+    (unpublished,) = desk.generations
+    desk.engine.request("DELETE", f"/{statistics_store.companion(unpublished.index)}")
+    built = desk.build(source, WEIGHTS)  # goes on with it
     assert built.index == unpublished.index
-    assert check(opensearch_engine, name).ok
-    opensearch_engine.request("DELETE", f"/{statistics_store.companion(built.index)}")
-    for found in (check(opensearch_engine, name), verify_against_source(opensearch_engine, built.index, source)):
-        assert (found.same, found.ok, found.lost) == (True, False, statistics_store.companion(built.index))
-    update(opensearch_engine, source, name, BuildOptions())
-    assert check(opensearch_engine, name).ok
+    assert desk.check().ok
+    companion = statistics_store.companion(built.index)
+    desk.engine.request("DELETE", f"/{companion}")
+    for difference in (desk.check(), verify_against_source(desk.engine, built.index, source)):
+        assert (difference.same, difference.ok, difference.lost) == (True, False, companion)
+    desk.update(source, WEIGHTS)
+    assert desk.check().ok
 
 
-def test_statistics_of_which_a_part_is_missing_are_missed_and_stored_again(opensearch_engine, name, corpus, monkeypatch):
+def test_statistics_of_which_a_part_is_missing_are_missed_and_stored_again(desk, monkeypatch):
     monkeypatch.setattr(statistics_store, "_CHUNK", 100)
-    source = corpus(numbered(50))
-    built = build(opensearch_engine, source, name, BuildOptions())
-    parts = f"/{statistics_store.companion(built.index)}/_doc"
-    assert opensearch_engine.request("GET", f"{parts}/3")["found"]
+    source = desk.source(50)
+    companion = statistics_store.companion(desk.build(source, WEIGHTS).index)
+    assert desk.engine.request("GET", f"/{companion}/_doc/3")["found"]
     for part in (0, 2):
-        opensearch_engine.request("DELETE", f"{parts}/{part}", params={"refresh": True})
-        assert check(opensearch_engine, name).lost == statistics_store.companion(built.index)
-        update(opensearch_engine, source, name, BuildOptions())
-        assert check(opensearch_engine, name).ok
+        desk.engine.request("DELETE", f"/{companion}/_doc/{part}", params={"refresh": True})
+        assert desk.check().lost == companion
+        desk.update(source, WEIGHTS)
+        assert desk.check().ok
 
 
-def test_a_copy_killed_while_its_statistics_are_stored_gets_all_of_them(opensearch_engine, name, corpus, monkeypatch, tmp_path):
+def test_a_copy_killed_while_its_statistics_are_stored_gets_all_of_them(desk, monkeypatch, tmp_path):
     monkeypatch.setattr(statistics_store, "_CHUNK", 100)
-    source, request = corpus(numbered(50)), opensearch_engine.request
-    build(opensearch_engine, source, name, BuildOptions())
+    source, request = desk.source(50), desk.engine.request
+    desk.build(source, WEIGHTS)
 
     def stops(method, path, **options):
         answer = request(method, path, **options)
@@ -147,37 +148,35 @@ def test_a_copy_killed_while_its_statistics_are_stored_gets_all_of_them(opensear
         return answer
 
     with monkeypatch.context() as dying:
-        dying.setattr(opensearch_engine, "request", stops)
+        dying.setattr(desk.engine, "request", stops)
         with pytest.raises(KeyboardInterrupt):
-            update(opensearch_engine, source, name, BuildOptions(), mode=UpdateMode(new=True))
-    opensearch_engine.request("POST", "/_refresh")
-    updated = update(opensearch_engine, source, name, BuildOptions(), mode=UpdateMode(new=True))
+            desk.update(source, WEIGHTS, new=True)
+    desk.engine.request("POST", "/_refresh")
+    updated = desk.update(source, WEIGHTS, new=True)
     monkeypatch.setattr(statistics_store.paths, "cache", lambda: tmp_path / "another host")
-    assert statistics_store.load(opensearch_engine, updated.index, read_lineage(opensearch_engine, updated.index)) is not None
+    assert statistics_store.load(desk.engine, updated.index, lineage.read_lineage(desk.engine, updated.index)) is not None
 
 
-def test_a_sample_is_read_back(opensearch_engine, name, corpus):
-    built = build(opensearch_engine, corpus(numbered(300)), name, LEXICAL)
-    with storage.existing(opensearch_engine, built.index) as ledger:
-        found = verify(opensearch_engine, built.index, ledger, deep=0.1)
-    assert found.ok
-    assert 30 <= found.read <= 40
+def test_a_sample_is_read_back(desk):
+    built = desk.build(300)
+    with storage.existing(desk.engine, built.index) as ledger:
+        difference = verify(desk.engine, built.index, ledger, deep=0.1)
+    assert difference.ok
+    assert 30 <= difference.read <= 40
 
 
-def test_ids_that_would_play_with_the_terminal_are_quoted(opensearch_engine, name, corpus, capsys):
+def test_ids_that_would_play_with_the_terminal_are_quoted(desk, capsys):
     strange = ["line\nfeed", "nul\x00", "\x1b[2Jclear"]
-    source = corpus([{"_id": each, "text": "x"} for each in [*strange, "a b", "\u732b"]])
-    index = build(opensearch_engine, source, name, LEXICAL).index
-    opensearch_engine.request("POST", f"/{index}/_delete_by_query?refresh=true", body={"query": {"match_all": {}}})
-    assert run(["verify", name, "--url", opensearch_engine.url]) == VerificationFailed.exit_status
+    index = desk.build([{"_id": each, "text": "x"} for each in [*strange, "a b", "\u732b"]]).index
+    desk.engine.request("POST", f"/{index}/_delete_by_query?refresh=true", body={"query": {"match_all": {}}})
+    desk.run("verify", status=VerificationFailed.exit_status)
     lines = capsys.readouterr().out.splitlines()
     assert sorted(lines[1:]) == sorted(f"  missing: {each}" for each in [*map(repr, strange), "a b", "\u732b"])
 
 
-def test_verification_reads_documents_that_are_not_ours(opensearch_engine, name, corpus):
-    built = build(opensearch_engine, corpus(numbered(3)), name, LEXICAL)
+def test_verification_reads_documents_that_are_not_ours(desk):
+    built = desk.build(3)
     lines = b"".join(b'{"index":{"_id":"foreign-%d"}}\n{"text":"not ours"}\n' % number for number in range(1500))
-    opensearch_engine.request("POST", f"/{built.index}/_bulk", params={"refresh": True}, body=lines)
-    found = check(opensearch_engine, name)
-    assert len(found.extra) == 1500
-    assert found.missing == found.altered == []
+    desk.engine.request("POST", f"/{built.index}/_bulk", params={"refresh": True}, body=lines)
+    difference = desk.check()
+    assert (len(difference.extra), difference.missing, difference.altered) == (1500, [], [])

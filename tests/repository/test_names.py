@@ -20,7 +20,7 @@ MOST_FILES = 12
 VERBS = "cli/verbs"
 #: The kinds of models that are trained have one layout: the file of each task has the same name in all of them.
 TRAINED = {"training/term_weights", "training/dense", "training/ranker"}
-LARGE_FOLDERS = {"search/features", "training/methods"}  # a file for each feature, and for each method
+LARGE_FOLDERS = {"search/features"}  # a file for each feature
 #: Names of functions that say neither what is done nor what is returned, and that no search finds.
 VAGUE = {"of", "there", "own", "learned", "beyond", "waits"}
 
@@ -45,7 +45,8 @@ def test_a_class_name_is_used_once():
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[node.name].append(relative(path))
     assert {"Engine", "Document", "Experiment"} <= set(places)  # the search itself works
-    assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}
+    twice = {name: paths for name, paths in places.items() if len(paths) > 1}
+    assert twice.keys() == {"Index"}, twice  # `termweave.Index` is that of search, and learns
 
 
 def test_no_function_has_a_name_that_says_nothing():

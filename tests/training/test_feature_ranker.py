@@ -432,7 +432,7 @@ def test_a_log_that_cannot_be_written_is_said(index, folder, tmp_path, capsys):
         assert said in capsys.readouterr().err
     (tmp_path / "folder.csv").mkdir()
     for given, said in (
-        (3, "log_features is a path, not int"),
+        (3, "log_features must be a text, not 3"),
         (nowhere, "cannot be written: No such file or directory"),
         (tmp_path / "folder.csv", r"folder\.csv is a folder, but a file is needed"),
     ):

@@ -54,15 +54,12 @@ QUERIES = "q1\tfirst\nq2\tsecond\nq3\tunjudged\n"
 
 def test_documents(register):
     register("termweave-test", docs=DOCS)
-    source, seen = open_source("ir:termweave-test"), []
-    found = [(each.id, each.title, each.text, each.line) for each in source.documents(seen.append)]
-    assert found == [("d1", "", "one text", 1), ("d2", "", "another, é", 2)]
-    assert (source.name, source.total, source.remarks) == ("ir:termweave-test", 2, [])
-    assert seen[-1] == source.size
-    assert source.fingerprint == open_source("ir:termweave-test").fingerprint
-    register("termweave-more", docs=DOCS + "d3\tmore\n")
-    others = open_source("ir:termweave-test", text_fields=["text"]), open_source("ir:termweave-more")
-    assert source.fingerprint not in {other.fingerprint for other in others}
+    source = open_source("ir:termweave-test")
+    assert [(each.id, each.title, each.text, each.line) for each in source.documents()] == [
+        ("d1", "", "one text", 1),
+        ("d2", "", "another, é", 2),
+    ]
+    assert (source.name, source.remarks) == ("ir:termweave-test", [])
 
 
 def test_fields_of_a_collection_of_its_own_kind(register):

@@ -65,6 +65,7 @@ def test_the_keys_a_document_may_have(tmp_path, line, expected):
 
 
 def test_lines_are_counted_as_an_editor_counts_them(tmp_path):
+    assert read(write(tmp_path, b" \n\n")) == []
     found = read(write(tmp_path, b'\n\n{"text": "x"}\r\n   \n{"text": "y"}'))
     assert [(each.id, each.line) for each in found] == [("3", 3), ("5", 5)]
 
@@ -78,11 +79,6 @@ def test_fields_of_other_names_can_be_named(tmp_path):
 def test_byte_order_marks_go_wherever_they_stand(tmp_path):
     mark = b"\xef\xbb\xbf"
     assert len(read(write(tmp_path, mark + GOOD + mark + GOOD))) == 2
-
-
-def test_an_empty_file_is_a_corpus_without_documents(tmp_path):
-    assert read(write(tmp_path, b"")) == []
-    assert read(write(tmp_path, b" \n\n", "blank")) == []
 
 
 def test_skipped_lines_are_all_counted_and_the_first_kept(tmp_path):

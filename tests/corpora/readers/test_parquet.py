@@ -104,10 +104,6 @@ def test_columns_that_cannot_be_meant(tmp_path, columns, options, reason):
         read(write(tmp_path, columns), **options)
 
 
-def test_an_empty_table_holds_no_documents(tmp_path):
-    assert read(write(tmp_path, {"id": pa.array([], pa.string()), "text": pa.array([], pa.string())})) == []
-
-
 @pytest.mark.parametrize("keep", [4, 100, -1])
 def test_a_file_cut_short_is_named(tmp_path, keep):
     path = write(tmp_path, {"id": ["1"], "text": ["a"]})

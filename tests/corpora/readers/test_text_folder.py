@@ -66,13 +66,10 @@ def test_a_folder_of_all_kinds(tmp_path):
 def test_what_changes_the_fingerprint(tmp_path):
     folder = make(tmp_path, {"a.txt": "one", "b.txt": "two"})
     before = open_source(folder).fingerprint
-    assert int(before, 16)
     make(folder, {"picture.png": "x"})
     assert open_source(folder).fingerprint == before
-    make(folder, {"a.txt": "another"})
-    changed = open_source(folder).fingerprint
     (folder / "b.txt").rename(folder / "c.txt")
-    assert len({before, changed, open_source(folder).fingerprint}) == 3
+    assert open_source(folder).fingerprint != before
 
 
 def test_a_folder_with_a_corpus_is_that_corpus_and_one_of_beir_folders_names_them(tmp_path):

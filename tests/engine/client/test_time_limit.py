@@ -14,7 +14,6 @@ import pytest
 from termweave import engine, settings
 from termweave.engine.client.retries import Retries
 from termweave.errors import EngineError, EngineUnreachable
-from termweave.indexer.job import noticeable_wait
 
 
 def test_what_a_build_waited_is_counted_and_said():
@@ -30,9 +29,7 @@ def test_what_a_build_waited_is_counted_and_said():
     assert patient.run(call, repeatable=True) == "here"
     assert 0 < patient.waited < 5
     server = engine.connect(settings.load(url="http://127.0.0.1:9")).patient(60)
-    assert noticeable_wait(server) == []
-    server.retries.waited += 61.2
-    assert noticeable_wait(server)[0].startswith("Waited 61 s for the server")
+    assert server.retries.waited == 0
 
 
 def test_without_patience_attempts_end_with_the_limit():
@@ -82,7 +79,7 @@ ELASTIC = b"X-Elastic-Product: Elasticsearch\r\n"
 @pytest.mark.parametrize("product", [b"", ELASTIC])
 @pytest.mark.parametrize("beginning", [b"HTTP/1.1 200 OK\r\nX-Header: ", b"HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n%s\r\n{"])
 def test_a_server_that_sends_byte_after_byte_ends_within_the_time_out(beginning, product):
-    with dripping(beginning.replace(b"%s", product)) as url, engine.connect(settings.load(url=url, timeout=1)) as server:
+    with dripping(beginning.replace(b"%s", product)) as url, engine.connect(settings.load(url=url, timeout=0.4)) as server:
         if product:
             server.use_elasticsearch()
         began = time.monotonic()
@@ -91,7 +88,7 @@ def test_a_server_that_sends_byte_after_byte_ends_within_the_time_out(beginning,
         assert time.monotonic() - began < 30  # it was without end
         server.close()  # the next request opens new connections
         with pytest.raises(EngineUnreachable, match="did not answer"):
-            server.request("GET", "/", timeout=0.5)
+            server.request("GET", "/", timeout=0.3)
         assert time.monotonic() - began < 60
 
 

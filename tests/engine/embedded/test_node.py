@@ -10,12 +10,15 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import jsonschema
 import psutil
 import pytest
 
+from termweave.cli import run
 from termweave.engine import connect
 from termweave.engine.embedded import node
 from termweave.settings import load
@@ -36,10 +39,14 @@ def world(shared_open_tmp):
 
 
 def termweave(world, *arguments):
-    environment, _ = world
-    command = [sys.executable, "-c", "from termweave.cli import main; main()", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=280, check=False)
-    return done.returncode, done.stdout, done.stderr
+    """Run a verb in this process as the user of this world; returns its status, output and errors."""
+    _, home = world
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(StringIO()) as output, redirect_stderr(StringIO()) as errors:
+        patch.setattr("termweave.support.paths.state", lambda: home.parent)
+        patch.setattr(sys, "stdin", StringIO())
+        patch.delenv("OPENSEARCH_URL", raising=False)
+        status = run(list(arguments))
+    return status, output.getvalue(), errors.getvalue()
 
 
 def valid(text, schema):
@@ -50,10 +57,12 @@ def valid(text, schema):
 
 
 def started(world):
-    status, stdout, stderr = termweave(world, "node", "start", "--json")
-    causes = [line for line in termweave(world, "node", "logs")[1].splitlines() if "xception" in line] if status else []
-    assert status == 0, "\n".join([stderr, *causes])
-    return json.loads(stdout), stderr
+    """Start the node by a command of its own; returns its state, and what was said."""
+    environment, _ = world
+    command = [sys.executable, "-m", "termweave", "node", "start", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=280, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout), done.stderr
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,7 @@ from termweave.catalog.profiles import check_name
 from termweave.cli import run
 from termweave.errors import InputError, UsageError
 from termweave.evaluation import evaluate, per_query
+from termweave.evaluation.tuning import parameter_search
 from termweave.evaluation.tuning import tune as tuning
 from termweave.evaluation.tuning.parameter_search import ParameterSearch
 from termweave.evaluation.tuning.trial_ranker import TrialRanker
@@ -352,6 +353,8 @@ def knowing(folder, monkeypatch):
             return self.score(query, documents[: round(1000 * seconds)], windows=windows)
 
     monkeypatch.setattr("termweave.encoders.recorded_models.remember", lambda _: None)
+    monkeypatch.setattr(parameter_search, "_DEPTHS", (10, 20))
+    monkeypatch.setattr(parameter_search, "_RANKER_WEIGHTS", (0.3, 0.6, 0.9))
     return CrossEncoderReranker("knowing", scorer=Knowing())
 
 

@@ -12,6 +12,8 @@ import pytest
 from termweave.cli import run
 from termweave.dialect import dialect_of
 
+#: Options of an enrichment that need not encode vectors.
+WEIGHTS = ("--signals", "weights")
 SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
 TEXTS = (
     "a red sofa for two people",
@@ -20,6 +22,22 @@ TEXTS = (
     "soft towels of cotton",
     "a kettle for green tea",
 )
+
+
+def bulk(engine, index, *lines):
+    """Send lines of a bulk request, and refresh the index."""
+    body = b"".join(orjson.dumps(line) + b"\n" for line in lines)
+    assert not engine.request("POST", f"/{index}/_bulk", params={"refresh": True}, body=body)["errors"]
+
+
+def write(engine, index, documents):
+    """Write whole documents: id -> document."""
+    bulk(engine, index, *(line for key, each in documents.items() for line in ({"index": {"_id": key}}, each)))
+
+
+def change(engine, index, documents):
+    """Write fields of documents: id -> fields."""
+    bulk(engine, index, *(line for key, each in documents.items() for line in ({"update": {"_id": key}}, {"doc": each})))
 
 
 @pytest.fixture
@@ -34,16 +52,10 @@ def shop(opensearch_engine, name):
             settings["index.knn"] = knn
         mappings = {"dynamic": False, "_meta": {"owner": "shop"}, "properties": properties, **mapping}
         opensearch_engine.request("PUT", f"/{index}", body={"settings": settings, "mappings": mappings})
-        lines = [
-            line
-            for number in range(30)
-            for line in (
-                {"index": {"_id": f"p{number}"}},
-                {"name": f"{TEXTS[number % 5]} {number}", "stock": number, "info": {"a": [1]}},
-            )
-        ]
-        data = b"".join(orjson.dumps(line) + b"\n" for line in lines)
-        assert not opensearch_engine.request("POST", f"/{index}/_bulk", params={"refresh": True}, body=data)["errors"]
+        names = {number: f"{TEXTS[number % 5]} {number}" for number in range(30)}
+        write(
+            opensearch_engine, index, {f"p{key}": {"name": name, "stock": key, "info": {"a": [1]}} for key, name in names.items()}
+        )
         return index
 
     return make

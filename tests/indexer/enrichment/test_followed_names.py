@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from types import SimpleNamespace
 
-import orjson
 import pytest
 
 from termweave.catalog import statistics_store
@@ -17,7 +16,7 @@ from termweave.indexer.enrichment import enrichment_run
 from termweave.search import Index
 from tests.indexer.builds import sources
 
-WEIGHTS = ("--signals", "weights")
+from .conftest import WEIGHTS, bulk, write
 
 
 @pytest.fixture
@@ -54,8 +53,7 @@ def watch(enrich, monkeypatch):
 
 
 def put(engine, index, **texts):
-    for key, text in texts.items():
-        engine.request("PUT", f"/{index}/_doc/{key}", params={"refresh": True}, body={"name": text, "stock": 1})
+    write(engine, index, {key: {"name": text, "stock": 1} for key, text in texts.items()})
 
 
 def first(engine, name, query):
@@ -73,9 +71,7 @@ def test_a_watch_follows_an_alias_to_another_index_and_back(shop, alias, watch, 
 
     def move():
         alias(two)
-        with pytest.raises(
-            UsageError, match=f"'{two}', which '{name}' stands for now, was not built by termweave, nor"
-        ) as caught:
+        with pytest.raises(UsageError, match=f"'{two}', which '{name}' stands for now, was not built by termweave") as caught:
             Index.open(engine, name)
         assert f"'termweave enrich {name}'" in caught.value.hint
         put(engine, two, new="an umbrella")
@@ -134,33 +130,29 @@ def test_the_same_command_after_a_move_goes_on_with_the_first_enrichment(shop, a
     engine, one = opensearch_engine, shop(number=1)
     name = alias(one)
     enrich(name, *WEIGHTS)
-    engine.request("POST", "/_refresh")
     two = shop(number=2)  # whose mapping is not dynamic, filled from the enriched index
-    body = b"".join(
-        orjson.dumps(line) + b"\n" for key, each in sources(engine, one).items() for line in ({"index": {"_id": key}}, each)
-    )
-    engine.request("POST", f"/{two}/_bulk", params={"refresh": True}, body=body)
+    copied = sources(engine, one)
+    write(engine, two, copied)
     alias(two)
     assert enrich(name, "--plan", fields=())["to_write"] == 30
     done = enrich(name, fields=())
     assert (done["index"], done["written"], done["signals"]) == (two, 30, ["lexical", "weights"])
     assert f"'{name}' stood for '{one}' when it was enriched." in " ".join(done["notes"])
     assert first(engine, name, "hammock kettle") in {f"p{number}" for number in range(4, 30, 5)}
-    made, other = (read_lineage(engine, index) for index in (one, two))
-    assert (made.models, made.statistics["hash"]) == (other.models, other.statistics["hash"])
+    before, now = (read_lineage(engine, index) for index in (one, two))
+    assert (before.models, before.statistics["hash"]) == (now.models, now.statistics["hash"])
     # With its mapping and lineage, too: what was copied is searched and stays.
     three = f"{name}-3"
     stored = engine.request("GET", f"/{two}/_mapping")[two]["mappings"]
-    engine.request(
-        "PUT", f"/{three}", body={"mappings": stored, "settings": {"index.knn": True} if engine.has_search_pipelines else {}}
-    )
-    engine.request("POST", f"/{three}/_bulk", params={"refresh": True}, body=body)
+    settings = {"index.knn": True} if engine.has_search_pipelines else {}
+    engine.request("PUT", f"/{three}", body={"mappings": stored, "settings": settings})
+    write(engine, three, copied)
     alias(three)
     assert enrich(name, fields=())["written"] == 0
     assert statistics_store.is_complete(engine, three)
     # Filled before its dynamic mapping had the fields, which then have other types.
     four = f"{name}-4"
-    engine.request("POST", f"/{four}/_bulk", params={"refresh": True}, body=body)
+    write(engine, four, copied)
     alias(four)
     assert f"The index '{four}' has the field 'termweave." in enrich(name, fields=(), status=2)
 
@@ -170,12 +162,7 @@ def two_shops(shop, alias, opensearch_engine):
     """The alias NAME-shop of two indices: NAME-shop-1 with thirty documents, and NAME-shop-2 with a kettle and an umbrella."""
     one = shop({"place": {"type": "keyword"}, "price": {"type": "keyword"}}, number=1)
     two = shop({"price": {"type": "integer"}}, number=2)
-    opensearch_engine.request(
-        "POST",
-        f"/{two}/_bulk",
-        params={"refresh": True},
-        body=b"".join(orjson.dumps({"delete": {"_id": f"p{number}"}}) + b"\n" for number in range(30)),
-    )
+    bulk(opensearch_engine, two, *({"delete": {"_id": f"p{number}"}} for number in range(30)))
     put(opensearch_engine, two, q1="a blue kettle", q2="an umbrella")
     return alias(one, two), one, two
 
@@ -193,9 +180,8 @@ def test_several_indices_of_one_name_are_searched_as_one(two_shops, enrich, open
     opened = Index.open(engine, name)
     for mode in ("weights", "dense", "hybrid"):
         assert opened.search("umbrella", k=1, mode=mode)[0].id == "q2"
-    answer = opened.answer(
-        "kettle", k=9, where="stock<=9", facets=["stock"], sort="stock", totals=True, explain=True, highlight=True
-    )
+    options = {"where": "stock<=9", "facets": ["stock"], "sort": "stock", "totals": True, "explain": True, "highlight": True}
+    answer = opened.answer("kettle", k=9, **options)
     assert (len(answer.hits), answer.totals.passing) == (9, 12)
     assert {each.value: each.count for each in answer.facets["stock"]}["1"] == 3
     assert opened.explain("umbrella", "q2").rank == 1
@@ -258,25 +244,21 @@ def test_a_data_stream_that_rolls_over_during_a_watch(watch, enrich, opensearch_
     body = {"index_patterns": [stream], "data_stream": {}, "template": template}
     engine.request("PUT", f"/_index_template/{stream}", body=body)
 
-    def write(key, text):
+    def log(key, text):
         document = {"@timestamp": "2026-01-01T00:00:00Z", "name": text, "level": "warn"}
         engine.request("PUT", f"/{stream}/_create/{key}", params={"refresh": True}, body=document)
 
     def roll_over():
         engine.request("POST", f"/{stream}/_rollover")
-        write("e3", "the umbrella is wet")
+        log("e3", "the umbrella is wet")
         (remark,) = Index.open(engine, stream).answer("disk", k=1).remarks
         assert remark.startswith("1 of 3 documents is not enriched yet")
 
     try:
-        write("e1", "the disk of node 3 is full")
-        write("e2", "the kettle boils over")
-        steps = (
-            roll_over,
-            lambda: engine.request("POST", f"/{stream}/_rollover"),
-            lambda: write("e4", "the trampoline is slack"),
-        )
-        _, said = watch(stream, *steps, lambda: None, options=())
+        log("e1", "the disk of node 3 is full")
+        log("e2", "the kettle boils over")
+        again, late = lambda: engine.request("POST", f"/{stream}/_rollover"), lambda: log("e4", "the trampoline is slack")
+        _, said = watch(stream, roll_over, again, late, lambda: None, options=())
         assert sum("now. It gets the models, fields and signals of the first." in each for each in said) == 2
         opened = Index.open(engine, stream)
         for key, query in (("e1", "full disk"), ("e2", "kettle"), ("e3", "umbrella"), ("e4", "trampoline")):

@@ -11,7 +11,6 @@ import time
 from itertools import count
 from types import SimpleNamespace
 
-import orjson
 import pytest
 
 from termweave.cli.output import Output
@@ -21,10 +20,11 @@ from termweave.indexer.enrichment.index_passes import Watch
 from termweave.search import Index
 from tests.indexer.builds import sources
 
+from .conftest import WEIGHTS, write
+
 
 def put(engine, index, **texts):
-    lines = [line for key, text in texts.items() for line in ({"index": {"_id": key}}, {"name": text, "stock": 1})]
-    engine.request("POST", f"/{index}/_bulk", body=b"".join(orjson.dumps(line) + b"\n" for line in lines))
+    write(engine, index, {key: {"name": text, "stock": 1} for key, text in texts.items()})
 
 
 def until(holds):
@@ -98,7 +98,7 @@ def test_a_watch_enriches_what_the_application_writes_and_goes_on_after_a_kill(s
 
 def test_a_watch_keeps_the_newest_text_and_reads_only_what_was_written(shop, opensearch_engine, enrich, monkeypatch):
     index = shop()
-    enrich(index)
+    enrich(index, *WEIGHTS)
     send, read = index_passes.send, []
 
     def meanwhile(engine, index, writes):
@@ -137,7 +137,7 @@ def test_a_watch_starts_beside_a_steady_writer(shop, opensearch_engine, enrich, 
 
     steps_of(monkeypatch, *[lambda: None] * 30)
     monkeypatch.setattr(index_passes, "send", meanwhile)
-    done = enrich(index, "--signals", "weights", "--watch", "1")
+    done = enrich(index, *WEIGHTS, "--watch", "1")
     assert done["conflicts"] > 6
     assert done["documents"] == 30
     assert is_enriched(opensearch_engine, index, *(f"p{number}" for number in range(30)))
@@ -148,10 +148,10 @@ def test_a_watch_leaves_out_what_it_cannot_read_and_names_it(shop, opensearch_en
     index, said = shop({"about": {"type": "object", "enabled": False}}), []
 
     def odd(key, **fields):
-        opensearch_engine.request("PUT", f"/{index}/_doc/{key}", body={"name": "a drum", **fields})
+        write(opensearch_engine, index, {key: {"name": "a drum", **fields}})
 
     fields = ("--title-field", "about", "--text-field", "name")
-    enrich(index, "--signals", "weights", fields=fields)
+    enrich(index, *WEIGHTS, fields=fields)
     odd("early", about={"of": "wood"})
     assert "'early'" in enrich(index, fields=fields, status=1)
     steps_of(
@@ -191,7 +191,7 @@ def test_a_watch_goes_on_while_a_shard_is_not_open_yet(shop, enrich, opensearch_
     texts = {f"p{number}": f"a telescope {number}" for number in range(9)}
     steps_of(monkeypatch, lambda: put(opensearch_engine, index, **texts), lambda: None)
     monkeypatch.setattr(Engine, "request", starting)
-    assert enrich(index, "--signals", "weights", "--watch", "1")["written"] == 39
+    assert enrich(index, *WEIGHTS, "--watch", "1")["written"] == 39
     assert len(looks) == 2
     assert is_enriched(opensearch_engine, index, "p0", "p1", "p8")
 

@@ -6,101 +6,89 @@ from dataclasses import replace
 
 import pytest
 
-from termweave.catalog.lineage import CHANGING, read_lineage, store_lineage
-from termweave.cli import run
+from termweave.catalog import lineage
 from termweave.errors import UsageError
-from termweave.indexer import build, up_to_date, update
+from termweave.indexer import up_to_date
 from termweave.indexer.generations import deletion
 from termweave.indexer.generations.deletion import find, remove_documents
 from termweave.indexer.options import Window
 from termweave.search import Index
-from termweave.support import paths
-from tests.indexer.builds import LEXICAL, check
+from tests.indexer.builds import LEXICAL
+from tests.indexer.conftest import stopping
 
 pytestmark = pytest.mark.engine
 CUT = replace(LEXICAL, passages=Window(12, 8))
 
 
 def documents(**sentences):
-    return [{"_id": name, "text": "This is a sentence of it. " * count} for name, count in sentences.items()]
+    return {name: "This is a sentence of it. " * count for name, count in sentences.items()}
 
 
-def said(engine, name):
-    made = Index.open(engine, name).lineage
-    return made.documents, made.passages["count"]
+def remove(desk, *ids):
+    return remove_documents(desk.engine, desk.name, find(desk.engine, desk.name, ids))
 
 
-def test_what_an_update_made_of_them_meanwhile_is_deleted_and_what_it_added_is_kept(opensearch_engine, name, corpus):
-    build(opensearch_engine, corpus(documents(a=5, b=3, c=2)), name, CUT)
-    found = find(opensearch_engine, name, ["a", "new"])
-    update(opensearch_engine, corpus(documents(a=12, b=3, c=2, new=2)), name, CUT)
-    done = remove_documents(opensearch_engine, name, found)
+def agrees(desk, count):
+    """Index, ledger and lineage say the same number of documents and passages."""
+    difference, stored = desk.check(), Index.open(desk.engine, desk.name).lineage
+    return difference.ok and (stored.documents, stored.passages["count"]) == (count, difference.counted)
+
+
+def test_what_an_update_made_of_them_meanwhile_is_deleted_and_what_it_added_is_kept(desk):
+    desk.build(documents(a=5, b=3, c=2), CUT)
+    before = find(desk.engine, desk.name, ["a", "new"])
+    desk.update(documents(a=12, b=3, c=2, new=2), CUT)
+    done = remove_documents(desk.engine, desk.name, before)
     assert (done.documents, done.absent) == (["a"], ["new"])
-    assert len(done.passages) > len(found.passages)
-    assert check(opensearch_engine, name).ok
-    assert said(opensearch_engine, name) == (3, check(opensearch_engine, name).counted)
+    assert len(done.passages) > len(before.passages)
+    assert agrees(desk, 3)
+    again = remove_documents(desk.engine, desk.name, before)  # what is gone already is not counted again
+    assert (again.documents, again.absent) == ([], ["new", "a"])
+    assert agrees(desk, 3)
 
 
-def test_what_is_gone_already_is_not_counted_again(opensearch_engine, name, corpus):
-    build(opensearch_engine, corpus(documents(a=5, b=3, c=2)), name, CUT)
-    found = find(opensearch_engine, name, ["a"])
-    remove_documents(opensearch_engine, name, found)
-    again = remove_documents(opensearch_engine, name, found)
-    assert (again.documents, again.absent) == ([], ["a"])
-    assert check(opensearch_engine, name).ok
-    assert said(opensearch_engine, name) == (2, check(opensearch_engine, name).counted)
-
-
-def test_where_nothing_is_deleted_the_generation_stays_what_it_was(opensearch_engine, name, corpus):
-    source = corpus(documents(a=5, b=3))
-    build(opensearch_engine, source, name, CUT)
-    done = remove_documents(opensearch_engine, name, find(opensearch_engine, name, ["nobody"]))
+def test_where_nothing_is_deleted_the_generation_stays_what_it_was(desk):
+    source = desk.source(documents(a=5, b=3))
+    index = desk.build(source, CUT).index
+    done = remove(desk, "nobody")
     assert (done.documents, done.absent) == ([], ["nobody"])
-    assert up_to_date(opensearch_engine, source, name, CUT)
-    assert Index.open(opensearch_engine, name).lineage.updated == ""
+    assert up_to_date(desk.engine, source, desk.name, CUT)
+    assert Index.open(desk.engine, desk.name).lineage.updated == ""
+    message = f"'{index}' is one generation of '{desk.name}'. Give the name it was built under: '{desk.name}'"
+    with pytest.raises(UsageError, match=message):  # the lock of the generation's name would not keep an update away
+        find(desk.engine, index, ["a"])
 
 
-def test_a_deletion_that_was_killed_and_repeated_leaves_no_generation_that_a_build_would_make(
-    opensearch_engine, name, corpus, monkeypatch
-):
-    def dies(*_):
-        raise KeyboardInterrupt
-
-    source = corpus(documents(a=5, b=3))
-    build(opensearch_engine, source, name, CUT)
-    monkeypatch.setattr(deletion, "close_writer", dies)
-    with pytest.raises(KeyboardInterrupt):
-        remove_documents(opensearch_engine, name, find(opensearch_engine, name, ["a"]))
-    monkeypatch.undo()
-    assert up_to_date(opensearch_engine, source, name, CUT) is None
-    remove_documents(opensearch_engine, name, find(opensearch_engine, name, ["a"]))
-    assert up_to_date(opensearch_engine, source, name, CUT) is None
-    assert check(opensearch_engine, name).ok
+def test_a_deletion_that_was_killed_and_repeated_leaves_no_generation_that_a_build_would_make(desk):
+    source = desk.source(documents(a=5, b=3))
+    desk.build(source, CUT)
+    with stopping(deletion, "close_writer"), pytest.raises(KeyboardInterrupt):
+        remove(desk, "a")
+    assert up_to_date(desk.engine, source, desk.name, CUT) is None
+    remove(desk, "a")
+    assert up_to_date(desk.engine, source, desk.name, CUT) is None
+    assert desk.check().ok
 
 
-def test_an_update_that_was_stopped_is_remembered(opensearch_engine, name, corpus):
+def test_an_update_that_was_stopped_is_remembered(desk):
     """`--update --since` must compare everything after it."""
-    index = build(opensearch_engine, corpus(documents(a=5, b=3)), name, CUT).index
-    store_lineage(opensearch_engine, index, replace(read_lineage(opensearch_engine, index), fingerprint=CHANGING))
-    remove_documents(opensearch_engine, name, find(opensearch_engine, name, ["a"]))
-    assert read_lineage(opensearch_engine, index).fingerprint == CHANGING
-    update(opensearch_engine, corpus(documents(b=3)), name, CUT)
-    assert read_lineage(opensearch_engine, index).fingerprint == ""
+
+    def fingerprint():
+        return lineage.read_lineage(desk.engine, index).fingerprint
+
+    index = desk.build(documents(a=5, b=3), CUT).index
+    lineage.store_lineage(desk.engine, index, replace(lineage.read_lineage(desk.engine, index), fingerprint=lineage.CHANGING))
+    remove(desk, "a")
+    assert fingerprint() == lineage.CHANGING
+    desk.update(documents(b=3), CUT)
+    assert fingerprint() == ""
 
 
-def test_a_generation_is_not_a_name(opensearch_engine, name, corpus):
-    """The lock of the generation's name would not keep an update away."""
-    index = build(opensearch_engine, corpus(documents(a=5, b=3)), name, CUT).index
-    with pytest.raises(UsageError, match=f"'{index}' is one generation of '{name}'. Give the name it was built under: '{name}'"):
-        find(opensearch_engine, index, ["a"])
-
-
-def test_another_hosts_update_is_seen_still(opensearch_engine, name, corpus, monkeypatch, tmp_path, capsys):
-    here = paths.state()
-    build(opensearch_engine, corpus(documents(a=5, b=3)), name, CUT)
-    monkeypatch.setattr("termweave.support.paths.state", lambda: tmp_path / "elsewhere")
-    update(opensearch_engine, corpus(documents(a=5, b=3, c=2)), name, CUT)
-    monkeypatch.setattr("termweave.support.paths.state", lambda: here)
-    remove_documents(opensearch_engine, name, find(opensearch_engine, name, ["a"]))
-    assert run(["verify", name, "--url", opensearch_engine.url]) == 4
+def test_another_hosts_update_is_seen_still(desk, monkeypatch, tmp_path, capsys):
+    desk.build(documents(a=5, b=3), CUT)
+    with monkeypatch.context() as there:
+        there.setattr("termweave.support.paths.state", lambda: tmp_path / "elsewhere")
+        desk.update(documents(a=5, b=3, c=2), CUT)
+    remove(desk, "a")
+    desk.run("verify", status=4)
     assert "It was updated from another host" in capsys.readouterr().err

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from termweave import corpora
 from termweave.catalog import generations
 from termweave.corpora import open_documents
 from termweave.errors import InputError
-from termweave.indexer import BuildOptions, build
 from termweave.indexer.options import Window
 from termweave.indexer.stored_documents import LiveDocuments
+from tests.indexer.builds import LEXICAL
 
 SENTENCES = [f"Sentence number {number} speaks of subject{number % 7}." for number in range(40)]
 DOCUMENTS = [
@@ -21,54 +22,51 @@ DOCUMENTS = [
 ]
 
 
-def built(engine, name, **options):
-    build(engine, open_documents(DOCUMENTS), name, BuildOptions(weights="none", dense="none", **options))
-    return LiveDocuments(engine, generations.find_live(engine, name))
+@pytest.fixture
+def built(desk):
+    """A function that builds an index of the documents and opens it as a source."""
+
+    def call(**options):
+        desk.build(open_documents(DOCUMENTS), replace(LEXICAL, **options))
+        return LiveDocuments(desk.engine, generations.find_live(desk.engine, desk.name))
+
+    return call
 
 
-def test_documents_come_back_as_they_were(opensearch_engine, name):
-    source = built(opensearch_engine, name)
-    expected = {each.id: each for each in open_documents(DOCUMENTS).documents()}
-    read = {each.id: each for each in source.documents()}
+def test_documents_come_back_as_they_were_under_the_name_of_their_corpus(built):
+    source = built()
+    expected, read = ({each.id: each for each in one.documents()} for one in (open_documents(DOCUMENTS), source))
     assert {key: (each.title, each.text, dict(each.metadata)) for key, each in read.items()} == {
         key: (each.title, each.text, dict(each.metadata)) for key, each in expected.items()
     }
-    assert source.total == len(DOCUMENTS)
+    assert (source.total, source.name) == (len(DOCUMENTS), open_documents(DOCUMENTS).name)
 
 
-def test_passages_are_joined_to_a_text_that_is_cut_alike(opensearch_engine, name):
+def test_passages_are_joined_to_a_text_that_is_cut_alike(desk, built):
     window = Window(40, 30)
-    source = built(opensearch_engine, name, passages=window)
-    read = {each.id: each.text for each in source.documents()}
-    assert read["long"] == " ".join(SENTENCES) or read["long"].split() == " ".join(SENTENCES).split()
-    assert len(read) == len(DOCUMENTS)
-    again = build(opensearch_engine, source, f"{name}-again", BuildOptions(weights="none", dense="none", passages=window))
-    assert again.passages == sum(1 for _ in stored(opensearch_engine, name))
+    source = built(passages=window)
+    texts = {each.id: each.text for each in source.documents()}
+    assert texts["long"].split() == " ".join(SENTENCES).split()
+    assert len(texts) == len(DOCUMENTS)
+    desk.request("POST", "/_refresh")
+    passages = desk.request("GET", "/_count")["count"]
+    desk.name += "-again"
+    assert desk.build(source, replace(LEXICAL, passages=window)).passages == passages
 
 
-def stored(engine, name):
-    engine.request("POST", f"/{name}/_refresh")
-    return range(engine.request("GET", f"/{name}/_count")["count"])
+def test_the_fingerprint_changes_with_the_documents(desk, built):
+    def fingerprint():
+        return LiveDocuments(desk.engine, generations.find_live(desk.engine, desk.name)).fingerprint
+
+    before = built().fingerprint
+    assert fingerprint() == before
+    desk.request("DELETE", "/_doc/short")
+    assert fingerprint() != before
 
 
-def test_the_fingerprint_changes_with_the_documents(opensearch_engine, name):
-    source = built(opensearch_engine, name)
-    before = source.fingerprint
-    assert LiveDocuments(opensearch_engine, generations.find_live(opensearch_engine, name)).fingerprint == before
-    index = generations.live(opensearch_engine, name)
-    opensearch_engine.request("DELETE", f"/{index}/_doc/short", params={"refresh": True})
-    assert LiveDocuments(opensearch_engine, generations.find_live(opensearch_engine, name)).fingerprint != before
-
-
-def test_a_document_that_another_program_changed_is_refused(opensearch_engine, name):
-    source = built(opensearch_engine, name)
-    index = generations.live(opensearch_engine, name)
-    body = {"doc": {"text": "changed"}}
-    opensearch_engine.request("POST", f"/{index}/_update/short", body=body, params={"refresh": True})
+def test_a_document_that_another_program_changed_is_refused(desk, built):
+    source = built()
+    desk.request("POST", "/_update/short", {"doc": {"text": "changed"}})
+    desk.request("POST", "/_refresh")
     with pytest.raises(InputError, match=r"'short' of .* differs from what was sent"):
         list(source.documents())
-
-
-def test_its_name_is_that_of_the_corpus(opensearch_engine, name):
-    source = built(opensearch_engine, name)
-    assert source.name == corpora.open_documents(DOCUMENTS).name

@@ -14,7 +14,7 @@ from termweave.catalog.layout import bucket_of, source_digest
 from termweave.errors import RefusedDocuments, TermweaveError, UsageError
 from termweave.indexer.ledger import storage
 from termweave.indexer.ledger.diff import LedgerDiff
-from termweave.indexer.ledger.ledger import Ledger
+from termweave.indexer.ledger.ledger import BucketSum, Ledger
 from termweave.indexer.pipeline import dead_letters
 from termweave.records import Document
 from termweave.support import paths
@@ -30,11 +30,14 @@ def ledger(tmp_path):
         yield opened
 
 
-def test_what_is_not_acknowledged_is_pending(ledger):
-    assert ledger.enter([entry("a", 1, 10), entry("b", 2, 20), entry("c", 3, 30)]) == {}
-    ledger.acknowledge([("a", 100)])
-    assert ledger.pending([("a", 1), ("b", 2), ("c", 3), ("d", 4)]) == {("b", 2), ("c", 3)}
-    assert (ledger.total, ledger.acknowledged) == (3, 1)
+def test_what_is_not_acknowledged_or_to_be_sent_again_is_pending(ledger):
+    places = [(str(number), number) for number in range(1200)]
+    assert ledger.enter([entry(*place, place) for place in places]) == {}
+    ledger.acknowledge([(identity, 1) for identity, _ in places[1:]])
+    assert ledger.pending([*places, ("else", 4)]) == {("0", 0)}
+    ledger.mark_unsent(["7", "1100"])
+    assert ledger.pending(places) == {("0", 0), ("7", 7), ("1100", 1100)}
+    assert (ledger.total, ledger.acknowledged) == (1200, 1197)
 
 
 def test_a_repeated_id_is_found_within_a_block_and_across(ledger):
@@ -65,12 +68,8 @@ def test_sums_are_those_of_the_rows(ledger):
     assert sum(bucket.count for bucket in buckets.values()) == 3000
     assert sum(bucket.source for bucket in buckets.values()) == sum(map(source_digest, entries))
     for bucket, expected in buckets.items():
-        rows = ledger.in_bucket(bucket)
-        assert (len(rows), sum(s for s, _ in rows.values()), sum(e for _, e in rows.values())) == (
-            expected.count,
-            expected.source,
-            expected.encoding,
-        )
+        sources, encodings = zip(*ledger.in_bucket(bucket).values(), strict=True)
+        assert BucketSum(len(sources), sum(sources), sum(encodings)) == expected
 
 
 def test_it_outlives_its_process_and_serves_threads(tmp_path):
@@ -89,19 +88,14 @@ def test_it_outlives_its_process_and_serves_threads(tmp_path):
         assert second.get("nothing") is None
 
 
-def test_a_file_that_is_no_ledger_is_said(tmp_path):
-    path = tmp_path / "ledger.sqlite"
-    path.write_bytes(b"this is no database" * 100)
-    with pytest.raises(TermweaveError, match="ledger"):
-        Ledger(path)
-
-
-def test_what_is_to_be_sent_again_is_pending_again(ledger):
-    ledger.enter([entry(str(number), number, number) for number in range(1200)])
-    ledger.acknowledge([(str(number), 1) for number in range(1200)])
-    ledger.mark_unsent(["7", "1100"])
-    assert ledger.pending([(str(number), number) for number in range(1200)]) == {("7", 7), ("1100", 1100)}
-    assert ledger.acknowledged == 1198
+def test_a_file_that_is_no_ledger_is_a_sentence(tmp_path):
+    good, bad = tmp_path / "good.sqlite", tmp_path / "bad.sqlite"
+    Ledger(good).close()
+    bad.write_bytes(b"this is no database" * 100)
+    with pytest.raises(TermweaveError, match=r"ledger .*bad.sqlite cannot be opened"):
+        Ledger(bad)
+    with pytest.raises(TermweaveError, match=r"ledger .*good.sqlite cannot be read"):
+        LedgerDiff(good, bad)
 
 
 def test_a_full_disk_is_a_sentence_and_takes_nothing_back(ledger):
@@ -124,9 +118,9 @@ def test_dead_letters_say_where_why_and_what_to_do(ledger):
     assert [(letter["id"], letter["line"]) for letter in letters] == [("3", 3), ("9", 9)]
     assert "32,766" in letters[0]["advice"]
     assert "remove it" in letters[1]["advice"]
-    assert "refused 2 of 2,000" in dead_letters.check(ledger, "index", allowed=0.001)[0]
+    assert "refused 2 of 2,000" in dead_letters.check_share(ledger, "index", allowed=0.001)[0]
     with pytest.raises(RefusedDocuments, match=r"'3' \(line 3\)"):
-        dead_letters.check(ledger, "index", allowed=0.0009)
+        dead_letters.check_share(ledger, "index", allowed=0.0009)
 
 
 def test_closing_waits_for_whoever_is_writing(tmp_path):
@@ -163,14 +157,6 @@ def test_a_ledger_that_nobody_gets_is_closed_and_one_that_is_handed_over_stays_o
         given.get("state")
 
 
-def test_what_sqlite_cannot_compare_is_a_sentence_too(tmp_path):
-    held, said = tmp_path / "held.sqlite", tmp_path / "said.sqlite"
-    Ledger(held).close()
-    said.write_bytes(b"this is no database" * 100)
-    with pytest.raises(TermweaveError, match=r"ledger .*held.sqlite cannot be read"):
-        LedgerDiff(held, said)
-
-
 @pytest.mark.parametrize(
     ("total", "refused", "share"), [(1000, 7, "0.7%"), (40, 1, "2.5%"), (30_000, 1, "0.1%"), (100, 29, "29%")]
 )
@@ -179,9 +165,9 @@ def test_the_share_that_is_named_lets_the_refused_go(tmp_path, total, refused, s
         ledger.enter([entry(str(number), number, 1) for number in range(total)])
         ledger.refuse([(str(number), "no") for number in range(refused)])
         with pytest.raises(RefusedDocuments) as raised:
-            dead_letters.check(ledger, "index", 0.0)
+            dead_letters.check_share(ledger, "index", 0.0)
         assert raised.value.hint.endswith(f"--allow-refused {share}.")
-        assert dead_letters.check(ledger, "index", float(share.removesuffix("%")) / 100)
+        assert dead_letters.check_share(ledger, "index", float(share.removesuffix("%")) / 100)
 
 
 class OddServer:

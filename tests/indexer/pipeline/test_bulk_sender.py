@@ -81,7 +81,7 @@ def send(script, *batches, patience=5.0, workers=1):
         done += outcome.acknowledged
         refused += outcome.refused
         assert stop.is_set() or outcome.fatal is None
-        outcome.check()
+        outcome.raise_fatal()
     return sorted(done), refused
 
 

@@ -59,57 +59,43 @@ def test_strange_documents_all_arrive_and_verify_deep(opensearch_engine, name, c
     assert (hit.id, hit.fields["metadata"]["tags"], len(hit.fields["metadata"]["abstract"])) == ("meta", ["a", "b"], 100_000)
 
 
-def test_words_too_long_for_a_term_are_counted_and_said(opensearch_engine, name, corpus):
-    documents = [*numbered(3), {"_id": "long", "title": "x" * 201, "text": f"{'9' * 1000} word {'y' * 200}"}]
-    built = build(opensearch_engine, corpus(documents), name, BuildOptions(dense="none"))
-    assert "2 words of more than 200 characters left out of the term weights." in built.notes
-    plain = build(opensearch_engine, corpus(numbered(3)), name, BuildOptions(dense="none"))
-    assert not any("characters left out" in note for note in plain.notes)
-
-
 def test_broken_json_is_named_by_line_and_nothing_is_left_behind(opensearch_engine, name, corpus):
-    documents = [*numbered(6), b'{"_id": "broken', *numbered(3)]
+    documents = [*numbered(6), b'{"_id": "broken']
     with pytest.raises(InputError, match="line 7"):
-        build(opensearch_engine, corpus(documents), name, LEXICAL)
+        build(opensearch_engine, corpus([*documents, *numbered(3)]), name, LEXICAL)
     assert live(opensearch_engine, name) is None
     assert not list(storage.folder(opensearch_engine).glob(f"{name}*.sqlite*"))
-    built = build(
-        opensearch_engine,
-        corpus([*numbered(6), b'{"_id": "broken'], skip_bad=True),
-        name,
-        BuildOptions(weights="none", dense="none", skip_bad=True),
-    )
+    built = build(opensearch_engine, corpus(documents, skip_bad=True), name, replace(LEXICAL, skip_bad=True))
     assert built.documents == 6
     assert any("line 7" in note for note in built.notes)
-
-
-def test_one_id_with_two_contents_is_refused_or_skipped_by_wish(opensearch_engine, name, corpus):
-    documents = [{"_id": "a", "text": "first"}, {"_id": "b", "text": "x"}, {"_id": "a", "text": "second"}]
-    with pytest.raises(InputError, match="line 3 has the id 'a' of line 1, with other content"):
-        build(opensearch_engine, corpus(documents), name, LEXICAL)
-    built = build(opensearch_engine, corpus(documents), name, BuildOptions(weights="none", dense="none", skip_bad=True))
-    assert built.documents == 2
-    assert Index.open(opensearch_engine, name).search("first", mode="lexical")[0].id == "a"
-    assert check(opensearch_engine, name).ok
-
-
-def test_the_same_document_twice_is_kept_once_and_said(opensearch_engine, name, corpus):
-    built = build(opensearch_engine, corpus([*numbered(3), *numbered(3)]), name, LEXICAL)
-    assert built.documents == 3
-    assert any("3 documents left out" in note for note in built.notes)
-
-
-def test_an_empty_corpus_is_an_error(opensearch_engine, name, corpus):
     with pytest.raises(InputError, match="no documents"):
         build(opensearch_engine, corpus([b""]), name, LEXICAL)
 
 
-def test_documents_without_text_are_counted_and_found_by_no_vector(opensearch_engine, name, corpus):
+def test_one_id_with_two_contents_is_refused_or_skipped_by_wish(opensearch_engine, name, corpus):
+    documents = [
+        {"_id": "a", "text": "first"},
+        {"_id": "b", "text": "x"},
+        {"_id": "b", "text": "x"},
+        {"_id": "a", "text": "second"},
+    ]
+    with pytest.raises(InputError, match="line 4 has the id 'a' of line 1, with other content"):
+        build(opensearch_engine, corpus(documents), name, LEXICAL)
+    built = build(opensearch_engine, corpus(documents), name, replace(LEXICAL, skip_bad=True))
+    assert built.documents == 2
+    assert "1 document left out, with the id and content of an earlier document." in built.notes
+    assert Index.open(opensearch_engine, name).search("first", mode="lexical")[0].id == "a"
+    assert check(opensearch_engine, name).ok
+
+
+def test_documents_without_text_and_words_too_long_for_a_term_are_counted_and_said(opensearch_engine, name, corpus):
     documents = [*numbered(3), {"_id": "none", "text": ""}, {"_id": "blank", "title": " ", "text": "\n"}]
+    documents.append({"_id": "long", "title": "x" * 201, "text": f"{'9' * 1000} word {'y' * 200}"})
     built = build(opensearch_engine, corpus(documents), name, BuildOptions())
+    assert "2 words of more than 200 characters left out of the term weights." in built.notes
     assert any(note.startswith("2 documents without any text") for note in built.notes)
     index = Index.open(opensearch_engine, name)
-    assert {hit.id for hit in index.search("title", mode="dense")} == {"d0", "d1", "d2"}
+    assert {hit.id for hit in index.search("title", mode="dense")} == {"d0", "d1", "d2", "long"}
     assert index.search("  ") == []
     assert check(opensearch_engine, name).ok
 
@@ -123,26 +109,19 @@ def test_a_document_that_the_engine_refuses_is_named_and_nothing_is_published(op
     (file,) = storage.folder(opensearch_engine).glob(f"{name}*.refused.jsonl")
     assert str(file) in raised.value.hint
     assert orjson.loads(file.read_bytes())["line"] == 6
-
-
-@pytest.mark.usefixtures("long_ids")
-def test_a_mended_source_begins_anew_after_a_refusal(opensearch_engine, name, corpus):
-    with pytest.raises(RefusedDocuments):
-        build(opensearch_engine, corpus([*numbered(2), {"_id": "y" * 40_000, "text": "x"}]), name, LEXICAL)
+    # a mended source begins anew
     assert build(opensearch_engine, corpus(numbered(3)), name, LEXICAL).documents == 3
     assert len([index for index in opensearch_engine.request("GET", f"/{name}-*/_alias") if not index.endswith(".stats")]) == 1
 
 
 def test_a_run_of_which_everything_is_refused_ends_early_and_goes_on_by_wish(opensearch_engine, name, corpus, monkeypatch):
-    monkeypatch.setattr(throttle, "FIRST", 16 * 1024)
-    monkeypatch.setattr(throttle, "SMALLEST", 16 * 1024)
-    monkeypatch.setattr(throttle, "LARGEST", 16 * 1024)
+    for limit in ("FIRST", "SMALLEST", "LARGEST"):
+        monkeypatch.setattr(throttle, limit, 16 * 1024)
     monkeypatch.setattr(dead_letters, "_HOPELESS", 200)
     source = corpus([{**each, "year": "long ago"} for each in numbered(3000)])
-    wrong = BuildOptions(weights="none", dense="none", mapping={"properties": {"year": {"type": "integer"}}})
-    with pytest.raises(
-        RefusedDocuments, match=r"of the first \d+ documents, so the build was stopped: 'd\d+' \(line \d+\): failed to parse"
-    ) as raised:
+    wrong = replace(LEXICAL, mapping={"properties": {"year": {"type": "integer"}}})
+    stopped = r"of the first \d+ documents, so the build was stopped: 'd\d+' \(line \d+\): failed to parse"
+    with pytest.raises(RefusedDocuments, match=stopped) as raised:
         build(opensearch_engine, source, name, wrong)
     assert "--allow-refused 100%" in raised.value.hint
     (file,) = storage.folder(opensearch_engine).glob(f"{name}*.refused.jsonl")
@@ -157,7 +136,7 @@ def test_a_run_of_which_everything_is_refused_ends_early_and_goes_on_by_wish(ope
 def test_a_few_refusals_among_many_do_not_end_a_run(opensearch_engine, name, corpus, monkeypatch):
     monkeypatch.setattr(dead_letters, "_HOPELESS", 2)
     documents = [{**each, "year": "long ago" if number < 5 else number} for number, each in enumerate(numbered(100))]
-    options = BuildOptions(weights="none", dense="none", mapping={"properties": {"year": {"type": "integer"}}}, workers=1)
+    options = replace(LEXICAL, mapping={"properties": {"year": {"type": "integer"}}}, workers=1)
     with pytest.raises(RefusedDocuments, match="refused 5 of 100"):
         build(opensearch_engine, corpus(documents), name, options)
 
@@ -174,9 +153,7 @@ def altered(monkeypatch, change):
 
 
 def scaled(by):
-    return lambda encoding: replace(
-        encoding, weights=replace(encoding.weights, weights=encoding.weights.weights * np.float32(by))
-    )
+    return lambda each: replace(each, weights=replace(each.weights, weights=each.weights.weights * np.float32(by)))
 
 
 @pytest.mark.parametrize("everywhere", [False, True])
@@ -193,10 +170,9 @@ def test_weights_that_all_quantise_to_zero_still_find_the_document(opensearch_en
     ("change", "said"),
     [
         (scaled(np.nan), "a term weight that is not a number"),
-        (lambda encoding: replace(encoding, vector=encoding.vector[:100]), "gave 100 numbers for document 'd7'"),
-        (lambda encoding: replace(encoding, vector=encoding.vector * np.float32(np.nan)), "NaN for document 'd7'"),
+        (lambda each: replace(each, vector=each.vector[:100]), "gave 100 numbers for document 'd7'"),
+        (lambda each: replace(each, vector=each.vector * np.float32(np.nan)), "NaN for document 'd7'"),
     ],
-    ids=["weight NaN", "dimension", "vector NaN"],
 )
 def test_what_a_broken_model_gives_is_said_and_nothing_is_published(opensearch_engine, name, corpus, monkeypatch, change, said):
     altered(monkeypatch, change)

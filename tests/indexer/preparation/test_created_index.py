@@ -65,28 +65,31 @@ def check_stored(engine, name, source):
     assert sources(engine, name)["a"].keys() >= {"vector", "weights", "typed", "text"}
 
 
-@pytest.mark.parametrize("what", ["drop-fields", "change-text", "no-source", "timestamp"])
-@pytest.mark.parametrize("older", [False, True], ids=["composable", "older"])
+FORCED = {
+    "mappings": {
+        "_routing": {"required": True},
+        "dynamic": True,
+        "properties": {
+            "text": {"type": "keyword", "ignore_above": 3},
+            "id": {"type": "keyword", "ignore_above": 1},
+            "host": {"type": "ip"},
+        },
+    }
+}
+
+
+@pytest.mark.parametrize(
+    ("what", "older"),
+    [("drop-fields", False), ("change-text", True), ("no-source", False), ("timestamp", True), ("forced", True)],
+)
 def test_templates_of_the_cluster_do_not_change_what_is_stored(opensearch_engine, name, corpus, cluster, what, older):
-    cluster(**{key: value["template"] if key == "template" else value for key, value in case(what).items()}, older=older)
+    parts = {"template": {"template": FORCED}} if what == "forced" else case(what)
+    cluster(**{key: value["template"] if key == "template" else value for key, value in parts.items()}, older=older)
     source = corpus(TEAS)
     build(opensearch_engine, source, name, BuildOptions())
     check_stored(opensearch_engine, name, source)
     source = corpus([*TEAS[:2], {**TEAS[2], "text": "Bread goes stale in the fridge."}])
-    for new in (False, True):
-        update(opensearch_engine, source, name, BuildOptions(), UpdateMode(new=new))
-        check_stored(opensearch_engine, name, source)
-
-
-def test_a_template_that_asks_for_a_routing_and_new_fields_is_overruled(opensearch_engine, name, corpus, cluster):
-    properties = {
-        "text": {"type": "keyword", "ignore_above": 3},
-        "id": {"type": "keyword", "ignore_above": 1},
-        "host": {"type": "ip"},
-    }
-    cluster({"mappings": {"_routing": {"required": True}, "dynamic": True, "properties": properties}}, older=True)
-    source = corpus(TEAS)
-    build(opensearch_engine, source, name, BuildOptions())
+    update(opensearch_engine, source, name, BuildOptions(), UpdateMode(new=older))
     check_stored(opensearch_engine, name, source)
 
 
@@ -146,11 +149,11 @@ def test_what_no_search_finds_is_not_published(opensearch_engine, name, corpus, 
     mapping = DocumentLayout.mapping
 
     def unsearched(layout, *arguments):
-        made = mapping(layout, *arguments)
-        made["properties"] |= {signal: {"type": "object", "enabled": False}}
+        changed = mapping(layout, *arguments)
+        changed["properties"] |= {signal: {"type": "object", "enabled": False}}
         if signal == "content":  # a text field that is never filled
-            made["properties"] |= {"title": {"type": "text"}, "text": {"type": "text"}, "content": {"type": "text"}}
-        return made
+            changed["properties"] |= {name: {"type": "text"} for name in ("title", "text", "content")}
+        return changed
 
     monkeypatch.setattr(DocumentLayout, "mapping", unsearched)
     expected = "a search of lexical does not find it" if signal == "content" else f"could not search .*{signal}"
@@ -160,9 +163,8 @@ def test_what_no_search_finds_is_not_published(opensearch_engine, name, corpus, 
 
 
 def test_stop_words_alone_are_found_by_no_search_and_are_no_fault(opensearch_engine, name, corpus):
-    assert build(
-        opensearch_engine, corpus([{"_id": "a", "text": "to be or not to be"}, {"_id": "b", "text": "..."}]), name, BuildOptions()
-    )
+    documents = [{"_id": "a", "text": "to be or not to be"}, {"_id": "b", "text": "..."}]
+    assert build(opensearch_engine, corpus(documents), name, BuildOptions()).documents == 2
 
 
 def test_settings_that_name_a_pipeline_are_refused():

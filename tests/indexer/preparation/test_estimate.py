@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 
 import orjson
@@ -13,31 +14,20 @@ from termweave.catalog import generations, statistics_store
 from termweave.cli import run
 from termweave.indexer import BuildOptions, build
 from termweave.indexer.options import Window
-from termweave.indexer.preparation import corpus_remarks
-from termweave.indexer.preparation.estimate import estimate_build
+from termweave.indexer.preparation import corpus_remarks, estimate
 from termweave.statistics import StatisticsCounter
 from termweave.support import paths
-
-LEXICAL = BuildOptions(weights="none", dense="none")
+from tests.indexer.builds import LEXICAL, command
 
 
 @pytest.fixture
-def corpus(tmp_path):
+def corpus(corpus):
     """Write documents as JSON lines and open them as a plan does."""
-
-    def write(documents):
-        path = tmp_path / "corpus.jsonl"
-        path.write_bytes(b"\n".join(each if isinstance(each, bytes) else orjson.dumps(each) for each in documents) + b"\n")
-        return corpora.open_source(path, skip_bad=True)
-
-    return write
+    return partial(corpus, skip_bad=True)
 
 
 def numbered(count):
-    return [
-        {"_id": f"d{number}", "title": f"title {number}", "text": f"some text about the number{number}"}
-        for number in range(count)
-    ]
+    return [{"_id": f"d{each}", "title": f"title {each}", "text": f"some text about the number{each}"} for each in range(count)]
 
 
 @pytest.mark.engine
@@ -53,7 +43,7 @@ def test_what_would_go_wrong_is_said_before(opensearch_engine, corpus):
         {"_id": "fr", "text": "Le chat mange la souris dans la maison que nous avons louée pour nos vacances " * 4},
         {"_id": "none", "text": ""},
     ]
-    found = estimate_build(corpus(documents), opensearch_engine.capabilities, BuildOptions())
+    found = estimate.estimate_build(corpus(documents), opensearch_engine.capabilities, BuildOptions())
     assert (found.documents, found.passages, found.exact) == (12, 12, True)
     said = "\n".join(found.warnings)
     for part in (
@@ -66,30 +56,32 @@ def test_what_would_go_wrong_is_said_before(opensearch_engine, corpus):
     (broken,) = (each for each in found.warnings if "line 8" in each)
     assert broken.endswith("Without --skip-bad the build stops with an error.")
     assert found.encode_seconds > 0
-    skipping = estimate_build(corpus(documents), opensearch_engine.capabilities, BuildOptions(skip_bad=True))
-    assert "line 8" in "".join(skipping.warnings)
-    assert "--skip-bad" not in "".join(skipping.warnings)
-    plain = estimate_build(corpus(numbered(6)), opensearch_engine.capabilities, LEXICAL, ["one two three", "four"])
+    skipping = estimate.estimate_build(corpus(documents), opensearch_engine.capabilities, replace(LEXICAL, skip_bad=True))
+    assert ("line 8" in "".join(skipping.warnings), "--skip-bad" in "".join(skipping.warnings)) == (True, False)
+    plain = estimate.estimate_build(corpus(numbered(6)), opensearch_engine.capabilities, LEXICAL, ["one two three", "four"])
     assert plain.warnings == ()
     assert (plain.clauses.mean, plain.clauses.most, plain.clauses.of) == (2.0, 3, "queries")
-    chinese = estimate_build(corpus(numbered(6)), opensearch_engine.capabilities, LEXICAL, ["重庆是中国的直辖市", "json"])
+    chinese = estimate.estimate_build(
+        corpus(numbered(6)), opensearch_engine.capabilities, LEXICAL, ["重庆是中国的直辖市", "json"]
+    )
     assert (chinese.clauses.mean, chinese.clauses.most) == (5.0, 9), "the analyzer makes a term of every two characters"
 
 
 @pytest.mark.engine
 def test_a_plan_writes_nothing_and_counts_what_is_built(opensearch_engine, name, corpus, own_places):
     long = [{"_id": f"d{number}", "text": f"Sentence number {number} says something. " * number} for number in range(40)]
-    options = BuildOptions(weights="none", dense="none", passages=Window(20, 15))
+    options = replace(LEXICAL, passages=Window(20, 15))
     before = set((own_places / "state").rglob("*"))
-    found = estimate_build(corpus(long), opensearch_engine.capabilities, options)  # it has no server to write to
+    found = estimate.estimate_build(corpus(long), opensearch_engine.capabilities, options)  # it has no server to write to
     assert set((own_places / "state").rglob("*")) == before
     built = build(opensearch_engine, corpus(long), name, options)
     assert (found.documents, found.passages) == (built.documents, built.passages)
 
 
 @pytest.mark.engine
-def test_a_part_of_a_large_source_is_extrapolated(opensearch_engine, corpus):
-    found = estimate_build(corpus(numbered(30_000)), opensearch_engine.capabilities, LEXICAL, most=15_000)
+def test_a_part_of_a_large_source_is_extrapolated(opensearch_engine, corpus, monkeypatch):
+    monkeypatch.setattr(estimate, "_READ", 15_000)
+    found = estimate.estimate_build(corpus(numbered(30_000)), opensearch_engine.capabilities, LEXICAL)
     assert not found.exact
     assert found.documents == pytest.approx(30_000, rel=0.2)
 
@@ -98,7 +90,7 @@ def test_a_part_of_a_large_source_is_extrapolated(opensearch_engine, corpus):
 @pytest.mark.parametrize("dataset", ["nfcorpus", "cmrc2018"])
 def test_an_index_weighs_about_what_its_plan_said(opensearch_engine, name, shared, dataset):
     source = corpora.open_source(shared / "data" / dataset)
-    found = estimate_build(source, opensearch_engine.capabilities, LEXICAL)
+    found = estimate.estimate_build(source, opensearch_engine.capabilities, LEXICAL)
     built = build(opensearch_engine, source, name, LEXICAL)
     shards = opensearch_engine.request("GET", f"/{built.index}/_segments")["indices"][built.index]["shards"]
     weighed = sum(segment["size_in_bytes"] for copies in shards.values() for segment in copies[0]["segments"].values())
@@ -106,24 +98,31 @@ def test_an_index_weighs_about_what_its_plan_said(opensearch_engine, name, share
 
 
 @pytest.mark.engine
-def test_statistics_that_have_drifted_are_said_before_an_update(opensearch_engine, name, corpus, shared, tmp_path, capsys):
+def test_statistics_that_have_drifted_are_said_before_an_update(
+    opensearch_engine, name, corpus, shared, tmp_path, capsys, monkeypatch
+):
     """Titles of real collections: the same one, a part of it and another one against what is live."""
     titles = {}
     for each in ("cranfield", "nfcorpus"):
         documents = islice(corpora.open_source(shared / "data" / each).documents(), 700)
         titles[each] = [{"_id": document.id, "text": document.title} for document in documents]
-    options = BuildOptions(dense="none", signals=("weights",))
+    options = BuildOptions(weights="bm25-german", dense="none", signals=("weights",))  # statistics without a graph
     assert corpus_remarks.live_statistics(opensearch_engine, generations.find_live(opensearch_engine, name)) is None
     built = build(opensearch_engine, corpus(titles["cranfield"]), name, options)
     live = corpus_remarks.live_statistics(opensearch_engine, generations.find_live(opensearch_engine, name))
 
     def said(documents, most=20_000, options=options):
-        found = estimate_build(corpus(documents), opensearch_engine.capabilities, options, most=most, live=live)
+        monkeypatch.setattr(estimate, "_READ", most)
+        found = estimate.estimate_build(corpus(documents), opensearch_engine.capabilities, options, live=live)
         return [warning for warning in found.warnings if "drifted" in warning]
 
     assert said(titles["cranfield"]) == []
     assert said(titles["cranfield"], most=200) == []
-    part = corpus_remarks.drift_after_update(live[1], _counted(options, titles["cranfield"][:200]))
+    encoder = encoders.load(weights="bm25-german", dense="none")
+    counter = StatisticsCounter(encoder.analysis)
+    for terms in encoder.analyse([document["text"] for document in titles["cranfield"][:200]]):
+        counter.add(terms)
+    part = corpus_remarks.drift_after_update(live[1], counter.result())
     assert part, "what rare terms of a part say is noise; without leaving them out it would be a warning"
     (whole,) = said(titles["nfcorpus"])
     assert built.index in whole
@@ -132,29 +131,22 @@ def test_statistics_that_have_drifted_are_said_before_an_update(opensearch_engin
     assert "its first 400 documents" in first
     assert said(titles["nfcorpus"], options=replace(options, passages=Window(20, 15))) == []  # an update keeps the passages
 
-    arguments = ["index", str(tmp_path / "corpus.jsonl"), name, "--plan", "--dense", "none", "--json"]
-    assert run([*arguments, "--url", opensearch_engine.url]) == 0
+    arguments = ["index", str(tmp_path / "corpus.jsonl"), name, "--plan", "--weights", "bm25-german", "--dense", "none", "--json"]
+    arguments += ["--url", opensearch_engine.url]
+    assert run(arguments) == 0
     captured = capsys.readouterr()
     assert any("drifted" in warning for warning in orjson.loads(captured.out)["warnings"])
     assert "drifted" in captured.err
     opensearch_engine.request("DELETE", f"/{statistics_store.companion(built.index)}")
     (paths.cache() / "statistics" / f"{live[1].hash}.bin").unlink()
-    assert run([*arguments, "--url", opensearch_engine.url]) == 0
+    assert run(arguments) == 0
     assert "The statistics of the live generation are not compared" in capsys.readouterr().err
 
 
 @pytest.mark.engine
-def test_queries_that_were_named_and_are_not_there_are_not_left_out_silently(opensearch_engine, name, corpus, tmp_path, capsys):
+def test_a_data_set_that_is_not_there_is_named(opensearch_engine, name, corpus, tmp_path, capsys):
     corpus(numbered(20))
-    arguments = ["index", str(tmp_path / "corpus.jsonl"), name, "--plan", "--weights", "none", "--dense", "none"]
-    assert run([*arguments, "--url", opensearch_engine.url]) == 0  # a source need not be a data set
-    assert run([*arguments, "--url", opensearch_engine.url, "--on", str(tmp_path / "nowhere")]) == 2
+    arguments = command(tmp_path / "corpus.jsonl", name, opensearch_engine.url, "--plan")
+    assert run(arguments) == 0  # a source need not be a data set
+    assert run([*arguments, "--on", str(tmp_path / "nowhere")]) == 2
     assert "nowhere" in capsys.readouterr().err
-
-
-def _counted(options, documents):
-    encoder = encoders.load(dense=options.dense)
-    counter = StatisticsCounter(encoder.analysis)
-    for terms in encoder.analyse([document["text"] for document in documents]):
-        counter.add(terms)
-    return counter.result()

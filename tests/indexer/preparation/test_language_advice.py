@@ -29,6 +29,8 @@ SERVER = Capabilities("3.6.0", knn=True, neural_sparse=True)
 CHINESE = ["重庆是中国西南部的一个直辖市。", "上海是中国东部的一个城市。", "研究生命起源的科学家。"]
 JAPANESE = ["猫がマットの上に座っている。", "東京は日本の首都です。", "研究者が生命の起源を調べる。"]
 ENGLISH = ["The cat sat on the mat.", "A dog barked at the cat.", "Photosynthesis happens in the chloroplasts of plant cells."]
+NONE = {"weights": "none", "dense": "none"}
+ALL = {"lexical", "weights", "dense"}
 
 
 @pytest.fixture
@@ -41,14 +43,10 @@ def source(tmp_path):
     return write
 
 
-def test_chinese_under_the_english_model_is_lexical_with_cjk_and_says_so(source):
-    planned = plan(source(CHINESE), SERVER, BuildOptions())
-    assert (planned.signals, planned.analyzer, planned.encoder.models) == (("lexical",), "cjk", {})
-    (warning,) = planned.warnings
-    assert "does not know the language of corpus.jsonl (100% of the words are in a script (CJK)" in warning
-    assert "the weights and dense signals are not built" in warning
-    assert "Built: lexical; the text is analysed with 'cjk'" in warning
-    assert plan(source(CHINESE), SERVER, BuildOptions(analyzer="smartcn")).analyzer == "smartcn"
+@pytest.fixture
+def planned(source):
+    """A function that plans a build of texts with these options."""
+    return lambda texts, server=SERVER, **options: plan(source(texts), server, BuildOptions(**options))
 
 
 @pytest.fixture
@@ -56,134 +54,126 @@ def chinese(monkeypatch):
     """The package of the Chinese model, as if it were installed."""
     registered = plugins.modules
     monkeypatch.syspath_prepend(ROOT / "models" / "chinese")
-    monkeypatch.setattr(
-        plugins, "modules", lambda group: {"chinese": "termweave_model_chinese"} if group == "models" else registered(group)
-    )
+    packages = {"chinese": "termweave_model_chinese"}
+    monkeypatch.setattr(plugins, "modules", lambda group: packages if group == "models" else registered(group))
 
 
-def test_chinese_text_gets_the_chinese_model_by_itself(source, chinese):
-    planned = plan(source(CHINESE), SERVER, BuildOptions())
-    assert (set(planned.signals), planned.analyzer, planned.warnings) == ({"lexical", "weights", "dense"}, "cjk", ())
-    assert {model.name for model in planned.models.values()} == {"bge-small-zh-anchored"}
-    assert (
-        "The text is Chinese: term weights and vectors are those of the model 'chinese' (--model names another)." in planned.notes
-    )
-    alone = plan(source(CHINESE), SERVER, BuildOptions(signals=("lexical", "weights")))
-    assert alone.models.keys() == {"weights"}
-
-
-def test_a_model_that_was_named_stays_and_japanese_is_not_chinese(source, chinese):
-    for texts, options in ((CHINESE, BuildOptions(model="fast")), (JAPANESE, BuildOptions()), (ENGLISH, BuildOptions())):
-        planned = plan(source(texts), SERVER, options)
-        assert "bge-small-zh-anchored" not in {model.name for model in planned.models.values()}
-        assert not [note for note in planned.notes if "The text is Chinese" in note]
-
-
-def test_without_the_chinese_model_the_warning_says_how_it_gets_here(source):
-    (warning,) = plan(source(CHINESE), SERVER, BuildOptions()).warnings
+def test_chinese_under_the_english_model_is_lexical_with_cjk_and_says_so(planned):
+    found = planned(CHINESE)
+    assert (found.signals, found.analyzer, found.encoder.models) == (("lexical",), "cjk", {})
+    (warning,) = found.warnings
+    for part in (
+        "does not know the language of corpus.jsonl (100% of the words are in a script (CJK)",
+        "the weights and dense signals are not built",
+        "Built: lexical; the text is analysed with 'cjk'",
+    ):
+        assert part in warning
     assert re.search(r"The model 'chinese' knows it: pip install \S+", warning)
-    (warning,) = plan(source(CHINESE), SERVER, BuildOptions(weights="shipped", dense="none")).warnings
-    assert "pip install" not in warning
+    assert "pip install" not in planned(CHINESE, weights="shipped", dense="none").warnings[0]
+    assert planned(CHINESE, analyzer="smartcn").analyzer == "smartcn"
+
+
+def test_chinese_text_gets_the_chinese_model_by_itself(planned, chinese):
+    found = planned(CHINESE)
+    assert (set(found.signals), found.analyzer, found.warnings) == (ALL, "cjk", ())
+    assert {model.name for model in found.models.values()} == {"bge-small-zh-anchored"}
+    note = "The text is Chinese: term weights and vectors are those of the model 'chinese' (--model names another)."
+    assert note in found.notes
+    assert planned(CHINESE, signals=("lexical", "weights")).models.keys() == {"weights"}
+    for texts, options in ((CHINESE, {"model": "fast"}), (JAPANESE, {}), (ENGLISH, {})):
+        found = planned(texts, **options)
+        assert "bge-small-zh-anchored" not in {model.name for model in found.models.values()}
+        assert note not in found.notes
 
 
 @pytest.mark.parametrize(
-    ("asked", "server", "left_out"),
+    ("options", "server", "left_out"),
     [
         ({"dense": "none"}, SERVER, "The signal 'dense' is left out: --dense is none."),
         ({"weights": "none"}, SERVER, "The signal 'weights' is left out: --weights is none."),
         ({}, replace(SERVER, knn=False), "The signal 'dense' is left out: the server has no k-NN plugin"),
     ],
 )
-def test_what_is_not_there_is_no_signal_that_somebody_asked_for(source, asked, server, left_out):
-    planned = plan(source(CHINESE), server, BuildOptions(**asked))
-    assert planned.signals == ("lexical",)
-    assert planned.notes[0].startswith(left_out)
-    assert "Built: lexical; the text is analysed with 'cjk'" in planned.warnings[0]
+def test_what_is_not_there_is_no_signal_that_somebody_asked_for(planned, options, server, left_out):
+    found = planned(CHINESE, server, **options)
+    assert found.signals == ("lexical",)
+    assert found.notes[0].startswith(left_out)
+    assert "Built: lexical; the text is analysed with 'cjk'" in found.warnings[0]
 
 
 @pytest.mark.parametrize(
-    ("asked", "signals"),
+    ("options", "signals"),
     [
         ({"weights": "shipped"}, {"lexical", "weights"}),
         ({"dense": "shipped"}, {"lexical", "dense"}),
-        ({"weights": "shipped", "dense": "shipped"}, {"lexical", "weights", "dense"}),
-        ({"signals": ("lexical", "weights", "dense")}, {"lexical", "weights", "dense"}),
+        ({"signals": ("lexical", "weights", "dense")}, ALL),
     ],
 )
-def test_what_was_asked_for_is_built_with_a_warning(source, asked, signals):
-    planned = plan(source(CHINESE), SERVER, BuildOptions(**asked))
-    assert set(planned.signals) == signals
-    assert planned.encoder.models.keys() == signals - {"lexical"}
-    assert "does not know the language" in planned.warnings[0]
+def test_what_was_asked_for_is_built_with_a_warning(planned, options, signals):
+    found = planned(CHINESE, **options)
+    assert (set(found.signals), found.encoder.models.keys()) == (signals, signals - {"lexical"})
+    assert "does not know the language" in found.warnings[0]
 
 
-def test_a_chinese_weights_model_is_not_joined_by_english_vectors(source, tmp_path):
-    shutil.copytree(resolve("shipped"), tmp_path / "zh")
+def test_a_chinese_weights_model_is_not_joined_by_english_vectors(planned, tmp_path):
+    model = str(shutil.copytree(resolve("shipped"), tmp_path / "zh"))
     manifest = read_folder(tmp_path / "zh").manifest
     write_manifest(tmp_path / "zh", replace(manifest, name="zh", analysis="bert-words.jieba.lucene33.porter.1"))
-    planned = plan(source(CHINESE), SERVER, BuildOptions(weights=str(tmp_path / "zh")))
-    assert (set(planned.signals), planned.analyzer) == ({"lexical", "weights"}, "cjk")
-    assert "the dense signal is not built" in planned.warnings[-1]
-    both = plan(source(CHINESE), SERVER, BuildOptions(weights=str(tmp_path / "zh"), dense=str(tmp_path / "zh")))
-    assert (set(both.signals), both.analyzer) == ({"lexical", "weights", "dense"}, "cjk")
+    found = planned(CHINESE, weights=model)
+    assert (set(found.signals), found.analyzer) == ({"lexical", "weights"}, "cjk")
+    assert "the dense signal is not built" in found.warnings[-1]
+    both = planned(CHINESE, weights=model, dense=model)
+    assert (set(both.signals), both.analyzer) == (ALL, "cjk")
 
 
-def test_no_models_no_warning(source):
-    planned = plan(source(CHINESE), SERVER, BuildOptions(signals=("lexical",)))
-    assert (planned.analyzer, planned.warnings) == ("cjk", ())
-    planned = plan(source(CHINESE), SERVER, BuildOptions(weights="none", dense="none"))
-    assert (planned.signals, planned.analyzer, planned.warnings) == (("lexical",), "cjk", ())
-    assert planned.notes[-1] == "By its words and script the text is analysed with 'cjk' (--analyzer names another)."
+@pytest.mark.parametrize("options", [NONE, {"signals": ("lexical",)}])
+def test_the_analyzer_is_that_of_the_language_without_models_too(planned, options):
+    for language, texts in {**CORPORA, "english": ENGLISH, "cjk": CHINESE}.items():
+        found = planned(texts, **options)
+        assert (found.signals, found.analyzer, found.warnings) == (("lexical",), language, ())
+        note = f"By its words and script the text is analysed with {language!r} (--analyzer names another)."
+        assert (note in found.notes) == (language != "english")
+    assert planned(CORPORA["german"], **options, analyzer="standard").analyzer == "standard"
 
 
-@pytest.mark.parametrize("options", [BuildOptions(weights="none", dense="none"), BuildOptions(signals=("lexical",))])
-def test_the_analyzer_is_that_of_the_language_without_models_too(source, options):
-    for language, texts in {**CORPORA, "english": ENGLISH}.items():
-        planned = plan(source(texts), SERVER, options)
-        assert planned.analyzer == language
-        assert any(f"analysed with {language!r}" in note for note in planned.notes) == (language != "english")
-    assert plan(source(CORPORA["german"]), SERVER, replace(options, analyzer="standard")).analyzer == "standard"
-
-
-def test_english_is_as_ever_and_no_model_runs_for_nothing(source):
-    planned = plan(source(ENGLISH), SERVER, BuildOptions())
-    assert (set(planned.signals), planned.analyzer, planned.warnings) == ({"lexical", "weights", "dense"}, "english", ())
-    assert plan(source(ENGLISH), SERVER, BuildOptions(signals=("lexical", "dense"))).encoder.models.keys() == {"dense"}
-    mixed = plan(source([*ENGLISH, CHINESE[0]]), SERVER, BuildOptions())
-    assert set(mixed.signals) == {"lexical", "weights", "dense"}
+def test_english_is_as_ever_and_no_model_runs_for_nothing(planned):
+    found = planned(ENGLISH)
+    assert (set(found.signals), found.analyzer, found.warnings) == (ALL, "english", ())
+    assert planned(ENGLISH, signals=("lexical", "dense")).encoder.models.keys() == {"dense"}
+    mixed = planned([*ENGLISH, CHINESE[0]])
+    assert set(mixed.signals) == ALL
     assert "only in part" in mixed.warnings[0]
-
-
-def test_another_pruning_is_another_index(source):
-    fingerprints = {
-        plan(source(ENGLISH), SERVER, BuildOptions(prune=pruning)).fingerprint
-        for pruning in (Pruning(), Pruning(share=0.3), Pruning(below=0.3))
-    }
-    assert len(fingerprints) == 3
+    prunings = (Pruning(), Pruning(share=0.3), Pruning(below=0.3))
+    assert len({planned(ENGLISH, prune=pruning).fingerprint for pruning in prunings}) == 3  # each is another index
 
 
 @pytest.mark.parametrize("language", CORPORA)
-def test_seven_languages_get_bm25_with_their_own_words_in_both_signals(source, language):
-    planned = plan(source(CORPORA[language]), SERVER, BuildOptions())
-    assert (set(planned.signals), planned.analyzer) == ({"lexical", "weights"}, language)
-    assert {output: model.name for output, model in planned.encoder.models.items()} == {"weights": f"bm25-{language}"}
-    (warning,) = planned.warnings
+def test_seven_languages_get_bm25_with_their_own_words_in_both_signals(planned, language):
+    found = planned(CORPORA[language])
+    assert (set(found.signals), found.analyzer) == ({"lexical", "weights"}, language)
+    assert {output: model.name for output, model in found.encoder.models.items()} == {"weights": f"bm25-{language}"}
+    (warning,) = found.warnings
     assert f"term weights are BM25's, with the stemmer and stop words of {language.capitalize()}" in warning
     assert "the dense signal is not built" in warning
-    asked = plan(source(CORPORA[language]), SERVER, BuildOptions(weights="shipped"))
-    assert asked.encoder.models["weights"].name == "minilm-l6-anchored"
-    chosen = plan(source(CORPORA[language]), SERVER, BuildOptions(weights=f"bm25-{language}", dense="none"))
-    assert (chosen.fingerprint, chosen.warnings) == (planned.fingerprint, ())
+    assert planned(CORPORA[language], weights="shipped").encoder.models["weights"].name == "minilm-l6-anchored"
+    same = planned(CORPORA[language], weights=f"bm25-{language}", dense="none")
+    assert (same.fingerprint, same.warnings) == (found.fingerprint, ())
+
+
+def test_too_few_words_for_a_verdict_are_said(planned):
+    found = planned(["Die Katze sitzt auf der Matte und schläft den ganzen Nachmittag."])
+    (warning,) = found.warnings
+    assert "knows the language of corpus.jsonl cannot be told from 11 words." in warning
+    assert "name its analyzer with --analyzer" in warning
+    assert "weights" in found.signals
 
 
 @pytest.mark.engine
 @pytest.mark.parametrize("language", ["german", "russian"])
 def test_other_languages_are_indexed_searched_shaded_and_updated(opensearch_engine, name, source, language):
     texts = CORPORA[language]
-    built = build(opensearch_engine, source(texts[:3]), name, BuildOptions())
-    assert set(built.signals) == {"lexical", "weights"}
-    updated = update(opensearch_engine, source(texts), name, BuildOptions())
-    assert updated.counts.new == 1
+    assert set(build(opensearch_engine, source(texts[:3]), name, BuildOptions()).signals) == {"lexical", "weights"}
+    assert update(opensearch_engine, source(texts), name, BuildOptions()).counts.new == 1
     index = Index.open(opensearch_engine, name)
     for query, best in QUERIES[language].items():
         for mode in ("lexical", "weights", "hybrid"):
@@ -194,21 +184,16 @@ def test_other_languages_are_indexed_searched_shaded_and_updated(opensearch_engi
 
 @pytest.mark.engine
 def test_chinese_is_found_by_default(opensearch_engine, name, source):
-    built = build(opensearch_engine, source(CHINESE), name, BuildOptions())
-    assert built.signals == ("lexical",)
-    assert built.warnings
+    assert build(opensearch_engine, source(CHINESE), name, BuildOptions()).signals == ("lexical",)
     assert Index.open(opensearch_engine, name).search("生命起源")[0].id == "2"
 
 
 @pytest.mark.engine
 def test_pruned_impacts_are_not_stored_and_the_mean_is_said(opensearch_engine, name, source):
-    signals = ("weights",)
-    whole = build(opensearch_engine, source(ENGLISH), name, BuildOptions(signals=signals))
-    terms = {hit.id: hit for hit in Index.open(opensearch_engine, name).search("cat dog mat", mode="weights")}
-    assert "weights: 3.7 impacts a document on average." in whole.notes
-    assert terms.keys() == {"0", "1"}
-    pruned = build(opensearch_engine, source(ENGLISH), name, BuildOptions(signals=signals, prune=Pruning(share=0.6)))
-    assert "weights: 2.0 impacts a document on average." in pruned.notes
+    for pruning, mean in ((Pruning(share=0.6), "2.0"), (Pruning(), "3.7")):
+        built = build(opensearch_engine, source(ENGLISH), name, BuildOptions(signals=("weights",), prune=pruning))
+        assert f"weights: {mean} impacts a document on average." in built.notes
+    assert {hit.id for hit in Index.open(opensearch_engine, name).search("cat dog mat", mode="weights")} == {"0", "1"}
 
 
 @pytest.mark.engine
@@ -229,30 +214,23 @@ def test_german_compounds_are_found_by_the_parts_that_the_page_on_terms_lists(op
     assert found["parts"] == {"Kaffeemühlen": {"0", "1"}, "Mühle": {"0", "1"}, "Filter": {"1"}}
 
 
-def test_too_few_words_for_a_verdict_are_said(source):
-    german = "Die Katze sitzt auf der Matte und schläft den ganzen Nachmittag."
-    planned = plan(source([german]), SERVER, BuildOptions())
-    (warning,) = planned.warnings
-    assert "knows the language of corpus.jsonl cannot be told from 11 words." in warning
-    assert "name its analyzer with --analyzer" in warning
-    assert "weights" in planned.signals
-    assert plan(source(ENGLISH), SERVER, BuildOptions()).warnings == ()
-
-
 @pytest.mark.engine
-def test_a_build_says_how_many_documents_are_longer_than_the_model_reads(opensearch_engine, name, source):
+def test_a_build_says_how_many_documents_are_longer_than_the_model_reads(opensearch_engine, name, source, planned):
     texts = [*ENGLISH, "The words of a long text. " * 200]
     (warning,) = build(opensearch_engine, source(texts), name, BuildOptions()).warnings
     assert warning == (
         "25% of the documents are longer than the 256 word-pieces that the model reads: their vectors stand for the beginning alone, "
         "and words further on get no learned weight. Use --passage-size 160 to cover the whole text."
     )
-    (without_vectors,) = build(opensearch_engine, source(texts), name, BuildOptions(dense="none")).warnings
+
+    def warnings(encoder, **options):
+        return length_warnings(encoder, texts, passages=False, **options)
+
+    (without_vectors,) = warnings(planned(texts, dense="none").encoder)
     assert "reads: words further on get no learned weight. Use" in without_vectors
-    (without_weights,) = build(opensearch_engine, source(texts), name, BuildOptions(weights="none")).warnings
+    (without_weights,) = warnings(planned(texts, weights="none").encoder)
     assert "reads: their vectors stand for the beginning alone. Use" in without_weights
-    assert length_warnings(load("bm25-german"), texts, passages=False) == [without_weights]  # BM25 weighs the whole text
-    (kept,) = length_warnings(plan(source(texts), SERVER, BuildOptions()).encoder, texts, passages=False, cut=False)
-    assert kept.endswith("no learned weight. A build without --keep-mapping can cut documents into passages.")
-    cut = BuildOptions(passages=Window(100, 80))
-    assert build(opensearch_engine, source(texts), name, cut).warnings == ()
+    assert warnings(load("bm25-german")) == [without_weights]  # BM25 weighs the whole text
+    (uncut,) = warnings(planned(texts).encoder, cut=False)
+    assert uncut.endswith("no learned weight. A build without --keep-mapping can cut documents into passages.")
+    assert build(opensearch_engine, source(texts), name, BuildOptions(passages=Window(100, 80))).warnings == ()

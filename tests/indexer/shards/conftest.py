@@ -36,7 +36,7 @@ WORDS = [
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """Shards of 16 documents, so that a small corpus has many, and without a cluster, which takes seconds to start."""
-    monkeypatch.setattr("termweave.indexer.shards.corpus_encoding.encode_on_ray", one_after_the_other)
+    monkeypatch.setattr(corpus_encoding, "encode_on_ray", lambda encoder, files: map(encoder.encoding(), files))
     monkeypatch.setattr(corpus_pass, "_BLOCK_DOCUMENTS", 8)
     monkeypatch.setattr(corpus_encoding, "_SHARD", 16)
 
@@ -77,11 +77,6 @@ def encode(capsys):
         return json.loads(said.out) if status == 0 else said.err
 
     return call
-
-
-def one_after_the_other(encoder, files):
-    """Encode shards in this process."""
-    return map(encoder.opened(), files)
 
 
 def rewrite(path, change):

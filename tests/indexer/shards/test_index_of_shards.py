@@ -10,6 +10,7 @@ from termweave import corpora
 from termweave.catalog import statistics_store
 from termweave.cli import run
 from termweave.contracts.signal import Pruning
+from termweave.errors import TermweaveError, UsageError
 from termweave.indexer import BuildOptions, build, update, verify_against_source
 from termweave.indexer.job import Job
 from termweave.indexer.options import Window
@@ -21,95 +22,75 @@ from .conftest import texts
 BM25 = {"weights": "bm25-german", "dense": "none"}
 
 
-def stored(engine, name):
+def documents_of(engine, name):
     """id -> `_source` of all documents."""
     engine.request("POST", f"/{name}/_refresh")
     hits = engine.request("POST", f"/{name}/_search", body={"size": 5_000})["hits"]["hits"]
     return {hit["_id"]: hit["_source"] for hit in hits}
 
 
-def same(engine, direct, of_shards, queries):
-    """Lineage, statistics, stored documents and scores are the same; the options of a build from shards name no models."""
-    indices = [Index.open(engine, name) for name in (direct, of_shards)]
-    made = [replace(index.lineage, name="", created="", source={**index.lineage.source, "options": ""}) for index in indices]
-    options = [{name: value for name, value in index.lineage.options.items() if name not in BM25} for index in indices]
-    assert options[0] == options[1]
-    assert made[0] == made[1]
-    if made[0].statistics:
-        first, second = (statistics_store.load(engine, index.generation, index.lineage).to_bytes() for index in indices)
-        assert first == second
-    assert stored(engine, direct) == stored(engine, of_shards)
-    first, second = (index.run(queries, k=1_000).scores for index in indices)
-    assert any(first.values())
-    assert second == {
-        query: pytest.approx(scores, rel=1e-5) for query, scores in first.items()
-    }  # compiled code adds in another order
+@pytest.fixture
+def same(opensearch_engine, name, encode, tmp_path):
+    """A function that builds the indices NAME-a of a corpus and NAME-b of its shards, compares all of them, and returns the build of shards."""
+
+    def check_same(path, options, queries, *words, quick=True, of_shards=None):
+        encode(path, tmp_path / "shards", *words, quick=quick)
+        build(opensearch_engine, corpora.open_source(path), f"{name}-a", options)
+        built = build(opensearch_engine, corpora.open_source(tmp_path / "shards"), f"{name}-b", of_shards or BuildOptions())
+        direct, shards = (Index.open(opensearch_engine, f"{name}-{each}") for each in "ab")
+        lineages = [
+            replace(each.lineage, name="", created="", source={**each.lineage.source, "options": ""}) for each in (direct, shards)
+        ]
+        assert lineages[0] == lineages[1]
+        stored = [{key: value for key, value in each.lineage.options.items() if key not in BM25} for each in (direct, shards)]
+        assert stored[0] == stored[1]  # those of a build from shards name no models
+        if direct.lineage.statistics:
+            first, second = (statistics_store.load(opensearch_engine, each.generation, each.lineage) for each in (direct, shards))
+            assert first.to_bytes() == second.to_bytes()
+        assert documents_of(opensearch_engine, f"{name}-a") == documents_of(opensearch_engine, f"{name}-b")
+        first, second = (each.run(queries, k=1_000).scores for each in (direct, shards))
+        assert any(first.values())
+        # compiled code adds in another order
+        assert second == {query: pytest.approx(scores, rel=1e-5) for query, scores in first.items()}
+        source = corpora.open_source(tmp_path / "shards")
+        assert verify_against_source(opensearch_engine, direct.generation, source).ok
+        assert check(opensearch_engine, f"{name}-b").ok
+        return built
+
+    return check_same
 
 
 QUERIES = {"a": "haus im garten", "b": "wolke regen", "c": "stern"}
 
 
-def test_same_documents_and_scores_with_the_shipped_model(opensearch_engine, name, write, encode, tmp_path):
+def test_same_documents_and_scores_with_the_shipped_model_and_pruning(write, same):
     documents = [
-        {
-            "_id": f"d{number}",
-            "text": f"The kettle number {number} is cleaned with vinegar, tea is made at {number} degrees.",
-            "n": number,
-        }
+        {"_id": f"d{number}", "text": f"Green tea number {number} steeps for {number} minutes.", "n": number}
         for number in range(40)
     ]
-    path = write(documents)
-    encode(path, tmp_path / "shards", quick=False)
-    build(opensearch_engine, corpora.open_source(path), f"{name}-a", BuildOptions())
-    built = build(opensearch_engine, corpora.open_source(tmp_path / "shards"), f"{name}-b", BuildOptions())
+    options = BuildOptions(analyzer="standard", prune=Pruning(below=0.3))
+    built = same(write(documents), options, {"q": "green tea", "r": "minutes 7"}, quick=False, of_shards=options)
     assert (built.documents, built.sent) == (40, 40)
-    same(opensearch_engine, f"{name}-a", f"{name}-b", {"q": "clean a kettle", "r": "tea at 17 degrees"})
-    assert check(opensearch_engine, f"{name}-b").ok
 
 
-def test_same_with_passages_duplicates_long_texts_and_metadata(opensearch_engine, name, write, encode, tmp_path):
-    """Two thousand texts, of which the sample takes some, are longer than the sample keeps."""
+def test_same_with_passages_duplicates_long_texts_and_metadata(write, same):
+    """More texts than the sample takes, some of which are longer than it keeps."""
     documents = texts(600)
-    for number in range(0, 600, 7):
+    for number in range(0, 600, 60):
         documents[number]["text"] = " ".join(f"wort{number}x{each} {documents[number]['text']}" for each in range(150))
     documents[400] = documents[3]
     documents[10]["text"] = ""
-    path = write(documents)
-    encode(path, tmp_path / "shards")
-    options = BuildOptions(**BM25)
-    build(opensearch_engine, corpora.open_source(path), f"{name}-a", options)
-    built = build(opensearch_engine, corpora.open_source(tmp_path / "shards"), f"{name}-b", BuildOptions())
+    built = same(write(documents), BuildOptions(**BM25), QUERIES)
     assert "1 document left out, with the id and content of an earlier document." in built.notes
-    same(opensearch_engine, f"{name}-a", f"{name}-b", QUERIES)
-    found = verify_against_source(
-        opensearch_engine, Index.open(opensearch_engine, f"{name}-a").generation, corpora.open_source(tmp_path / "shards")
-    )
-    assert found.ok
 
 
-def test_same_passages(opensearch_engine, name, write, encode, tmp_path):
+def test_same_passages(opensearch_engine, name, write, same, tmp_path):
     documents = texts(60)
     documents[7]["text"] = ". ".join(each["text"].capitalize() for each in documents[:20]) + "."
-    path = write(documents)
-    encode(path, tmp_path / "shards", "--passage-size", "50")
-    build(opensearch_engine, corpora.open_source(path), f"{name}-a", BuildOptions(**BM25, passages=Window(50, 37)))
-    built = build(opensearch_engine, corpora.open_source(tmp_path / "shards"), f"{name}-b", BuildOptions())
+    built = same(write(documents), BuildOptions(**BM25, passages=Window(50, 37)), QUERIES, "--passage-size", "50")
     assert built.passages > built.documents == 60
-    same(opensearch_engine, f"{name}-a", f"{name}-b", QUERIES)
-    shards = corpora.open_source(tmp_path / "shards")
-    assert verify_against_source(opensearch_engine, Index.open(opensearch_engine, f"{name}-a").generation, shards).ok
-    with pytest.raises(Exception, match="was encoded as passages of 50 words, and passages asks for others"):
-        build(opensearch_engine, shards, f"{name}-c", BuildOptions(passages=Window(60, 40)))
-
-
-def test_same_with_pruning(opensearch_engine, name, write, encode, tmp_path):
-    documents = [{"_id": f"d{number}", "text": f"Green tea number {number} steeps for {number} minutes."} for number in range(12)]
-    path = write(documents)
-    encode(path, tmp_path / "shards", quick=False)
-    options = BuildOptions(analyzer="standard", prune=Pruning(below=0.3))
-    build(opensearch_engine, corpora.open_source(path), f"{name}-a", options)
-    build(opensearch_engine, corpora.open_source(tmp_path / "shards"), f"{name}-b", options)
-    same(opensearch_engine, f"{name}-a", f"{name}-b", {"q": "green tea", "r": "minutes 7"})
+    with pytest.raises(UsageError, match="was encoded as passages of 50 words, and passages asks for others"):
+        build(opensearch_engine, corpora.open_source(tmp_path / "shards"), f"{name}-c", BuildOptions(passages=Window(60, 40)))
 
 
 def test_a_build_of_the_corpus_is_resumed_from_its_shards(opensearch_engine, name, write, encode, tmp_path, monkeypatch):
@@ -128,22 +109,19 @@ def test_a_build_of_the_corpus_is_resumed_from_its_shards(opensearch_engine, nam
     assert (built.documents, built.sent) == (80, 0)
 
 
-def test_models_that_were_not_asked_for_are_refused(opensearch_engine, name, write, encode, tmp_path):
+def test_what_shards_do_not_give_is_refused(opensearch_engine, name, write, encode, tmp_path, capsys):
     encode(write(texts(10)), tmp_path / "shards")
     shards = corpora.open_source(tmp_path / "shards")
-    with pytest.raises(Exception, match=r"was encoded with 'bm25-german' .*weights names 'bm25-dutch'"):
-        build(opensearch_engine, shards, name, BuildOptions(weights="bm25-dutch"))
-    with pytest.raises(Exception, match="was encoded without such a model, and dense names"):
-        build(opensearch_engine, shards, name, BuildOptions(dense="shipped"))
-    with pytest.raises(Exception, match="'dense' cannot be built: no model gives 'dense'"):
-        build(opensearch_engine, shards, name, BuildOptions(signals=("dense",)))
+    for options, said in (
+        ({"weights": "bm25-dutch"}, r"was encoded with 'bm25-german' .*weights names 'bm25-dutch'"),
+        ({"dense": "shipped"}, "was encoded without such a model, and dense names"),
+        ({"signals": ("dense",)}, "'dense' cannot be built: no model gives 'dense'"),
+    ):
+        with pytest.raises(TermweaveError, match=said):
+            build(opensearch_engine, shards, name, BuildOptions(**options))
     built = build(opensearch_engine, shards, name, BuildOptions(weights="none", signals=("lexical",)))
     assert built.signals == ("lexical",)
-    with pytest.raises(Exception, match="is encoded already, and an update weighs documents with the statistics"):
+    with pytest.raises(TermweaveError, match="is encoded already, and an update weighs documents with the statistics"):
         update(opensearch_engine, shards, name, BuildOptions())
-
-
-def test_a_plan_of_shards_is_refused(opensearch_engine, name, write, encode, tmp_path, capsys):
-    encode(write(texts(10)), tmp_path / "shards")
     assert run(["index", str(tmp_path / "shards"), name, "--plan", "--url", opensearch_engine.url]) == 2
     assert "a plan estimates how long a corpus is encoded, which is done here" in capsys.readouterr().err

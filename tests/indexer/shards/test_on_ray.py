@@ -25,7 +25,7 @@ from termweave.cli import main
 from termweave.indexer.preparation import corpus_pass
 from termweave.indexer.shards import corpus_encoding
 
-class Slow(corpus_encoding._Actor):
+class Slow(corpus_encoding.ShardEncoder):
     def __call__(self, batch):
         import os, pathlib, signal, time
         time.sleep(0.3)
@@ -37,7 +37,7 @@ class Slow(corpus_encoding._Actor):
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    corpus_pass._BLOCK_DOCUMENTS, corpus_encoding._SHARD, corpus_encoding._Actor = 8, 16, Slow
+    corpus_pass._BLOCK_DOCUMENTS, corpus_encoding._SHARD, corpus_encoding.ShardEncoder = 8, 16, Slow
     main()
 """
 
@@ -73,7 +73,7 @@ def test_a_worker_that_is_killed_costs_its_shard_alone(write, encode, tmp_path):
     assert files(tmp_path / "ray") == files(tmp_path / "here")
 
 
-@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("by", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.nightly)])
 def test_an_encoding_that_is_stopped_ends_its_processes_and_goes_on_where_it_was(write, encode, tmp_path, by):
     path, folder = write(texts(160)), tmp_path / "shards"
     with encoding(path, folder, tmp_path) as child:
