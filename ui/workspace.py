@@ -188,7 +188,7 @@ class Workspace:
         """Check that a page may name a reranker: a request must not make this process open a folder or fetch a model.
 
         Raises:
-            UsageError: It may not, or the chain is too long.
+            UsageError: It may not.
         """
         if name is None or name in self.options.rerankers:
             return

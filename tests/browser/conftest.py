@@ -1,7 +1,5 @@
 """A real browser without a window, spoken to over its debugging pipe: no driver, no port, no package."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

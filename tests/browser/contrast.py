@@ -1,7 +1,5 @@
 """The contrast of letters and what lies behind them, as WCAG 2.2 counts it, where grounds may be translucent."""
 
-from __future__ import annotations
-
 import re
 
 #: A function of JavaScript: the grounds behind an element as CSS colours, the nearest first, down to an opaque one or the root.

@@ -1,7 +1,5 @@
 """axe-core on every page of `termweave serve`: no violation of WCAG 2.2 A and AA or of its best practices."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -16,7 +14,6 @@ from termweave.evaluation.book.store import BookGrade, JudgementBook
 from tests.browser.test_served_pages import address  # noqa: F401 - the fixture
 from tests.ui.conftest import WORKBENCH, attacked  # noqa: F401 - the fixture
 
-pytestmark = pytest.mark.engine
 AXE = "axe-core@4.10.3"
 PAGES = (
     "/search",

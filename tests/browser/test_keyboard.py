@@ -1,7 +1,5 @@
 """Every page by keyboard alone: Tab reaches whatever can be used, shows where it is, and the search and the book work without a mouse."""
 
-from __future__ import annotations
-
 import time
 
 import pytest
@@ -12,7 +10,6 @@ from termweave.evaluation.book.store import BookGrade, JudgementBook
 from tests.browser.test_served_pages import address  # noqa: F401 - the fixture
 from tests.ui.conftest import WORKBENCH, attacked  # noqa: F401 - the fixture
 
-pytestmark = pytest.mark.engine
 PAGES = (
     "/search?q=run+a+function&compare=1&mode=lexical&mode2=dense&facet=kind",
     "/search?q=run+a+function&judge=tab&k=3",

@@ -1,7 +1,5 @@
 """The pages that termweave writes, in a real browser: nothing sticks out, nothing is lost, nothing is fetched."""
 
-from __future__ import annotations
-
 import numpy as np
 import orjson
 import pytest

@@ -1,7 +1,5 @@
 """The pages of `termweave serve` in a real browser: narrow and wide, light and dark, and by keyboard alone."""
 
-from __future__ import annotations
-
 import socket
 import threading
 import time
@@ -22,7 +20,6 @@ from tests.browser.contrast import GROUNDS, contrast, laid_over, parts
 from tests.browser.test_pages import OVERFLOWS
 from tests.ui.conftest import ATTACKS, DOCUMENTS, attacked, remove_book  # noqa: F401 - the fixture
 
-pytestmark = pytest.mark.engine
 #: Ink, grounds and tag, for every element with text of its own.
 INKS = (
     f"const ground = {GROUNDS};"

@@ -1,7 +1,5 @@
 """The command in this process, and an index of six documents."""
 
-from __future__ import annotations
-
 import io
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """Generations as a user types it, on a real server: built, gated, changed, deleted."""
 
-from __future__ import annotations
-
 import json
 import re
 import time
@@ -10,7 +8,6 @@ import pytest
 
 from .conftest import beir, valid
 
-pytestmark = pytest.mark.engine
 LEXICAL = ("--weights", "none", "--dense", "none")
 
 

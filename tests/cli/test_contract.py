@@ -1,7 +1,5 @@
 """The command line's contract without a server: help, usage, sentences, exit statuses."""
 
-from __future__ import annotations
-
 import errno
 import io
 import json
@@ -79,7 +77,6 @@ TOO_LARGE = f"not {2**31}."
         ("search docs query", 5, "No OpenSearch answers at http://127.0.0.1:9"),
         ("search docs query --rerank magic", 2, "magic"),
         ("search docs query --url nonsense://x", 2, "nonsense"),
-        ("search docs query --rerank rnn>rnn>rnn>rnn>rnn", 2, "at most 4 rerankers"),
         ("search docs query --show-query --html page.html", 2, "--show-query sends no search"),
         ("search docs --queries q.tsv --run o.trec --html page.html", 2, NO_QUERY),
         ("search docs --queries q.tsv --run o.trec --fields title", 2, NO_QUERY),

@@ -1,7 +1,5 @@
 """`kill -9` after each write of `promote` and `tune`, and while a judge grades: nothing is lost, half done or different afterwards."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -21,7 +19,7 @@ from tests.indexer.builds import check, numbered
 
 from .conftest import beir
 
-pytestmark = [pytest.mark.engine, pytest.mark.nightly]
+pytestmark = pytest.mark.nightly
 #: `termweave`, killed when so many requests have been carried out that write.
 KILLED = """
 import os, signal, sys

@@ -1,7 +1,5 @@
 """The main path as a user types it, on a real server; every JSON output against its schema."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -12,8 +10,6 @@ import pytest
 from termweave.cli.verbs import doctor
 
 from .conftest import DOCUMENTS, beir, valid
-
-pytestmark = pytest.mark.engine
 
 
 def test_verify(termweave, live, folder):
@@ -215,18 +211,3 @@ def test_doctor_says_which_folders_hold_what_cannot_be_made_again(capsys):
 @pytest.mark.parametrize("arguments", [("weights", "the cat sat"), ("node", "status"), ("doctor",), ("config", "show")])
 def test_what_the_others_print_is_as_their_schemas_say(termweave, arguments):
     valid(termweave(*arguments, "--json").stdout, arguments[0])
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ((), "lacks the plugin ml-commons"),
-        (("--plan",), "termweave node start --ml"),
-        (("--remove",), "lacks the plugin ml-commons"),
-        (("--remove", "--fallback"), "--remove takes no"),
-    ],
-)
-def test_what_cannot_be_connected_is_a_sentence(opensearch_engine, termweave, options, said):
-    if "opensearch-ml" in opensearch_engine.capabilities.plugins:
-        pytest.skip("this server has ml-commons")
-    assert said in termweave("connect", "docs", *options, status=2).stderr

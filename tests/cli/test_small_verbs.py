@@ -1,4 +1,4 @@
-"""Completion with the Tab key, the folders of `config show`, the generations of all names, and what `doctor` says of training."""
+"""Completion with the Tab key, the folders of `config show`, the generations of all names, what `doctor` says of training and `connect` of a plain server."""
 
 import json
 import re
@@ -51,3 +51,18 @@ def test_what_training_lacks_is_named_with_the_command_that_brings_it(monkeypatc
     (line,) = (part for part in capsys.readouterr().out.split("\nok ") if part.strip().startswith("Training"))
     assert said in line
     assert all(command in line for command in ("train", "learn", "export", "backbone import"))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ((), "lacks the plugin ml-commons"),
+        (("--plan",), "termweave node start --ml"),
+        (("--remove",), "lacks the plugin ml-commons"),
+        (("--remove", "--fallback"), "--remove takes no"),
+    ],
+)
+def test_what_cannot_be_connected_is_a_sentence(opensearch_engine, termweave, options, said):
+    if "opensearch-ml" in opensearch_engine.capabilities.plugins:
+        pytest.skip("this server has ml-commons")
+    assert said in termweave("connect", "docs", *options, status=2).stderr

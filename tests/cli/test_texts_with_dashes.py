@@ -1,7 +1,5 @@
 """Texts and ids that begin with a dash are no options, and ids of any characters lead to their documents."""
 
-from __future__ import annotations
-
 import json
 import uuid
 
@@ -11,7 +9,6 @@ import termweave as tw
 from tests.conftest import SHARED
 from tests.ui.conftest import client_of
 
-pytestmark = pytest.mark.engine
 CASE = SHARED / "cases" / "odd-ids" / "docs.jsonl"
 FURTHER = [
     "+1",

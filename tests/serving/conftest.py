@@ -1,1 +1,1 @@
-from tests.ui.conftest import attacked, client, unreachable  # noqa: F401 - the fixtures
+from tests.ui.conftest import attacked, client, hasty, unreachable  # noqa: F401 - the fixtures

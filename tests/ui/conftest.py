@@ -1,7 +1,5 @@
 """An application in this process, without a server and on the real one, with an index that attacks its reader."""
 
-from __future__ import annotations
-
 import uuid
 
 import orjson

@@ -1,7 +1,5 @@
 """The corpus of attacks through every page that shows a text of somebody else: documents, queries, judges, notes, files."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -10,7 +8,6 @@ from termweave.evaluation.book.store import BookGrade, BookQuery, JudgementBook
 from tests.ui.conftest import ATTACKS, DOCUMENTS, remove_book
 from tests.ui.test_search_page import Reader
 
-pytestmark = pytest.mark.engine
 #: Elements that templates have; an attack that is not escaped adds others, or more of these.
 _NAMES = """a article aside b badge bdi body button code datalist dd details div dl dt fieldset footer form h1 h2 h3 head header html
     input kbd label legend li link main mark meta nav noscript ol option output p progress rect script section select span strong summary

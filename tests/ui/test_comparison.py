@@ -1,7 +1,5 @@
 """How two lists agree; and the bars of a score, which sum to it."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

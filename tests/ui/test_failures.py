@@ -1,7 +1,5 @@
 """The server dies while pages are open: each page says so in a sentence; and it is not slowed down by many candidates."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from contextlib import suppress
@@ -13,8 +11,6 @@ import pytest
 from termweave import engine, settings
 from tests.ui.conftest import client_of, lexical
 from tests.ui.test_search_page import show
-
-pytestmark = pytest.mark.engine
 
 
 class Relay:

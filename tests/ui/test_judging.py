@@ -1,7 +1,5 @@
 """Judging on the real server: every form needs its token, judges are blind, and grades come out as qrels."""
 
-from __future__ import annotations
-
 import json
 import re
 import time
@@ -19,8 +17,6 @@ from termweave.ui.pages.judge_page import token
 from tests.ui.conftest import ATTACKS, DOCUMENTS, client_of, lexical, post, remove_book
 from tests.ui.test_api import valid
 from tests.ui.test_search_page import hits_of
-
-pytestmark = pytest.mark.engine
 
 
 def field(page, name):

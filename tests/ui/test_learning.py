@@ -1,7 +1,5 @@
 """The page Learn: a run in a process of its own, which can be stopped, goes on, and ends with the server."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import signal
@@ -25,7 +23,6 @@ from termweave.ui.learning_process import LearningJob, LearningProcess
 from tests.ui import processes
 from tests.ui.conftest import client_of, post, remove_book
 
-pytestmark = pytest.mark.engine
 TOPICS = [
     "steam", "copper", "violet", "harbour", "lantern", "meadow", "orchard", "pepper", "quartz", "saddle",
     "thunder", "umbrella", "velvet", "walnut", "yarrow", "zither", "basalt", "cinnamon", "dolphin", "ember",

@@ -1,7 +1,5 @@
 """What a training may publish and delete: nothing is published without a comparison, and no model goes that a generation needs."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The search page on the real server: what it shows is what the search found, and attacks in documents stay text."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
@@ -19,8 +17,6 @@ from termweave.ui import searching
 from termweave.ui.pages import search_page
 from tests.programs import program
 from tests.ui.conftest import ATTACKS, DOCUMENTS, WORKBENCH, client_of
-
-pytestmark = pytest.mark.engine
 
 
 class Reader(HTMLParser):

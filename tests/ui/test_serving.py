@@ -1,7 +1,5 @@
 """`termweave serve` as a process: it starts fast, says where it is, answers over a socket, and ends in order."""
 
-from __future__ import annotations
-
 import json
 import queue
 import re

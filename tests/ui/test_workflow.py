@@ -1,7 +1,5 @@
 """Measure, tune and promote on the real server: what the pages do is what the commands do."""
 
-from __future__ import annotations
-
 import gc
 import re
 import shutil
@@ -35,8 +33,6 @@ from termweave.ui.serve_options import ServeOptions
 from termweave.ui.workspace import Workspace
 from tests.ui.conftest import TEXTS, client_of, lexical, post
 from tests.ui.test_api import valid
-
-pytestmark = pytest.mark.engine
 
 
 def ended(client, address):

@@ -1,7 +1,5 @@
 """A server with ml-commons, a model server as a process of its own, and the command line."""
 
-from __future__ import annotations
-
 import json
 import os
 import tempfile

@@ -1,7 +1,5 @@
 """The programs of docs/clients on 225 questions of cranfield: they get the order of `termweave search --server-fusion`."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

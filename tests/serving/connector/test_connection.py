@@ -1,7 +1,5 @@
 """`termweave connect` on a server with ml-commons, with a model server in a process of its own."""
 
-from __future__ import annotations
-
 import json
 import time
 from dataclasses import replace

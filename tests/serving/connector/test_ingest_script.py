@@ -1,7 +1,5 @@
 """The script of the ingest pipeline of `termweave connect --documents`: text and id of documents are those of `termweave enrich`."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 
 import orjson

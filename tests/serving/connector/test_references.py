@@ -1,7 +1,5 @@
 """What others name is not removed: the server deletes a pipeline or a model that is in use without asking."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

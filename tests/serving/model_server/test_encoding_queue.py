@@ -1,7 +1,5 @@
 """Long texts hold nobody up: they count by their size, and leave a worker to the others."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

@@ -1,7 +1,5 @@
 """The model server: numbers that are exactly those of an index, OpenAI's form, and a sentence for every mistake."""
 
-from __future__ import annotations
-
 import base64
 import gc
 import json
@@ -53,7 +51,6 @@ def given(client, path, model, texts, **fields):
     return [row["embedding"] for row in answer.json()["data"]]
 
 
-@pytest.mark.engine
 def test_documents_get_the_numbers_that_the_index_stores(beside, opensearch_engine, attacked):
     ids = list(DOCUMENTS)
     answer = opensearch_engine.request("POST", f"/{attacked}/_mget", body={"ids": ids})
@@ -65,7 +62,6 @@ def test_documents_get_the_numbers_that_the_index_stores(beside, opensearch_engi
     np.testing.assert_array_equal(np.float32(vectors), np.float32([each["vector"] for each in stored]))
 
 
-@pytest.mark.engine
 @pytest.mark.parametrize("query", ["parse json", "run a function after 3.5 s, later, later", "os.path.join handles separators"])
 def test_a_client_that_sends_the_numbers_of_a_query_gets_the_scores_of_a_search(beside, opensearch_engine, attacked, query):
     index = Index.open(opensearch_engine, attacked)
@@ -97,7 +93,6 @@ def own_index(opensearch_engine, tmp_path):
     opensearch_engine.request("DELETE", f"/{name}*", params={"expand_wildcards": "all"})
 
 
-@pytest.mark.engine
 def test_vectors_of_bytes_are_whole_numbers(own_index, opensearch_engine):
     name, made = own_index
     made(vectors="byte")
@@ -109,7 +104,6 @@ def test_vectors_of_bytes_are_whole_numbers(own_index, opensearch_engine):
     assert max(map(abs, query)) == 127
 
 
-@pytest.mark.engine
 def test_an_index_with_another_model_is_never_answered_for(own_index, opensearch_engine):
     name, made = own_index
     made()
@@ -128,7 +122,6 @@ def test_an_index_with_another_model_is_never_answered_for(own_index, opensearch
     assert given(client, "sparse", model, "function")[0]
 
 
-@pytest.mark.engine
 def test_a_model_that_is_changed_in_place_is_noticed(own_index, opensearch_engine):
     """As `index --update --dense-query` does: the index keeps its name and gets another model."""
     name, made = own_index
@@ -145,7 +138,6 @@ def test_a_model_that_is_changed_in_place_is_noticed(own_index, opensearch_engin
     assert client.get("/v1/models").json()["data"]
 
 
-@pytest.mark.engine
 def test_all_live_indices_are_served(opensearch_engine, attacked):
     client = models_of(opensearch_engine, served=("shipped",))
     listed = {each["id"]: each for each in client.get("/v1/models").json()["data"]}

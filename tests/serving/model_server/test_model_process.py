@@ -1,7 +1,5 @@
 """`termweave serve --model` as a process: clients that go away, Ctrl-C, large requests."""
 
-from __future__ import annotations
-
 import json
 import signal
 import socket

@@ -1,7 +1,5 @@
 """`/v1/query`: the query of an application becomes the query that termweave sends."""
 
-from __future__ import annotations
-
 import pytest
 
 import termweave as tw
@@ -11,8 +9,6 @@ from tests.ui.conftest import models_of
 
 SHIPPED = "508e65cdb08deb3f"
 WORDS = {"match": {"text": "run a function later"}}
-
-pytestmark = pytest.mark.engine
 
 
 def nested(times, query=WORDS):

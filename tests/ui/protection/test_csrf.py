@@ -1,7 +1,5 @@
 """Forms that pages of other sites send, scripts and pictures that they load: the browser says so, and nothing is done."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """What no page sees: foreign hosts, floods, bodies without end, clients without the token."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import sys
