@@ -45,7 +45,7 @@ _KEPT = 64
 #: Rerankers whose option names fields and numbers, and no place.
 RULES = ("boost", "decay", "match", "diverse")
 _CLASS = "termweave.rerank.rerankers.Reranker"
-_OBJECT = f'Write rerank="rnn", or give ReciprocalNeighbours(k=5) from termweave.rerank, or an object whose class inherits from {_CLASS}.'
+_HOW_TO_GIVE_ONE = f'Write rerank="rnn", or give ReciprocalNeighbours(k=5) from termweave.rerank, or an object whose class inherits from {_CLASS}.'
 #: What stands for the rerankers of the profile at the beginning of a chain.
 PROFILE = "profile"
 #: Rerankers in a chain: each scores all candidates again.
@@ -292,7 +292,7 @@ def choose(rerank: str | Reranker | Reranking | None, profile: Reranking | None 
     if isinstance(rerank, Reranker):
         return Reranking((rerank,))
     if not isinstance(rerank, str):
-        raise UsageError(f"rerank is the name of a reranker, or one of these, not {rerank!r}.", _OBJECT)
+        raise UsageError(f"rerank is the name of a reranker, or one of these, not {rerank!r}.", _HOW_TO_GIVE_ONE)
     if rerank.strip() == "none":
         return None
     names = split_chain(rerank)

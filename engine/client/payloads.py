@@ -54,7 +54,7 @@ _NAMED_OBJECTS = {"aggregations", "nodes", "models"}
 #: Endpoint -> the field that its answer has, or that each index in it has.
 _REQUIRED = {"_search": "hits", "_mapping": "mappings", "_settings": "settings"}
 #: Values that belong to users: their fields may have any name. Retention leases have a `source` that is no lineage's.
-_FREE = {"_source", "fields", "highlight", "settings", "properties", "key", "after_key", "detail", "retention_leases"}
+_FREE = {"_source", "fields", "highlight", "settings", "key", "after_key", "detail", "retention_leases"}
 
 
 def quote(part: str) -> str:
@@ -173,8 +173,23 @@ def _wrong_below(value: Any, place: str) -> Iterator[str]:
             yield f"{here} is {clipped(repr(part), 80)}"
         elif key == "hits" and isinstance(part, dict) and not isinstance(part.get("hits"), list):
             yield f"{here}.hits is missing"
+        elif key == "properties":
+            yield from _wrong_fields(part, here)
         elif key not in _FREE:
             yield from _wrong_below(part, here)
+
+
+def _wrong_fields(fields: Any, place: str) -> Iterator[str]:
+    """Find values that are no objects among the fields of a mapping, which may have any name, and among the fields inside them."""
+    if not isinstance(fields, dict):
+        yield f"{place} is {clipped(repr(fields), 80)}"
+        return
+    for name, field in fields.items():
+        if isinstance(field, dict):
+            for part in field.keys() & {"properties", "fields"}:
+                yield from _wrong_fields(field[part], f"{place}.{name}.{part}")
+        else:
+            yield f"{place}.{name} is {clipped(repr(field), 80)}"
 
 
 def _fits(key: object, value: Any) -> bool:

@@ -125,6 +125,7 @@ def test_a_lie_is_a_sentence_about_the_server(line, world, capsys, monkeypatch):
         ("POST /a/_search", {"hits": {"hits": [{"_id": 3}]}}, "hits.hits.0._id is 3"),
         ("POST /a/_search", {"hits": {"hits": [1.5]}}, "hits.hits.0 is 1.5"),
         ("GET /a/_mapping", {"a": {"x": 1}}, "mappings is missing"),
+        ("GET /a/_mapping", {"a": {"mappings": {"properties": {"count": {"fields": {"raw": "x"}}}}}}, "count.fields.raw is 'x'"),
         ("GET /a/_count", {"count": -1}, "count is -1"),
         ("POST /a/_search", {"hits": {"hits": [{"_id": "a", "_source": {"count": "many", "hits": 3}}]}}, None),
         ("GET /a/_mapping", {"a": {"mappings": {"properties": {"count": {"type": "keyword"}}}}}, None),

@@ -20,7 +20,7 @@ MOST_FILES = 12
 VERBS = "cli/verbs"
 #: The kinds of models that are trained have one layout: the file of each task has the same name in all of them.
 TRAINED = {"training/term_weights", "training/dense", "training/ranker"}
-LARGE_FOLDERS = {"search/features", "training/methods"}  # a file for each feature, and for each method
+LARGE_FOLDERS = {"search/features"}  # a file for each feature
 #: Names of functions that say neither what is done nor what is returned, and that no search finds.
 VAGUE = {"of", "there", "own", "learned", "beyond", "waits"}
 

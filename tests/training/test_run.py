@@ -60,7 +60,7 @@ LAYERS = (*SMALL, "epochs=1", "every=5", "top_layers=2", "batch=6", "anchor=none
     [
         ("fectek", LAYERS, 8, ("heads.safetensors", "model.safetensors", "model.onnx", "model.int8.onnx")),
         pytest.param(
-            "fectek", (*SMALL, "steps=35", "start={first}", "keep=0.3"), 8, ("heads.safetensors",), marks=pytest.mark.nightly
+            "fectek", (*SMALL, "steps=35", "start={first}", "keep=0.3"), 12, ("heads.safetensors",), marks=pytest.mark.nightly
         ),
         ("le-bs", (*DENSE, "labels=distill", "alpha=0.5"), 20, ("model.safetensors",)),
         pytest.param(

@@ -82,9 +82,9 @@ def secured(request, tmp_path_factory):
 
 
 @pytest.fixture
-def termweave(secured, capsys, monkeypatch):
+def termweave(secured, capsys):
     """Run a command as a user; returns its exit status and what it printed."""
-    return as_user(secured, capsys, monkeypatch)
+    return as_user(secured, capsys)
 
 
 @pytest.fixture

@@ -40,12 +40,12 @@ def secured(own_places):
 
 
 @pytest.fixture
-def termweave(secured, capsys, monkeypatch):
+def termweave(secured, capsys):
     """Run a command as a user; returns its exit status and what it printed."""
-    return as_user(secured, capsys, monkeypatch)
+    return as_user(secured, capsys)
 
 
-def as_user(secured, capsys, monkeypatch):
+def as_user(secured, capsys):
     def call(user, *arguments):
         variables = {
             "URL": secured.url,
@@ -53,9 +53,10 @@ def as_user(secured, capsys, monkeypatch):
             "USER": user,
             "PASSWORD": server.PASSWORD,
         }
-        for name, value in variables.items():
-            monkeypatch.setenv(f"TERMWEAVE_{name}", value)
-        code = run([str(each) for each in arguments])
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in variables.items():
+                patch.setenv(f"TERMWEAVE_{name}", value)
+            code = run([str(each) for each in arguments])
         return code, "".join(capsys.readouterr())
 
     return call
