@@ -12,7 +12,6 @@ from termweave.encoders import DenseEncoder, load
 from termweave.encoders.kinds import read_folder
 from termweave.encoders.kinds.dense import DenseModel
 from termweave.encoders.manifest import write_manifest
-from termweave.encoders.model_lookup import resolve_local
 from termweave.encoders.onnx import runtime
 from termweave.encoders.onnx.export import export
 from termweave.encoders.onnx.rewritten_graphs import POOLED, STATES
@@ -138,19 +137,6 @@ def test_weights_and_vectors_of_one_pass_beside_another_query_encoder(encoder):
     assert "dense_query" not in both.models
     (plain,), (same,) = (each.encode(["a small text"], kind="query") for each in (encoder, both))
     assert np.array_equal(plain.vector, same.vector)
-
-
-def test_a_model_on_the_hub_is_called_by_its_name(made, texts, served):
-    path, reference = made("distilbert", "cls", prompts={"query": "q: "})
-    served.files = {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
-    served.files["pytorch_model.bin"] = b"unwanted"
-    encoder = load(weights="none", dense="hf:team/model")
-    model = encoder.models["dense"]
-    assert (model.name, model.hash) == ("hf:team/model", read_folder(path).manifest.hash)
-    vectors = [encoding.vector for encoding in encoder.encode(texts, kind="query")]
-    assert np.abs(np.array(vectors) - reference.encode_query(texts)).max() < 1e-4
-    assert not (model.folder / "pytorch_model.bin").exists()
-    assert resolve_local("hf:team/model") == model.folder  # a name that an index gives opens what is here
 
 
 def test_all_minilm_l6_v2_gives_the_vectors_of_sentence_transformers_and_those_that_are_shipped(encoder):

@@ -14,6 +14,7 @@ from termweave.cli.verbs.models import export as command
 from termweave.encoders import DenseEncoder, Ranker, load
 from termweave.encoders.kinds import kind_of, read_folder
 from termweave.encoders.manifest import GRAPHS, write_manifest
+from termweave.encoders.model_lookup import resolve_local
 from termweave.encoders.onnx import export as exporting
 from termweave.encoders.onnx.checked_graphs import TOLERANCE
 from termweave.errors import ModelError, TermweaveError
@@ -164,3 +165,14 @@ def test_a_folder_that_is_swapped_between_check_and_opening_is_refused(ranked, t
     with pytest.raises(ModelError, match=rf"changed while it was opened: .*{file}"):
         scorer.score("cat", ["a text"])
     assert not list((tmp_path / "cache").rglob("*.onnx"))  # no graph of one model under the digest of another
+
+
+@pytest.mark.parametrize(("fixture", "output"), [("made", "dense"), ("sparse_made", "weights")])
+def test_a_model_on_the_hub_comes_with_all_its_modules(request, served, fixture, output):
+    path, _ = request.getfixturevalue(fixture)()
+    served.files = {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+    served.files["pytorch_model.bin"] = b"unwanted"
+    model = load(**{"weights": "none", "dense": "none", output: "hf:team/model"}).models[output]
+    assert (model.name, model.hash) == ("hf:team/model", read_folder(path).manifest.hash)
+    assert not (model.folder / "pytorch_model.bin").exists()
+    assert resolve_local("hf:team/model") == model.folder  # a name that an index gives opens what is here
