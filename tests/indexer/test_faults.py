@@ -295,36 +295,6 @@ def test_killed_in_each_part_of_a_build(bench):
             bench.whole()
 
 
-@pytest.fixture(scope="module")
-def cluster():
-    """Three nodes."""
-    with own_node(nodes=3) as state:
-        yield state
-
-
-@pytest.mark.slow
-@pytest.mark.nightly
-def test_a_generation_has_its_replicas_before_it_is_published(cluster, corpus):
-    source = corpus([{"_id": f"d{number}", "text": f"A text about number {number}."} for number in range(500)])
-    seen = []
-    with connect(load(url=cluster.url)) as engine:
-
-        def gate(index):  # called between verification and publication
-            health = engine.request("GET", f"/_cluster/health/{index}")
-            seen.append((health["status"], health["active_shards"]))
-
-        build(engine, source, "whole", BuildOptions(weights="none", dense="none", replicas=1, shards=3), gate=gate)
-        wait_for(lambda: engine.request("GET", "/_cluster/health/termweave-leases")["active_shards"] == 3)  # one on each node
-    assert seen == [("green", 6)]
-
-
-def wait_for(condition, patience=120):
-    end = time.monotonic() + patience
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.5)
-
-
 JUMPS = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
