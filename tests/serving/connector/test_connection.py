@@ -168,6 +168,13 @@ def test_what_a_killed_command_left_is_used(termweave, small, ml_engine):
         assert [each.id for each in ml_commons.models(ml_engine, f"{small}-query")] == [left]
 
 
+def test_an_index_name_that_the_plugin_refuses(termweave, small, ml_engine):
+    ml_engine.request("PUT", f"/{Index.open(ml_engine, small).generation}/_alias/{small}=v2")
+    said = termweave("connect", f"{small}=v2", status=1)
+    assert "give it another name" in said
+    assert "termweave serve" not in said
+
+
 def test_what_cannot_be_connected(termweave, small, ml_engine, tmp_path):
     assert "no signal 'nothing'" in termweave("connect", small, "--mode", "nothing", status=2)
     assert "termweave writes the documents" in termweave("connect", small, "--documents", status=2)
