@@ -17,6 +17,7 @@ from termweave.ui import application
 from termweave.ui.serve_options import ServeOptions
 
 URL = "http://127.0.0.1:8321"
+TOKEN = "a-token-of-more-than-16-characters"
 #: The pages besides those that search.
 WORKBENCH = ("/judge", "/book", "/evaluate", "/tune", "/learn", "/generations")
 #: Texts that would run, break out of an attribute or end an element if a page did not escape them.
@@ -82,6 +83,11 @@ def requests_of_every_kind(app, document):
 
         probe()
     return tried
+
+
+def opened(client, name):
+    """The index as the application has it open."""
+    return client.app._app.state.workspace.index(name)
 
 
 def post(client, path, **fields):

@@ -4,7 +4,6 @@ import json
 import re
 import subprocess
 from html import unescape
-from html.parser import HTMLParser
 from urllib.parse import urlencode
 
 import pytest
@@ -16,35 +15,14 @@ from termweave.search.results.pictures import Picture
 from termweave.ui import searching
 from termweave.ui.pages import search_page
 from tests.programs import program
-from tests.ui.conftest import ATTACKS, DOCUMENTS, WORKBENCH, client_of
-
-
-class Reader(HTMLParser):
-    """The elements, attributes and text of a page."""
-
-    def __init__(self, page):
-        super().__init__(convert_charrefs=True)
-        self.tags, self.attributes, self.text, self.links = [], set(), [], []
-        self.feed(page)
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-        self.attributes |= {name for name, _ in attrs}
-        self.links += [value for name, value in attrs if name == "href"]
-
-    def handle_data(self, data):
-        self.text.append(data)
+from tests.ui.conftest import ATTACKS, DOCUMENTS, TOKEN, WORKBENCH, client_of, opened
+from tests.ui.test_attacks import Reader
 
 
 def show(client, **given):
     pairs = [(name.rstrip("_"), value) for name, each in given.items() for value in (each if isinstance(each, list) else [each])]
     answer = client.get(f"/search?{urlencode(pairs)}")
     return answer.status_code, answer.text
-
-
-def opened(client, name):
-    """The index as the application has it open."""
-    return client.app._app.state.workspace.index(name)
 
 
 def hits_of(page):
@@ -64,28 +42,8 @@ def test_the_page_shows_the_hits_of_the_search_with_their_scores(client, attacke
         assert sum(part["share"] for part in hit.explanation["parts"]) == pytest.approx(hit.score, abs=1e-6)
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
-def test_attacks_stay_text(client, attacked, attack):
-    """In a query, in a document's title, text, id and metadata, in filters and in every other parameter."""
-    for given in (
-        {"q": attack, "k": 50, "facet": ["kind", "note"]},
-        {"q": "function", "filter": f'note="{attack}"', "id": attack, "mode": attack, "sort": attack},
-        {"q": f"function {attack}", "id": f"attack-{ATTACKS.index(attack)}{attack}", "rerank": "rnn"},
-        {"q": "function", "index": attack, "compare": "1", "index2": attack, "rerank2": attack},
-    ):
-        status, page = show(client, **given)
-        assert status in {200, 400}
-        reader = Reader(page)
-        assert not {"iframe", "img", "b"} & set(reader.tags) - ({"b"} if "facet" in given else set())
-        assert not {name for name in reader.attributes if name.startswith("on")}
-        assert reader.tags.count("script") == page.count('<script src="/static/')
-        assert not [link for link in reader.links if not link.startswith(("/", "#"))]
-        assert str(1337 * 1337) not in page
-
-
 def test_a_document_is_explained_whether_it_is_found_or_not(client, attacked):
-    status, page = show(client, q="run a function later", id="csv", mode="lexical", k=3)
-    assert status == 200
+    _, page = show(client, q="run a function later", id="csv", mode="lexical", k=3)
     assert "not among the candidates of any signal" in page
     _, page = show(client, q="run a function later", id="json", mode="dense", candidates="1")
     assert "not among its candidates, the last of which has" in page  # what it would need
@@ -184,16 +142,11 @@ def test_filters_facets_and_pages_are_links(client, attacked):
         ({"mode": "nothing"}, "no signal"),
         ({"filter": "AND kind"}, "AND kind"),
         ({"k": "1000000"}, "number from 1 to 100"),
-        ({"rerank": "ranker@/etc"}, "Pages may not use the reranker"),
-        ({"rerank": "hf:OWNER/NAME"}, "Pages may not use the reranker"),
-        ({"rerank": "diverse/../../x"}, "Pages may not use the reranker"),
+        *(({"rerank": name}, "Pages may not use the reranker") for name in ("ranker@/etc", "hf:OWNER/NAME", "diverse/../../x")),
         ({"rewrite": "synonyms@/etc/passwd"}, "Pages may not use"),
-        ({"rewrite": "magic"}, "cannot be rewritten by"),
         ({"q": "x" * 10_001}, "more than 10,000 characters"),
-        ({"nothing": "1"}, "no parameter"),
-        ({"id": "no-such-document"}, "no-such-document"),
         ({"passages": "2"}, "are not cut into passages"),
-        *(({"index": name}, "index") for name in ("no-such-index", "_all", "*", "a,b", ".kibana", "../_cat")),
+        *(({"index": name}, "index") for name in ("no-such-index", "_all", "a,b", ".kibana", "../_cat")),
     ],
 )
 def test_a_mistake_is_a_sentence_and_keeps_what_was_typed(client, attacked, typed, said):
@@ -208,12 +161,6 @@ def test_a_mistake_keeps_the_options(client, attacked):
     for name, value in (("filter", "year>=2000"), ("filter", "NOT kind=a"), ("facet", "kind"), ("mode2", ""), ("index2", "")):
         assert f'name="{name}" value="{value}"' in unescape(page)
     assert 'min="1" max="100" value="7"' in page
-
-
-def test_another_index_of_the_server_that_termweave_did_not_make_is_not_shown(client, opensearch_engine, name):
-    opensearch_engine.request("PUT", f"/{name}", body={})
-    status, page = show(client, q="function", index=name)
-    assert (status, "problem" in page) == (400, True)
 
 
 def test_the_title_is_said_once_and_the_metadata_stand_beside_the_text(client, attacked):
@@ -248,7 +195,7 @@ def test_every_page_lets_choose_another_index(client, opensearch_engine, attacke
         link = f'{address}&amp;q=json" aria-current="true"' if "q=" in path else f'{address}" aria-current="true"'
         assert link in page.partition("<nav")[0], path
     assert f"/judge?index={attacked}" in client.get("/judge?index=no-such-index").text.partition("<nav")[0]
-    locked = client_of(opensearch_engine, index=attacked, token="a token that is long enough")
+    locked = client_of(opensearch_engine, index=attacked, token=TOKEN)
     for path in ("/login", "/static/nothing", "/search"):
         assert attacked not in locked.get(path).text, path
 

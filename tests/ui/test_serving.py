@@ -26,9 +26,7 @@ from termweave.ui.rendering import FOLDER
 from termweave.ui.serve_options import ServeOptions
 from tests.programs import program
 from tests.ui import processes
-from tests.ui.conftest import client_of
-
-TOKEN = "a-token-of-more-than-16-characters"
+from tests.ui.conftest import TOKEN, client_of
 
 
 def test_requests_that_have_begun_are_answered_before_it_ends(opensearch_engine, attacked):

@@ -25,9 +25,8 @@ from termweave.search import Index
 from termweave.serving.model_server import encoding_queue, request_bodies, served_models
 from termweave.ui.protection import limits
 from termweave.ui.serve_options import ServeOptions
-from tests.ui.conftest import DOCUMENTS, URL, models_of, requests_of_every_kind
+from tests.ui.conftest import DOCUMENTS, TOKEN, URL, models_of, requests_of_every_kind
 
-TOKEN = "a-token-of-more-than-16-characters"
 SHIPPED = "508e65cdb08deb3f"
 
 
