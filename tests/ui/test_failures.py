@@ -1,59 +1,21 @@
 """The server dies while pages are open: each page says so in a sentence; and it is not slowed down by many candidates."""
 
-import socket
-import threading
-from contextlib import suppress
 from html import unescape
 from urllib.parse import urlsplit
 
 import pytest
 
 from termweave import engine, settings
+from tests.indexer.proxy import Proxy
 from tests.ui.conftest import client_of, lexical
 from tests.ui.test_search_page import show
 
 
-class Relay:
-    """An address that leads to the server until it is cut."""
-
-    def __init__(self, url):
-        self._place, self._ends = urlsplit(url), []
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def cut(self):
-        """Refuse and end all connections, as a process does that is killed."""
-        self._listener.shutdown(socket.SHUT_RDWR)  # close() alone lets a waiting accept() take one more
-        self._listener.close()
-        for each in self._ends:
-            with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-
-    def _accept(self):
-        with suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                server = socket.create_connection((self._place.hostname, self._place.port))
-                self._ends += [client, server]
-                for source, sink in ((client, server), (server, client)):
-                    threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
-
-    @staticmethod
-    def _pump(source, sink):
-        with suppress(OSError):
-            while data := source.recv(65_536):
-                sink.sendall(data)
-        for each in (source, sink):
-            with suppress(OSError):
-                each.close()
-
-
 def test_a_server_that_is_killed_meanwhile_is_a_sentence_on_every_page(opensearch_engine, attacked, caplog, hasty):
-    relay = Relay(opensearch_engine.url)
-    client = client_of(engine.connect(settings.load(url=relay.url, timeout=5)), index=attacked)
+    proxy = Proxy(urlsplit(opensearch_engine.url).port)
+    client = client_of(engine.connect(settings.load(url=proxy.url, timeout=5)), index=attacked)
     assert client.get("/search?q=function").status_code == 200
-    relay.cut()
+    proxy.away = True
     for path in ("/search?q=function", "/judge?judge=ann", "/book", "/generations", "/book/qrels.tsv"):
         answer = client.get(path)
         assert (answer.status_code, "No OpenSearch answers" in unescape(answer.text)) == (503, True), path
