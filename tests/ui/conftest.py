@@ -15,6 +15,7 @@ from termweave.indexer import BuildOptions, build
 from termweave.serving.model_server import model_application
 from termweave.ui import application
 from termweave.ui.serve_options import ServeOptions
+from tests.cli.conftest import DOCUMENTS as ENTRIES
 
 URL = "http://127.0.0.1:8321"
 TOKEN = "a-token-of-more-than-16-characters"
@@ -32,11 +33,7 @@ ATTACKS = (
     "\x00\x08\ufffe<b onmouseover=alert(1)>bold</b>",
 )
 TEXTS = {
-    "timer": ("Timer threads", "A thread that runs a function after a given number of seconds has passed."),
-    "json": ("JSON decoder", "Parse a JSON document from a string and return the Python object."),
-    "path": ("os.path.join", "Join one or more path components; os.path.join handles separators."),
-    "csv": ("csv reader", "Iterate over the lines of a CSV file as lists of strings."),
-    "random": ("random choice", "Pick a random element from a sequence that is not empty."),
+    **{key: both for key, both in ENTRIES.items() if any(both)},
     "sched": ("Scheduler", "Run a function at a later time: an event scheduler that calls functions after a delay."),
     "zh": ("自然语言处理", "自然语言处理是人工智能的一个重要方向。function 函数"),
     "he": ("שלום עולם", "זה משפט ארוך בעברית function"),

@@ -29,8 +29,6 @@ from termweave.search import Index
 from termweave.ui import searching
 from termweave.ui.jobs import BackgroundJob
 from termweave.ui.pages.job_pages import GatedExperiment
-from termweave.ui.serve_options import ServeOptions
-from termweave.ui.workspace import Workspace
 from tests.ui.conftest import TEXTS, client_of, lexical, opened, post
 from tests.ui.test_api import valid
 
@@ -239,18 +237,6 @@ def test_a_generation_is_promoted_after_a_question_and_rolled_back(opensearch_en
     assert generations.live(opensearch_engine, name) == newer
 
 
-def test_a_profile_that_another_process_adopts_is_searched_with(opensearch_engine, name, tmp_path):
-    lexical(opensearch_engine, name, tmp_path, "1")
-    workspace = Workspace(opensearch_engine, ServeOptions())
-    opened = workspace.index(name)
-    Index.open(opensearch_engine, name).adopt(Profile("mine", {"lexical": 1.0}, "sum", None))
-    assert workspace.index(name) is opened  # for some seconds
-    workspace.indices.seconds = 0.0
-    again = workspace.index(name)
-    assert again.lineage.profile == "mine"
-    assert workspace.index(name) is again
-
-
 def test_pages_follow_what_another_process_publishes_and_removes(opensearch_engine, name, tmp_path):
     older = lexical(opensearch_engine, name, tmp_path, "old")
     client = client_of(opensearch_engine, index=name)
@@ -267,16 +253,19 @@ def test_pages_follow_what_another_process_publishes_and_removes(opensearch_engi
     assert (gone.status_code, f"no index named '{older}'" in gone.json()["error"]) == (400, True)
 
 
-def test_pages_take_the_encoder_of_queries_that_an_update_changed(opensearch_engine, name, tmp_path):
+def test_pages_take_the_profile_and_the_encoder_of_queries_that_others_changed(opensearch_engine, name, tmp_path):
     path, other = tmp_path / "corpus.jsonl", tmp_path / "other"
     path.write_text('{"_id": "only", "text": "parse json"}\n')
     build(opensearch_engine, corpora.open_source(path), name, BuildOptions(weights="none", signals=("dense",)))
     workspace = client_of(opensearch_engine, index=name).app._app.state.workspace
-    workspace.index(name)
+    opened_before = workspace.index(name)
+    Index.open(opensearch_engine, name).adopt(Profile("mine", {"dense": 1.0}, "sum", None))
+    assert workspace.index(name) is opened_before  # for some seconds
     shutil.copytree(resolve("shipped"), other)
     write_manifest(other, replace(read_folder(other).manifest, hash="0123456789abcdef"))
     update(opensearch_engine, corpora.open_source(path), name, BuildOptions(dense_query=str(other)))
     workspace.indices.seconds = 0.0
-    opened = workspace.index(name)
-    assert opened.lineage.models["dense_query"].hash == "0123456789abcdef"
-    assert workspace.index(name) is opened
+    opened_again = workspace.index(name)
+    assert opened_again.lineage.profile == "mine"
+    assert opened_again.lineage.models["dense_query"].hash == "0123456789abcdef"
+    assert workspace.index(name) is opened_again

@@ -110,12 +110,12 @@ def test_only_the_token_opens_a_server_that_has_one_for_a_working_day(locked, mo
     assert "HttpOnly" in cookie
     assert "samesite=lax" in cookie.lower()  # a link of another site opens the page
     assert "Secure" not in cookie
-    secure = {"url": "https://127.0.0.1:8321/login", "headers": {"origin": "https://127.0.0.1:8321"}}
-    assert "; Secure" in locked.post(**secure, data={"token": TOKEN}).headers["set-cookie"]
     began = time.time()
     for passed, status in ((0, 200), (sessions.LIFE - 60, 200), (sessions.LIFE + 1, 401)):
         monkeypatch.setattr(sessions.time, "time", lambda passed=passed: began + passed)
         assert locked.get("/api/openapi.json").status_code == status
+    secure = {"url": "https://127.0.0.1:8321/login", "headers": {"origin": "https://127.0.0.1:8321"}}
+    assert "; Secure" in locked.post(**secure, data={"token": TOKEN}).headers["set-cookie"]
 
 
 def test_servers_on_two_ports_of_a_host_do_not_sign_each_other_out(locked):
