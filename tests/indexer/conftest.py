@@ -346,14 +346,14 @@ def until(process, word):
 
 
 @contextmanager
-def own_node(settings="", *, nodes=1):
+def own_node(settings=""):
     """A server of one's own, to be limited, killed and started again; `state.folder` is its home's."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(process, "SETTINGS", process.SETTINGS + settings)
         home = Path(tempfile.mkdtemp(prefix="termweave-faults-"))
         home.chmod(0o711)  # for root: the server's unprivileged user must come through
         try:
-            yield node.start(home=home, nodes=nodes, heap=512)
+            yield node.start(home=home, heap=512)
         finally:
             node.wipe(home)
             shutil.rmtree(home, ignore_errors=True)

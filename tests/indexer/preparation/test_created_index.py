@@ -101,23 +101,21 @@ def test_a_limit_of_the_cluster_is_named_and_not_the_users_mapping(opensearch_en
     assert "--mapping" not in error.value.hint
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"index.similarity.default.type": "boolean"},
-        {"index.analysis.analyzer.default_search.type": "english"},
-        {"index.mapping.ignore_malformed": "true"},
-    ],
-    ids=str,
-)
-def test_what_a_template_forces_on_scores_and_fields_is_named(opensearch_engine, name, corpus, cluster, settings):
-    cluster({"settings": settings})
-    ((key, value),) = settings.items()
-    with pytest.raises(UsageError, match=f"did not ask for: {key} {value}") as error:
-        build(opensearch_engine, corpus(TEAS), name, LEXICAL)
-    assert repr(name) in error.value.hint
-    assert not opensearch_engine.request("GET", f"/{name}*")
-    build(opensearch_engine, corpus(TEAS), name, replace(LEXICAL, settings=settings))  # who wants it says so
+def test_what_a_template_forces_on_scores_and_fields_is_named(opensearch_engine, name, corpus, cluster):
+    similarity, malformed = {"index.similarity.default.type": "boolean"}, {"index.mapping.ignore_malformed": "true"}
+    analyzer = {"index.analysis.analyzer.default_search.type": "english"}
+    cluster({"settings": {**similarity, **malformed, **analyzer}})
+    for settings, forced in (  # who wants a setting says so
+        ({**malformed, **analyzer}, similarity),
+        ({**similarity, **malformed}, analyzer),
+        ({**similarity, **analyzer}, malformed),
+    ):
+        ((key, value),) = forced.items()
+        with pytest.raises(UsageError, match=f"did not ask for: {key} {value}") as error:
+            build(opensearch_engine, corpus(TEAS), name, replace(LEXICAL, settings=settings))
+        assert repr(name) in error.value.hint
+        assert not opensearch_engine.request("GET", f"/{name}*")
+    build(opensearch_engine, corpus(TEAS), name, replace(LEXICAL, settings={**similarity, **malformed, **analyzer}))
 
 
 def test_a_document_that_the_server_changes_is_read_back_and_not_published(opensearch_engine, name, corpus, cluster, monkeypatch):

@@ -116,6 +116,20 @@ def folder(tmp_path):
     return tmp_path
 
 
+class ShortestFirst:
+    """A ranker that notes what it reads."""
+
+    anchor: ClassVar[dict[str, float]] = {}
+
+    def __init__(self):
+        self.texts = []
+
+    def score(self, _query, documents, *, windows=1):
+        del windows
+        self.texts.extend(documents)
+        return np.array([-float(len(text)) for text in documents], dtype=np.float32)
+
+
 @pytest.mark.engine
 def test_a_search_answers_with_documents_and_shows_the_best_passage(opensearch_engine, name, folder):
     built = build(opensearch_engine, corpora.open_source(folder), name, BuildOptions(passages=SMALL))
@@ -145,29 +159,12 @@ def test_a_search_answers_with_documents_and_shows_the_best_passage(opensearch_e
     assert (nowhere.rank, nowhere.passage.number) == (0, 1)
     found = evaluate(index, open_dataset(folder))
     assert {row.system: row.values["MRR@10"] for row in found.rows}["weights"] == 1.0
-
-
-@pytest.mark.engine
-def test_a_ranker_reads_the_best_passage_of_a_document(opensearch_engine, name, folder):
-    read = []
-
-    class Reading:
-        """Notes what it reads, and likes short texts."""
-
-        anchor: ClassVar[dict[str, float]] = {}
-
-        def score(self, _query, documents, *, windows=1):
-            del windows
-            read.extend(documents)
-            return np.array([-float(len(text)) for text in documents], dtype=np.float32)
-
-    build(opensearch_engine, corpora.open_source(folder), name, BuildOptions(passages=SMALL))
-    index = Index.open(opensearch_engine, name)
-    hits = index.search("json details markerjson2", mode="lexical", k=6, rerank=CrossEncoderReranker("m", scorer=Reading()))
-    assert len({hit.id for hit in hits}) == len(hits) == len(read)
-    (text,) = [each for each in read if "json" in each]
-    assert "markerjson2" in text
-    assert len(text) < len(long_text("json")) / 2
+    ranker = ShortestFirst()
+    hits = index.search("json details markerjson2", mode="lexical", k=6, rerank=CrossEncoderReranker("m", scorer=ranker))
+    assert len({hit.id for hit in hits}) == len(hits) == len(ranker.texts)
+    (best,) = [each for each in ranker.texts if "json" in each]  # it reads the best passage of a document
+    assert "markerjson2" in best
+    assert len(best) < len(text) / 2
 
 
 @pytest.mark.engine

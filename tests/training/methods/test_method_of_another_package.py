@@ -29,7 +29,7 @@ def installed(monkeypatch):
 
 
 @pytest.mark.usefixtures("installed")
-def test_its_loss_falls_and_the_model_is_written(capsys, folder, base, tmp_path):
-    written = train(capsys, folder, base, tmp_path / "out", method="margin", settings=SETTINGS)
+def test_its_loss_falls_and_the_model_is_written(folder, base, tmp_path):
+    written = train(folder, base, tmp_path / "out", method="margin", settings=SETTINGS)
     assert written["history"]["losses"][-1] < written["history"]["losses"][1]
     assert (tmp_path / "out" / "model.onnx").exists()
