@@ -6,13 +6,11 @@ import pytest
 
 from tests.indexer.enrichment import conftest
 from tests.indexer.enrichment import test_enrichment as of_enrichment
-from tests.indexer.enrichment import test_followed_names as of_names
 from tests.indexer.enrichment import test_owners_limits as of_limits
 from tests.search import test_lists_of_objects as of_objects
 from tests.search import test_unknown_fields as unknown
 
 shop, enrich, products = conftest.shop, conftest.enrich, unknown.products
-alias, watch, two_shops = of_names.alias, of_names.watch, of_names.two_shops
 
 
 @pytest.fixture
@@ -43,28 +41,8 @@ def test_an_index_whose_source_is_synthetic_is_refused(enrich, elasticsearch_eng
     assert "is synthetic: writing a document back could change" in enrich(f"{name}-shop", "--signals", "weights", status=2)
 
 
-@pytest.mark.nightly
-def test_a_watch_follows_an_alias_to_another_index_and_back(shop, alias, watch, elasticsearch_engine):
-    of_names.test_a_watch_follows_an_alias_to_another_index_and_back(shop, alias, watch, elasticsearch_engine)
-
-
-@pytest.mark.nightly
-def test_the_same_command_after_a_move_goes_on_with_the_first_enrichment(shop, alias, enrich, elasticsearch_engine):
-    of_names.test_the_same_command_after_a_move_goes_on_with_the_first_enrichment(shop, alias, enrich, elasticsearch_engine)
-
-
-@pytest.mark.nightly
-def test_several_indices_of_one_name_are_searched_as_one(two_shops, enrich, elasticsearch_engine, tmp_path, capsys):
-    of_names.test_several_indices_of_one_name_are_searched_as_one(two_shops, enrich, elasticsearch_engine, tmp_path, capsys)
-
-
 def test_small_limits_of_an_index_divide_what_is_read(shop, enrich, elasticsearch_engine, capsys):
     of_limits.test_small_limits_of_an_index_divide_what_is_read(shop, enrich, elasticsearch_engine, capsys, 10, 7)
-
-
-@pytest.mark.nightly
-def test_a_search_says_that_an_enrichment_did_not_end(shop, enrich, elasticsearch_engine, capsys, tmp_path):
-    of_limits.test_a_search_says_that_an_enrichment_did_not_end(shop, enrich, elasticsearch_engine, capsys, tmp_path)
 
 
 def test_a_limit_of_fields_is_named_with_what_to_do(shop, enrich, elasticsearch_engine, capsys):
