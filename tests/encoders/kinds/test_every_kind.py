@@ -39,7 +39,9 @@ PARITY = [
 @pytest.mark.parametrize(
     ("fixture", "difference", "architecture", "options"),
     [(fixture, how, each, options) for fixture, how, names, several in PARITY for each in names for options in several],
-    ids=str,
+    ids=lambda each: getattr(
+        each, "__name__", str(each)
+    ),  # a function's own text has its address, which differs between processes
 )
 def test_models_compute_what_sentence_transformers_computes(request, texts, fixture, difference, architecture, options):
     path, reference = request.getfixturevalue(fixture)(architecture, **options)
