@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
@@ -18,7 +17,6 @@ import pytest
 import termweave as tw
 from termweave.engine import connect
 from termweave.search import Index
-from termweave.serving.model_server import served_models
 from termweave.settings import load
 from tests.engine.elasticsearch.conftest import own_name
 from tests.engine.forwarding import ForwardingProxy
@@ -276,15 +274,3 @@ def test_what_is_not_ours_is_not_removed(small, api, termweave):
     assert "was not connected" in termweave("connect", small, "--remove")
     api.scripts[f"{small}-learned"] = {"lang": "mustache", "source": "{}"}
     assert "that termweave did not make" in termweave("connect", small, "--remove", status=2)
-
-
-def test_a_changed_model_is_refused(small, api, models, elasticsearch_engine, termweave):
-    """The last test: the index has another model afterwards."""
-    termweave("connect", small, "--model-server", models, "--mode", "weights")
-    documents = [{"id": key, "text": text} for key, text in DOCUMENTS.items()]
-    options = {"signals": ["weights"], "weights": "bm25-german"}
-    tw.index(documents, small, connection=tw.connect(elasticsearch_engine.url), defaults=True, **options)
-    time.sleep(served_models.FRESH)
-    (endpoint,) = api.endpoints.values()
-    with pytest.raises(HTTPError, match="404"):
-        numbers(endpoint, ["lists"])
