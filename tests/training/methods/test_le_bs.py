@@ -37,7 +37,7 @@ def test_distributions_equal_a_slow_transcription():
         {term: float(generator.normal()) for term in generator.choice(list("abcdefgh"), 5, replace=False)} for _ in range(20)
     ]
     pairs = [(int(x), int(y)) for x, y in generator.integers(0, 20, (50, 2))]
-    found = le_bs.distributions(texts, texts, pairs)
+    found = le_bs.LabelSource(texts, texts).distributions(pairs, np.zeros(50))
     for (x, y), value in zip(pairs, found, strict=True):
         shared = [w for w in texts[x] if w in texts[y] and texts[x][w] >= 0 and texts[y][w] >= 0]
         expected = np.tanh(sum(texts[y][w] * texts[x][w] for w in shared) / len(shared)) if shared else 0.0
