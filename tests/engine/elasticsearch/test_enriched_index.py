@@ -8,7 +8,7 @@ from tests.indexer.enrichment import test_owners_limits as of_limits
 from tests.indexer.enrichment.conftest import enrich, shop  # noqa: F401
 from tests.indexer.enrichment.test_enrichment import test_enriched_searched_changed_and_removed  # noqa: F401
 from tests.indexer.enrichment.test_owners_limits import (  # noqa: F401
-    test_a_removal_is_repeated_without_the_fields_and_says_what_stays,
+    test_a_limit_that_cannot_be_divided_is_named_with_what_to_do,
     test_small_limits_of_an_index_divide_what_is_read,
 )
 from tests.search.test_lists_of_objects import test_that_the_values_are_of_different_objects_is_said  # noqa: F401
@@ -32,9 +32,7 @@ def name(elastic_name):
 
 
 def test_what_writing_a_document_back_would_change_is_refused(enrich, opensearch_engine, name):  # noqa: F811
-    mapping = {"_source": {"excludes": ["stock"]}}
-    check = of_limits.test_a_source_that_does_not_give_every_field_back_is_refused
-    check(enrich, opensearch_engine, name, {}, mapping, "leaves fields out (excludes)")
+    of_limits.test_a_source_that_does_not_give_every_field_back_is_refused(enrich, opensearch_engine, name, derived=False)
 
 
 @pytest.mark.parametrize("setting", [{"index.mapping.source.mode": "synthetic"}, {"index.mode": "logsdb"}], ids=str)
@@ -42,9 +40,3 @@ def test_an_index_whose_source_is_synthetic_is_refused(enrich, opensearch_engine
     mappings = {"properties": {"@timestamp": {"type": "date"}, "name": {"type": "keyword"}}}
     opensearch_engine.request("PUT", f"/{name}-shop", body={"settings": setting, "mappings": mappings})
     assert "is synthetic: writing a document back could change" in enrich(f"{name}-shop", "--signals", "weights", status=2)
-
-
-def test_a_limit_of_fields_is_named_with_what_to_do(shop, enrich, opensearch_engine, capsys):  # noqa: F811
-    limit, remedy = "mapping.total_fields.limit", "Raise index.mapping.total_fields.limit of the index"
-    check = of_limits.test_a_limit_that_cannot_be_divided_is_named_with_what_to_do
-    check(shop, enrich, opensearch_engine, capsys, limit, 4, "Limit of total fields [4]", remedy)
