@@ -45,11 +45,12 @@ def test_it_names_itself_in_its_first_answer(elasticsearch_node):
 
 def test_weights_are_scored_by_an_exact_dot_product(elasticsearch_engine, elastic_name):
     tests = (
-        lambda *arguments: of_weights.test_score_is_the_dot_product_for_strange_terms(*arguments, "sparse_vector"),
+        lambda *arguments: of_weights.test_score_is_the_dot_product_for_strange_terms_and_the_sum_of_its_shares(
+            *arguments, "sparse_vector"
+        ),
         of_weights.test_each_strange_term_alone_finds_exactly_its_document,
         of_weights.test_terms_too_long_to_be_words_are_left_out_on_both_sides,
         of_weights.test_a_query_beyond_the_clause_limit_is_pruned_and_exact_for_what_was_sent,
-        of_weights.test_explained_shares_sum_to_the_engines_score,
     )
     for number, test in enumerate(tests):
         test(elasticsearch_engine, f"{elastic_name}-{number}")

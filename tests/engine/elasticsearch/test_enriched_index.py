@@ -11,8 +11,8 @@ from tests.indexer.enrichment import test_owners_limits as of_limits
 from tests.search import test_lists_of_objects as of_objects
 from tests.search import test_unknown_fields as unknown
 
-shop, enrich, products = conftest.shop, conftest.enrich, unknown.products
-alias, watch, two_shops = of_names.alias, of_names.watch, of_names.two_shops
+shop, enrich, watch, products = conftest.shop, conftest.enrich, conftest.watch, unknown.products
+alias, two_shops = of_names.alias, of_names.two_shops
 
 
 @pytest.fixture
@@ -32,8 +32,8 @@ def test_enriched_searched_changed_and_removed(shop, enrich, elasticsearch_engin
     of_enrichment.test_enriched_searched_changed_and_removed(shop, enrich, elasticsearch_engine, name, monkeypatch, capsys)
 
 
-def test_what_writing_a_document_back_would_change_is_refused(shop, enrich, elasticsearch_engine, name):
-    of_enrichment.test_a_source_that_does_not_give_every_field_back_is_refused(shop, enrich, elasticsearch_engine, name)
+def test_what_writing_a_document_back_would_change_is_refused(enrich, elasticsearch_engine, name):
+    of_limits.test_a_source_that_does_not_give_every_field_back_is_refused(enrich, elasticsearch_engine, name, derived=False)
 
 
 @pytest.mark.parametrize("setting", [{"index.mapping.source.mode": "synthetic"}, {"index.mode": "logsdb"}], ids=str)
@@ -54,8 +54,8 @@ def test_the_same_command_after_a_move_goes_on_with_the_first_enrichment(shop, a
 
 
 @pytest.mark.nightly
-def test_several_indices_of_one_name_are_searched_as_one(two_shops, enrich, elasticsearch_engine, tmp_path, capsys):
-    of_names.test_several_indices_of_one_name_are_searched_as_one(two_shops, enrich, elasticsearch_engine, tmp_path, capsys)
+def test_several_indices_of_one_name_are_searched_as_one(two_shops, enrich, elasticsearch_engine, capsys):
+    of_names.test_several_indices_of_one_name_are_searched_as_one(two_shops, enrich, elasticsearch_engine, capsys)
 
 
 def test_small_limits_of_an_index_divide_what_is_read(shop, enrich, elasticsearch_engine, capsys):
@@ -67,14 +67,8 @@ def test_a_search_says_that_an_enrichment_did_not_end(shop, enrich, elasticsearc
     of_limits.test_a_search_says_that_an_enrichment_did_not_end(shop, enrich, elasticsearch_engine, capsys, tmp_path)
 
 
-def test_a_limit_of_fields_is_named_with_what_to_do(shop, enrich, elasticsearch_engine, capsys):
-    limit, remedy = "mapping.total_fields.limit", "Raise index.mapping.total_fields.limit of the index"
-    check = of_limits.test_a_limit_that_cannot_be_divided_is_named_with_what_to_do
-    check(shop, enrich, elasticsearch_engine, capsys, limit, 4, "Limit of total fields [4]", remedy)
-
-
-def test_a_removal_is_repeated_without_the_fields(shop, enrich, elasticsearch_engine, capsys):
-    of_limits.test_a_removal_is_repeated_without_the_fields_and_says_what_stays(shop, enrich, elasticsearch_engine, capsys)
+def test_a_limit_that_cannot_be_divided_is_named_with_what_to_do(shop, enrich, elasticsearch_engine):
+    of_limits.test_a_limit_that_cannot_be_divided_is_named_with_what_to_do(shop, enrich, elasticsearch_engine)
 
 
 def test_a_field_that_nobody_knows_is_an_error(products, elasticsearch_engine, capsys):
