@@ -16,8 +16,17 @@ from termweave.indexer import BuildOptions, build
 from termweave.search import Index
 from termweave.ui import application
 from termweave.ui.serve_options import ServeOptions
+from tests.browser.contrast import GROUNDS, contrast, laid_over, parts
 from tests.browser.test_pages import OVERFLOWS
-from tests.ui.conftest import ATTACKS, DOCUMENTS, WORKBENCH, attacked, remove_book  # noqa: F401 - the fixture
+from tests.ui.conftest import ATTACKS, DOCUMENTS, attacked, remove_book  # noqa: F401 - the fixture
+
+#: Ink, grounds and tag, for every element with text of its own.
+INKS = (
+    f"const ground = {GROUNDS};"
+    """[...document.querySelectorAll('main *')].filter(each => each.checkVisibility()
+        && [...each.childNodes].some(node => node.nodeType === 3 && node.data.trim()) && !each.matches(':disabled, option, title'))
+    .map(each => [getComputedStyle(each).color, ground(each), each.outerHTML.slice(0, 100)])"""
+)
 
 
 @pytest.fixture(scope="module")
@@ -37,19 +46,27 @@ def address(opensearch_engine, attacked):  # noqa: F811 - the fixture above
 
 
 @pytest.mark.parametrize("width", [400, 1400])
-def test_pages_fit_and_fetch_nothing_from_elsewhere(browser, address, width):
+@pytest.mark.parametrize("dark", [False, True])
+def test_pages_fit_can_be_read_and_fetch_nothing_from_elsewhere(browser, address, width, dark):
     for path in (
         "/search?q=run+a+function+%E5%87%BD%E6%95%B0&compare=1&mode=lexical&mode2=dense&facet=kind&facet=note&id=zh",
         "/search?q=run+a+function&judge=ann&curl=1",
         "/judge?judge=ann",
-        *WORKBENCH,
+        "/book",
+        "/evaluate",
+        "/learn",
+        "/generations",
     ):
-        browser.open(address + path, width)
+        browser.open(address + path, width, dark=dark)
         browser.do("document.querySelectorAll('details').forEach(each => each.open = true)")
         assert browser.do("document.documentElement.scrollWidth") == width, path
         assert browser.do(OVERFLOWS) == [], path
         assert all(said.startswith(f"{address}/static/") for said in browser.complaints()), path
         assert "taken" not in browser.do("document.title")
+        pairs = browser.do(INKS)
+        assert len(pairs) > 3
+        for ink, ground, element in pairs:
+            assert contrast(parts(ink)[0], laid_over(ground, "#fff")) >= 4.5, (path, ink, ground, element)
 
 
 @pytest.fixture
