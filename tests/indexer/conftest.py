@@ -26,7 +26,6 @@ from termweave.indexer import LARGE_DELETION, UpdateMode, build, update, verify
 from termweave.indexer.generations.listing import list_generations
 from termweave.indexer.ledger import storage
 from termweave.indexer.pipeline import throttle
-from termweave.indexer.pipeline.pipeline import Pipeline
 from termweave.indexer.preparation import corpus_pass
 from termweave.settings import load
 
@@ -82,15 +81,18 @@ class Bench:
         self.count = count
         return self
 
-    def start(self, *arguments, url=None, prelude="", **options):
+    def start(self, *arguments, verb="index", url=None, prelude="", **options):
         """The verb as a process; stderr and stdout in one pipe."""
-        program = f"{PRELUDE}{prelude}\nfrom termweave.cli import main\nsys.argv[1:] = {[*self._verb(), *arguments]!r}\nmain()\n"
+        words = command(self.corpus, self.name, url or self.url, *arguments)
+        if verb == "verify":
+            words = [verb, self.name, "--url", self.url]
+        program = f"{PRELUDE}{prelude}\nfrom termweave.cli import main\nsys.argv[1:] = {words!r}\nmain()\n"
         return subprocess.Popen(
             [sys.executable, "-c", program],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            env={**self.environment, "OPENSEARCH_URL": url or self.url},
+            env=self.environment,
             **options,
         )
 
@@ -109,9 +111,6 @@ class Bench:
         (index,) = list(engine.request("GET", f"/{self.name}-*.write-*/_alias"))
         return index
 
-    def _verb(self):
-        return ["index", str(self.corpus), self.name, "--weights", "none", "--dense", "none"]
-
     def whole(self):
         """The promise: everything there, nothing twice, as it was sent, as the ledger and the source say."""
         with connect(load(url=self.url)) as engine:
@@ -124,13 +123,8 @@ class Bench:
             return index
 
     @contextmanager
-    def searching(self, word, *, may_be_away=False):
-        """Somebody searches the live name all the time and must always find all documents of the generation that is live.
-
-        Args:
-            word: In every document of the live generation.
-            may_be_away: The server is killed meanwhile: no answer is allowed, a wrong one is not.
-        """
+    def searching(self, word):
+        """Somebody searches the live name all the time and always finds all documents of the live generation, in which the word is."""
         engine = connect(load(url=self.url, timeout=20))
         ended = threading.Event()
         wrong, answers = [], [0]
@@ -142,8 +136,7 @@ class Bench:
                 try:
                     found = engine.request("POST", f"/{self.name}/_count", body=_having(word), retry=False)
                 except EngineError as error:
-                    if not may_be_away:
-                        wrong.append(str(error))
+                    wrong.append(str(error))
                     continue
                 answers[0] += 1
                 # A generation that waits for its shards answers in part, and says so.
@@ -175,14 +168,18 @@ def long_ids(monkeypatch):
     monkeypatch.setattr("termweave.corpora.formats.fields.LONGEST_ID", 100_000)
 
 
+def write_lines(path, documents):
+    """Documents as JSON lines; bytes are lines as they are."""
+    path.write_bytes(b"\n".join(each if isinstance(each, bytes) else orjson.dumps(each) for each in documents) + b"\n")
+    return path
+
+
 @pytest.fixture
 def corpus(tmp_path):
     """Write documents as JSON lines and open them."""
 
     def write(documents, *, skip_bad=False, name="corpus.jsonl"):
-        path = tmp_path / name
-        path.write_bytes(b"\n".join(each if isinstance(each, bytes) else orjson.dumps(each) for each in documents) + b"\n")
-        return corpora.open_source(path, skip_bad=skip_bad)
+        return corpora.open_source(write_lines(tmp_path / name, documents), skip_bad=skip_bad)
 
     return write
 
@@ -190,11 +187,9 @@ def corpus(tmp_path):
 @pytest.fixture
 def index(opensearch_engine, name, tmp_path, capsys):
     """A function that runs `termweave index` over documents and returns its output."""
-    path = tmp_path / "corpus.jsonl"
 
     def call(documents, *arguments, status=0):
-        lines = [each if isinstance(each, bytes) else orjson.dumps(each) for each in documents]
-        path.write_bytes(b"\n".join(lines) + b"\n")
+        path = write_lines(tmp_path / "corpus.jsonl", documents)
         assert run(command(path, name, opensearch_engine.url, *arguments)) == status
         return capsys.readouterr()
 
@@ -346,27 +341,14 @@ def until(process, word):
 
 
 @contextmanager
-def own_node(settings="", *, nodes=1):
+def own_node(settings):
     """A server of one's own, to be limited, killed and started again; `state.folder` is its home's."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(process, "SETTINGS", process.SETTINGS + settings)
         home = Path(tempfile.mkdtemp(prefix="termweave-faults-"))
         home.chmod(0o711)  # for root: the server's unprivileged user must come through
         try:
-            yield node.start(home=home, nodes=nodes, heap=512)
+            yield node.start(home=home, heap=512)
         finally:
             node.wipe(home)
             shutil.rmtree(home, ignore_errors=True)
-
-
-@pytest.fixture
-def deleted_meanwhile(monkeypatch):
-    """Builds whose index somebody deletes before the sending begins."""
-    run = Pipeline.run
-
-    def meddle(pipeline, progress):
-        pipeline.engine.request("DELETE", f"/{pipeline.target.index}")
-        return run(pipeline, progress)
-
-    monkeypatch.setattr(Pipeline, "run", meddle)
-    return monkeypatch

@@ -12,13 +12,11 @@ _CHUNK = 16_384
 
 
 class Proxy:
-    """Forwards to a server; of what comes back, a share of the pieces is delayed, or cut off in the middle.
-
-    A cut after the request went through is the interesting fault: the server has applied it, the client does not know.
+    """Forwards to a server; a share of the answers is cut off after the server has applied the request: the client does not know.
 
     Args:
         port: Of the server, on this host.
-        seed: The same seed gives the same sequence of chances (which connection meets them depends on the threads).
+        seed: Of the chances; which connection meets them depends on the threads.
         refuse: Share of the connections that are closed before anything is forwarded.
         cut: Share of the responses that end in the middle.
         lose: Share of the requests that end in the middle.

@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from termweave.catalog import lineage, statistics_store
-from termweave.errors import VerificationFailed
+from termweave.errors import TermweaveError, VerificationFailed
 from termweave.indexer import BuildOptions, verify, verify_against_source
 from termweave.indexer.generations import index_setup
 from termweave.indexer.ledger import storage
+from termweave.search import Index
 
 from .builds import LEXICAL, numbered
 
@@ -108,7 +109,7 @@ def test_a_build_that_finds_a_difference_is_not_published(desk, monkeypatch):
 WEIGHTS = BuildOptions(dense="none")
 
 
-def test_deleted_statistics_are_missed_and_whoever_keeps_a_copy_puts_them_back(desk):
+def test_deleted_statistics_are_missed_and_whoever_keeps_a_copy_puts_them_back(desk, monkeypatch, tmp_path):
     source = desk.source(3)
     assert desk.build(source, WEIGHTS, gate=lambda _: "Not today.").missed == "Not today."
     (unpublished,) = desk.generations
@@ -120,6 +121,10 @@ def test_deleted_statistics_are_missed_and_whoever_keeps_a_copy_puts_them_back(d
     desk.engine.request("DELETE", f"/{companion}")
     for difference in (desk.check(), verify_against_source(desk.engine, built.index, source)):
         assert (difference.same, difference.ok, difference.lost) == (True, False, companion)
+    with monkeypatch.context() as another_host:
+        another_host.setattr(statistics_store.paths, "cache", lambda: tmp_path / "elsewhere")
+        with pytest.raises(TermweaveError, match="cannot be weighted without them"):
+            Index.open(desk.engine, desk.name).search("x")
     desk.update(source, WEIGHTS)
     assert desk.check().ok
 

@@ -147,29 +147,6 @@ def test_closing_waits_for_whoever_is_writing(tmp_path):
     assert "closed" in ends[0]
 
 
-def test_a_ledger_that_nobody_gets_is_closed_and_one_that_is_handed_over_stays_open(tmp_path):
-    with Ledger(tmp_path / "one.sqlite").closed_on_error() as given:
-        pass
-    given.put("state", "open")
-    with pytest.raises(KeyboardInterrupt), given.closed_on_error():
-        raise KeyboardInterrupt
-    with pytest.raises(TermweaveError, match="closed"):
-        given.get("state")
-
-
-@pytest.mark.parametrize(
-    ("total", "refused", "share"), [(1000, 7, "0.7%"), (40, 1, "2.5%"), (30_000, 1, "0.1%"), (100, 29, "29%")]
-)
-def test_the_share_that_is_named_lets_the_refused_go(tmp_path, total, refused, share):
-    with Ledger(tmp_path / "ledger.sqlite") as ledger:
-        ledger.enter([entry(str(number), number, 1) for number in range(total)])
-        ledger.refuse([(str(number), "no") for number in range(refused)])
-        with pytest.raises(RefusedDocuments) as raised:
-            dead_letters.check_share(ledger, "index", 0.0)
-        assert raised.value.hint.endswith(f"--allow-refused {share}.")
-        assert dead_letters.check_share(ledger, "index", float(share.removesuffix("%")) / 100)
-
-
 class OddServer:
     """What a server may say of itself that no real one says."""
 
