@@ -12,10 +12,7 @@ class BusyProxy(ForwardingProxy):
     """Forwards to a server, except for the requests that it turns away.
 
     Args:
-        url: Of the server.
-        share: Share of the requests that are turned away.
-        seed: The same seed gives the same sequence of chances.
-        status: Status of the answer to a request that is turned away.
+        share: Share of the requests that are turned away, with `status`.
         surely: Part of a path; the first request whose path contains it is turned away, whatever the chances.
         always: Part of a path; every request whose path contains it is turned away.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -278,41 +277,11 @@ def bench(opensearch_engine, name, tmp_path, own_places):
     return Bench(tmp_path, opensearch_engine.url, name)
 
 
-#: Counts what a build does with the server and the ledger; at that step it dies, so much later.
-DIES = """
-import atexit, os, signal, threading
-from termweave.engine.client.connection import Engine
-from termweave.indexer.ledger.ledger import Ledger
-at, delay = {at}, {delay}
-steps = 0
-def counted(call):
-    def step(*arguments, **options):
-        global steps
-        steps += 1
-        if steps == at:
-            threading.Timer(delay, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
-        return call(*arguments, **options)
-    return step
-Engine.request, Ledger._write = counted(Engine.request), counted(Ledger._write)
-atexit.register(lambda: print("STEPS", steps))
-"""
-
-
-def two_generations(bench, count, arguments=(), **options):
-    """Make the first one live, and write the source of the second; returns how many steps a build has."""
-    bench.write(count, "first")
-    options["prelude"] = DIES.format(at=0, delay=0) + options.get("prelude", "")
-    said = bench.run(*arguments, **options)
+def two_generations(bench, count, **options):
+    """Make the first one live, and write the source of the second."""
+    bench.write(count, "first").run(**options)
     bench.whole()
     bench.write(count, "second")
-    return int(said.rpartition("STEPS ")[2])
-
-
-def killed_at(bench, step, delay):
-    """Run a build that is killed then; a step so late that it ends before is no error."""
-    child = bench.start(prelude=DIES.format(at=step, delay=delay))
-    said, _ = child.communicate(timeout=300)
-    assert child.returncode in {0, -signal.SIGKILL}, said
 
 
 def ended(process, status=0, *, release=True):

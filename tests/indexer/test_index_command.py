@@ -10,7 +10,6 @@ import pytest
 
 from termweave.catalog.generations import live
 from termweave.cli import run
-from termweave.indexer import builder
 from termweave.indexer.generations import listing
 from termweave.indexer.job import Job
 from termweave.indexer.ledger import storage
@@ -64,7 +63,6 @@ def test_what_its_gate_refused_is_whole_and_stays_until_somebody_decides(opensea
 
     first = refused()
     assert refused() == first  # the same build asks its gate again
-    assert "None of its generations is published" in verb("search", name, "number1", status=2).err
     index(numbered(4))  # another source leaves it where it is
     second = refused("--fresh")
     assert {first, second} < {each.index for each in listing.list_generations(opensearch_engine, name)}
@@ -91,32 +89,14 @@ def test_a_passage_and_a_document_of_one_id_are_named_and_none_is_dropped(index)
     index([long, odd])  # whole, each has its own
 
 
-def test_documents_left_out_for_their_id_are_named_as_a_warning_also_after_a_resume(index):
-    documents = [*numbered(3), *numbered(2), *({"_id": "d1", "text": f"other {number}"} for number in range(7))]
-    said = "7 documents of corpus.jsonl left out, because an earlier document with other content has the same id: "
-
-    with stopping(Job, "_verify"):
-        index(documents, "--skip-bad", status=130)
-    for more in ([], ["--update"]):
-        told = index(documents, "--skip-bad", "--quiet", *more).err
-        assert f"Warning: {said}'d1' (line 6; line 2 is kept), " in told
-        assert "(line 10; line 2 is kept), ...." in told
-        notes = orjson.loads(index(documents, "--skip-bad", "--json", *more).out)["notes"]
-        assert "2 documents left out, with the id and content of an earlier document." in notes
-
-
-def test_an_unfinished_first_build_is_not_said_to_begin_anew(opensearch_engine, name, index):
-    with stopping(builder, "read_corpus"):
-        assert "Stopped. Nothing was sent. The same command starts again." in index(numbered(3), status=130).err
+def test_an_unfinished_first_build_is_finished_by_an_update(opensearch_engine, name, index):
     with stopping(Job, "_verify"):
         assert "acknowledged 3 of 3 documents. Run the same command to continue" in index(numbered(3), status=130).err
     (unfinished,) = listing.list_generations(opensearch_engine, name)
     assert (unfinished.complete, unfinished.documents) == (False, None)
-    said = index(numbered(3), "--update").err
+    assert "its unfinished build is finished" in index(numbered(3), "--update").err
     (whole,) = listing.list_generations(opensearch_engine, name)
     assert (whole.index, whole.documents) == (unfinished.index, 3)
-    assert "its unfinished build is finished" in said
-    assert "Resumed" in said
 
 
 def test_a_damaged_ledger_is_said_to_be_that_and_the_advice_works(opensearch_engine, name, index, tmp_path, capsys):
@@ -132,17 +112,6 @@ def test_a_damaged_ledger_is_said_to_be_that_and_the_advice_works(opensearch_eng
         each.unlink()
     index(numbered(3), "--update")
     assert run(["verify", name, "--url", opensearch_engine.url]) == 0
-
-
-def test_what_the_server_does_not_make_or_has_closed_is_said_with_a_next_step(opensearch_engine, name, index):
-    assert "Name an analyzer that the server has" in index(numbered(1), "--analyzer", "klingon", status=1).err
-    index(numbered(1))
-    opensearch_engine.request("POST", f"/{live(opensearch_engine, name)}/_close")
-    assert "Open the index again" in index(numbered(1), "--update", status=1).err
-    (closed,) = listing.list_generations(opensearch_engine, name)
-    assert (closed.live, closed.documents) == (True, None)
-    assert run(["delete", name, "--yes", "--url", opensearch_engine.url]) == 0
-    assert live(opensearch_engine, name) is None
 
 
 def test_a_long_run_prints_lines_of_json(opensearch_engine, name, tmp_path, capsys):

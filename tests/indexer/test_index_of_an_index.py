@@ -250,18 +250,6 @@ def test_after_an_update_that_was_stopped_all_is_compared(build, shop, opensearc
     assert "was stopped" not in build("--update", "--since", "changed").err
 
 
-def test_documents_that_are_missing_and_did_not_change_are_counted(build, shop, opensearch_engine, name):
-    shop(dated(60))
-    build()
-    assert run(["delete", name, "--id", "p5", "--id", "p6", "--yes", "--quiet", "--url", opensearch_engine.url]) == 0
-    shop({"new": {"description": "new", "changed": "2024-03-01T00:00:00"}})
-    said = build("--update", "--since", "changed")
-    assert "1 new" in said.out
-    assert "Not read, because unchanged, and not in the index: 2 documents of" in said.err
-    assert "2 new" in build("--update").out
-    assert "Not read" not in build("--update", "--since", "changed").err
-
-
 def test_a_document_without_the_field_of_the_id_is_not_the_one_named_none(build, shop, opensearch_engine, name):
     documents = {key: {**body, "sku": "None" if key == "p5" else key} for key, body in dated(60).items()}
     shop(documents)

@@ -73,8 +73,6 @@ def test_python_keeps_them_too(opensearch_engine, name):
     assert any(note.startswith("Built as the live generation was") for note in done.notes)
     _, _, recorded = stored(opensearch_engine, name)
     assert (recorded.options.keys(), recorded.passages["size"]) == ({"mapping", "passages", "prune", "weights", "dense"}, 60)
-    tw.index(GOODS, name, connection=connection, passages=0)
-    assert stored(opensearch_engine, name)[2].options.keys() == {"mapping", "prune", "weights", "dense"}
     tw.index(GOODS, name, connection=connection, defaults=True, weights="none", dense="none")
     assert stored(opensearch_engine, name)[2].options.keys() == {"weights", "dense"}
 

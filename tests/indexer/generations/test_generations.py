@@ -64,11 +64,13 @@ def test_rollback_does_not_return_to_what_was_rolled_back_from(desk, three):
     assert publication.previous(desk.engine, desk.name) == three[2]
 
 
-def test_a_closed_generation_is_not_published(desk, three, capsys):
+def test_a_closed_generation_is_not_published_and_can_be_deleted(desk, three, capsys):
     desk.engine.request("POST", f"/{three[1]}/_close")
     desk.run("rollback", status=2)
     assert f"POST /{three[1]}/_open" in capsys.readouterr().err
     assert desk.live == three[2]
+    desk.run("delete", "--yes")
+    assert desk.live is None
 
 
 def unfinished(desk, index):

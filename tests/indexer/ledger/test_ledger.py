@@ -13,7 +13,6 @@ import pytest
 from termweave.catalog.layout import bucket_of, source_digest
 from termweave.errors import RefusedDocuments, TermweaveError, UsageError
 from termweave.indexer.ledger import storage
-from termweave.indexer.ledger.diff import LedgerDiff
 from termweave.indexer.ledger.ledger import BucketSum, Ledger
 from termweave.indexer.pipeline import dead_letters
 from termweave.records import Document
@@ -86,16 +85,6 @@ def test_it_outlives_its_process_and_serves_threads(tmp_path):
         assert second.acknowledged == 100
         assert second.get("state") == "building"
         assert second.get("nothing") is None
-
-
-def test_a_file_that_is_no_ledger_is_a_sentence(tmp_path):
-    good, bad = tmp_path / "good.sqlite", tmp_path / "bad.sqlite"
-    Ledger(good).close()
-    bad.write_bytes(b"this is no database" * 100)
-    with pytest.raises(TermweaveError, match=r"ledger .*bad.sqlite cannot be opened"):
-        Ledger(bad)
-    with pytest.raises(TermweaveError, match=r"ledger .*good.sqlite cannot be read"):
-        LedgerDiff(good, bad)
 
 
 def test_a_full_disk_is_a_sentence_and_takes_nothing_back(ledger):

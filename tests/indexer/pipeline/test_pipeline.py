@@ -90,15 +90,3 @@ def test_what_a_stage_raises_comes_out_where_its_item_would_have_been():
     assert next(found) == 1
     with pytest.raises(EngineError, match="broken"):
         next(found)
-
-
-def test_a_stop_ends_a_stage_that_waits():
-    stop = threading.Event()
-    found = ahead([iter(range(1000))], "stopped", stop)
-    next(found)
-    stop.set()
-    assert len(list(found)) <= 1
-    for thread in threading.enumerate():
-        if thread.name == "termweave-stopped":
-            thread.join(30)
-            assert not thread.is_alive()
