@@ -86,7 +86,7 @@ def _embedded() -> Iterator[str]:
     home.chmod(0o711)  # for root: the server's unprivileged user must be able to enter
     try:
         try:
-            state = node.start(nodes=1, home=home)
+            state = node.start(home=home)
         except TermweaveError as error:
             give_up = pytest.fail if os.environ.get("TERMWEAVE_REQUIRE_ENGINE") else pytest.skip
             give_up(f"no OpenSearch for the tests: {error}")

@@ -78,7 +78,7 @@ def stop(*, out: Output) -> None:
     """
     before = node.stop(say=out.say)
     now = node.status()
-    stopped = before is not None and before.state in {"running", "degraded", "starting"}
+    stopped = before is not None and before.state in {"running", "starting"}
     out.emit(_summary(now), "Stopped; its data are kept." if stopped else "It was not running.")
 
 
@@ -86,7 +86,7 @@ def stop(*, out: Output) -> None:
 def status(*, out: Output) -> None:
     """Show the address and state of the embedded OpenSearch.
 
-    The exit status is 0 whether it runs or not. The states are ("running", "degraded", "starting", "dead", "stopped", "none").
+    The exit status is 0 whether it runs or not. The states are ("running", "starting", "dead", "stopped", "none").
 
     \b
     Examples:
@@ -144,11 +144,7 @@ def _sentence(state: NodeState | None) -> str:
         return f"Stopped; its data are in {state.folder}."
     if state.state == "dead":
         return "It ended without being stopped. Start it again with: termweave node start"
-    lines = [f"OpenSearch {state.version} is {state.state} at {state.url}"]
-    lines += [f"  {each.name}  {each.url}  process {each.pid}{'' if each.alive else '  dead'}" for each in state.nodes]
-    if state.state == "degraded":
-        lines.append("Start the dead processes with: termweave node start")
-    return "\n".join(lines)
+    return f"OpenSearch {state.version} is {state.state} at {state.url}, process {state.nodes[0].pid}"
 
 
 @verb("demo", connects=True)

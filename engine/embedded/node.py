@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["logs", "running", "start", "status", "stop", "wipe"]
 
-#: Seconds to wait for a start. One process usually takes 10 to 18; three on two busy cores took 60.
+#: Seconds to wait for a start, which usually takes 10 to 18.
 _PATIENCE = 240.0
 #: How often a start tries other ports after another program took the ones it had chosen.
 _OTHER_PORTS = 2
@@ -32,7 +32,6 @@ _OTHER_PORTS = 2
 
 def start(
     *,
-    nodes: int | None = None,
     port: int | None = None,
     heap: int | None = None,
     ml: bool = False,
@@ -43,9 +42,8 @@ def start(
     """Start the embedded node, or return its state if it runs already. Data of an earlier start are kept.
 
     Args:
-        nodes: Number of processes of the cluster; default: as many as the data were made with, else 1.
-        port: HTTP port of the first process; default: the port of the last start if it is free, else any free port.
-        heap: Maximum heap of a process in MB; default: that of the last start, else an eighth of the memory, 512 to 1024.
+        port: HTTP port; default: the port of the last start if it is free, else any free port.
+        heap: Maximum heap in MB; default: that of the last start, else an eighth of the memory, 512 to 1024.
         ml: Start it with the plugin ml-commons, which `termweave connect` needs. Later starts have it, too.
         home: Folder of the node; default: the user's.
         say: Called with messages about the progress.
@@ -60,19 +58,17 @@ def start(
     home = home or folders.default_home()
     with states.locked(home, purpose="start", patience=patience, say=say):
         state = status(home)
-        count = nodes or (len(state.nodes) if state is not None else 1)
         if state is not None:
-            if state.state in {"running", "degraded"}:
-                _require_same(state, port, heap, ml=ml)
-            ml = ml or state.ml
             if state.state == "running":
+                _require_same(state, port, heap, ml=ml)
                 return state
+            ml = ml or state.ml
             if state.state == "dead":
                 say("The node ended without being stopped (killed, or the machine went down); starting it with its data.")
             if state.state == "starting":  # we have the lock, so the command that was starting it has ended
                 process.end(Path(state.folder), state.nodes)
                 state = status(home)
-        request = startup.StartRequest(home=home, count=count, port=port, heap=heap, ml=ml, patience=patience, say=say)
+        request = startup.StartRequest(home=home, port=port, heap=heap, ml=ml, patience=patience, say=say)
         for _ in range(_OTHER_PORTS if port is None else 0):
             try:
                 return startup.start(request, state)
@@ -108,9 +104,9 @@ def status(home: Path | None = None) -> NodeState | None:
 
 
 def running(home: Path | None = None) -> NodeState | None:
-    """The state of the node if it can be used, that is if at least one of its processes runs and was ready; else None."""
+    """The state of the node if it runs and was ready; else None."""
     state = status(home)
-    return state if state is not None and state.state in {"running", "degraded"} else None
+    return state if state is not None and state.state == "running" else None
 
 
 def stop(home: Path | None = None, *, say: Callable[[str], None] = lambda _: None) -> NodeState | None:
@@ -149,7 +145,7 @@ def wipe(home: Path | None = None, *, say: Callable[[str], None] = lambda _: Non
     return freed
 
 
-def logs(home: Path | None = None, *, node: str = "node-1", lines: int = 100) -> str:
+def logs(home: Path | None = None, *, node: str = states.NAME, lines: int = 100) -> str:
     """The last lines of a process's log, or of its output if it ended before it logged.
 
     Raises:

@@ -44,6 +44,7 @@ path.logs: {{logs}}
 network.host: 127.0.0.1
 http.port: {{port}}
 transport.port: {{transport}}
+discovery.type: single-node
 cluster.routing.allocation.disk.watermark.low: 400mb
 cluster.routing.allocation.disk.watermark.high: 250mb
 cluster.routing.allocation.disk.watermark.flood_stage: 100mb

@@ -19,8 +19,10 @@ SCHEMA = "termweave.node/1"
 #: Seconds between two attempts to take the lock.
 _TICK = 0.2
 
-#: running: every process runs; degraded: some run; dead: none runs, though nobody stopped them; starting: not ready yet.
-Phase = Literal["running", "degraded", "dead", "starting", "stopped"]
+#: The one process of a node.
+NAME = "node-1"
+#: dead: the process ended, though nobody stopped it; starting: it is not ready yet.
+Phase = Literal["running", "dead", "starting", "stopped"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +30,10 @@ class NodeProcess:
     """One server process.
 
     Attributes:
-        name: "node-1", "node-2" ...
+        name: `NAME`.
         pid: Process id.
         port: HTTP port on 127.0.0.1.
-        transport: Port on which the processes of a cluster talk to each other.
+        transport: Port for other nodes, of which there are none.
         alive: Whether the process runs and is ours; checked when the state is read, not stored.
     """
 
@@ -49,16 +51,16 @@ class NodeProcess:
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """The state of an embedded node or cluster.
+    """The state of an embedded node.
 
     Attributes:
-        url: Address of the first living process.
+        url: Address.
         version: Version of the server.
-        nodes: Processes of the cluster.
+        nodes: Its process; a list as it was in version 0.1.0.
         state: See `Phase`.
         folder: Folder of data, logs and configuration.
         java: Home of the JDK that the server runs on.
-        heap: Maximum heap of one process, in MB.
+        heap: Maximum heap in MB.
         ml: Whether the server has the plugin ml-commons.
     """
 
@@ -78,14 +80,8 @@ class NodeState:
     def refreshed(self, alive: Callable[[NodeProcess], bool]) -> NodeState:
         """This state after `alive` has checked each process, with the phase that follows from it."""
         nodes = tuple(replace(each, alive=alive(each)) for each in self.nodes)
-        living = [each for each in nodes if each.alive]
-        phase = self.state
-        if phase != "stopped":
-            if not living:
-                phase = "dead"
-            elif phase != "starting":
-                phase = "running" if len(living) == len(nodes) else "degraded"
-        return replace(self, nodes=nodes, state=phase, url=living[0].url if living else self.url)
+        phase = self.state if self.state == "stopped" or any(each.alive for each in nodes) else "dead"
+        return replace(self, nodes=nodes, state=phase)
 
 
 def state_file(home: Path) -> Path:

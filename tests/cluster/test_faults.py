@@ -15,7 +15,9 @@ from itertools import pairwise
 import orjson
 import pytest
 
+from termweave import corpora
 from termweave.engine import connect
+from termweave.indexer import BuildOptions, build
 from termweave.settings import load
 from tests.corpora.index.conftest import write
 from tests.indexer.conftest import PRELUDE
@@ -130,9 +132,9 @@ class Work:
             seen.process.kill()  # does nothing where it has ended
             seen.close(10)
 
-    def write(self, word):
+    def write(self, word, count=COUNT):
         filler = "the quick brown fox jumps over the lazy dog " * 10
-        documents = [{"_id": f"d{number}", "title": f"{word} {number}", "text": filler} for number in range(COUNT)]
+        documents = [{"_id": f"d{number}", "title": f"{word} {number}", "text": filler} for number in range(count)]
         self.corpus.write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in documents))
 
     def start(self, *arguments, prelude=""):
@@ -367,3 +369,19 @@ def test_a_command_outlasts_a_fault(cluster, tmp_path, name, fault, whom, comman
         assert said.count(" Waiting for the server") == said.count("; the work goes on.")
     if whom != "address":  # other nodes answered all along
         assert "answers again" not in said
+
+
+@pytest.mark.nightly
+def test_a_generation_has_its_replicas_before_it_is_published(cluster, tmp_path, name):
+    work, seen = Work(cluster, tmp_path, name), []
+    with connect(load(url=cluster.url)) as engine:
+
+        def gate(index):  # called between verification and publication
+            health = engine.request("GET", f"/_cluster/health/{index}")
+            seen.append((health["status"], health["active_shards"]))
+
+        options = BuildOptions(weights="none", dense="none", replicas=1, shards=3)
+        build(engine, corpora.open_source(work.corpus), name, options, gate=gate)
+        leases = {"wait_for_active_shards": 3, "timeout": "120s"}  # one on each node
+        assert not engine.request("GET", "/_cluster/health/termweave-leases", params=leases, timeout=130)["timed_out"]
+    assert seen == [("green", 6)]

@@ -1,4 +1,6 @@
-"""The click model finds the propensities and attractions with which a log was drawn, and what cannot be told it says."""
+"""The click model finds the propensities and attractions with which a log was drawn; rates of documents, and the times of a log."""
+
+from math import inf
 
 import numpy as np
 import pytest
@@ -17,15 +19,19 @@ def drawn(*, shuffled, lists=4000, queries=8, seed=0):
         query = number % queries
         order = random.permutation(5) if shuffled else np.arange(5)
         shown = [f"d{query}-{each}" for each in order]
-        searches.append({"query_id": f"s{number}", "user_query": f" query  {query}", "query_response_hit_ids": shown})
+        searches.append(search(number, f" query  {query}", shown))
         clicked = random.random(5) < EXAMINED * attraction[query][order]
-        events += [click(f"s{number}", f"d{query}-{each}", place) for place, each in enumerate(order) if clicked[place]]
+        events += [event(number, f"d{query}-{each}", place) for place, each in enumerate(order) if clicked[place]]
     return ubi.behaviour_of(searches, events), attraction
 
 
-def click(search, document, place=None, action="click"):
+def search(number, query, shown, **more):
+    return {"query_id": f"s{number}", "user_query": query, "query_response_hit_ids": shown, **more}
+
+
+def event(number, document, place=None, action="click", **more):
     attributes = {"object": {"object_id": document}, **({"position": {"ordinal": place}} if place is not None else {})}
-    return {"query_id": search, "action_name": action, "event_attributes": attributes}
+    return {"query_id": f"s{number}", "action_name": action, "event_attributes": attributes, **more}
 
 
 def test_it_finds_what_the_log_was_drawn_with():
@@ -48,11 +54,10 @@ def test_a_biased_ranking_misleads_counts_and_not_the_model():
     searches, events = [], []
     for number in range(6000):
         order = ["poor", "x", "y", "good"] if random.random() < 0.9 else ["good", "y", "x", "poor"]
-        searches.append({"query_id": str(number), "user_query": "q", "query_response_hit_ids": order})
+        searches.append(search(number, "q", order))
         chances = {"poor": 0.3, "good": 0.8, "x": 0.1, "y": 0.1}
-        events += [
-            click(str(number), each) for place, each in enumerate(order) if random.random() < EXAMINED[place] * chances[each]
-        ]
+        clicked = [each for place, each in enumerate(order) if random.random() < EXAMINED[place] * chances[each]]
+        events += [event(number, each) for each in clicked]
     log = ubi.behaviour_of(searches, events)
     place = {document: number for number, (_, document) in enumerate(log.pairs)}
     model, raw = log.model(corrected=True), log.model(corrected=False)
@@ -71,15 +76,15 @@ def test_a_log_that_never_moves_a_document_says_so():
 
 def test_a_log_as_logs_are():
     searches = [
-        {"query_id": "a", "user_query": "red  sofa", "query_response_hit_ids": ["1", "2", 3]},
-        {"query_id": "b", "user_query": "red sofa"},
-        {"query_id": "c", "user_query": None, "query_response_hit_ids": ["1"]},
-        {"query_id": "d", "user_query": "one", "query_response_hit_ids": "9"},
+        search(1, "red  sofa", ["1", "2", 3]),
+        {"query_id": "s2", "user_query": "red sofa"},
+        search(3, None, ["1"]),
+        search(4, "one", "9"),
         {"user_query": "no id"},
     ]
     events = [
-        click("a", "2"), click("a", "2"), click("a", "2", action="purchase"), click("a", "3"), click("a", "8"), click("a", "1", action="hover"),
-        click("b", "2", 5, action="impression"), click("b", "7"), click("b", "7", 1), click("gone", "1"), {"action_name": "click", "query_id": "a"}, {},
+        event(1, "2"), event(1, "2"), event(1, "2", action="purchase"), event(1, "3"), event(1, "8"), event(1, "1", action="hover"),
+        event(2, "2", 5, action="impression"), event(2, "7"), event(2, "7", 1), event(9, "1"), {"action_name": "click", "query_id": "s1"}, {},
     ]  # fmt: skip
     log = ubi.behaviour_of(searches, events)
     shown = log.impressions
@@ -99,3 +104,27 @@ def test_a_log_as_logs_are():
 def test_an_empty_log_has_a_model():
     empty = ubi.behaviour_of([], [])
     assert len(click_model.fit(empty.impressions).examined) == len(click_model.raw(empty.impressions).attractive) == 0
+
+
+def test_rates_of_documents_by_hand():
+    lists = [("red", "ab"), ("red", "ac"), ("blue", "ba"), ("Blue ", "bc")]
+    searches = [search(number, query, list(shown)) for number, (query, shown) in enumerate(lists, 1)]
+    events = [event(1, "a"), event(3, "a"), event(3, "a", action="purchase"), event(4, "b", action="buy")]
+    log = ubi.behaviour_of(searches, events)
+    # The first position: 2 clicks and 1 purchase in 4 lists; the second: 1 click, 1 purchase.
+    found = click_model.rates(log)
+    assert found["a"] == pytest.approx(((2 + 1) / (0.5 + 0.5 + 0.25 + 1), (1 + 1) / (0.25 * 3 + 1)))
+    assert found["b"] == pytest.approx(((1 + 1) / (0.25 + 0.5 + 0.5 + 1), (1 + 1) / (0.25 * 3 + 1)))
+    assert found["c"] == pytest.approx((1 / (0.25 * 2 + 1), 1 / (0.25 * 2 + 1)))
+    # Without "blue" in any writing only the first two lists are left.
+    assert click_model.rates(log, ["BLUE"]) == click_model.rates(ubi.behaviour_of(searches[:2], events[:1]))
+    assert set(click_model.rates(log, ["red", "blue"]).values()) <= {(1.0, 1.0)}
+    assert click_model.rates(ubi.behaviour_of([], [])) == {}
+
+
+def test_the_times_of_a_log():
+    searches = [search(1, "red", ["a"], timestamp="2025-03-03T00:00:10.500Z")]
+    assert (log := ubi.behaviour_of(searches, [event(1, "a", timestamp=1740960000000)])).first == 1740960000
+    assert log.last == 1740960010.5
+    unknown = ubi.behaviour_of(searches, [event(1, "a", timestamp="yesterday")])
+    assert (unknown.first, unknown.last) == (-inf, inf)

@@ -18,9 +18,14 @@ def judged(log):
     return {query.text: opened.qrels()[query.id] for query in opened.queries()}
 
 
-def test_a_log_is_judgements(tmp_path):
-    log = tmp_path / "clicks.tsv"
-    log.write_text("\n".join(LINES))
+@pytest.fixture
+def log(tmp_path):
+    path = tmp_path / "clicks.tsv"
+    path.write_text("\n".join(LINES))
+    return path
+
+
+def test_a_log_is_judgements(log):
     assert judged(log) == {"green tea": {"d1": 1, "d2": 1}, "kettle": {"d4": 1}}
     opened = open_dataset(f"{log}:all")
     assert (opened.name, opened.split, opened.notes) == ("clicks.tsv", "all", [])
@@ -42,8 +47,7 @@ def test_a_log_is_judgements(tmp_path):
     ],
     ids=["pairs", "packed", "mark", "json", "odd-first-line"],
 )
-def test_every_form_is_recognised_by_its_content(written, tmp_path):
-    log = tmp_path / "log"
+def test_every_form_is_recognised_by_its_content(written, log):
     log.write_bytes(written)
     assert judged(log) == {"green tea": {"d1": 1}, "kettle": {"d4": 1}}
 
@@ -51,12 +55,11 @@ def test_every_form_is_recognised_by_its_content(written, tmp_path):
 @pytest.mark.parametrize(
     "written", ["id,text\n1,tea\n", '{"_id": "a", "text": "tea"}\n', "a\ttitle\ttext\n", "", "tea\n\ncoffee\n"]
 )
-def test_other_files_are_none(written, tmp_path):
-    corpus = tmp_path / "corpus"
-    corpus.write_text(written)
-    assert not ClickLog.recognises(str(corpus))
+def test_other_files_are_none(written, log):
+    log.write_text(written)
+    assert not ClickLog.recognises(str(log))
     with pytest.raises(UsageError) as refused:
-        open_dataset(str(corpus))
+        open_dataset(log)
     assert "a click log" in refused.value.hint
 
 
@@ -65,8 +68,7 @@ def test_other_files_are_none(written, tmp_path):
     [("what\t" + "x" * 9_000 + "\t1", "has 9,000 characters"), ("a\tb\tc\td", r"'a\\tb\\tc\\td'"), ("{broken", "'{broken'")],
     ids=["long-id", "columns", "json"],
 )
-def test_an_odd_line_is_left_out_and_counted(odd, why, tmp_path):
-    log = tmp_path / "clicks.tsv"
+def test_an_odd_line_is_left_out_and_counted(odd, why, log):
     log.write_text("\n".join([*LINES, odd, odd]))
     assert judged(log) == {"green tea": {"d1": 1, "d2": 1}, "kettle": {"d4": 1}}
     (note,) = open_dataset(str(log)).notes
@@ -75,8 +77,7 @@ def test_an_odd_line_is_left_out_and_counted(odd, why, tmp_path):
     assert "--skip-bad" not in note
 
 
-def test_a_file_with_hardly_a_click_is_named(tmp_path):
-    log = tmp_path / "clicks.tsv"
+def test_a_file_with_hardly_a_click_is_named(log):
     log.write_text("q\td\t1\na\tb\tc\td\na\tb\tc\td\n")
     with pytest.raises(InputError, match="line 2 is no click") as refused:
         open_dataset(str(log)).queries()

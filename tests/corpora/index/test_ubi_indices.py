@@ -25,11 +25,10 @@ def logs(count=40):
 
 @pytest.fixture
 def folder(tmp_path):
-    for name, records in zip(("ubi_queries.jsonl", "ubi_events.jsonl.gz"), logs(), strict=True):
-        data = "\n".join(
-            json.dumps({"_index": "x", "_source": each} if name.endswith("gz") else each) for each in records.values()
-        )
-        (tmp_path / name).write_bytes(gzip.compress(data.encode()) if name.endswith("gz") else data.encode())
+    queries, events = ([*records.values()] for records in logs())
+    hits = [{"_index": "x", "_source": each} for each in events]
+    (tmp_path / "ubi_queries.jsonl").write_text("\n".join(map(json.dumps, queries)))
+    (tmp_path / "ubi_events.jsonl.gz").write_bytes(gzip.compress("\n".join(map(json.dumps, hits)).encode()))
     return tmp_path
 
 

@@ -101,6 +101,12 @@ def mutated(content: bytes, dice: random.Random) -> bytes:
     return bytes(data)
 
 
+def damaged(kind: str, dice: random.Random) -> tuple[dict[str, bytes], str]:
+    """Return the files of a reader, one of them mutated, and the name of that one."""
+    victim = dice.choice(list(SEEDS[kind]))
+    return {**SEEDS[kind], victim: mutated(SEEDS[kind][victim], dice)}, victim
+
+
 def read(files: dict[str, bytes], folder: Path, *, skip_bad: bool) -> str:
     """Write the files, and read them as a corpus and, where there are queries, as a data set.
 
@@ -133,12 +139,9 @@ def _registered(folder: Path) -> str:
     """Put the files of a folder into the catalogue of ir_datasets, instead of those of the call before; returns their spec."""
     import ir_datasets
 
-    formats, local = ir_datasets.formats, ir_datasets.util.LocalDownload
-    parts = (
-        formats.TsvDocs(local(folder / "docs.tsv")),
-        formats.TsvQueries(local(folder / "queries.tsv")),
-        formats.TrecQrels(local(folder / "qrels"), {}),
-    )
+    formats = ir_datasets.formats
+    docs, queries, qrels = (ir_datasets.util.LocalDownload(folder / name) for name in ("docs.tsv", "queries.tsv", "qrels"))
+    parts = formats.TsvDocs(docs), formats.TsvQueries(queries), formats.TrecQrels(qrels, {})
     ir_datasets.registry._registered.pop("fuzzed", None)
     ir_datasets.registry.register("fuzzed", ir_datasets.Dataset(*parts))
     return "ir:fuzzed"
@@ -156,9 +159,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as place:
         for number in range(arguments.inputs):
             kind = dice.choice(arguments.readers)
-            files = dict(SEEDS[kind])
-            victim = dice.choice(list(files))
-            files[victim] = mutated(files[victim], dice)
+            files, victim = damaged(kind, dice)
             try:
                 ends[f"{kind} {read(files, Path(place) / kind, skip_bad=dice.random() < 0.5)}"] += 1
             except Exception as error:  # noqa: BLE001 - any other exception is a fault that we look for

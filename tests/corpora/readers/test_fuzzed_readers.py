@@ -23,10 +23,7 @@ fuzzing = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[
 @fuzzing
 @given(seed=st.integers(0, 2**32), skip_bad=st.booleans())
 def test_a_damaged_file(tmp_path, kind, seed, skip_bad):
-    dice = random.Random(seed)
-    files = dict(fuzz_readers.SEEDS[kind])
-    victim = dice.choice(list(files))
-    files[victim] = fuzz_readers.mutated(files[victim], dice)
+    files, _ = fuzz_readers.damaged(kind, random.Random(seed))
     assert fuzz_readers.read(files, tmp_path / kind, skip_bad=skip_bad) in {"documents", "skipped", "refused"}
 
 
@@ -49,9 +46,7 @@ def test_an_entry_nested_900_deep_is_refused_by_its_line(tmp_path, opening, wher
     path.write_text(f'{{"id": "a", "text": "x"}}\n{{{own}"{where}": {deep}, "text": "y"}}\n')
     with pytest.raises(InputError, match=r"line 2: .*nested"):
         list(open_source(path).documents())
-    source = open_source(path, skip_bad=True)
-    assert [each.id for each in source.documents()] == ["a"]
-    assert source.skipped.count == 1
+    assert [each.id for each in open_source(path, skip_bad=True).documents()] == ["a"]
 
 
 def test_metadata_of_the_allowed_depth_can_be_stored(tmp_path):

@@ -64,21 +64,11 @@ def test_the_keys_a_document_may_have(tmp_path, line, expected):
     assert (found.id, found.title, found.text, dict(found.metadata)) == expected
 
 
-def test_lines_are_counted_as_an_editor_counts_them(tmp_path):
+def test_lines_are_counted_as_an_editor_counts_them_and_byte_order_marks_go_wherever_they_stand(tmp_path):
     assert read(write(tmp_path, b" \n\n")) == []
-    found = read(write(tmp_path, b'\n\n{"text": "x"}\r\n   \n{"text": "y"}'))
-    assert [(each.id, each.line) for each in found] == [("3", 3), ("5", 5)]
-
-
-def test_fields_of_other_names_can_be_named(tmp_path):
-    path = write(tmp_path, b'{"uuid": "a", "headline": "x", "article": "y"}\n')
-    (document,) = read(path, id_field="uuid", title_field="headline", text_fields=["article"])
-    assert (document.id, document.title, document.text) == ("a", "x", "y")
-
-
-def test_byte_order_marks_go_wherever_they_stand(tmp_path):
     mark = b"\xef\xbb\xbf"
-    assert len(read(write(tmp_path, mark + GOOD + mark + GOOD))) == 2
+    found = read(write(tmp_path, mark + b'\n\n{"text": "x"}\r\n   \n' + mark + b'{"text": "y"}'))
+    assert [(each.id, each.line) for each in found] == [("3", 3), ("5", 5)]
 
 
 def test_skipped_lines_are_all_counted_and_the_first_kept(tmp_path):
@@ -101,19 +91,16 @@ def test_a_file_that_may_not_be_read(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "mapping"),
+    ("options", "mapping", "expected"),
     [
-        ({}, "id = 'id'; title = 'title'; text = 'body'; metadata = 'sku', 'year'"),
-        ({"id_field": "sku", "text_fields": ["title", "body"]}, "id = 'sku'; text = 'title' + 'body'; metadata = 'id', 'year'"),
+        ({}, "id = 'id'; title = 'title'; text = 'body'; metadata = 'sku'", ("1", "T", "B")),
+        ({"id_field": "sku", "text_fields": ["title", "body"]}, "id = 'sku'; text = 'title' + 'body'; metadata = 'id'", ("s", "", "T\nB")),
+        ({"id_field": "sku", "title_field": "body", "text_fields": ["id"]}, "id = 'sku'; title = 'body'; text = 'id'; metadata = 'title'", ("s", "B", "1")),
     ],
-)
-def test_which_keys_are_read_as_what_is_said(tmp_path, options, mapping):
-    path = tmp_path / "corpus.jsonl"
-    path.write_text('{"id": "1", "sku": "s", "title": "T", "body": "B", "year": 2020}\n')
-    assert open_source(path, **options).remarks == [f"{path}: on its first line, {mapping}."]
-
-
-def test_a_first_line_that_cannot_be_read_is_left_to_reading(tmp_path):
-    path = tmp_path / "corpus.jsonl"
-    path.write_text('{"id": \n')
-    assert open_source(path).remarks == []
+)  # fmt: skip
+def test_fields_can_be_named_and_which_are_read_as_what_is_said(tmp_path, options, mapping, expected):
+    path = write(tmp_path, b'{"id": "1", "sku": "s", "title": "T", "body": "B"}\n')
+    source = open_source(path, **options)
+    assert source.remarks == [f"{path}: on its first line, {mapping}."]
+    assert [(each.id, each.title, each.text) for each in source.documents()] == [expected]
+    assert open_source(write(tmp_path, b'{"id": \n')).remarks == []  # what cannot be read is left to reading

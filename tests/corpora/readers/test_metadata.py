@@ -30,11 +30,8 @@ def jsonl(folder):
 def csv(folder):
     path = folder / "tea.csv"
     plain = [{key: value for key, value in each.items() if key not in {"tags", "from", "none"}} for each in RECORDS]
-    written = [str(value).lower() if value in (True, False) else getattr(value, "isoformat", lambda value=value: str(value))()
-               for each in plain for value in each.values()]  # fmt: skip
-    width = len(plain[0])
-    rows = [list(plain[0]), *(written[start : start + width] for start in range(0, len(written), width))]
-    path.write_text("".join(",".join(row) + "\n" for row in rows))
+    rows = [[value.isoformat() if isinstance(value, date) else str(value).lower() for value in each.values()] for each in plain]
+    path.write_text("".join(",".join(row) + "\n" for row in [list(plain[0]), *rows]))
     return path
 
 

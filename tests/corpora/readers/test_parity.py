@@ -15,20 +15,13 @@ def jsonl(rows):
 
 
 def bulk(rows):
-    lines = [
-        json.dumps(part)
-        for row in rows
-        for part in ({"index": {"_id": row["id"]}}, {name: row[name] for name in ("title", "text")})
-    ]
-    return {"bulk.ndjson": "\n".join(lines)}
+    parts = [part for row in rows for part in ({"index": {"_id": row["id"]}}, {"title": row["title"], "text": row["text"]})]
+    return {"bulk.ndjson": "\n".join(map(json.dumps, parts))}
 
 
 def dump(rows):
-    return {
-        "dump.json": "".join(
-            json.dumps({"_id": row["id"], "_source": {"title": row["title"], "text": row["text"]}}) + "\n" for row in rows
-        )
-    }
+    hits = [{"_id": row["id"], "_source": {"title": row["title"], "text": row["text"]}} for row in rows]
+    return {"dump.json": "\n".join(map(json.dumps, hits))}
 
 
 def table(rows, mark=","):

@@ -104,12 +104,16 @@ def test_columns_that_cannot_be_meant(tmp_path, columns, options, reason):
         read(write(tmp_path, columns), **options)
 
 
+@pytest.fixture
+def small(tmp_path):
+    return write(tmp_path, {"id": ["1"], "text": ["a"]})
+
+
 @pytest.mark.parametrize("keep", [4, 100, -1])
-def test_a_file_cut_short_is_named(tmp_path, keep):
-    path = write(tmp_path, {"id": ["1"], "text": ["a"]})
-    path.write_bytes(path.read_bytes()[:keep])
+def test_a_file_cut_short_is_named(small, keep):
+    small.write_bytes(small.read_bytes()[:keep])
     with pytest.raises(InputError, match=r"table\.parquet is damaged or cut short: .*Write or download it again"):
-        open_source(path)
+        open_source(small)
 
 
 def test_damage_in_the_middle_is_named_with_the_row(tmp_path):
@@ -124,22 +128,19 @@ def test_damage_in_the_middle_is_named_with_the_row(tmp_path):
 
 
 @pytest.mark.parametrize("place", [0, None])
-def test_the_name_of_a_column_that_is_not_utf8_is_said(tmp_path, place):
+def test_the_name_of_a_column_that_is_not_utf8_is_said(small, place):
     """Found by fuzzing: pyarrow decodes the names as it opens the file."""
-    path = write(tmp_path, {"id": ["1"], "text": ["a"]})
-    parts = path.read_bytes().split(b"\x04text")
-    assert len(parts) == 3
-    names = [b"\x04t\xeext" if place in (number, None) else b"\x04text" for number in (0, 1)]
-    path.write_bytes(parts[0] + names[0] + parts[1] + names[1] + parts[2])
+    before, between, behind = small.read_bytes().split(b"\x04text")
+    first, second = (b"\x04t\xeext" if place in (number, None) else b"\x04text" for number in (0, 1))
+    small.write_bytes(before + first + between + second + behind)
     with pytest.raises(InputError, match=r"table\.parquet is damaged"):
-        read(path)
+        read(small)
 
 
-def test_without_pyarrow_the_command_that_brings_it_is_said(tmp_path, monkeypatch):
-    path = write(tmp_path, {"id": ["1"], "text": ["a"]})
+def test_without_pyarrow_the_command_that_brings_it_is_said(small, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(UsageError, match=r"pyarrow is not installed\. Run `pip install '.*\[parquet\]'`"):
-        open_source(path)
+        open_source(small)
 
 
 #: Field of a column in a Parquet footer (Thrift, compact): type BYTE_ARRAY, optional or required, its name.

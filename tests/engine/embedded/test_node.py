@@ -153,35 +153,3 @@ def test_wipe_asks_and_then_removes_everything(world, two_starts):
     assert valid(termweave(world, "node", "wipe", "--yes", "--json")[1], "node-wipe")["bytes"] > 0
     assert node.status(home) is None
     assert not (folder / "data").exists()
-
-
-@pytest.mark.slow
-@pytest.mark.nightly
-def test_three_processes_are_a_cluster_that_survives_a_loss(open_tmp):
-    home = open_tmp / "node"
-    try:
-        state = node.start(nodes=3, home=home)
-        assert len({each.pid for each in state.nodes}) == 3
-        with connect(load(url=state.url)) as engine:
-            body = {"settings": {"number_of_shards": 3, "number_of_replicas": 1}}
-            engine.request("PUT", "/spread", body=body, params={"wait_for_active_shards": "all"})
-            for number in range(30):
-                engine.request("PUT", f"/spread/_doc/{number}", body={"n": number})
-        os.kill(state.nodes[2].pid, signal.SIGKILL)
-        until = time.monotonic() + 5
-        while node.status(home).state != "degraded" and time.monotonic() < until:
-            time.sleep(0.05)
-        left = node.running(home)
-        assert left.state == "degraded"
-        with connect(load(url=left.url)) as engine:
-            until_whole = {"wait_for_nodes": "2", "wait_for_status": "yellow", "timeout": "60s"}
-            engine.request("GET", "/_cluster/health", params=until_whole, timeout=70)
-            engine.request("POST", "/spread/_refresh")
-            assert engine.request("GET", "/spread/_count")["count"] == 30
-        whole = node.start(home=home)
-        assert whole.state == "running"
-        assert [each.pid for each in whole.nodes[:2]] == [each.pid for each in state.nodes[:2]]
-        node.stop(home)
-        assert node.start(home=home).state == "running"  # a whole cluster, after a stop
-    finally:
-        node.wipe(home)

@@ -97,8 +97,7 @@ class SecuredServer:
         self.url = f"https://127.0.0.1:{port}"
         distribution, jdk = _distribution(), java.find()
         self._root, self._layout = root, process.Layout(root, "node-1")
-        settings = ["discovery.type: single-node", _SETTINGS, *process.ML_SETTINGS]
-        process.configure(self._layout, distribution, port, transport, settings)
+        process.configure(self._layout, distribution, port, transport, [_SETTINGS, *process.ML_SETTINGS])
         self._configure(distribution)
         self._process = process.launch(self._layout, distribution, jdk, heap=512, port=port, transport=transport)
         try:
