@@ -16,9 +16,7 @@ class BusyProxy(ForwardingProxy):
         surely: Part of a path; the first request whose path contains it is turned away, whatever the chances.
         always: Part of a path; every request whose path contains it is turned away.
 
-    Attributes:
-        requests: (method, path) of all that came.
-        turned_away: (method, path) of those that were turned away.
+    `requests` and `turned_away` are (method, path) of each.
     """
 
     def __init__(self, url, *, share=0.0, seed=0, status=429, surely="", always=""):

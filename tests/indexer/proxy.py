@@ -22,10 +22,7 @@ class Proxy:
         lose: Share of the requests that end in the middle.
         delay: Seconds that a response waits, at most.
 
-    Attributes:
-        away: While it is set, the server cannot be reached: open connections break, too.
-        faults: How many there were.
-        heard: What came from the client, a connection each.
+    While `away` is set, the server cannot be reached. `heard` is what came from the client, a connection each.
     """
 
     def __init__(self, port, *, seed=0, refuse=0.0, cut=0.0, lose=0.0, delay=0.0):

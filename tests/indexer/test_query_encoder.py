@@ -43,9 +43,8 @@ def source(tmp_path):
 
 def expected(folders, queries):
     """Document -> dot product of its vector with the vector of a query from another model."""
-    documents, asked = (load(weights="none", dense=folders / side) for side in ("documents", queries))
-    (query,) = asked.encode(["the cat"], kind="query")
-    rows = documents.encode(list(DOCUMENTS.values()), kind="document")
+    (query,) = load(weights="none", dense=folders / queries).encode(["the cat"], kind="query")
+    rows = load(weights="none", dense=folders / "documents").encode(list(DOCUMENTS.values()), kind="document")
     return dict(zip(DOCUMENTS, (float(row.vector @ query.vector) for row in rows), strict=True))
 
 
@@ -60,8 +59,8 @@ def test_a_query_encoder_is_changed_without_encoding_documents(folders, source, 
     assert run([*base, "--dense", str(folders / "documents"), "--dense-query", str(folders / "queries"), "--quiet"]) == 0
     assert scores(url, name) == pytest.approx(expected(folders, "queries"), abs=1e-5)
     before = tw.connect(url).index(name)
-    made = before.lineage.models
-    assert made["dense"].hash != made["dense_query"].hash
+    models = before.lineage.models
+    assert models["dense"].hash != models["dense_query"].hash
 
     capsys.readouterr()
     assert run([*base, "--update", "--dense-query", str(folders / "others"), "--json"]) == 0
@@ -70,7 +69,7 @@ def test_a_query_encoder_is_changed_without_encoding_documents(folders, source, 
     assert "Queries are encoded by 'others' from now on" in captured.err
     assert scores(url, name) == pytest.approx(expected(folders, "others"), abs=1e-5)
     after = read_lineage(opensearch_engine, before.generation)
-    assert after.models["dense"] == made["dense"]
+    assert after.models["dense"] == models["dense"]
     assert after.models["dense_query"].hash == load(weights="none", dense=folders / "others").models["dense"].hash
     assert after.fingerprint == ""
     assert run(["verify", name, "--deep", "--quiet", "--url", url]) == 0
