@@ -242,11 +242,11 @@ class LeBsParameters(NegativesParameters, DenseParameters):
         return super().derived(given) | ({"alpha": 0.0} if given.get("labels") == "none" else {})
 
     def texts(self) -> tuple[int, int]:
-        """A query with its right document, hard negatives and random ones."""
+        """Count for each query its right document, hard negatives and random ones."""
         return self.batch, self.batch * (1 + self.drawn + self.random_negatives)
 
     def rounds(self) -> int:
-        """The fit, and before it that of LE-Distill's teacher."""
+        """Count the fit, and with labels=distill the one of LE-Distill's teacher before it."""
         return 1 + (self.labels == "distill")
 
 
