@@ -194,9 +194,7 @@ class World:
     def negatives(self, depth) -> list[np.ndarray]:
         """Hard negatives among BM25's best `depth` documents, mined once."""
         if depth and depth not in self.mined:
-            train, setup = self.setup.train, self.setup
-            asked = setup.bm25_weights(train.questions, "query")
-            self.mined[depth] = setup.bm25_index.negatives(asked, train.known, depth)
+            self.mined[depth] = self.setup.hard_negatives(depth)
         return self.mined[depth] if depth else []
 
 

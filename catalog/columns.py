@@ -180,7 +180,7 @@ def columns(mappings: Mapping[str, Any], leave_out: Collection[str] = (), unorde
         unordered: Types that the server does not compare with < and >.
     """
     fields: dict[str, Column] = {}
-    for column, subfields in _walk(_top(mappings, leave_out), unordered):
+    for column, subfields in walk(_top(mappings, leave_out), unordered):
         exact = [each for each in subfields if column.kind == "text" and each.kind == "keyword" and not each.obstacle("filter")]
         fields[column.field] = min(exact, key=lambda each: each.type != "keyword") if exact else column
         fields |= {each.field: each for each in subfields}
@@ -191,7 +191,7 @@ def columns(mappings: Mapping[str, Any], leave_out: Collection[str] = (), unorde
 
 def text_fields(mappings: Mapping[str, Any], leave_out: Collection[str] = ()) -> list[str]:
     """The names of fields and subfields in which a `match` finds words, sorted; those of nested objects are not among them."""
-    fields = (each for column, subfields in _walk(_top(mappings, leave_out), ()) for each in (column, *subfields))
+    fields = (each for column, subfields in walk(_top(mappings, leave_out)) for each in (column, *subfields))
     return sorted(each.field for each in fields if each.kind == "text" and not each.nested and not _off(each.mapping, "index"))
 
 
@@ -201,10 +201,10 @@ def _top(mappings: Mapping[str, Any], leave_out: Collection[str]) -> dict[str, A
     return {name: each for name, each in fields.items() if name not in leave_out}
 
 
-def _walk(
-    properties: Mapping[str, Any], unordered: Collection[str], prefix: str = "", nested: str = ""
+def walk(
+    properties: Mapping[str, Any], unordered: Collection[str] = (), prefix: str = "", nested: str = ""
 ) -> Iterator[tuple[Column, list[Column]]]:
-    """Each field of an object and of the objects in it, with its subfields."""
+    """Each field of an object and of the objects in it, with its subfields. Types that are `unordered` are not compared with < and >."""
     for name, mapping in properties.items():
         path = f"{prefix}{name}"
         inside = path if mapping.get("type") == "nested" else nested
@@ -215,7 +215,7 @@ def _walk(
         )
         yield column, others
         if column.kind == "object":
-            yield from _walk(mapping.get("properties") or {}, unordered, f"{path}.", inside)
+            yield from walk(mapping.get("properties") or {}, unordered, f"{path}.", inside)
 
 
 def _kind(mapping: Mapping[str, Any]) -> str:

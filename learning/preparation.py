@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from termweave.catalog.profiles import Profile
     from termweave.encoders import TextEncoder
     from termweave.engine import Engine
+    from termweave.evaluation.systems import System
     from termweave.records import Query, Run
 
 #: Connections to the server: a build sends over four, renews its lease and asks for other things.
@@ -90,6 +91,10 @@ class Reports:
 
     progress: Callable[..., None] = lambda *_, **__: None
     say: Callable[[str], None] = lambda _: None
+
+    def counter(self, stage: str) -> Callable[[int, int], None]:
+        """Return a function that reports (done, total) of one stage."""
+        return lambda done, total: self.progress(done, total, stage)
 
 
 @dataclass(frozen=True)
@@ -213,9 +218,11 @@ class Learning:
     def live_run(self, queries: Sequence[Query], stage: str) -> Run:
         """Search some questions as users search the live index."""
         index = Index.pinned(self.server, self.task.name, **(self.task.models or {}))
-        system = systems.default_system(index)
-        qrels, report = self.questions.qrels, self.reports.progress
-        searched, notes = runs_of(index, queries, [system], lambda done, total: report(done, total, stage), 100, qrels)
+        return self.run_of(index, systems.default_system(index), queries, stage)
+
+    def run_of(self, index: Index, system: System, queries: Sequence[Query], stage: str) -> Run:
+        """Search some questions in a generation in one way."""
+        searched, notes = runs_of(index, queries, [system], self.reports.counter(stage), 100, self.questions.qrels)
         for note in notes:
             self.reports.say(f"{stage}: {note}")
         return searched[system.name]

@@ -25,7 +25,7 @@ from termweave.support import atomic_files, file_locks, paths, private_files
 from termweave.support.stopwatch import stopwatch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from termweave.corpora import Dataset
@@ -151,13 +151,9 @@ def _judged(learning: Learning, part: str) -> Dataset:
     return corpora.open_dataset(f"{learning.folder / DATA}:{part}")
 
 
-def _counter(learning: Learning, stage: str) -> Callable[[int, int], None]:
-    return lambda done, total: learning.reports.progress(done, total, stage)
-
-
 def _choice(learning: Learning, index: Index) -> Choice:
     """Choose how an index is searched."""
-    progress = _counter(learning, "Choosing on the held-out questions")
+    progress = learning.reports.counter("Choosing on the held-out questions")
     judged, folder = _judged(learning, HELD_OUT), learning.folder / f"ltr-{index.generation}"
     return choice.choose(index, judged, progress, folder, learning.former, learning.questions.name)
 
@@ -170,7 +166,7 @@ def _improved(learning: Learning, tried: Sequence[TrainedCandidate], trial: Tria
     server, name, folder = learning.server, learning.task.name, learning.folder
     test = _judged(learning, TEST)
     live_run = str(folder / f"live-{TEST}.trec")
-    progress = _counter(learning, "Confirming on the test questions")
+    progress = learning.reports.counter("Confirming on the test questions")
     confirmation = choice.confirm(Index.open(server, generation), test, live_run, progress)
     row = next(each for each in confirmation.experiment.rows if each.system == confirmation.system)
     lists = report.moved(confirmation.experiment, row, test)

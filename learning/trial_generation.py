@@ -18,7 +18,6 @@ from termweave.catalog.layout import signal_class
 from termweave.encoders.kinds import read_folder
 from termweave.encoders.manifest import MANIFEST, write_manifest
 from termweave.evaluation import per_query, systems
-from termweave.evaluation.experiment import runs_of
 from termweave.indexer import BuildOptions, UpdateMode, build, rebuild_options, update
 from termweave.indexer.generations import listing
 from termweave.learning.preparation import QUERY
@@ -142,10 +141,9 @@ def _built(learning: Learning, best: Mapping[Part, TrainedCandidate]) -> TrialGe
 def _vectors_alone(learning: Learning, generation: str) -> float:
     """nDCG@10 of the held-out questions by the vectors of a generation alone."""
     index = Index.open(learning.server, generation)
-    system, queries = systems.system_of("dense", None, index), learning.queries(HELD_OUT)
-    report, qrels = learning.reports.progress, learning.questions.qrels
-    searched, _ = runs_of(index, queries, [system], lambda done, total: report(done, total, "Measuring int8's cost"), 100, qrels)
-    return float(per_query(searched[system.name], qrels, [each.id for each in queries])["nDCG@10"].mean())
+    queries = learning.queries(HELD_OUT)
+    run = learning.run_of(index, systems.system_of("dense", None, index), queries, "Measuring int8's cost")
+    return float(per_query(run, learning.questions.qrels, [each.id for each in queries])["nDCG@10"].mean())
 
 
 def _models(learning: Learning, best: Mapping[Part, TrainedCandidate]) -> dict[str, str]:

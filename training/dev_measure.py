@@ -58,16 +58,7 @@ def search_measure(
         spared: The documents that are left out of the ranking of each question; (): none.
         measure: Name of the measure.
     """
-    return ranking_measure(sparse_rankings(documents, questions, depth(measure), spared), gains, measure)
-
-
-def sparse_rankings(
-    documents: Sequence[TermWeights], questions: Sequence[TermWeights], length: int, spared: Sequence[Collection[int]] = ()
-) -> list[Ranking]:
-    """Rank documents by exact sparse dot products of term weights; arguments as `rankings`."""
-    index = SparseIndex(documents)
-    skipped = spared or [()] * len(questions)
-    return [index.search(question, length, left_out) for question, left_out in zip(questions, skipped, strict=True)]
+    return ranking_measure(SparseIndex(documents).rankings(questions, depth(measure), spared), gains, measure)
 
 
 def encoded_rankings(
@@ -101,7 +92,7 @@ def encoded_rankings(
     if "weights" in outputs:
         sides = (encoded_documents, encoded_questions)
         impacts, factors = ([each.weights for each in side if each.weights is not None] for side in sides)
-        ranked["weights"] = sparse_rankings(stored(impacts), factors, length, spared)
+        ranked["weights"] = [*SparseIndex(stored(impacts)).rankings(factors, length, spared)]
     return encoded_documents, ranked
 
 
@@ -225,9 +216,9 @@ class DevelopmentSet:
 
     def bm25(self) -> NDArray[np.float64]:
         """Compute the measure of BM25 for each question."""
-        index, length = self.setup.bm25_index, depth(self.measure)
-        questions = zip(self.setup.bm25_weights(self.pairs.questions, "query"), self.pairs.spared, strict=True)
-        return ranking_measure([index.search(query, length, spared) for query, spared in questions], self.gains(), self.measure)
+        questions = self.setup.bm25_weights(self.pairs.questions, "query")
+        ranked = self.setup.bm25_index.rankings(questions, depth(self.measure), self.pairs.spared)
+        return ranking_measure(ranked, self.gains(), self.measure)
 
     def gains(self) -> list[dict[int, int]]:
         """Return document -> grade 1 for the relevant documents of each question."""
@@ -265,11 +256,10 @@ class DevelopmentSet:
     def _pool(self, questions: Sequence[int]) -> list[int]:
         """Choose some relevant documents and BM25's best documents for every question."""
         pool = set[int]()
-        terms = self.setup.bm25_weights([self.pairs.questions[question] for question in questions], "query")
-        for question, words in zip(questions, terms, strict=True):
-            relevant = sorted(self.pairs.relevant[question])[:_RELEVANT]
-            best = self.setup.bm25_index.search(words, _EACH, self.pairs.spared[question])[0].tolist()
-            pool.update(list(dict.fromkeys([*relevant, *best]))[:_EACH])
+        pairs = self.pairs.part(questions)
+        ranked = self.setup.bm25_index.rankings(self.setup.bm25_weights(pairs.questions, "query"), _EACH, pairs.spared)
+        for relevant, (best, _) in zip(pairs.relevant, ranked, strict=True):
+            pool.update(list(dict.fromkeys([*sorted(relevant)[:_RELEVANT], *best.tolist()]))[:_EACH])
         return sorted(pool)
 
 

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from termweave.encoders.term_weighting import Kind
     from termweave.records import TermWeights
     from termweave.statistics import CorpusStatistics
@@ -101,6 +104,12 @@ class RunSetup:
     def bm25_index(self) -> SparseIndex:
         """BM25 over the documents that are encoded."""
         return SparseIndex(self.bm25_weights(self.texts, "document"))
+
+    def hard_negatives(self, depth: int) -> list[NDArray[np.int64]]:
+        """Find hard negatives of each training question (`SparseIndex.negatives`); [] for a depth of 0."""
+        return (
+            self.bm25_index.negatives(self.bm25_weights(self.train.questions, "query"), self.train.known, depth) if depth else []
+        )
 
 
 def set_up(spec: str, settings: TrainingParameters, out: Path, say: Callable[[str], None]) -> RunSetup:
@@ -211,7 +220,7 @@ def searched(examples: Examples, analysis: Analysis, statistics: CorpusStatistic
     among = sorted({*drawn, *chosen_for_dev, *chosen})
     index = SparseIndex(bm25_weights([examples.texts[place] for place in among], analysis, statistics, bm25, "document"))
     depth = max(_HARD, int(_BM25_SHARE * most / max(1, len(examples.dev))))
-    for question in bm25_weights(examples.dev.questions, analysis, statistics, bm25, "query"):
-        chosen_for_dev.update(among[place] for place in index.search(question, depth)[0].tolist())
+    for best, _ in index.rankings(bm25_weights(examples.dev.questions, analysis, statistics, bm25, "query"), depth):
+        chosen_for_dev.update(among[place] for place in best.tolist())
     others = [place for place in drawn if place not in chosen_for_dev and place not in chosen]
     return chosen_for_dev | set(others[: max(0, most - len(chosen_for_dev | chosen))])

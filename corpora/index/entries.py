@@ -6,14 +6,16 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
+from termweave.catalog.columns import walk
 from termweave.catalog.source_fields import TEXT_KEYS, TITLE_KEY, ObjectValue, take, text_of
 from termweave.corpora.formats.fields import BadLine, Mapper
 from termweave.errors import UsageError
 from termweave.support.messages import few
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
+    from termweave.catalog.columns import Column
     from termweave.catalog.source_fields import Fields
     from termweave.corpora.sources import Reading
     from termweave.records import Document
@@ -26,15 +28,12 @@ _NAMED = 30
 
 def fields_of(mappings: Mapping[str, Any]) -> dict[str, str]:
     """The fields of a mapping, with dotted names, and their types."""
-    return {name: field.get("type", "object") for name, field in _leaves(mappings.get("properties") or {})}
+    return {column.path: column.type for column in _leaves(mappings)}
 
 
-def _leaves(properties: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
-    for name, field in properties.items():
-        if field.get("type", "object") in {"object", "nested"} and field.get("properties"):
-            yield from _leaves(field["properties"], f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", field
+def _leaves(mappings: Mapping[str, Any]) -> list[Column]:
+    """The fields of a mapping that are no objects with fields of their own."""
+    return [column for column, _ in walk(mappings.get("properties") or {}) if not column.mapping.get("properties")]
 
 
 def check_stored(mappings: Mapping[str, Any], index: str, fields: Fields) -> None:
@@ -74,18 +73,18 @@ def check_held(
     Raises:
         UsageError: The message names the fields that such a text is filled from.
     """
-    leaves = [leaf for each in mappings for leaf in _leaves(each.get("properties") or {})]
-    mapped = {path for path, _ in leaves}
+    leaves = [leaf for each in mappings for leaf in _leaves(each)]
+    mapped = {leaf.path for leaf in leaves}
     absent = not fields.text and not any(key in source for source in sources for key in TEXT_KEYS)
     usual = [name for name in TEXT_KEYS if absent and name in mapped]
     remarks = []
     for name in (fields.title, *fields.text, *usual):
         if not name or not sources or any(take(dict(source), name) is not None for source in sources):
             continue
-        origins = [field["path"] for path, field in leaves if path == name and field.get("type") == "alias"]
-        for path, field in leaves:
-            targets = field.get("copy_to", ())  # a name or several
-            origins += [path] if name in ([targets] if isinstance(targets, str) else targets) else []
+        origins = [leaf.mapping["path"] for leaf in leaves if leaf.path == name and leaf.kind == "alias"]
+        for leaf in leaves:
+            targets = leaf.mapping.get("copy_to", ())  # a name or several
+            origins += [leaf.path] if name in ([targets] if isinstance(targets, str) else targets) else []
         if origins:
             hint = f"Name {origins[0]} instead, with --{'title' if name == fields.title else 'text'}-field."
             raise UsageError(f"{shown} fills the field {name!r} from {', '.join(origins)}; no document holds it.", hint)

@@ -116,8 +116,6 @@ class Layout:
         """Whether the process runs and is the server of this folder: another program may have got its process id."""
         import psutil  # noqa: PLC0415
 
-        if not process.pid:  # never started; the system takes 0 for any child of ours
-            return False
         with contextlib.suppress(ChildProcessError, OSError):
             os.waitpid(process.pid, os.WNOHANG)  # if it is our child and has ended, remove it from the process table
         try:

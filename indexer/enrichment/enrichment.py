@@ -14,15 +14,13 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-import orjson
-
 from termweave.catalog import audit, statistics_store
+from termweave.catalog.application_fields import named_fields
 from termweave.catalog.lineage import check_alike, predecessor, store_lineage
-from termweave.catalog.source_fields import Fields
 from termweave.engine.client.resolved_name import uuids_of
 from termweave.errors import UsageError
 from termweave.indexer.enrichment import enriched_mapping, index_passes
-from termweave.indexer.enrichment.enrichment_run import EnrichmentRun, about, fields_read, plan_first
+from termweave.indexer.enrichment.enrichment_run import EnrichmentRun, about, plan_first
 from termweave.indexer.enrichment.index_passes import IndexPasses
 from termweave.indexer.ledger import storage
 from termweave.indexer.preparation.corpus_remarks import unreadable
@@ -266,13 +264,12 @@ def _check_unchanged(source: IndexSource, lineage: Lineage, options: BuildOption
     Raises:
         UsageError: They are not; the message names those of the first one.
     """
-    stored = lineage.source.get("fields") or fields_read(source)
+    fields = named_fields(lineage)
     written = lineage.signals.keys() - {"lexical"}
     if options.signals and {*options.signals} - {"lexical"} != written:
         first, flags = f"the signals {', '.join(sorted(written))}", "--signals"
-    elif stored != fields_read(source):
-        fields = ", ".join(Fields(**orjson.loads(stored)).named())
-        first, flags = f"the fields {fields or 'of usual names'}", "--title-field and --text-field"
+    elif fields is not None and fields != source.reading.fields:
+        first, flags = f"the fields {', '.join(fields.named()) or 'of usual names'}", "--title-field and --text-field"
     else:
         return
     hint = f"Leave {flags} out, or remove what was written by 'termweave enrich {lineage.name} --remove' and enrich it anew."

@@ -120,8 +120,8 @@ class EnrichmentRun:
         written = planned.layout(self.engine.capabilities, sample, corpus.statistics)
         inside = [replace(signal, prefix=f"{enriched_mapping.OBJECT}.") for signal in written.signals]
         layout = replace(written, signals=[*([words] if words else []), *inside])
-        # For later commands.
-        origin = {"name": source.name, "fingerprint": "", "enriched": enriched_mapping.OBJECT, "fields": fields_read(source)}
+        fields = orjson.dumps(asdict(source.reading.fields)).decode()  # for later commands
+        origin = {"name": source.name, "fingerprint": "", "enriched": enriched_mapping.OBJECT, "fields": fields}
         self.notes += [*planned.notes, *corpus.notes, about(words)]
         lineage = planned.lineage(self.engine, max(source.mappings), layout, corpus.statistics, origin)
         return Recipe(lineage, planned.encoder, corpus.statistics)
@@ -300,8 +300,3 @@ def about(words: Lexical | None) -> str:
         )
     fields = ", ".join(f"{name}^{weight:g}" for name, weight in words.text_fields.items())
     return f"The signal lexical searches the application's own {fields}."
-
-
-def fields_read(source: IndexSource) -> str:
-    """The fields that are read, as the lineage stores them."""
-    return orjson.dumps(asdict(source.reading.fields)).decode()

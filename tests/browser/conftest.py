@@ -61,10 +61,7 @@ class Browser:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.tell("Emulation.setEmulatedMedia", features=[scheme])
         self.tell("Page.navigate", url=url)
-        until = time.monotonic() + _PATIENCE
-        while self.do("location.href + ' ' + document.readyState") != f"{url} complete":
-            assert time.monotonic() < until, "the page does not load"
-            time.sleep(0.02)
+        self.until(f"location.href + ' ' + document.readyState === {json.dumps(url + ' complete')}")
         self.do("document.fonts.ready.then(() => 1)")
 
     def do(self, script):
@@ -72,6 +69,23 @@ class Browser:
         found = self.tell("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
+
+    def until(self, condition):
+        """Wait until an expression in the page is true."""
+        end = time.monotonic() + _PATIENCE
+        while not self.do(condition):
+            assert time.monotonic() < end, (condition, self.do("location.href + document.body?.innerText"))
+            time.sleep(0.05)
+
+    def press(self, key, times=1):
+        """Press a key; more than once: it is held down and repeats."""
+        code = {"Tab": 9, "Enter": 13, "Escape": 27}.get(key) or ord(key.upper())
+        typed = {"Enter": "\r", "Tab": "", "Escape": ""}.get(key, key)
+        event = {"key": key, "windowsVirtualKeyCode": code}
+        for number in range(times):
+            text = {"text": typed} if typed else {}
+            self.tell("Input.dispatchKeyEvent", type="keyDown", autoRepeat=number > 0, **event, **text)
+        self.tell("Input.dispatchKeyEvent", type="keyUp", **event)
 
     def picture(self, path):
         """The whole page as a PNG, to be looked at."""

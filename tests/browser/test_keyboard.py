@@ -1,7 +1,5 @@
 """Every page by keyboard alone: Tab reaches whatever can be used, shows where it is, and the search and the book work without a mouse."""
 
-import time
-
 import pytest
 
 pytest.importorskip("starlette", reason="the extra 'ui' is not installed")
@@ -20,26 +18,11 @@ PAGES = (
 #: Everything that a mouse could use. Radio buttons and the summary of a details element are reached as they are.
 USABLE = """[...document.querySelectorAll('a[href], button, input, select, textarea, summary')].filter(each =>
     !each.disabled && each.type !== 'hidden' && each.checkVisibility())"""
-_KEYS = {"Tab": ("Tab", 9, ""), "Enter": ("Enter", 13, "\r"), " ": ("Space", 32, " ")}
-
-
-def press(browser, key):
-    code, number, text = _KEYS[key]
-    common = {"key": key, "code": code, "windowsVirtualKeyCode": number}
-    browser.tell("Input.dispatchKeyEvent", type="keyDown", **common, **({"text": text} if text else {}))
-    browser.tell("Input.dispatchKeyEvent", type="keyUp", **common)
-
-
-def until(browser, condition):
-    end = time.monotonic() + 60
-    while not browser.do(condition):
-        assert time.monotonic() < end, (condition, browser.do("location.href + document.body?.innerText"))
-        time.sleep(0.05)
 
 
 def tab_to(browser, selector):
     for _ in range(200):
-        press(browser, "Tab")
+        browser.press("Tab")
         if browser.do(f"document.activeElement.matches({selector!r})"):
             return
     raise AssertionError(f"Tab does not reach {selector}")
@@ -54,7 +37,7 @@ def test_tab_reaches_everything_and_shows_where_it_is(browser, address, path):  
     assert count > (3 if path == "/login" else 8)
     reached, hidden = set(), []
     for _ in range(3 * count):  # a field for dates or files may take several
-        press(browser, "Tab")
+        browser.press("Tab")
         place, seen, tag = browser.do(
             "(() => { const each = document.activeElement, style = getComputedStyle(each); return"
             " [each.getAttribute('data-place'), style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) > 0, each.outerHTML.slice(0, 120)]; })()"
@@ -71,11 +54,11 @@ def test_tab_reaches_everything_and_shows_where_it_is(browser, address, path):  
 
 def test_the_first_tab_skips_the_navigation(browser, address):  # noqa: F811 - the fixture above
     browser.open(f"{address}/book")
-    press(browser, "Tab")
+    browser.press("Tab")
     assert browser.do("document.activeElement.className") == "skip"
     assert browser.do("document.activeElement.getBoundingClientRect().left") >= 0
-    press(browser, "Enter")
-    press(browser, "Tab")
+    browser.press("Enter")
+    browser.press("Tab")
     assert browser.do("document.activeElement.closest('main') !== null")
 
 
@@ -83,20 +66,19 @@ def test_a_search_and_its_options_need_no_mouse(browser, address):  # noqa: F811
     browser.open(f"{address}/search")
     assert browser.do("document.activeElement.name") == "q"
     browser.tell("Input.insertText", text="run a function")
-    press(browser, "Enter")
-    until(browser, "document.querySelectorAll('article.hit').length > 3")
+    browser.press("Enter")
+    browser.until("document.querySelectorAll('article.hit').length > 3")
     tab_to(browser, "details.options > summary, form summary")
-    press(browser, "Enter")
+    browser.press("Enter")
     assert browser.do("document.activeElement.parentElement.open")
     tab_to(browser, "input[name=compare]")
-    press(browser, " ")
-    press(browser, "Enter")
-    until(
-        browser,
+    browser.press(" ")
+    browser.press("Enter")
+    browser.until(
         "new URLSearchParams(location.search).get('compare') === '1' && document.body?.innerText.includes('of the best are the same')",
     )
     tab_to(browser, "article.hit summary")
-    press(browser, "Enter")
+    browser.press("Enter")
     assert browser.do("document.activeElement.parentElement.open")
 
 
@@ -105,8 +87,8 @@ def test_a_query_is_added_to_the_book_without_a_mouse(browser, address, opensear
     tab_to(browser, "textarea[name=typed]")
     browser.tell("Input.insertText", text="typed by keyboard alone")
     tab_to(browser, "form[action='/book/add'] button")
-    press(browser, "Enter")
-    until(browser, "document.body?.innerText.includes('1 query was added')")
+    browser.press("Enter")
+    browser.until("document.body?.innerText.includes('1 query was added')")
     assert "typed by keyboard alone" in {query.text for query in JudgementBook(opensearch_engine, attacked).queries()}
 
 
@@ -117,9 +99,6 @@ def test_a_key_that_is_held_down_takes_back_one_grade(browser, address, opensear
     browser.open(f"{address}/judge?judge=held")
     undo = "document.querySelector('button[data-key=u]')"
     browser.do(f"clicks = 0, {undo}.addEventListener('click', event => {{ event.preventDefault(); clicks += 1; }})")
-    common = {"key": "u", "code": "KeyU", "windowsVirtualKeyCode": 85, "text": "u"}
-    for repeated in (False, True, True):
-        browser.tell("Input.dispatchKeyEvent", type="keyDown", autoRepeat=repeated, **common)
-    browser.tell("Input.dispatchKeyEvent", type="keyUp", key="u", code="KeyU", windowsVirtualKeyCode=85)
+    browser.press("u", times=3)
     assert browser.do("clicks") == 1
     book.undo("held")

@@ -84,10 +84,7 @@ def test_no_table_is_cut_on_a_telephone(browser, address, opensearch_engine, att
     book.set_grade(BookGrade("ann", "q1", "timer", 3, "a note"))
     browser.open(f"{address}/evaluate", 400)
     browser.do("document.querySelector('form[action=\"/evaluate/start\"] button').click()")
-    until = time.monotonic() + 120
-    while "job=" not in browser.do("location.search") or browser.do("document.querySelector('table') === null"):
-        assert time.monotonic() < until
-        time.sleep(0.1)
+    browser.until("location.search.includes('job=') && document.querySelector('table') !== null")
     evaluated = browser.do("location.pathname + location.search")
     for path in (evaluated, "/book?scores=1", f"/generations?index={twice}"):
         browser.open(address + path, 400)
@@ -103,16 +100,13 @@ def test_no_table_is_cut_on_a_telephone(browser, address, opensearch_engine, att
 def test_a_moved_slider_weighs_a_signal_and_the_list_follows(browser, address, opensearch_engine, attacked):  # noqa: F811 - the fixture above
     index = Index.open(opensearch_engine, attacked)
     browser.open(f"{address}/search?q=run+a+function+later&mode=hybrid@rrf&k=5")
-    first = browser.do("document.querySelector('#found').innerText")
+    browser.do("first = document.querySelector('#found').innerText")
     for signal, weight in (("lexical", 0), ("weights", 0), ("dense", 0.5)):
         browser.do(
             f"(() => {{ const each = document.querySelector('[data-signal={signal}]'); each.value = {weight};"
             " each.dispatchEvent(new Event('input', {bubbles: true})); })()"
         )
-    until = time.monotonic() + 30
-    while "mode=dense" not in browser.do("location.search") or browser.do("document.querySelector('#found').innerText") == first:
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    browser.until("location.search.includes('mode=dense') && document.querySelector('#found').innerText !== first")
     assert browser.do("document.querySelector('[name=mode]').value") == "dense:0.5@rrf"
     shown = browser.do("[...document.querySelectorAll('#found .hit code')].map(each => each.textContent)")
     assert shown == [hit.id for hit in index.answer("run a function later", mode="dense", k=5).hits]
@@ -140,16 +134,12 @@ def test_a_judge_needs_the_keyboard_alone(browser, address, opensearch_engine, a
     browser.open(f"{address}/judge?judge=keys")
 
     def press(key, grades):
-        code = {"Escape": 27}.get(key, ord(key[0].upper()))
-        for kind in ("keyDown", "keyUp"):
-            text = {"text": key} if len(key) == 1 and kind == "keyDown" else {}
-            browser.tell("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code, **text)
+        browser.press(key)
         until = time.monotonic() + 30
         while [each.grade for each in sorted(book.grades("keys"), key=lambda each: each.at)] != grades:
             assert time.monotonic() < until, (key, grades)
             time.sleep(0.05)
-        while browser.do("document.readyState") != "complete":
-            time.sleep(0.02)
+        browser.until("document.readyState === 'complete'")
 
     press("3", [3])
     press("0", [3, 0])

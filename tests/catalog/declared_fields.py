@@ -77,24 +77,12 @@ def checked(index):
         ("maker>x", "These can: maker.size, maker.town."), ("prose=w*", "is analysed text"), ("span>>3", "is not a number"),
     ):  # fmt: skip
         assert sentence in refused(index, where=where), where
-    counted = [
-        "single",
-        "half",
-        "day",
-        "nanos",
-        "flag",
-        "address",
-        "maker.town",
-        "maker.town.raw",
-        "count:5/10",
-        "half:0.5/100000",
-    ]
-    counted += ["single:1e39/", "day:2024-01-05/2024-01-10", "nanos:1900/2024-01-10", "number:3/"]
+    counted = ["single", "half", "day", "nanos", "flag", "address", "maker.town", "maker.town.raw", "count:5/10"]
+    counted += ["half:0.5/100000", "single:1e39/", "day:2024-01-05/2024-01-10", "nanos:1900/2024-01-10", "number:3/"]
     for name, values in index.answer("kettle", facets=counted, k=1).facets.items():
         assert ":" not in name or sum(each.count for each in values) == 20
         assert all(len(each.value) < 25 for each in values), values
         assert [len(numbers(index, where=each.filter)) for each in values] == [each.count for each in values], name
-    assert {each.value for each in index.answer("kettle", facets=["single"]).facets["single"]} >= {"1.1", "2.2"}
     for name in ("half", "single", "count", "day", "nanos", "address", "number", "unseen", "maker.size"):
         assert numbers(index, sort=f"{name}:desc")[:2] == [19, 18], name
     assert len(numbers(index, collapse="maker.town")) == 4
@@ -103,9 +91,7 @@ def checked(index):
         ("lean", "is not kept by document"), ("nothing", "is neither indexed nor kept"), ("nope", "has no field"),
     ):  # fmt: skip
         for options in ({"sort": name}, {"facets": [name]}, {"collapse": name}):
-            said = refused(index, **options)
-            assert why in said
-            assert "be counted or sorted" in said
+            assert why in refused(index, **options)
         assert "reads the metadata entry" in refused(index, rerank=f"boost@{name}:1") or name == "place"
     assert "reads numbers, and 'day' holds something else" in refused(index, rerank="boost@day:1")
     best = index.search("kettle", rerank="boost@single:1", k=1, explain=True)[0]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from termweave.catalog.lineage import Lineage, ModelLineage, known_names
+from termweave.catalog.lineage import Lineage, ModelLineage
 from termweave.errors import EngineError, UsageError
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -22,8 +22,8 @@ def read(meta):
 
 
 def test_an_index_with_nothing_new_is_stored_as_the_first_version_stores_it():
-    kept = json.loads((FIXTURES / "0.1.0" / "learned.json").read_text(encoding="utf-8"))
-    first = kept["stored"]["mappings"]["_meta"]["termweave"]
+    stored = json.loads((FIXTURES / "0.1.0" / "learned.json").read_text(encoding="utf-8"))
+    first = stored["stored"]["mappings"]["_meta"]["termweave"]
     meta = lineage(models={"weights": MODEL, "dense": MODEL}).as_meta()
     assert meta.keys() == first.keys()
     assert meta["schema"] == first["schema"] == 1
@@ -54,12 +54,3 @@ def test_a_newer_format_is_not_called_damaged(schema):
     with pytest.raises(UsageError, match=r"built by termweave 0.2.0 in a format that this version cannot read") as caught:
         read({**lineage().as_meta(), "schema": schema, "something": "new"})
     assert "Install the version that built it" in caught.value.hint
-
-
-@pytest.mark.engine
-def test_a_hint_names_no_alias_that_only_a_builder_writes_to(opensearch_engine, name):
-    """A build that its gate refused keeps that alias."""
-    written = [f"0-{name}", f"0-{name}-20260101000000-0123abcd.write-7"]  # they begin the list, which has twenty names
-    opensearch_engine.request("PUT", f"/{name}-x", body={"aliases": {alias: {} for alias in written}})
-    named = known_names(opensearch_engine)
-    assert (f"0-{name}" in named, ".write-" in named) == (True, False)

@@ -7,8 +7,6 @@ import sys
 
 import pytest
 
-from termweave.cli.verbs import doctor
-
 from .conftest import DOCUMENTS, beir, valid
 
 
@@ -23,8 +21,9 @@ def test_verify(termweave, live, folder):
     assert "is not a percentage" in termweave("verify", live, "--deep=some", status=2).stderr
 
 
-@pytest.mark.parametrize("mode", ["lexical", "weights", "dense", "hybrid", "weights:0.7,dense:0.3"])
-@pytest.mark.parametrize("rerank", ["none", "rnn"])
+@pytest.mark.parametrize(
+    ("mode", "rerank"), [("lexical", "none"), ("dense", "rnn"), ("hybrid", "rnn"), ("weights:0.7,dense:0.3", "none")]
+)
 def test_every_mode_finds_and_explains_to_the_last_digit(termweave, live, mode, rerank):
     options = ("--mode", mode, "--rerank", rerank, "--explain", "--json")
     data = valid(termweave("search", live, "a function that runs after some seconds", *options).stdout, "search")
@@ -139,25 +138,13 @@ def test_gates_end_with_3_and_say_why(termweave, live, folder, tmp_path):
     again = termweave("evaluate", live, str(folder), "--require", against, "--save", str(tmp_path), status=3)
     assert "2 queries are too few" in again.stderr
     assert "nobody" not in (tmp_path / "hybrid.trec").read_text()
-    for gate, said in (
-        ("better", "is not a requirement"),
-        ("magic:nDCG@10>=0", "no system 'magic'"),
-        ("P@10>=.1", "no measure 'P@10'"),
-    ):
-        assert said in termweave("evaluate", live, str(folder), "--require", gate, status=2).stderr
+    assert "is not a requirement" in termweave("evaluate", live, str(folder), "--require", "better", status=2).stderr
     nowhere = tmp_path / "no" / "report.html"
     said = termweave("evaluate", live, str(folder), "--html", str(nowhere), status=2).stderr
     assert f"{nowhere.parent} cannot be written to: it does not exist." in said
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        "search {index} python --json --url {url}",
-        "search {index} --queries {queries} --run - --url {url}",
-        "search --help",
-    ],
-)
+@pytest.mark.parametrize("arguments", ["search {index} --queries {queries} --run - --url {url}", "search --help"])
 def test_a_closed_pipe_is_no_error(live, opensearch_engine, tmp_path, arguments):
     """Nobody reads what is printed: `true` ends before the command prints."""
     (tmp_path / "queries.tsv").write_text("q1\tpython\n")
@@ -188,24 +175,14 @@ def test_a_closed_pipe_hides_no_missed_gate(live, folder, opensearch_engine, for
     [
         (["no-such-index", "x"], "Known names: "),
         (["cli-*", "x"], "is not the name of an index"),
-        (["{live}", "x", "-k", "10000", "--from", "9999"], "cannot be reached"),
         (["{live}", "x", "-k", "10000", "--from", "9999", "--show-query"], "cannot be reached"),
         (["{live}", "x", "--weights", "no-such-model"], "no-such-model"),
         (["{live}", "json", "--fields", "title,nope"], "a field 'nope'"),
-        (["{live}", "  "], "The query is empty"),
         (["{live}", "-"], "The query is empty"),
     ],
 )
 def test_a_search_that_cannot_be_is_a_sentence(termweave, live, arguments, said):
     assert said in termweave("search", *(each.format(live=live) for each in arguments), stdin="\n", status=2).stderr
-
-
-def test_doctor_says_which_folders_hold_what_cannot_be_made_again(capsys):
-    doctor._print([], doctor._places())
-    said = capsys.readouterr().out
-    assert "only cache" in said.partition(" can be made again:")[0]
-    assert "of the embedded node, ledgers and what was learned" in said
-    assert "Config and models are your own." in said
 
 
 @pytest.mark.parametrize("arguments", [("weights", "the cat sat"), ("node", "status"), ("doctor",), ("config", "show")])

@@ -1,4 +1,4 @@
-"""Completion with the Tab key, the folders of `config show`, the generations of all names, what `doctor` says of training and `connect` of a plain server."""
+"""Verbs of a few lines: weights, completion, config show, generations, doctor, and connect on a plain server."""
 
 import json
 import re
@@ -9,10 +9,14 @@ from os import environ
 import pytest
 
 from termweave.cli import run
+from termweave.cli.hit_list import weighed
 from termweave.engine.embedded import folders
+from termweave.records import WordWeight
 from termweave.support import paths
 
 from .conftest import valid
+
+TEXT = "The mitochondrion is the powerhouse of the cell."
 
 
 def test_verbs_and_options_are_completed():
@@ -66,3 +70,41 @@ def test_what_cannot_be_connected_is_a_sentence(opensearch_engine, termweave, op
     if "opensearch-ml" in opensearch_engine.capabilities.plugins:
         pytest.skip("this server has ml-commons")
     assert said in termweave("connect", "docs", *options, status=2).stderr
+
+
+@pytest.fixture
+def weights(termweave):
+    return lambda *arguments, **options: termweave("weights", *arguments, **options)
+
+
+def test_weights_are_a_plain_list_where_there_is_no_terminal(weights):
+    shown = weights(TEXT).stdout
+    assert {line.split()[1] for line in shown.splitlines()} == {"mitochondrion", "powerhous", "cell"}
+    assert "\x1b" not in shown
+
+
+@pytest.mark.parametrize("kind", ["document", "query"])
+def test_weights_as_json(weights, kind):
+    data = json.loads(weights(TEXT, "--json", "--kind", kind).stdout)
+    assert data["schema"] == "termweave.weights/1"
+    assert [word["word"] for word in data["words"]] == ["The", "mitochondrion", "is", "the", "powerhouse", "of", "the", "cell"]
+    for word in data["words"]:
+        assert TEXT[word["start"] : word["end"]] == word["word"]
+        assert word["weight"] == (data["terms"][word["term"]] if word["term"] else 0)
+    assert list(data["terms"].values()) == sorted(data["terms"].values(), reverse=True)
+
+
+def test_what_stands_in_the_place_of_a_text_to_weigh(weights):
+    result = weights("-", "--json", stdin=b"caf\xc3\xa9 \xff cat")
+    assert "bytes that are not UTF-8" in result.stderr
+    assert set(json.loads(result.stdout)["terms"]) == {"cafe", "cat"}
+    assert "UTF-8" not in weights("-", stdin="café").stderr
+    nothing = weights("the ...")
+    assert (nothing.stdout, "no term" in nothing.stderr) == ("", True)
+    assert "no model named" in weights(TEXT, "--weights", "nope", status=2).stderr
+
+
+def test_weights_are_shades_in_a_terminal():
+    shaded = weighed("a cat", [WordWeight(0, 1, "", 0.0), WordWeight(2, 5, "cat", 2.0)])
+    assert shaded.plain.startswith("a cat\n")
+    assert next((span.start, span.end) for span in shaded.spans) == (2, 5)

@@ -13,8 +13,9 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from termweave.engine import connect, pytest_plugin
+from termweave.engine import connect
 from termweave.settings import load
+from tests.programs import require_docker
 
 _ROOT = Path(__file__).parents[2]
 #: Sends what a node's network namespace does with packets to other nodes: command, flags, address ... (rtnetlink(7)).
@@ -111,8 +112,7 @@ class Cluster:
 @pytest.fixture(scope="session")
 def cluster():
     """The cluster; skipped without a Docker engine, unless one is required."""
-    if reason := pytest_plugin.docker_missing():
-        (pytest.fail if os.environ.get("TERMWEAVE_REQUIRE_ENGINE") == "container" else pytest.skip)(reason)
+    require_docker()
     with Cluster() as running:
         yield running
 

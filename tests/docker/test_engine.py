@@ -40,12 +40,6 @@ def test_elsewhere_than_on_debian_docker_is_to_be_installed(tmp_path):
 
 
 @as_root
-def test_an_ordinary_user_is_told_to_start_docker():
-    command = ["setpriv", "--reuid=65534", "--clear-groups", ENGINE, "true"]
-    refused(subprocess.run(command, env=os.environ | NOWHERE, capture_output=True, text=True, check=False), "only root")
-
-
-@as_root
 def test_a_folder_in_use_is_named(tmp_path):
     with (tmp_path / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

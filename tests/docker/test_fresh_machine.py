@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from termweave.engine.embedded import java
-from termweave.engine.pytest_plugin import docker_missing
 from termweave.errors import TermweaveError
+from tests.programs import require_docker
 
 ROOT = Path(__file__).parents[2]
 #: An ordinary user with a clone, without ../shared.
@@ -24,8 +23,7 @@ exec su newcomer -c 'cd clone && git init -q && git add --all && make demo && ma
 
 @pytest.mark.nightly
 def test_the_two_commands_of_the_readme_work_there():
-    if missing := docker_missing():
-        (pytest.fail if os.environ.get("TERMWEAVE_REQUIRE_ENGINE") == "container" else pytest.skip)(missing)
+    require_docker()
     command = ["docker", "run", "--rm", "--interactive", "--network", "host", "--shm-size", "1g"]
     # How this machine reaches package registries, as far as variables say it.
     for name in ("HTTPS_PROXY", "NO_PROXY", "PIP_CERT", "PIP_INDEX_URL", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE"):

@@ -15,7 +15,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from termweave.engine.embedded.startup import free_ports
-from termweave.engine.pytest_plugin import docker_missing
+from tests.programs import require_docker
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "docker.md").read_text(encoding="utf-8")
@@ -32,8 +32,7 @@ def commands(heading):
 @pytest.fixture(scope="module")
 def shell():
     """Run lines of the page in the clone with names and ports of one's own; returns their output. Everything is removed afterwards."""
-    if missing := docker_missing():
-        (pytest.fail if os.environ.get("TERMWEAVE_REQUIRE_ENGINE") == "container" else pytest.skip)(missing)
+    require_docker()
     ports, project = free_ports(), f"page-{uuid.uuid4().hex[:8]}"
     variables = {"OPENSEARCH_PORT": "9200", "PAGES_PORT": "8321", "MODELS_PORT": "8322"}
     own = {name: str(next(ports)) for name in variables}

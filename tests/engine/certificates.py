@@ -1,13 +1,15 @@
-"""Certificates for tests, made with openssl."""
+"""Certificates for tests, made with openssl; where it is not installed, the tests are skipped."""
 
 from __future__ import annotations
 
 import subprocess
 
+from tests.programs import program
+
 
 def openssl(*arguments):
     """Run openssl; it must succeed."""
-    subprocess.run(["openssl", *map(str, arguments)], capture_output=True, check=True)
+    subprocess.run([program("openssl"), *map(str, arguments)], capture_output=True, check=True)
 
 
 class Authority:

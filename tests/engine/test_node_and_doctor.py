@@ -20,9 +20,6 @@ def test_without_a_node_status_says_how_to_start_one():
     assert found == {"schema": "termweave.node/1", "url": None, "version": None, "nodes": [], "state": "none"}
     assert "termweave node start" in run(node.command, "status").stdout
     assert run(node.command, "stop").stdout == "It was not running.\n"
-
-
-def test_logs_of_nothing_are_wrong_usage():
     assert isinstance(run(node.command, "logs").exception, UsageError)
 
 

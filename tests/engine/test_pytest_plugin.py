@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from termweave.engine.pytest_plugin import docker_missing
+from tests.programs import require_docker
 
 TEST = """
 from urllib.request import urlopen
@@ -72,8 +72,7 @@ def test_where_no_server_can_be_had_tests_say_why(project, no_network, required,
 @pytest.fixture
 def docker():
     """Run docker; returns what it prints."""
-    if missing := docker_missing():
-        (pytest.fail if os.environ.get("TERMWEAVE_REQUIRE_ENGINE") == "container" else pytest.skip)(missing)
+    require_docker()
     return lambda *arguments: subprocess.run(["docker", *arguments], stdout=subprocess.PIPE, text=True, check=True).stdout
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import socket
 import ssl
-import threading
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+
+from tests.engine.sockets import accepting
 
 _RESPONSE = b'HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 13\r\nconnection: close\r\n\r\n{"ok":"safe"}'
 
@@ -23,29 +23,13 @@ def serving(certificate, key, *, chain=None, clients=None, configure=lambda _: N
         context.verify_mode = ssl.CERT_REQUIRED
         context.load_verify_locations(clients)
     configure(context)
-    listener = socket.create_server(("127.0.0.1", 0))
-    listener.settimeout(0.05)
-    over = threading.Event()
 
-    def serve():
-        while not over.is_set():
-            try:
-                plain, _ = listener.accept()
-            except TimeoutError:
-                continue
-            plain.settimeout(2)
-            with suppress(OSError), context.wrap_socket(plain, server_side=True) as secure:
-                secure.recv(65536)
-                secure.sendall(_RESPONSE)
-                with suppress(OSError):
-                    secure.unwrap()
-            plain.close()
+    def answer(plain):
+        plain.settimeout(2)
+        with context.wrap_socket(plain, server_side=True) as secure:
+            secure.recv(65536)
+            secure.sendall(_RESPONSE)
+            secure.unwrap()
 
-    thread = threading.Thread(target=serve)
-    thread.start()
-    try:
-        yield f"https://127.0.0.1:{listener.getsockname()[1]}"
-    finally:
-        over.set()
-        thread.join()
-        listener.close()
+    with accepting(answer) as port:
+        yield f"https://127.0.0.1:{port}"

@@ -31,11 +31,8 @@ def test_runs_come_back_from_their_files(tmp_path):
     assert " b%20c 2 " in (tmp_path / "x.trec").read_text()
     plain, other = tmp_path / "x.trec", tmp_path / "other.trec"
     assert runs.read(plain) == run
-    for content in (
-        b"\xef\xbb\xbf" + plain.read_bytes(),
-        plain.read_bytes().replace(b"\n", b"\r\n"),
-        gzip.compress(plain.read_bytes()),
-    ):
+    written = plain.read_bytes()
+    for content in (b"\xef\xbb\xbf" + written, written.replace(b"\n", b"\r\n"), gzip.compress(written)):
         other.write_bytes(content)
         assert runs.read(other) == run
     with pytest.raises(UsageError, match=r"nothing\.trec cannot be read: No such file or directory"):
@@ -74,6 +71,6 @@ def test_the_scores_of_a_run_order_it_whatever_its_lines_say(tmp_path):
     assert list(run.scores["q1"]) == ["good", "upper", "tied", "bad"]  # 9.0 and 9.0000001 are equal as float32: by id, descending
     qrels = {"q1": {"good": 1, "tied": 2}}
     ours = measures.per_query(run, qrels, ["q1"], measures=["nDCG@10", "MRR@10"])
-    scores = {name: float(score) for name, score in (("bad", 1.0), ("tied", 9.0), ("upper", 9.0000001), ("good", 9.5))}
+    scores = {"bad": 1.0, "tied": 9.0, "upper": 9.0000001, "good": 9.5}
     for name, measure in (("nDCG@10", ir_measures.nDCG @ 10), ("MRR@10", ir_measures.RR @ 10)):
         assert ours[name][0] == pytest.approx(ir_measures.calc_aggregate([measure], qrels, {"q1": scores})[measure])

@@ -95,27 +95,23 @@ def test_tuning_and_the_choice_of_learning_see_no_own_document(built, arguments,
 def test_ids_that_are_equal_by_chance_and_answers_that_are_known_stay(built, tmp_path):
     documents = {str(number): f"All about the {thing} and its parts." for number, thing in enumerate(THINGS)}
     queries = {str(number): f"{thing} parts" for number, thing in enumerate(THINGS)}  # 3 is both a query and a document
-    index = built(
-        write_set(tmp_path / "chance", documents, queries, {number: {number: 1} for number in queries}), signals=("lexical",)
+    judged = {number: {number: 1} for number in documents}  # as known items are
+    chance, known = (
+        write_set(tmp_path / name, documents, of, judged) for name, of in (("chance", queries), ("known", documents))
     )
-    found, experiment = figures(index, tmp_path / "chance")
-    assert found == {"BM25": 1.0}
-    assert not any("are documents" in note for note in experiment.notes)
+    index = built(chance, signals=("lexical",))
+    for folder in (chance, known):
+        found, experiment = figures(index, folder)
+        assert found == {"BM25": 1.0}
+        assert not any("are documents" in note for note in experiment.notes)
     ranked = index.run({**queries, "1": documents["1"]}, k=3)
     assert [query for query, each in ranked.scores.items() if query not in each] == list(ranked.self_matches) == ["1"]
-    known = write_set(
-        tmp_path / "known", documents, documents, {number: {number: 1} for number in documents}
-    )  # known items, judged as such
-    found, experiment = figures(index, known)
-    assert found == {"BM25": 1.0}
-    assert not any("are documents" in note for note in experiment.notes)
 
 
 @pytest.mark.parametrize("words", [4, 30])
 def test_long_documents_and_titles_are_recognised(built, tmp_path, words):
-    long = {
-        f"{thing}-{side}": (thing, " ".join([text.format(thing)] * 20)) for thing in THINGS[:4] for side, text in SIDES.items()
-    }
+    pairs = [(thing, side) for thing in THINGS[:4] for side in SIDES]
+    long = {f"{thing}-{side}": (thing, " ".join([SIDES[side].format(thing)] * 20)) for thing, side in pairs}
     queries = {f"{THINGS[0]}-pro": long[f"{THINGS[0]}-pro"][1], f"{THINGS[1]}-pro": THINGS[1].upper()}
     folder = write_set(tmp_path / "long", long, queries, {query: {query.replace("pro", "con"): 1} for query in queries})
     index = built(folder, passages=Window(words, words // 2), signals=("lexical",))

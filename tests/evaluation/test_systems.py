@@ -11,7 +11,7 @@ from termweave.records import Run
 from termweave.rerank.ranker import CrossEncoderReranker
 from termweave.rerank.rerankers import Reranking
 from termweave.rerank.rnn import ReciprocalNeighbours
-from tests.evaluation.judged_sets import Known
+from tests.evaluation.judged_sets import Known, write_set
 
 ALL = Known("dense", "lexical", "weights")
 
@@ -23,7 +23,6 @@ def names(found):
 def test_the_default_table_begins_with_bm25_wherever_the_index_has_it():
     assert names(systems.default_systems(ALL)) == ["BM25", "dense", "weights", "hybrid", "hybrid+rNN"]
     assert names(systems.default_systems(Known("lexical"))) == ["BM25"]
-    assert names(systems.default_systems(Known("weights"))) == ["weights"]
     assert names(systems.default_systems(Known("dense"))) == ["dense", "dense+rNN"]
 
 
@@ -94,12 +93,8 @@ def test_a_saved_run_is_a_baseline_and_what_is_neither_is_refused(tmp_path):
 
 
 def test_a_cross_encoder_that_learned_from_the_judgements_is_said(tmp_path):
-    home = tmp_path / "judged"
-    (home / "qrels").mkdir(parents=True)
-    (home / "corpus.jsonl").write_text('{"_id": "d", "text": "a text"}\n')
-    (home / "queries.jsonl").write_text('{"_id": "q", "text": "a question"}\n')
-    for split in ("train", "test"):
-        (home / "qrels" / f"{split}.tsv").write_text("q\td\t1\n")
+    home = write_set(tmp_path / "judged", {"d": "a text"}, {"q": "a question"}, {"q": {"d": 1}})
+    (home / "qrels" / "train.tsv").write_text("q\td\t1\n")
     train, test = (corpora.open_dataset(f"{home}:{split}") for split in ("train", "test"))
 
     def said(measured, **training):
@@ -112,6 +107,6 @@ def test_a_cross_encoder_that_learned_from_the_judgements_is_said(tmp_path):
     assert said(test, dataset=f"{home}:test", origin="qrels")
     assert said(train, dataset="other", origin="corpus", beside=[{"dataset": str(home), "origin": "qrels"}])
     assert said(train, dataset="book:docs:all and judged:train")  # as `learn` names what it learned from
-    assert not said(test, dataset=str(home), origin="qrels")
-    assert not said(train, dataset=str(home), origin="corpus")
+    for measured, of in ((test, {"origin": "qrels"}), (train, {"origin": "corpus"})):
+        assert not said(measured, dataset=str(home), **of)
     assert not said(train)

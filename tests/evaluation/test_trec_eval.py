@@ -13,15 +13,8 @@ from termweave.records import Run
 
 #: Data set, with the split whose judgements are read.
 SETS = (
-    "banking77:test",
-    "cmrc2018:test",
-    "cranfield:test",
-    "medquad:test",
-    "movies:dev",
-    "nfcorpus:test",
-    "squad:test",
-    "trec-dl-2019-2020:test",
-    "twitter-airlines:test",
+    *("banking77:test", "cmrc2018:test", "cranfield:test", "medquad:test", "movies:dev", "nfcorpus:test", "squad:test"),
+    *("trec-dl-2019-2020:test", "twitter-airlines:test"),
 )
 
 
@@ -65,11 +58,8 @@ def test_every_query_of_a_set_has_trec_evals_figures(name, shared):
     graded = pytrec_eval.RelevanceEvaluator(qrels, {"ndcg_cut.10"}).evaluate(shown)
     binary = pytrec_eval.RelevanceEvaluator(qrels, {"recall.100"}, relevance_level=level).evaluate(shown)
     first = pytrec_eval.RelevanceEvaluator(qrels, {"recip_rank"}, relevance_level=level).evaluate(cut)
-    for measure, found, key in (
-        ("nDCG@10", graded, "ndcg_cut_10"),
-        ("MRR@10", first, "recip_rank"),
-        ("recall@100", binary, "recall_100"),
-    ):
+    theirs = (("nDCG@10", graded, "ndcg_cut_10"), ("MRR@10", first, "recip_rank"), ("recall@100", binary, "recall_100"))
+    for measure, found, key in theirs:
         np.testing.assert_allclose(ours[measure], [found.get(query, {}).get(key, 0.0) for query in queries], atol=1e-9)
     slow = [by_hand(list(run[query]), qrels[query], level) for query in queries]
     for measure in MEASURES:

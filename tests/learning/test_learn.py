@@ -10,6 +10,7 @@ import signal
 import stat
 import subprocess
 import sys
+import uuid
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -78,6 +79,15 @@ def folder(tmp_path_factory):
 def built(opensearch_engine, name, folder):
     build(opensearch_engine, corpora.open_source(folder), name, BuildOptions())
     return name
+
+
+@pytest.fixture(scope="module")
+def unchanged(opensearch_engine, folder):
+    """The same index, for tests that only read."""
+    name = f"test-{uuid.uuid4().hex[:10]}"
+    build(opensearch_engine, corpora.open_source(folder), name, BuildOptions())
+    yield name
+    opensearch_engine.request("DELETE", f"/{name}*", params={"expand_wildcards": "all"})
 
 
 FECTEK = Candidate("fectek", "weights", 0.4, 12, {"outputs": "weights", "batch": 8})
@@ -165,10 +175,10 @@ def test_where_only_the_encoder_of_queries_learns_no_document_is_encoded(opensea
 
 
 def test_documents_stay_where_encoding_takes_too_long_and_less_time_gives_up_nothing_that_was_begun(
-    opensearch_engine, built, folder, monkeypatch
+    opensearch_engine, unchanged, folder, monkeypatch
 ):
     def within(minutes):
-        return prepare(opensearch_engine, LearningTask(built, str(folder), minutes=minutes))
+        return prepare(opensearch_engine, LearningTask(unchanged, str(folder), minutes=minutes))
 
     begun = within(60)
     monkeypatch.setattr(preparation, "_ENCODING", begun.encoding_minutes / 10)  # enough in 60 minutes, and not in one
@@ -221,7 +231,7 @@ def test_training_goes_on_from_the_live_models_and_their_backbone(opensearch_eng
 
 
 @pytest.mark.slow
-def test_where_no_model_is_trained_the_search_itself_can_learn(opensearch_engine, built, folder, brief):
+def test_where_no_model_is_trained_the_search_itself_can_learn(opensearch_engine, name, folder, brief):
     """Which of sixteen answers is right hangs on a number in their metadata alone: a feature ranker finds that, and no document is encoded."""
     pytest.importorskip("lightgbm")
     brief[:] = []
@@ -231,7 +241,6 @@ def test_where_no_model_is_trained_the_search_itself_can_learn(opensearch_engine
     copies = [(number, line, copy) for number, line in enumerate(lines) for copy in range(3)]
     voted = [{**line, "_id": f"{line['_id']}-{copy}", "votes": 10 * copy + number % 10} for number, line, copy in copies]
     write_lines(numbered / "corpus.jsonl", voted)
-    name = f"{built}-numbered"
     build(opensearch_engine, corpora.open_source(numbered), name, BuildOptions())
     asked = [(form.format(line["text"].split()[3]), f"{line['_id']}-2") for line in lines for form in (*FORMS, *MORE_FORMS)]
     log = click_log(numbered / "clicks.tsv", asked)
@@ -296,9 +305,9 @@ def test_an_index_with_too_many_entries_for_a_feature_ranker_is_searched_without
 
 
 def test_a_live_search_that_finds_no_answer_is_beaten_and_not_taken_for_one_of_another_corpus(
-    opensearch_engine, built, folder, tmp_path
+    opensearch_engine, unchanged, folder, tmp_path
 ):
-    index, test, live = Index.open(opensearch_engine, built), corpora.open_dataset(str(folder)), tmp_path / "live-test.trec"
+    index, test, live = Index.open(opensearch_engine, unchanged), corpora.open_dataset(str(folder)), tmp_path / "live-test.trec"
     for scores in ({query.id: {"nothing judged": 1.0} for query in test.queries()}, {}):
         runs.write(Run("hybrid", scores), live)
         confirmation = choice.confirm(index, test, str(live), lambda *_: None)
@@ -321,8 +330,8 @@ def test_copies_of_documents_and_questions_are_for_their_user_alone(opensearch_e
     assert modes == ({0o600}, {0o700})
 
 
-def test_a_run_with_another_encoder_of_queries_is_another_one(opensearch_engine, built, folder, monkeypatch):
-    task = LearningTask(built, str(folder))
+def test_a_run_with_another_encoder_of_queries_is_another_one(opensearch_engine, unchanged, folder, monkeypatch):
+    task = LearningTask(unchanged, str(folder))
     whole = prepare(opensearch_engine, task)
     models = whole.encoder.models
     models["dense_query"] = replace(models["dense"], hash="0" * 16)
@@ -439,7 +448,7 @@ def test_the_benchmark_measures_before_and_after_and_draws_curves(opensearch_eng
     assert drawn.read_text().startswith("<?xml")
 
 
-def test_questions_that_cannot_be_learned_from_change_nothing(opensearch_engine, built, folder, tmp_path):
+def test_questions_that_cannot_be_learned_from_change_nothing(opensearch_engine, unchanged, folder, tmp_path):
     double, german = tmp_path / "double", "wo kann ich das {} und die {} für mich finden"
     clicks = {
         "has 12 questions with an answer, and no test can show a gain with so few": [(f"question {n}", "car") for n in range(12)],
@@ -448,7 +457,7 @@ def test_questions_that_cannot_be_learned_from_change_nothing(opensearch_engine,
     }
     for said, asked in clicks.items():
         with pytest.raises(InputError, match=said):
-            learn(opensearch_engine, LearningTask(built, click_log(tmp_path / "log.tsv", asked)))
+            learn(opensearch_engine, LearningTask(unchanged, click_log(tmp_path / "log.tsv", asked)))
     shutil.copytree(folder, double)
     lines = (folder / "queries.jsonl").read_text().splitlines(keepends=True)
     with (double / "queries.jsonl").open("a") as file:
@@ -458,12 +467,12 @@ def test_questions_that_cannot_be_learned_from_change_nothing(opensearch_engine,
             answer = query.partition("-")[0]
             file.write(f"again-{query}\t{answer}\t0\nagain-{query}\t{'car' if answer == 'flat' else 'flat'}\t1\n")
     with pytest.raises(InputError, match="judged several times, and differently"):
-        learn(opensearch_engine, LearningTask(built, str(double)))
+        learn(opensearch_engine, LearningTask(unchanged, str(double)))
     with pytest.raises(UsageError, match="what the corpus alone teaches could not be proved"):
-        learn(opensearch_engine, LearningTask(built))
+        learn(opensearch_engine, LearningTask(unchanged))
     with pytest.raises(UsageError, match="no live generation"):
-        learn(opensearch_engine, LearningTask(f"{built}-other", str(folder)))
-    assert len(listing.list_generations(opensearch_engine, built)) == 1
+        learn(opensearch_engine, LearningTask(f"{unchanged}-other", str(folder)))
+    assert len(listing.list_generations(opensearch_engine, unchanged)) == 1
 
 
 @pytest.mark.nightly

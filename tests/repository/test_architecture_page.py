@@ -20,13 +20,6 @@ def test_the_files_and_folders_named_exist():
     assert [name for name in sorted(names) if not (ROOT / name).exists()] == []
 
 
-def test_every_package_has_its_line():
-    packages = {package.removeprefix("termweave.").replace(".", "/") for package in PROJECT["tool"]["setuptools"]["packages"]}
-    # Two packages lie in the folder `termweave`, which is a package itself.
-    packages = {f"termweave/{name}" if (ROOT / "termweave" / name).is_dir() else name for name in packages}
-    assert packages - FOLDERS == set()
-
-
 def test_every_package_folder_lies_in_a_folder_of_the_page():
     packages = {path.parent.relative_to(ROOT).as_posix() for path in ROOT.glob("*/**/__init__.py") if ".venv" not in path.parts}
     packages = {name for name in packages if not name.startswith(("tests", "build", "."))}

@@ -20,7 +20,6 @@ import pytest
 from benchmarks.gpu import pack
 from benchmarks.gpu import run as unpack
 from termweave import cli
-from termweave.encoders.onnx.runtime import cuda_usable
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 #: Imported by the scripts, no scripts themselves.
@@ -190,16 +189,9 @@ def test_a_script_without_a_data_set_runs_on_its_smallest_input(script, opensear
 
 @pytest.mark.slow
 @pytest.mark.nightly
-def test_retrieval_prints_its_tables(figures):
-    for part in ("| nDCG@10 | BM25 |", "| squad |", "hybrid+rNN"):
-        assert part in figures
-
-
-@pytest.mark.slow
-@pytest.mark.nightly
 @pytest.mark.parametrize("script", INDEXED)
 def test_a_script_runs_on_the_index_of_a_small_set(script, data, prefix, figures, tmp_path, opensearch_engine):
-    del figures
+    assert all(part in figures for part in ("| nDCG@10 | BM25 |", "| squad |", "hybrid+rNN"))
     arguments, expected = INDEXED[script]
     names = {"set": data / "squad", "index": f"{prefix}-squad"}
     output = printed(script, *(each.format(**names) for each in arguments), url=opensearch_engine.url)
@@ -223,10 +215,8 @@ def test_a_script_that_makes_models_runs_on_a_small_one(script, data, base, trai
 @pytest.mark.parametrize("table", TABLES)
 def test_a_papers_table_is_made_on_small_sets_and_read_from_its_rows(table, data, base, tmp_path):
     arguments, expected = TABLES[table]
-    small = (
-        [] if table == "rnn" else f"--set backbone={base} --set steps=2 --set every=2 --set batch=4 --set precision=fp32".split()
-    )
-    command = (table, "--data", data, "--work", tmp_path, *shlex.split(arguments), *small)
+    small = "" if table == "rnn" else f"--set backbone={base} --set steps=2 --set every=2 --set batch=4 --set precision=fp32"
+    command = (table, "--data", data, "--work", tmp_path, *shlex.split(arguments), *small.split())
     output = printed("reproduction", *command, home=tmp_path / "cache")
     for part in expected:
         assert part in output
@@ -270,29 +260,16 @@ def test_what_a_gpu_will_run_is_packed_and_runs_without_network_on_a_processor(d
     lock = tomllib.loads((BENCHMARKS.parent / "uv.lock").read_text())
     (tmp_path / "there.txt").write_text(" ".join({package["name"] for package in lock["package"]} - {"termweave", "pystemmer"}))
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    packed = (
-        "--data",
-        data,
-        "--out",
-        tmp_path / "pieces",
-        "--there",
-        tmp_path / "there.txt",
-        *f"--python {python} --preset 0".split(),
-    )
-    assert "1 packages" in printed("gpu/pack", *packed, "--piece", "20", patience=900)
+    packed = f"--data {data} --out {tmp_path}/pieces --there {tmp_path}/there.txt --python {python} --preset 0 --piece 20"
+    assert "1 packages" in printed("gpu/pack", *packed.split(), patience=900)
     assert len(list((tmp_path / "pieces").glob("pack.0*"))) > 2
     fresh = tmp_path / "fresh"
     venv.create(fresh, with_pip=False, symlinks=True)
     (packages,) = fresh.glob("lib/python*/site-packages")
     (packages / "beside.pth").write_text("\n".join(path for path in sys.path if path.endswith("-packages")))
     nowhere = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), f"http://127.0.0.1:{closed_port}")
-    environment = {
-        **os.environ,
-        **nowhere,
-        "no_proxy": "127.0.0.1",
-        "OPENSEARCH_URL": opensearch_engine.url,
-        "OMP_NUM_THREADS": "1",
-    }
+    own = {"no_proxy": "127.0.0.1", "OPENSEARCH_URL": opensearch_engine.url, "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, **nowhere, **own}
     command = [fresh / "bin" / "python", BENCHMARKS / "gpu" / "run.py", tmp_path / "pieces", "--out", tmp_path / "out"]
     options = {"env": environment, "cwd": tmp_path, "capture_output": True, "text": True}
     try:
@@ -313,8 +290,7 @@ def test_what_a_gpu_will_run_is_packed_and_runs_without_network_on_a_processor(d
     ("file", "content", "sentence"),
     [
         ("pack.json", None, "holds no pack.json. Copy the folder"),
-        ("pack.json", b'{"pieces": 3}', "pack.json is damaged. Copy it again."),
-        ("pack.001", None, "pieces are missing: pack.001. Copy them to"),
+        ("pack.001", None, "pieces are missing: pack.001."),
         ("pack.001", b"x" * 40, "pack.001 is cut: it holds 40 bytes of 100. Copy it again."),
         ("pack.000", b"x" * 100, "pack.000 is damaged: its bytes are not those"),
     ],
@@ -332,15 +308,3 @@ def test_a_pack_that_is_not_whole_is_one_sentence(tmp_path, file, content, sente
     with pytest.raises(SystemExit) as ended:
         unpack.unpacked(tmp_path, tmp_path / "again")
     assert sentence in str(ended.value)
-
-
-def test_a_machine_without_a_gpu_is_told_so_in_a_sentence(tmp_path):
-    if cuda_usable():
-        pytest.skip("there is a GPU")
-    pytest.importorskip("torch", reason="the benchmark needs the extra [train]")
-    ended = run("gpu/steps", "devices", "--device", "cuda", "--home", tmp_path, "--out", tmp_path / "devices.json")
-    assert ended.returncode == 1
-    assert ended.stderr.startswith("Error: ")
-    assert "GPU" in ended.stderr
-    assert "Traceback" not in ended.stderr
-    assert json.loads((tmp_path / "devices.json").read_text())["failed"] == ended.stderr.strip().removeprefix("Error: ")

@@ -4,26 +4,13 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import tomllib
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = [
-    "termweave",
-    "corpora",
-    "encoders",
-    "signals",
-    "engine",
-    "rerank",
-    "indexer",
-    "python",
-    "search",
-    "evaluation",
-    "training",
-    "ui",
-    "cli",
-]
+FOLDERS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["package-dir"].values()
 WITH_EXAMPLES = [
     ".".join(("termweave", *path.relative_to(ROOT).with_suffix("").parts)).replace("termweave.termweave", "termweave")
     for folder in FOLDERS

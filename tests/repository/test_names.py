@@ -1,4 +1,4 @@
-"""The layout of the product: a class name is used once, a function's name says something, a folder holds few files, and every package is installed."""
+"""The layout of the product: a class name is used once, a folder holds few files, and every package is installed."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ VERBS = "cli/verbs"
 #: The kinds of models that are trained have one layout: the file of each task has the same name in all of them.
 TRAINED = {"training/term_weights", "training/dense", "training/ranker"}
 LARGE_FOLDERS = {"search/features"}  # a file for each feature
-#: Names of functions that say neither what is done nor what is returned, and that no search finds.
-VAGUE = {"of", "there", "own", "learned", "beyond", "waits"}
 
 
 def sources():
@@ -47,16 +45,6 @@ def test_a_class_name_is_used_once():
     assert {"Engine", "Document", "Experiment"} <= set(places)  # the search itself works
     twice = {name: paths for name, paths in places.items() if len(paths) > 1}
     assert twice.keys() == {"Index"}, twice  # `termweave.Index` is that of search, and learns
-
-
-def test_no_function_has_a_name_that_says_nothing():
-    functions = {
-        f"{relative(path)}: {node.name}"
-        for path in sources()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name in VAGUE
-    }
-    assert functions == set()
 
 
 def neighbours(first, second):

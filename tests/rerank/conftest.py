@@ -1,1 +1,1 @@
-from tests.search.conftest import forty, index, own_index  # noqa: F401 - the fixtures
+from tests.search.conftest import built, forty, index, own_index  # noqa: F401 - the fixtures

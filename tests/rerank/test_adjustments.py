@@ -2,7 +2,6 @@
 
 import json
 import math
-import uuid
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -11,8 +10,6 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-import termweave as tw
-from termweave import corpora
 from termweave.catalog.profiles import Profile
 from termweave.cli import run
 from termweave.encoders.analysis.analyses import OF_LANGUAGE, ChineseWords
@@ -20,12 +17,12 @@ from termweave.encoders.analysis.words import Analysis
 from termweave.encoders.manifest import TOKENIZER
 from termweave.encoders.model_lookup import resolve
 from termweave.errors import UsageError
-from termweave.indexer import BuildOptions, build
 from termweave.records import Encoding, RewrittenQuery
 from termweave.rerank import rerankers
 from termweave.rerank.adjustments import boost, decay, diverse, match
 from termweave.rerank.candidate_features import seconds_since
 from termweave.rerank.rerankers import IndexTerms, RerankRequest
+from tests.search.conftest import index_of
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "schemas" / "explain.1.json").read_text(encoding="utf-8"))
 NOW = datetime.now(UTC)
@@ -148,10 +145,8 @@ def test_an_opposite_document_does_not_gain():
     ("asked", "message"),
     [
         ("boost", "names no field"),
-        ("boost@", "names no field"),
         ("boost@votes:2", "from 0 to 1"),
-        ("boost@votes:x", "'x' in boost is not a number"),
-        ("boost@votes:nan", "not a number"),
+        ("boost@votes:nan", "'nan' in boost is not a number"),
         ("boost@votes:0.1:0", "above 0"),
         ("boost@a:0.1:1:1", "cannot be read"),
         ("decay@day", "names no half-life"),
@@ -160,14 +155,10 @@ def test_an_opposite_document_does_not_gain():
         ("decay@day:0.2:0d", "above 0"),
         ("decay@place:0.2:10km", "'' in decay is not a place"),
         ("decay@place:0.2:10km:91,0", "'91,0' in decay is not a place"),
-        ("decay@place:0.2:10km:52.5,nan", "'52.5,nan' in decay is not a place"),
         ("decay@place:0.2:10km:52.5", "'52.5' in decay is not a place"),
         ("decay@place:0.2:10:52.5,13.4", "'52.5,13.4' in decay is not a number"),
-        ("match", "names no field"),
-        ("match@title:2", "share of match is a number from 0 to 1"),
         ("match@title:0.2:3", "cannot be read"),
         ("diverse@1.5", "from 0 to 1"),
-        ("diverse@much", "not a number"),
         ("boost@votes>profile", "come first in a chain"),
     ],
 )
@@ -176,24 +167,16 @@ def test_what_cannot_be_read_is_said(asked, message):
         rerankers.choose(asked)
 
 
-def index_of(engine, rows, folder, options):
-    """An index of these rows, and its removal."""
-    name, path = f"test-{uuid.uuid4().hex[:10]}", folder.mktemp("rows") / "rows.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    build(engine, corpora.open_source(path), name, options)
-    yield tw.connect(engine.url).index(name)
-    engine.request("DELETE", f"/{name}*", params={"expand_wildcards": "all"})
-
-
 @pytest.fixture(scope="module")
-def shop(opensearch_engine, tmp_path_factory):
+def shop(opensearch_engine):
     """Twelve lamps, three of them twins; the last one has most votes."""
     texts = ["red lamp", "red lamp", "red lamp", "blue desk lamp", "green lamp for children", "lamp of brass with a dimmer"]
     rows = [
-        {"_id": f"{at}", "text": f"A {texts[at % 6]}.", "votes": at, "day": f"2024-01-{at + 1:02d}", "kind": "lamp"}
+        {"id": f"{at}", "text": f"A {texts[at % 6]}.", "votes": at, "day": f"2024-01-{at + 1:02d}", "kind": "lamp"}
         for at in range(12)
     ]
-    yield from index_of(opensearch_engine, rows, tmp_path_factory, BuildOptions())
+    with index_of(opensearch_engine, rows) as index:
+        yield index
 
 
 def test_a_search_with_rules_explains_itself_and_pages(shop, capsys):
@@ -223,36 +206,34 @@ def test_rules_go_on_behind_a_profile(shop):
 
 
 def test_fields_that_do_not_fit_are_said(shop, capsys):
-    for rule, reads in (("boost@kind", "numbers"), ("decay@votes:0.1:30d", "dates"), ("decay@kind:0.1:2:11", "numbers")):
-        saved = ["profiles", shop.name, "--save", "new", "--rerank", rule, "--use", "new", "--url", shop.engine.url]
-        assert run(saved) == 2
-        assert f"{rule} reads {reads}, and" in " ".join(capsys.readouterr().err.split())
-    for rule in ("boost@metadata.votes", "decay@metadata.day:0.1:30d"):
-        assert run(["profiles", shop.name, "--save", "new", "--rerank", rule, "--url", shop.engine.url]) == 0
-        found = ([hit.id for hit in shop.search("lamp", rerank=each)] for each in (rule, rule.replace("metadata.", "")))
-        assert next(found) == next(found)
+    saved = ["profiles", shop.name, "--url", shop.engine.url, "--save", "new", "--rerank"]
+    with pytest.raises(UsageError, match="reads the metadata entry 'price'"):
+        shop.search("lamp", rerank="boost@price")
     for rule, message in (
-        ("boost@price", "reads the metadata entry 'price'"),
         ("boost@kind", "reads numbers, and 'kind' holds something else"),
         ("decay@votes:0.2:30d", "reads dates, and 'votes' holds something else"),
+        ("decay@kind:0.1:2:11", "reads numbers, and 'kind' holds something else"),
     ):
         with pytest.raises(UsageError, match=message):
             shop.search("lamp", rerank=rule)
+        assert run([*saved, rule, "--use", "new"]) == 2
+        assert message in " ".join(capsys.readouterr().err.split())
+    for rule in ("boost@metadata.votes", "decay@metadata.day:0.1:30d"):
+        assert run([*saved, rule]) == 0
+        found = ([hit.id for hit in shop.search("lamp", rerank=each)] for each in (rule, rule.replace("metadata.", "")))
+        assert next(found) == next(found)
 
 
 @pytest.mark.parametrize("passages", [None, 30])
-def test_words_in_titles_and_metadata(opensearch_engine, tmp_path_factory, passages):
+def test_words_in_titles_and_metadata(built, passages):
     filler = "The committee met on that day and spoke for a long time about nothing of any interest. " * 4
     films = {
         "red": ("Red Planet", {"director": "Ann Miller", "crew": ["Bob Stone", "Eve Moon"], "plot": "moon " * 60}),
         "moon": ("Robots of the Moon", {"director": "Bob Stone"}),
         "none": ("", {}),
     }
-    rows = [
-        {"_id": key, "title": title, "text": f"A robot on the moon. {filler}", **more} for key, (title, more) in films.items()
-    ]
-    options = BuildOptions(passages=passages, mapping={"properties": {"plot": {"type": "text"}}})
-    index = next(indices := index_of(opensearch_engine, rows, tmp_path_factory, options))
+    rows = [{"id": key, "title": title, "text": f"A robot on the moon. {filler}", **more} for key, (title, more) in films.items()]
+    index = built(rows, passages=passages, mapping={"properties": {"plot": {"type": "text"}}})
     for rerank, query, expected in (
         ("match@title:1", "robot moon", {"moon": ["moon", "robot"], "red": [], "none": []}),
         ("match@director:1", "miller's robot", {"red": ["miller"], "moon": [], "none": []}),
@@ -269,14 +250,12 @@ def test_words_in_titles_and_metadata(opensearch_engine, tmp_path_factory, passa
     assert max(scores, key=scores.get) == "moon"
     with pytest.raises(UsageError, match="reads the field 'titel'"):
         index.search("moon", rerank="match@titel")
-    next(indices, None)
 
 
-def test_an_index_without_terms_has_no_match(opensearch_engine, name, tmp_path):
-    (tmp_path / "a.jsonl").write_text('{"_id": "a", "title": "one", "text": "two"}\n')
-    build(opensearch_engine, corpora.open_source(tmp_path / "a.jsonl"), name, BuildOptions(weights="none", dense="none"))
-    with pytest.raises(UsageError, match=f"needs the terms of the signal weights, which the index '{name}' does not have"):
-        tw.connect(opensearch_engine.url).index(name).search("one", rerank="match@title")
+def test_an_index_without_terms_has_no_match(built):
+    index = built([{"id": "a", "title": "one", "text": "two"}], weights="none", dense="none")
+    with pytest.raises(UsageError, match=f"needs the terms of the signal weights, which the index '{index.name}' does not have"):
+        index.search("one", rerank="match@title")
 
 
 def test_pinned_documents_come_first(shop, opensearch_engine):
@@ -286,7 +265,7 @@ def test_pinned_documents_come_first(shop, opensearch_engine):
     assert [hit.id for hit in whole[2:]] == [hit.id for hit in shop.search("red lamp", k=12) if hit.id not in {"9", "4"}]
     for hit in whole[:2]:
         assert sum(part["share"] for part in hit.explanation["parts"]) == pytest.approx(hit.score, abs=1e-6)
-        assert hit.explanation["parts"][-1]["name"] == "pin" or any(part["name"] == "pin" for part in hit.explanation["parts"])
+        assert "pin" in [part["name"] for part in hit.explanation["parts"]]
     assert shop.search("red lamp", pin=["9"], mode="lexical")[0].explain()["parts"]
     pages = [hit.id for start in range(0, 12, 3) for hit in shop.search("red lamp", pin=pins, k=3, start=start)]
     assert pages == [hit.id for hit in whole]
@@ -297,8 +276,7 @@ def test_pinned_documents_come_first(shop, opensearch_engine):
     # A document that the search would never find, and one that a filter leaves out.
     assert [hit.id for hit in shop.search("dimmer", mode="lexical", pin=["0"], k=1)] == ["0"]
     assert "0" not in [hit.id for hit in shop.search("lamp", pin=["0"], where="votes>=5", k=12)]
-    shown = json.loads(json.dumps(whole[0].explanation))
-    jsonschema.validate(shown, SCHEMA["properties"]["hit"]["properties"]["explanation"])
+    jsonschema.validate(whole[0].explanation, SCHEMA["properties"]["hit"]["properties"]["explanation"])
     with pytest.raises(UsageError, match="none can be put first"):
         shop.search("lamp", pin=["0"], sort="votes")
     with pytest.raises(UsageError, match="list of ids"):
@@ -306,14 +284,15 @@ def test_pinned_documents_come_first(shop, opensearch_engine):
 
 
 @pytest.fixture(scope="module")
-def brands(opensearch_engine, tmp_path_factory):
+def brands(opensearch_engine):
     """Sixty lamps of seven brands, some without a brand; more than the ten candidates of the first round."""
     rows = [
-        {"_id": f"{number:02d}", "text": f"A lamp, number {number}, for the {'desk' if number % 3 else 'wall'}", "price": number}
+        {"id": f"{number:02d}", "text": f"A lamp, number {number}, for the {'desk' if number % 3 else 'wall'}", "price": number}
         | ({"brand": f"b{number % 7}"} if number % 10 else {})
         for number in range(60)
     ]
-    yield from index_of(opensearch_engine, rows, tmp_path_factory, BuildOptions())
+    with index_of(opensearch_engine, rows) as index:
+        yield index
 
 
 def collapsed(ids, most):
@@ -329,13 +308,7 @@ def collapsed(ids, most):
 
 @pytest.mark.parametrize(
     "given",
-    [
-        {},
-        {"rerank": "rnn>boost@price:0.3"},
-        {"pin": ["59", "52"]},
-        {"sort": "price:desc"},
-        {"mode": "dense", "where": "price>=9"},
-    ],
+    [{"rerank": "rnn>boost@price:0.3"}, {"pin": ["59", "52"]}, {"sort": "price:desc"}, {"mode": "dense", "where": "price>=9"}],
     ids=str,
 )
 def test_the_best_of_each_group_is_kept_on_every_page(brands, given):

@@ -26,6 +26,11 @@ def trained(rows, grades, **parameters):
     return lightgbm.train(settings, lightgbm.Dataset(rows, grades, group=[50] * (len(rows) // 50)), num_boost_round=20)
 
 
+@pytest.fixture(scope="module")
+def lightgbm_text(data):
+    return trained(*data).model_to_string()
+
+
 @pytest.mark.parametrize("missing", [True, False])
 def test_scores_and_contributions_are_those_of_lightgbm(data, missing):
     rows, grades = data if missing else (np.nan_to_num(data[0]), data[1])
@@ -55,6 +60,14 @@ def test_scores_are_those_of_xgboost(data, saved):
     xgboost = pytest.importorskip("xgboost")
     rows, grades = data
     groups = np.repeat(np.arange(len(rows) // 50), 50)
+    # XGBoost's own rankers leave out the trees after the best iteration.
+    parameters = {"objective": "rank:ndcg", "learning_rate": 0.9, "num_parallel_tree": 2, "subsample": 0.5, "nthread": 1}
+    ranker = xgboost.XGBRanker(n_estimators=60, early_stopping_rounds=5, **parameters)
+    held_out = {"eval_set": [(rows[500:], grades[500:])], "eval_qid": [groups[500:]]}
+    ranker.fit(rows[:500], grades[:500], qid=groups[:500], **held_out, verbose=0)
+    trees = saved(ranker)
+    assert len(trees.trees) == 2 * (ranker.best_iteration + 1) < 2 * ranker.get_booster().num_boosted_rounds()
+    np.testing.assert_allclose(trees.scores(rows), ranker.predict(rows), atol=1e-5)
     matrix = xgboost.DMatrix(rows, grades, qid=groups, feature_names=list("abcdef"))
     model = xgboost.train({"objective": "rank:ndcg", "max_depth": 4, "nthread": 1}, matrix, num_boost_round=20)
     trees = saved(model)
@@ -70,20 +83,7 @@ def test_scores_are_those_of_xgboost(data, saved):
     np.testing.assert_allclose(saved(pruned).scores(rows), pruned.predict(xgboost.DMatrix(rows)), atol=1e-5)
 
 
-def test_trees_after_the_best_iteration_are_left_out_as_xgboost_does(data, saved):
-    xgboost = pytest.importorskip("xgboost")
-    rows, grades = data
-    groups = np.repeat(np.arange(len(rows) // 50), 50)
-    parameters = {"objective": "rank:ndcg", "learning_rate": 0.9, "num_parallel_tree": 2, "subsample": 0.5, "nthread": 1}
-    model = xgboost.XGBRanker(n_estimators=60, early_stopping_rounds=5, **parameters)
-    held_out = {"eval_set": [(rows[500:], grades[500:])], "eval_qid": [groups[500:]]}
-    model.fit(rows[:500], grades[:500], qid=groups[:500], **held_out, verbose=0)
-    trees = saved(model)
-    assert len(trees.trees) == 2 * (model.best_iteration + 1) < 2 * model.get_booster().num_boosted_rounds()
-    np.testing.assert_allclose(trees.scores(rows), model.predict(rows), atol=1e-5)
-
-
-def test_models_of_several_classes_and_without_end_are_refused(data, tmp_path, monkeypatch):
+def test_models_of_several_classes_and_without_end_are_refused(data, lightgbm_text, tmp_path, monkeypatch):
     rows, grades = data
     three = grades + (np.nan_to_num(rows[:, 0]) > 1)
     parameters = {"objective": "multiclass", "num_class": 3, "verbose": -1}
@@ -94,17 +94,22 @@ def test_models_of_several_classes_and_without_end_are_refused(data, tmp_path, m
         tree_files.read('{"a": ' * 100_000)
     monkeypatch.setattr(tree_files, "MOST_NODES", 50)
     with pytest.raises(ValueError, match="more than 50 nodes"):
-        tree_files.read(trained(rows, grades).model_to_string())
+        tree_files.read(lightgbm_text)
+    monkeypatch.setattr(tree_files, "_MOST_BYTES", 10)  # looked at before a file is read
+    for content, reason in ((b"tree" * 3, "more than 10 bytes"), (b"{L\xff", "not text in UTF-8")):  # XGBoost's binary format
+        (tmp_path / "trees.txt").write_bytes(content)
+        with pytest.raises(ValueError, match=reason):
+            tree_files.content_of(tmp_path / "trees.txt")
 
 
 def test_a_model_of_one_leaf_has_one_score(data):
     rows, _ = data
     model = trained(rows, np.zeros(len(rows), dtype=int))
-    content = model.model_to_string()
-    assert "Tree=0" in content
-    trees = tree_files.read(content)
+    trees = tree_files.read(model.model_to_string())
     assert trees.scores(rows[:3]).tolist() == model.predict(rows[:3]).tolist()
     assert trees.used == frozenset()
+    by_hand = tree_files.read(xgboost_file())  # a condition of XGBoost's is "below", of LightGBM's "at most"
+    assert by_hand.scores(np.array([[0.4], [0.5], [np.nan]])).tolist() == [2.5, 1.5, 1.5]
 
 
 TREE = {
@@ -132,11 +137,6 @@ def chain(length):
     return {name: [column[0]] * nodes for name, column in TREE.items()} | {"left_children": left, "right_children": right}
 
 
-def test_a_file_of_xgboost_by_hand():
-    trees = tree_files.read(xgboost_file())
-    assert trees.scores(np.array([[0.4], [0.5], [np.nan]])).tolist() == [2.5, 1.5, 1.5]
-
-
 BROKEN, NEITHER, NO_NUMBER = "do not fit together", "neither LightGBM nor XGBoost", "not a number, or is above"
 
 
@@ -146,21 +146,14 @@ BROKEN, NEITHER, NO_NUMBER = "do not fit together", "neither LightGBM nor XGBoos
         (xgboost_file(TREE | {"left_children": [1, 0, -1], "right_children": [2, 2, -1]}), BROKEN),
         (xgboost_file(TREE | {"right_children": [-3, -1, -1]}), BROKEN),
         (xgboost_file(TREE | {"left_children": [10**30, -1, -1]}), NEITHER),
-        (xgboost_file(TREE | {"left_children": ["1", -1, -1]}), NEITHER),
-        (xgboost_file(TREE | {"left_children": [1.5, -1, -1]}), NEITHER),
         (xgboost_file(TREE | {"split_indices": [0.7, 0, 0]}), NEITHER),
-        (xgboost_file(TREE | {"split_indices": [10**30, 0, 0]}), NEITHER),
         (xgboost_file(TREE | {"split_indices": [0]}), BROKEN),
-        (xgboost_file(TREE | {"split_conditions": [[1.0], [1.0], [1.0]]}), BROKEN),
         (xgboost_file(TREE | {"split_conditions": [0.5, 10**400, 1.0]}), NEITHER),
         (xgboost_file(TREE | {"split_conditions": [0.5, 1e30, 1.0]}), NO_NUMBER),
         (xgboost_file(TREE | {"sum_hessian": {}}), NEITHER),
         (xgboost_file(TREE | {name: [] for name in TREE}), NEITHER),
         (xgboost_file(base_score="nan"), NEITHER),
-        (xgboost_file(base_score="1e400"), NEITHER),
-        (xgboost_file(num_class=float("inf")), NEITHER),
         (xgboost_file(num_feature="1000000000"), "more than 10,000 features"),
-        (xgboost_file(num_feature="1" + "0" * 30), NEITHER),
         (xgboost_file(num_feature="-1"), "no name"),
         (xgboost_file(learner={"feature_names": "x"}), NEITHER),
         (xgboost_file(learner={"feature_names": [1]}), NEITHER),
@@ -180,17 +173,13 @@ def test_hostile_files_of_xgboost_are_refused(content, reason):
 
 LIGHTGBM = [
     (r"(?s).*", "", "neither"),
-    (r"(?s).*", "[1]", "neither"),
-    (r"(?s).*", "{}", "neither"),
     (r"(?s).*", "{", "Expecting"),
     (r"(?s)Tree=0.*", "", "no trees"),
     (r"left_child=", "left_child=9 ", BROKEN),
     (r"left_child=\S+", "left_child=0", BROKEN),
-    (r"left_child=-?\d+", "left_child=-99999999999999999999", NEITHER),
     (r"split_feature=\d+", "split_feature=77", "no name"),
     (r"split_feature=\d+", "split_feature=-99999999999999999999999", NEITHER),
-    (r"leaf_value=\S+", "leaf_value=nan", "not a number"),
-    (r"leaf_value=\S+", "leaf_value=1e300", NO_NUMBER),
+    (r"leaf_value=\S+", "leaf_value=nan", NO_NUMBER),
     (r"internal_value=\S+ ", "internal_value=", BROKEN),  # the values of leaves would move
     (r"num_cat=0", "num_cat=2", "categories"),
     (r"decision_type=\d+", "decision_type=3", "categories"),
@@ -201,23 +190,12 @@ LIGHTGBM = [
 ]
 
 
-def test_hostile_files_of_lightgbm_are_refused(data):
-    content = trained(*data).model_to_string()
+def test_hostile_files_of_lightgbm_are_refused(data, lightgbm_text):
     for pattern, replacement, reason in LIGHTGBM:
-        changed = re.sub(pattern, replacement, content, count=1)
-        assert changed != content
+        changed = re.sub(pattern, replacement, lightgbm_text, count=1)
+        assert changed != lightgbm_text
         with pytest.raises(ValueError, match=reason):
             tree_files.read(changed)
-    far = tree_files.read(re.sub(r"internal_value=\S+", "internal_value=1e300", content, count=1))
+    far = tree_files.read(re.sub(r"internal_value=\S+", "internal_value=1e300", lightgbm_text, count=1))
     base, added = far.contributions(data[0][0])
     assert base + sum(added.values()) == pytest.approx(far.scores(data[0][:1])[0])
-
-
-def test_the_size_of_a_file_is_looked_at_before_it_is_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(tree_files, "_MOST_BYTES", 10)
-    (tmp_path / "trees.txt").write_text("tree" * 3)
-    with pytest.raises(ValueError, match="more than 10 bytes"):
-        tree_files.content_of(tmp_path / "trees.txt")
-    (tmp_path / "trees.txt").write_bytes(b"{L\xff")  # XGBoost's binary format
-    with pytest.raises(ValueError, match="not text in UTF-8"):
-        tree_files.content_of(tmp_path / "trees.txt")

@@ -47,34 +47,18 @@ def test_a_folder_by_hand(tmp_path):
 @pytest.mark.parametrize(
     "changed",
     [
-        {"features": None},
-        {"features": [1]},
-        {"features": ["clicks"] * 2},
-        {"types": ["a"]},
-        {"mode": []},
-        {"mode": {"weights": ["lexical"]}},
-        {"mode": {"weights": {"lexical": "1"}}},
-        {"mode": {"weights": {"lexical": -1}}},
-        {"mode": {"weights": {}}},
-        {"mode": {"weights": {"lexical": 1}, "fusion": []}},
-        {"mode": {"weights": {"lexical": 1}, "fusion": "none"}},
-        {"clicks_until": []},
+        *({"settings": {**SETTINGS, name: value}} for name, value in (
+            ("features", None), ("features", [1]), ("features", ["clicks"] * 2), ("types", ["a"]), ("clicks_until", []),
+        )),
+        *({"settings": {**SETTINGS, "mode": mode}} for mode in (
+            [], {"weights": ["lexical"]}, {"weights": {"lexical": "1"}}, {"weights": {"lexical": -1}}, {"weights": {}},
+            {"weights": {"lexical": 1}, "fusion": []}, {"weights": {"lexical": 1}, "fusion": "none"},
+        )),
+        *({"table": table} for table in ("", "[1]", '{"d": 1}', '{"d": [1]}', '{"d": [null, 1]}', "[" * 100_000)),
+        {"content": None},
     ],
-    ids=json.dumps,
-)
-def test_settings_that_are_none(tmp_path, changed):
-    with pytest.raises(TermweaveError):
-        opened(tmp_path, {**SETTINGS, **changed})
-
-
-@pytest.mark.parametrize(
-    "table", ["", "[1]", '{"d": 1}', '{"d": [1]}', '{"d": [null, 1]}', "[" * 100_000], ids=lambda text: text[:20]
-)
-def test_rates_that_are_none(tmp_path, table):
-    with pytest.raises(TermweaveError, match="cannot be read"):
-        opened(tmp_path, table=table)
-
-
-def test_trees_that_are_missing(tmp_path):
-    with pytest.raises(TermweaveError, match="cannot be read"):
-        opened(tmp_path, content=None)
+    ids=lambda changed: json.dumps(changed)[:60],
+)  # fmt: skip
+def test_a_damaged_folder_is_one_sentence(tmp_path, changed):
+    with pytest.raises(TermweaveError, match=None if "settings" in changed else "cannot be read"):
+        opened(tmp_path, **changed)

@@ -109,8 +109,14 @@ def test_when_the_time_is_up_scored_documents_come_first_and_the_others_keep_the
 def test_a_budget_is_shared_by_the_rankers_of_a_chain():
     chain = Reranking((CrossEncoderReranker("one"), ReciprocalNeighbours(), CrossEncoderReranker("two"))).within(80)
     assert [getattr(stage, "budget", None) for stage in chain.stages] == [40, None, 40]
+    limited = Reranking((counting(budget=5.0),))
+    assert limited.for_page(0).stages == limited.stages
+    with pytest.raises(UsageError, match="With a time budget there is one page"):
+        limited.for_page(10)
+    assert limited.within(float("inf")).for_page(10).stages == (counting(),)
     with pytest.raises(UsageError, match="'rnn' has no time budget"):
         rerankers.choose("rnn").within(80)
+    assert rerankers.choose("rnn").within(float("inf")) == rerankers.choose("rnn")
 
 
 def test_names(tmp_path, monkeypatch):
@@ -134,7 +140,6 @@ def test_names(tmp_path, monkeypatch):
     ("name", "message"),
     [
         ("ranker", r"ships no ranker, and no profile in use names one. Name a cross-encoder: "),
-        ("ranker@model", "no model named 'model'"),
         ("ranker@nowhere-at-all", r"no model named 'nowhere-at-all'"),
         ("./nowhere", r"no model folder './nowhere'"),
         ("hf:team", r"is not the name of a model on the hub"),
@@ -146,12 +151,14 @@ def test_wrong_names_are_one_sentence(name, message):
         rerankers.choose(name)
 
 
-@pytest.mark.parametrize(
-    "options", [{"candidates": 0}, {"weight": 1.5}, {"weight": float("nan")}, {"budget": "80ms"}, {"budget": -1.0}], ids=str
-)
-def test_parameters_out_of_range_are_refused(options):
-    with pytest.raises(UsageError):
-        CrossEncoderReranker("m", **options)
+@pytest.mark.parametrize("make", [CrossEncoderReranker, lambda _, **options: ReciprocalNeighbours(**options)])
+@pytest.mark.parametrize("options", [{"candidates": 0}, {"weight": 1.5}, {"weight": float("nan")}], ids=str)
+def test_parameters_out_of_range_are_refused(make, options):
+    with pytest.raises(UsageError, match=r"needs at least 1 candidate|is a number from 0 to 1"):
+        make("m", **options)
+    for budget in ("80ms", -1.0):
+        with pytest.raises(UsageError):
+            CrossEncoderReranker("m", budget=budget)
 
 
 def test_for_one_query_no_text_is_scored_twice_and_the_budget_is_shared():
@@ -181,15 +188,6 @@ def test_for_one_query_no_text_is_scored_twice_and_the_budget_is_shared():
     assert scorer.windows == 4  # of a long document
 
 
-def test_with_a_budget_there_is_one_page():
-    limited = Reranking((counting(budget=5.0),))
-    assert limited.for_page(0).stages == limited.stages
-    with pytest.raises(UsageError, match="With a time budget there is one page"):
-        limited.for_page(10)
-    assert limited.within(float("inf")).for_page(10).stages == (counting(),)
-    assert rerankers.choose("rnn").within(float("inf")) == rerankers.choose("rnn")
-
-
 def test_equal_scores_keep_the_order_of_the_first_stage():
     lists = {"z": Ranked.from_scores([("q", 1.0), ("z", 0.5), ("a", 0.5), ("c", 0.0)])}
     texts = dict.fromkeys("qzac", "one word")
@@ -216,16 +214,11 @@ def needs_vectors(model):
     return "vectors" in CrossEncoderReranker(str(model)).needs
 
 
-def test_the_share_is_the_weighted_sum_of_the_features():
+def test_the_share_of_an_anchor_is_the_weighted_sum_of_the_features():
     jaccard = neighbourhood_features(QUERY, VECTORS)[1]
     found = anchor_shares({"score": 10.0, "cosine": 2.0, "jaccard": 3.0}, request())
-    expected = [
-        10 * score + 2 * cosine + 3 * j for score, cosine, j in zip((0.9, 0.5, 0.1), (1.0, 0.6, 0.0), jaccard, strict=True)
-    ]
-    assert found == pytest.approx(expected, abs=1e-6)
-
-
-def test_the_score_alone_needs_no_vectors():
+    scores, cosines = np.array([0.9, 0.5, 0.1]), np.array([1.0, 0.6, 0.0])
+    assert found == pytest.approx((10 * scores + 2 * cosines + 3 * np.array(jaccard)).tolist(), abs=1e-6)
     assert anchor_shares({"score": 2.0}, request(None, None)) == pytest.approx([1.8, 1.0, 0.2])
     assert anchor_shares({}, request(None, None)) == [0.0, 0.0, 0.0]
     with pytest.raises(UsageError, match="no dense model"):
@@ -241,23 +234,16 @@ def test_a_malformed_anchor_is_refused(weights):
 def test_a_ranker_says_whether_it_needs_vectors(tmp_path, monkeypatch):
     for name, weights, needs in (("words", {"score": 1.0}, False), ("both", {"score": 1.0, "jaccard": 0.5}, True)):
         folder = tmp_path / name
+        assert not needs_vectors(folder)  # a model that arrives later is found without a restart
         folder.mkdir()
         (folder / "termweave.json").write_bytes(manifest(weights).to_bytes())
         assert needs_vectors(folder) is needs
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "termweave.json").write_text(json.dumps({"schema": 1}))
     assert not needs_vectors(tmp_path / "broken")
-    assert not needs_vectors("nowhere")
     monkeypatch.setattr(hub, "fetch", lambda name: tmp_path / name.rpartition("/")[2])
     assert needs_vectors("hf:owner/both")
     assert not needs_vectors("hf:owner/words")
-
-
-def test_a_model_that_arrives_later_is_found_without_a_restart(tmp_path):
-    assert not needs_vectors(tmp_path / "later")
-    (tmp_path / "later").mkdir()
-    (tmp_path / "later" / "termweave.json").write_bytes(manifest({"score": 1.0, "cosine": 0.5}).to_bytes())
-    assert needs_vectors(tmp_path / "later")
 
 
 class Weighed:

@@ -9,27 +9,25 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from dataclasses import dataclass, fields, replace
 from importlib import import_module
+from itertools import combinations
 from pathlib import Path
-from typing import Annotated
 
 import pytest
 
-from termweave.declared_settings import Setting, settings_of
-from termweave.search.feature import Feature, Search, features_of
-from termweave.search.options import SearchOptions
-from termweave.search.retrieval.plan import Retrieval
+from termweave.declared_settings import settings_of
+from termweave.search.feature import Feature
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["package-dir"]
 #: A package that adds one of each.
 OUTSIDE = ROOT / "tests" / "outside"
 FEATURES = sorted(path.stem for path in (ROOT / "search" / "features").glob("*.py") if path.stem != "__init__")
+#: Feature -> the trees without it: two for each, and no other feature is deleted from the same two, so that each stands without each other one.
+TREES = 6
+DELETED_IN = dict(zip(FEATURES, combinations(range(TREES), 2), strict=False))
 #: Feature -> options whose answers have what it gives, too.
 FALLS_WITH = {"totals": ("facets", "sort"), "explain": ("explain_words",)}
-#: Features that take part in every search, because others or a profile may ask for what they do.
-ALWAYS = ["Explanation", "CountedTotals", "Rewritten"]
 #: Imports everything of search, and plays each value of each option alone; prints the help, and what came out.
 PROGRAM = """
 import importlib, json, pkgutil, sys
@@ -55,7 +53,8 @@ was = recording["indices"]["cassette-words"]
 own = set(sys.argv[3].split(","))
 pairs = [(old, new) for old, new in zip(was, now[:-1]) if not own & set(old["options"])]
 for each in (each["result"] for pair in pairs for each in pair):
-    each.pop(sys.argv[4], None)
+    for part in sys.argv[4].split(","):
+        each.pop(part, None)
 wrong = [line for old, new in pairs for line in cassette.differences(old, new)]
 result = CliRunner().invoke(cli, ["search", "--help"], catch_exceptions=False)
 print(json.dumps({"help": result.output, "names": sorted(names), "compared": len(pairs), "wrong": wrong[:5]}))
@@ -69,8 +68,9 @@ def program(text, *arguments, path=OUTSIDE, folder=ROOT):
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("feature", FEATURES)
-def test_one_file_and_its_line_can_be_deleted(feature, tmp_path):
+@pytest.mark.parametrize("tree_number", range(TREES))
+def test_files_and_their_lines_can_be_deleted(tree_number, tmp_path):
+    deleted = [feature for feature, trees in DELETED_IN.items() if tree_number in trees]
     tree = tmp_path / "termweave"
     tree.mkdir()
     for path in (ROOT / "termweave").iterdir():
@@ -78,21 +78,21 @@ def test_one_file_and_its_line_can_be_deleted(feature, tmp_path):
     for name, folder in FOLDERS.items():
         if name not in {"termweave", "termweave.search"}:
             (tree / name.removeprefix("termweave.")).symlink_to(ROOT / folder)
-    for path in (ROOT / "search").rglob("*.py"):
-        copy = tree / "search" / path.relative_to(ROOT / "search")
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_bytes(path.read_bytes())
-    (tree / "search" / "features" / f"{feature}.py").unlink()
+    shutil.copytree(ROOT / "search", tree / "search", ignore=shutil.ignore_patterns("__pycache__"))
     text = (tree / "search" / "options.py").read_text(encoding="utf-8")
-    (options,) = re.findall(rf"(?m)^from termweave.search.features.{feature} import (\w+)\n", text)
-    text = re.sub(rf"(?m)^(from termweave.search.features.{feature} import .*|    {options},)\n", "", text)
+    declared, parts, falling = {}, set(), set()
+    for feature in deleted:
+        (tree / "search" / "features" / f"{feature}.py").unlink()
+        (options,) = re.findall(rf"(?m)^from termweave.search.features.{feature} import (\w+)\n", text)
+        text = re.sub(rf"(?m)^(from termweave.search.features.{feature} import .*|    {options},)\n", "", text)
+        declared |= settings_of(owner := vars(import_module(f"termweave.search.features.{feature}"))[options])
+        parts |= {each.part for each in Feature.__subclasses__() if each.Options is owner}
+        falling |= {*declared, *FALLS_WITH.get(feature, ())}
     (tree / "search" / "options.py").write_text(text, encoding="utf-8")
-    declared = settings_of(owner := vars(import_module(f"termweave.search.features.{feature}"))[options])
-    (part,) = (each.part for each in Feature.__subclasses__() if each.Options is owner)
 
     (tmp_path / "tables").mkdir()
-    falling = ",".join((*declared, *FALLS_WITH.get(feature, ())))
-    done = program(PROGRAM, tree, tmp_path / "tables", falling, part, path=f"{tmp_path}:{ROOT}", folder=tmp_path)
+    lists = (",".join(falling), ",".join(parts))
+    done = program(PROGRAM, tree, tmp_path / "tables", *lists, path=f"{tmp_path}:{ROOT}", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout.splitlines()[-1])
     assert result["wrong"] == []
@@ -100,36 +100,6 @@ def test_one_file_and_its_line_can_be_deleted(feature, tmp_path):
     assert declared.keys().isdisjoint(result["names"])
     for setting in declared.values():
         assert not re.search(rf"(?m)^  {re.escape(setting.flag)}(?![\w-])", result["help"])
-
-
-@dataclass(frozen=True, kw_only=True)
-class ShortOptions:
-    """A feature from outside.
-
-    Attributes:
-        short: The most hits.
-    """
-
-    short: Annotated[int | None, Setting("Show at most this many hits.", "COUNT")] = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class WithShort(ShortOptions, SearchOptions):
-    """The options of a search, and one more."""
-
-
-def test_a_feature_takes_part_where_its_options_stand_and_one_of_them_is_set():
-    class Short(Feature[ShortOptions]):
-        Options = ShortOptions
-
-        def rank(self, ranking):
-            return replace(ranking, places=ranking.places[: self.options.short])
-
-    search = Search(None, "docs", None, None, Retrieval((), 100))
-    both = [type(each).__name__ for each in features_of(WithShort(short=2, collapse="kind"), search)]
-    assert both == ["Short", "Collapse", *ALWAYS]
-    assert [type(each).__name__ for each in features_of(WithShort(), search)] == ALWAYS
-    assert {each.name for each in fields(WithShort)} - {each.name for each in fields(SearchOptions)} == {"short"}
 
 
 SEARCHED = """

@@ -9,16 +9,8 @@ from termweave.errors import UsageError
 from termweave.indexer.options import Window
 from termweave.rerank import Rules, evidence
 from termweave.search.features import like
-from tests.search.conftest import FORTY, index_of
 
 pytestmark = pytest.mark.engine
-
-
-@pytest.fixture(scope="module")
-def index(opensearch_engine):
-    """Forty documents about eight subjects, and one without text."""
-    with index_of(opensearch_engine, [*FORTY, {"id": "empty", "text": ""}]) as opened:
-        yield opened
 
 
 @pytest.mark.parametrize("rerank", ["none", "rnn"])
@@ -28,13 +20,6 @@ def test_documents_like_one_are_found_without_it(index, mode, rerank):
     assert {hit.id for hit in hits} == {"json-0", "json-1", "json-3", "json-4"}
     for hit in hits:
         assert sum(part["share"] for part in hit.explain()["parts"]) == pytest.approx(hit.score, abs=1e-5)
-
-
-def test_several_documents_and_words_count_together(index):
-    hits = index.search("queue", like=["json-2", "timer-1", "json-2"], k=12)
-    found = {hit.id.partition("-")[0] for hit in hits}
-    assert {"json", "timer", "queue"} <= found
-    assert not {"json-2", "timer-1"} & {hit.id for hit in hits}
 
 
 def test_reranking_takes_the_evidence_of_the_liked_ones(index, opensearch_engine):
@@ -61,12 +46,6 @@ def test_the_query_is_the_mean_of_what_is_stored(index, opensearch_engine):
     assert len(together) <= like.TERMS
 
 
-def test_what_cannot_be_liked_is_said(index):
-    with pytest.raises(UsageError, match="no document 'nothing'"):
-        index.search(like=["json-1", "nothing"])
-    assert index.search(like=["empty"], mode="weights") == []
-
-
 def test_a_long_document_does_not_hide_another(built, monkeypatch):
     long = " ".join(f"Sentence {number} tells of the json module." for number in range(40))
     texts = {"a": long, "b": "A socket.", "c": "Another socket."}
@@ -88,11 +67,11 @@ def test_the_text_of_liked_documents_is_not_taken_for_typed_words(built):
     index = built([{"id": key, "text": text} for key, text in texts.items()], signals=("lexical",))
     answer = index.answer(like=["a"], totals=True)
     assert [hit.id for hit in answer.hits] == ["b", "c"]
-    assert answer.remarks == ()
-    assert answer.totals.matching is None
+    assert (answer.remarks, answer.totals.matching) == ((), None)
     assert index.answer(like=["empty"]).remarks == ()
-    (typed,) = index.answer(texts["a"], totals=True).remarks
-    assert typed.startswith("Read as plain words")
+    assert not index.search(like=["empty"])
+    with pytest.raises(UsageError, match="no document 'nothing'"):
+        index.search(like=["a", "nothing"])
 
 
 def test_the_learned_field_is_searched_with_the_words_of_documents(built):

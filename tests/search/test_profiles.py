@@ -30,10 +30,7 @@ def test_a_ranker_with_its_hash_is_read():
         {"model": "a-ranker", "hash": "../../x"},
         {"model": "a-ranker", "hash": HASH.upper()},
         {"model": "a-ranker", "hash": None},
-        {"model": 7, "hash": HASH},
-        {"hash": HASH},
         {"model": "a-ranker", "hash": HASH, "scorer": "anything"},
-        {"model": "a-ranker", "hash": HASH, "candidates": "many"},
         {},
     ],
 )

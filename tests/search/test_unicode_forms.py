@@ -75,7 +75,6 @@ def test_filters_facets_and_operators(index):
     for query in ('"die Br\u00fccke" Zaun', "f\u00e4hrt -Zaun -konzept"):
         for form in ("NFC", "NFD"):
             assert ids(index, normalize(form, query), rewrite="operators", mode="lexical") == ["Bru\u0308cke.txt"]
-    assert ids(index, "Das \u00adGesamt\u00adkonzept", rewrite="operators", where="id=Br\u00fccke.txt") == []
 
 
 def test_synonyms_pins_and_ids_in_another_form(index, tmp_path):

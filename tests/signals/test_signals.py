@@ -150,22 +150,12 @@ def test_long_ids_get_a_stable_short_one():
     assert engine_id("short") == "short"
     assert engine_id("x" * 600) == engine_id("x" * 600) != engine_id("x" * 601)
     assert len(engine_id("字" * 300).encode()) <= 512
-
-
-@given(TERM)
-def test_buckets_are_in_range(identity):
-    assert 0 <= bucket_of(identity) < BUCKETS
+    assert {bucket_of(str(number)) for number in range(100 * BUCKETS)} == set(range(BUCKETS))
 
 
 def test_digests_change_with_every_part():
     base = Document("a", "text", "title", {"year": 2020})
-    changes = (
-        {"id": "b"},
-        {"text": "text!"},
-        {"title": "titl"},
-        {"metadata": {"year": 2021}},
-        {"text": "titletext", "title": ""},
-    )
+    changes = ({"id": "b"}, {"text": "text!"}, {"title": "t"}, {"metadata": {"year": 2021}}, {"text": "titletext", "title": ""})
     others = [replace(base, **change) for change in changes]
     assert len({source_digest(document) for document in [base, *others]}) == 6
 
@@ -200,12 +190,6 @@ def test_pruning_drops_the_lightest_and_never_all(impacts, share, below):
         assert len(kept) == len(impacts) - len(lightest)
 
 
-@pytest.mark.parametrize("text", ["", "x", "100%", "-1%", "1", "-0.1", "nan", "5 %%"])
-def test_what_cannot_be_pruned_is_said(text):
-    with pytest.raises(UsageError, match="is not a value for prune"):
-        Pruning.parse(text)
-
-
 def test_pruned_is_the_same_in_every_signal_and_comes_back_from_meta():
     pruning = Pruning.parse("0.25")
     sample = [Encoding("t", TermWeights(("a", "b"), np.array([4.0, 4.0], np.float32)))]
@@ -224,3 +208,9 @@ def test_what_is_stored_gives_the_impacts_back():
     impacts = signal.impacts_of(stored)
     assert impacts.terms == given.terms
     np.testing.assert_allclose(impacts.weights, given.weights, atol=8 / 255 / 2 * 1.01)
+
+
+@pytest.mark.parametrize("text", ["", "100%", "-1%", "1", "nan"])
+def test_what_cannot_be_pruned_is_said(text):
+    with pytest.raises(UsageError, match="is not a value for prune"):
+        Pruning.parse(text)

@@ -19,9 +19,7 @@ from tools.shipped_model import RecipeData
     ("more", "status", "sentence"),
     [
         ([], InputError.exit_status, "lacks the data sets medquad, stackfaq"),
-        (["--without", "medquad"], InputError.exit_status, "lacks the data set stackfaq"),
         (["--without", "quora"], UsageError.exit_status, "It has squad, medquad, stackfaq."),
-        (["--set", "stepz=1"], UsageError.exit_status, "stepz"),
         (["--set", "backbone=bge-small-zh"], InputError.exit_status, "lacks the data sets cmrc2018, cmrc2018-reqa, drcd-reqa."),
     ],
 )

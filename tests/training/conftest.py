@@ -124,23 +124,28 @@ def model(base):
     return JointModel(transformer.load_backbone(base), HeadShape(layer=1, hidden=16))
 
 
-@pytest.fixture
-def texts(toy, base):
-    """A function: twelve documents and six questions, prepared with a form of weights."""
+def read_by(base, documents):
+    """What `prepare` reads texts with: the analysis of a backbone, its tokeniser, the statistics of these documents, and BM25."""
     from termweave.encoders.analysis.word_pieces import PieceTokenizer
     from termweave.encoders.analysis.words import Analysis
     from termweave.encoders.term_weighting import BM25
     from termweave.training.data.pairs import count
+
+    tokenizer = PieceTokenizer(base / "tokenizer.json")
+    analysis = Analysis(tokenizer.tokenizer)
+    return analysis, tokenizer, count([documents], analysis), BM25()
+
+
+@pytest.fixture
+def texts(toy, base):
+    """A function: twelve documents and six questions, prepared with a form of weights."""
     from termweave.training.term_weights.preparation import prepare
 
     documents, questions, _ = toy
-    tokenizer = PieceTokenizer(base / "tokenizer.json")
-    analysis = Analysis(tokenizer.tokenizer)
-    statistics = count([documents], analysis)
+    common = read_by(base, documents)
     asked = [f"{one} {two} about {one} xyzzy" for one, two in zip(questions[:6], questions[6:12], strict=True)]
 
     def prepared(form, prompt=""):
-        common = (analysis, tokenizer, statistics, BM25())
         return prepare(documents[:12], *common, "document", 64, form), prepare(asked, *common, "query", 64, form, prompt)
 
     return prepared

@@ -295,18 +295,9 @@ def test_clicks_of_a_question_do_not_reach_its_own_features(otherwise_judged, ga
 def test_letor_and_trees_of_others(index, folder, model, tmp_path, capsys):
     out, theirs = tmp_path / "parts", tmp_path / "theirs"
     assert train(folder, index.name, out, "steps=20", "outputs=trees,letor", more=["--quiet"]) == 0
-    xgboost = pytest.importorskip("xgboost")
-    lines = [line for line in (out / "letor.txt").read_text().splitlines() if not line.startswith("#")]
-    names = [line.split()[2] for line in (out / "letor.txt").read_text().splitlines() if line.startswith("#")]
-    rows = np.full((len(lines), len(names)), np.nan)
-    grades, groups = [], []
-    for at, line in enumerate(lines):
-        grade, group, *values = line.partition(" # ")[0].split()
-        grades.append(int(grade))
-        groups.append(int(group.removeprefix("qid:")))
-        for value in values:
-            number, number_value = value.split(":")
-            rows[at, int(number) - 1] = float(number_value)
+    xgboost, datasets = pytest.importorskip("xgboost"), pytest.importorskip("sklearn.datasets")
+    features = sum(line.startswith("#") for line in (out / "letor.txt").read_text().splitlines())
+    rows, grades, groups = datasets.load_svmlight_file(str(out / "letor.txt"), n_features=features, query_id=True)
     parameters, data = {"objective": "rank:ndcg", "max_depth": 4, "nthread": 1}, xgboost.DMatrix(rows, grades, qid=groups)
     xgboost.train(parameters, data, num_boost_round=20).save_model(tmp_path / "theirs.json")
     same = f"start={tmp_path / 'theirs.json'}"

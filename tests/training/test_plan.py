@@ -110,7 +110,7 @@ def test_what_answers_a_question_is_none_of_its_hard_negatives(tmp_path, base):
     ahead = set_up(str(tmp_path), settings, tmp_path, lambda _: None)
     assert (len(ahead.places), ahead.trained_on) == (60, 10)
     assert 0 < len(ahead.train) <= 10
-    mined = ahead.bm25_index.negatives(ahead.bm25_weights(ahead.train.questions, "query"), ahead.train.known, 25)
+    mined = ahead.hard_negatives(25)
     for question, answers, wrong in zip(ahead.train.questions, ahead.train.known, mined, strict=True):
         subject = question.split()[0]
         assert [ahead.texts[place].split()[1] for place in answers] == [subject] * 3

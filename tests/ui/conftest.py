@@ -15,8 +15,10 @@ from termweave.indexer import BuildOptions, build
 from termweave.serving.model_server import model_application
 from termweave.ui import application
 from termweave.ui.serve_options import ServeOptions
+from tests.cli.conftest import DOCUMENTS as ENTRIES
 
 URL = "http://127.0.0.1:8321"
+TOKEN = "a-token-of-more-than-16-characters"
 #: The pages besides those that search.
 WORKBENCH = ("/judge", "/book", "/evaluate", "/tune", "/learn", "/generations")
 #: Texts that would run, break out of an attribute or end an element if a page did not escape them.
@@ -31,11 +33,7 @@ ATTACKS = (
     "\x00\x08\ufffe<b onmouseover=alert(1)>bold</b>",
 )
 TEXTS = {
-    "timer": ("Timer threads", "A thread that runs a function after a given number of seconds has passed."),
-    "json": ("JSON decoder", "Parse a JSON document from a string and return the Python object."),
-    "path": ("os.path.join", "Join one or more path components; os.path.join handles separators."),
-    "csv": ("csv reader", "Iterate over the lines of a CSV file as lists of strings."),
-    "random": ("random choice", "Pick a random element from a sequence that is not empty."),
+    **{key: both for key, both in ENTRIES.items() if any(both)},
     "sched": ("Scheduler", "Run a function at a later time: an event scheduler that calls functions after a delay."),
     "zh": ("自然语言处理", "自然语言处理是人工智能的一个重要方向。function 函数"),
     "he": ("שלום עולם", "זה משפט ארוך בעברית function"),
@@ -82,6 +80,11 @@ def requests_of_every_kind(app, document):
 
         probe()
     return tried
+
+
+def opened(client, name):
+    """The index as the application has it open."""
+    return client.app._app.state.workspace.index(name)
 
 
 def post(client, path, **fields):

@@ -27,25 +27,18 @@ def source(tmp_path):
     return path
 
 
-@pytest.mark.parametrize(
-    ("query", "same"),
-    [
-        ("what is json", "What is JSON?"),
-        ("parse json", "JSON: parse"),
-        ("naïve café", "nai\u0308ve  CAFE"),
-        ("don't wait", "don\u2019t wait!"),
-        ("\u681e", "\u681e\u3002"),
-    ],
-)
-def test_a_query_in_another_spelling_stays_in_its_half(query, same):
+def test_halves_are_equal_in_any_script_and_another_spelling_stays_in_its_half():
     """Otherwise a model would learn from a query that then measures it."""
-    assert half_of(query) == half_of(same)
-
-
-def test_both_halves_get_their_share_of_any_script():
-    for form in ("query {}", "\u6587 {}", "\u0431\u0443\u043a\u0432\u0430 {}", "\u0928\u092e {}"):
-        learned = sum(half_of(form.format(number)) == "train" for number in range(1_000))
-        assert 400 < learned < 600
+    for form, same in (
+        ("query {}", "Query: {}?"),
+        ("{} naïve café", "nai\u0308ve  CAFE {}"),
+        ("don't wait {}", "don\u2019t wait {}!"),
+        ("\u6587 {}", "\u6587 {}\u3002"),
+        ("\u0928\u092e {}", "\u0928\u092e  {}"),
+    ):
+        halves = [half_of(form.format(number)) for number in range(1_000)]
+        assert 400 < halves.count(TRAIN) < 600
+        assert [half_of(same.format(number)) for number in range(1_000)] == halves
     assert len({half_of("?" * length) for length in range(1, 50)}) == 2  # a query without words has a half, too
 
 
@@ -71,8 +64,7 @@ def test_where_nothing_is_live_there_is_nothing_to_compare_with(opensearch_engin
 def test_a_generation_is_made_again_with_the_options_that_it_has(opensearch_engine, name, source):
     similarity = {"index.similarity.default.type": "BM25", "index.similarity.default.k1": "0.3"}
     for options in (
-        {"vectors": "byte"},
-        {"settings": similarity},
+        {"vectors": "byte", "settings": similarity},
         {"signals": ("learned", "lexical")},
         {"dense": "none", "signals": ("lexical", "weights"), "analyzer": "standard", "shards": 2}
         | {"passages": Window(12, 9), "prune": Pruning(below=0.1)},

@@ -1,50 +1,31 @@
 """The search page on the real server: what it shows is what the search found, and attacks in documents stay text."""
 
 import json
+import random
 import re
 import subprocess
 from html import unescape
-from html.parser import HTMLParser
 from urllib.parse import urlencode
 
+import numpy as np
 import pytest
 
 import termweave as tw
 from termweave import corpora
 from termweave.indexer import BuildOptions, build
+from termweave.records import Hit
 from termweave.search.results.pictures import Picture
 from termweave.ui import searching
 from termweave.ui.pages import search_page
 from tests.programs import program
-from tests.ui.conftest import ATTACKS, DOCUMENTS, WORKBENCH, client_of
-
-
-class Reader(HTMLParser):
-    """The elements, attributes and text of a page."""
-
-    def __init__(self, page):
-        super().__init__(convert_charrefs=True)
-        self.tags, self.attributes, self.text, self.links = [], set(), [], []
-        self.feed(page)
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-        self.attributes |= {name for name, _ in attrs}
-        self.links += [value for name, value in attrs if name == "href"]
-
-    def handle_data(self, data):
-        self.text.append(data)
+from tests.ui.conftest import ATTACKS, DOCUMENTS, TOKEN, WORKBENCH, client_of, opened
+from tests.ui.test_attacks import Reader
 
 
 def show(client, **given):
     pairs = [(name.rstrip("_"), value) for name, each in given.items() for value in (each if isinstance(each, list) else [each])]
     answer = client.get(f"/search?{urlencode(pairs)}")
     return answer.status_code, answer.text
-
-
-def opened(client, name):
-    """The index as the application has it open."""
-    return client.app._app.state.workspace.index(name)
 
 
 def hits_of(page):
@@ -64,28 +45,8 @@ def test_the_page_shows_the_hits_of_the_search_with_their_scores(client, attacke
         assert sum(part["share"] for part in hit.explanation["parts"]) == pytest.approx(hit.score, abs=1e-6)
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
-def test_attacks_stay_text(client, attacked, attack):
-    """In a query, in a document's title, text, id and metadata, in filters and in every other parameter."""
-    for given in (
-        {"q": attack, "k": 50, "facet": ["kind", "note"]},
-        {"q": "function", "filter": f'note="{attack}"', "id": attack, "mode": attack, "sort": attack},
-        {"q": f"function {attack}", "id": f"attack-{ATTACKS.index(attack)}{attack}", "rerank": "rnn"},
-        {"q": "function", "index": attack, "compare": "1", "index2": attack, "rerank2": attack},
-    ):
-        status, page = show(client, **given)
-        assert status in {200, 400}
-        reader = Reader(page)
-        assert not {"iframe", "img", "b"} & set(reader.tags) - ({"b"} if "facet" in given else set())
-        assert not {name for name in reader.attributes if name.startswith("on")}
-        assert reader.tags.count("script") == page.count('<script src="/static/')
-        assert not [link for link in reader.links if not link.startswith(("/", "#"))]
-        assert str(1337 * 1337) not in page
-
-
 def test_a_document_is_explained_whether_it_is_found_or_not(client, attacked):
-    status, page = show(client, q="run a function later", id="csv", mode="lexical", k=3)
-    assert status == 200
+    _, page = show(client, q="run a function later", id="csv", mode="lexical", k=3)
     assert "not among the candidates of any signal" in page
     _, page = show(client, q="run a function later", id="json", mode="dense", candidates="1")
     assert "not among its candidates, the last of which has" in page  # what it would need
@@ -184,16 +145,11 @@ def test_filters_facets_and_pages_are_links(client, attacked):
         ({"mode": "nothing"}, "no signal"),
         ({"filter": "AND kind"}, "AND kind"),
         ({"k": "1000000"}, "number from 1 to 100"),
-        ({"rerank": "ranker@/etc"}, "Pages may not use the reranker"),
-        ({"rerank": "hf:OWNER/NAME"}, "Pages may not use the reranker"),
-        ({"rerank": "diverse/../../x"}, "Pages may not use the reranker"),
+        *(({"rerank": name}, "Pages may not use the reranker") for name in ("ranker@/etc", "hf:OWNER/NAME", "diverse/../../x")),
         ({"rewrite": "synonyms@/etc/passwd"}, "Pages may not use"),
-        ({"rewrite": "magic"}, "cannot be rewritten by"),
         ({"q": "x" * 10_001}, "more than 10,000 characters"),
-        ({"nothing": "1"}, "no parameter"),
-        ({"id": "no-such-document"}, "no-such-document"),
         ({"passages": "2"}, "are not cut into passages"),
-        *(({"index": name}, "index") for name in ("no-such-index", "_all", "*", "a,b", ".kibana", "../_cat")),
+        *(({"index": name}, "index") for name in ("no-such-index", "_all", "a,b", ".kibana", "../_cat")),
     ],
 )
 def test_a_mistake_is_a_sentence_and_keeps_what_was_typed(client, attacked, typed, said):
@@ -208,12 +164,6 @@ def test_a_mistake_keeps_the_options(client, attacked):
     for name, value in (("filter", "year>=2000"), ("filter", "NOT kind=a"), ("facet", "kind"), ("mode2", ""), ("index2", "")):
         assert f'name="{name}" value="{value}"' in unescape(page)
     assert 'min="1" max="100" value="7"' in page
-
-
-def test_another_index_of_the_server_that_termweave_did_not_make_is_not_shown(client, opensearch_engine, name):
-    opensearch_engine.request("PUT", f"/{name}", body={})
-    status, page = show(client, q="function", index=name)
-    assert (status, "problem" in page) == (400, True)
 
 
 def test_the_title_is_said_once_and_the_metadata_stand_beside_the_text(client, attacked):
@@ -248,7 +198,7 @@ def test_every_page_lets_choose_another_index(client, opensearch_engine, attacke
         link = f'{address}&amp;q=json" aria-current="true"' if "q=" in path else f'{address}" aria-current="true"'
         assert link in page.partition("<nav")[0], path
     assert f"/judge?index={attacked}" in client.get("/judge?index=no-such-index").text.partition("<nav")[0]
-    locked = client_of(opensearch_engine, index=attacked, token="a token that is long enough")
+    locked = client_of(opensearch_engine, index=attacked, token=TOKEN)
     for path in ("/login", "/static/nothing", "/search"):
         assert attacked not in locked.get(path).text, path
 
@@ -289,3 +239,46 @@ def test_fields_of_a_mapping_have_buttons_and_facets_count_what_is_listed(opense
     wrong = client.get("/api/search", params={"q": "kettle", "sort": "prose"})
     assert wrong.status_code == 400
     assert "is analysed text without a keyword among its subfields, so that it cannot be counted or sorted" in wrong.text
+
+
+def test_kendalls_tau_is_the_mean_agreement_of_pairs():
+    dice = random.Random(1)
+    for length in (2, 3, 10, 40):
+        first = [str(number) for number in range(length)]
+        second = dice.sample([*first, "extra"], length)
+        made = searching.compare(first, second)
+        shared = [document for document in first if document in second]
+        assert made.both == len(shared)
+        if len(shared) > 1:
+            ranks = np.array([[listed.index(each) for each in shared] for listed in (first, second)])
+            signs = np.sign(ranks[:, :, None] - ranks[:, None, :]).prod(axis=0)
+            assert made.correlation == pytest.approx(signs.sum() / (len(shared) * (len(shared) - 1)))
+    assert searching.compare(["a", "b", "c"], ["c", "b", "a"]).correlation == -1
+    assert searching.compare(["a", "b", "c"], ["a", "b", "c"]).correlation == 1
+
+
+def test_lists_that_share_nothing_have_no_correlation():
+    made = searching.compare(["a", "b"], ["c"])
+    assert (made.head, made.shared, made.both, made.correlation) == (2, 0, 0, None)
+    assert searching.compare([], []).as_dict()["ranks"] == {}
+    ranks = {"a": {"first": 1, "second": None}, "b": {"first": 2, "second": 1}, "c": {"first": None, "second": 2}}
+    assert searching.compare(["a", "b"], ["b", "c"]).as_dict()["ranks"] == ranks
+
+
+def test_bars_sum_to_the_score_and_fit_into_the_best():
+    terms = [{"term": "a", "word": "ab", "share": 4.0}, {"term": "b", "word": "bc", "share": 6.0}]
+    parts = [
+        {"name": "dense", "share": 0.2, "score": 0.4, "rank": 1, "terms": []},
+        {"name": "weights", "share": 0.5, "score": 10.0, "rank": 2, "lowest": 1.0, "terms": terms},
+        {"name": "rnn", "share": 0.1, "similarity": 0.1, "jaccard": 0.5, "weight": 0.5, "neighbours": ["x", "y"]},
+    ]
+    hit = Hit("d", 0.8, 1, explanation={"score": 0.8, "parts": parts, "text": "", "words": []})
+    bars = search_page.bars_of(hit, 1.6)
+    assert [(bar.name, bar.kind) for bar in bars] == [("weights", "words"), ("dense", "meaning"), ("rnn", "rerank")]
+    assert sum(bar.share for bar in bars) == pytest.approx(hit.score)
+    assert sum(bar.width for bar in bars) == pytest.approx(50)
+    assert [bar.start for bar in bars] == pytest.approx([0, bars[0].width, bars[0].width + bars[1].width])
+    assert [(word.word, word.share) for word in bars[0].words] == [("bc", pytest.approx(0.3)), ("ab", pytest.approx(0.2))]
+    assert bars[2].neighbours == ("x", "y")
+    assert search_page.best_of([hit]) == pytest.approx(0.8)
+    assert search_page.best_of([]) == 0

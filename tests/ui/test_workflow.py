@@ -29,9 +29,7 @@ from termweave.search import Index
 from termweave.ui import searching
 from termweave.ui.jobs import BackgroundJob
 from termweave.ui.pages.job_pages import GatedExperiment
-from termweave.ui.serve_options import ServeOptions
-from termweave.ui.workspace import Workspace
-from tests.ui.conftest import TEXTS, client_of, lexical, post
+from tests.ui.conftest import TEXTS, client_of, lexical, opened, post
 from tests.ui.test_api import valid
 
 
@@ -41,7 +39,19 @@ def ended(client, address):
     while 'class="badge">running' in (page := client.get(address).text):
         assert time.monotonic() < until
         time.sleep(0.1)
-    return page
+    return unescape(page)
+
+
+def worked(client, index, kind, **fields):
+    """Evaluate or tune on the book of an index; the page of the result, and the id of the job."""
+    started = post(client, f"/{kind}/start", index=index, dataset=f"book:{index}", **fields)
+    assert started.status_code == 303, started.text
+    return ended(client, started.headers["location"]), started.headers["location"].partition("job=")[2]
+
+
+def compared(page):
+    """The links of a page to two lists of a query."""
+    return re.findall(r'href="(/search\?q=[^"]*compare=1[^"]*)"', page)
 
 
 @pytest.fixture
@@ -61,9 +71,8 @@ def test_two_indices_are_compared_with_the_figures_of_the_command(client, opense
     lexical(opensearch_engine, name, tmp_path, *({"_id": key, "text": TEXTS[key][1]} for key in list(TEXTS)[:3]))
     page = client_of(opensearch_engine, index=attacked).get("/evaluate").text
     assert f'<option value="{name}">the default search of {name}' in page
-    started = post(client, "/evaluate/start", index=attacked, dataset=f"book:{attacked}", against=name)
-    page = unescape(ended(client, started.headers["location"]))
-    index = client.app._app.state.workspace.index(attacked)
+    page, _ = worked(client, attacked, "evaluate", against=name)
+    index = opened(client, attacked)
     dataset, other = BookDataset(f"book:{attacked}", judged), Index.open(opensearch_engine, name)
     expected = index_comparison.evaluate_against(index, attacked, other, name, dataset)
     assert f"Take {attacked}: the difference is more than chance" in page
@@ -71,7 +80,7 @@ def test_two_indices_are_compared_with_the_figures_of_the_command(client, opense
     for row in expected.rows:
         for measure in row.values:
             assert table.cell(expected, row, measure) in page
-    link = re.search(r'href="(/search\?q=[^"]*compare=1[^"]*)"', page)[1]
+    link = compared(page)[0]
     assert f"&index={name}&" in link
     assert f"&index2={attacked}" in link
     assert client.get(link).status_code == 200
@@ -81,32 +90,25 @@ def test_two_indices_are_compared_with_the_figures_of_the_command(client, opense
 
 
 def test_an_evaluation_shows_the_table_of_the_command_and_both_lists_of_a_query(client, attacked, judged):
-    client.app._app.state.workspace.index(attacked)
+    opened(client, attacked)
     gc.collect()
-    opened = sum(type(each) is Index for each in gc.get_objects())
-    started = post(client, "/evaluate/start", index=attacked, dataset=f"book:{attacked}")
-    assert started.status_code == 303
-    page = ended(client, started.headers["location"])
-    job = started.headers["location"].partition("job=")[2]
-    made = valid(client.get(f"/api/evaluate?job={job}"), "evaluate")
+    count = sum(type(each) is Index for each in gc.get_objects())
+    page, job = worked(client, attacked, "evaluate")
+    answer = valid(client.get(f"/api/evaluate?job={job}"), "evaluate")
     assert client.get(f"/api/tune?job={job}").status_code == 400
     (listed,) = [each for each in valid(client.get("/api/jobs"), "jobs")["jobs"] if each["id"] == job]
     assert (listed["state"], listed["error"]) == ("done", None)
-    expected = evaluate(client.app._app.state.workspace.index(attacked), BookDataset(f"book:{attacked}", judged))
+    expected = evaluate(opened(client, attacked), BookDataset(f"book:{attacked}", judged))
     for row in expected.rows:
         for name in row.values:
             assert table.cell(expected, row, name) in page
-    assert {(row["system"], row["measure"]): row["value"] for row in made["rows"]} == {
+    assert {(row["system"], row["measure"]): row["value"] for row in answer["rows"]} == {
         (row.system, name): pytest.approx(value) for row in expected.rows for name, value in row.values.items()
     }
-    links = [unescape(link) for link in re.findall(r'href="(/search\?q=[^"]*compare=1[^"]*)"', page)]
-    assert links
-    shown = client.get(links[0])
-    assert shown.status_code == 200
-    assert "of the best are the same" in shown.text
+    assert "of the best are the same" in client.get(compared(page)[0]).text
     assert client.get(f"/evaluate?index={attacked}&job=unknown").status_code == 400
     gc.collect()
-    assert sum(type(each) is Index for each in gc.get_objects()) <= opened  # a result holds none, whose models take memory
+    assert sum(type(each) is Index for each in gc.get_objects()) <= count  # a result holds none, whose models take memory
 
 
 def test_queries_that_moved_open_without_the_ranker_of_a_profile(opensearch_engine, name, tmp_path):
@@ -122,8 +124,8 @@ def test_queries_that_moved_open_without_the_ranker_of_a_profile(opensearch_engi
     client = client_of(opensearch_engine, index=name)
     job = BackgroundJob("evaluate", "Evaluation on d", {"index": name, "lineage": index.lineage, "against": ""})
     client.app._app.state.jobs.start(job, lambda _: GatedExperiment(experiment, ()))
-    page = unescape(ended(client, f"/evaluate?index={name}&job={job.id}"))
-    links = [parse_qs(urlsplit(link).query) for link in re.findall(r'href="(/search\?q=[^"]*compare=1[^"]*)"', page)]
+    page = ended(client, f"/evaluate?index={name}&job={job.id}")
+    links = [parse_qs(urlsplit(link).query) for link in compared(page)]
     assert [(each["mode"], each["rerank"], each["mode2"], each.get("rerank2")) for each in links] == [
         (["lexical"], ["none"], ["mine"], None),
         (["lexical"], ["none"], ["mine"], ["none"]),
@@ -132,14 +134,12 @@ def test_queries_that_moved_open_without_the_ranker_of_a_profile(opensearch_engi
 
 def test_gates_of_an_evaluation_pass_or_fail_with_their_figure(client, attacked, judged):
     typed = "MRR@10>=0.01\n\nBM25:nDCG@10>=1\n"
-    started = post(client, "/evaluate/start", index=attacked, dataset=f"book:{attacked}", gates=typed)
-    page = ended(client, started.headers["location"])
-    job = started.headers["location"].partition("job=")[2]
+    page, job = worked(client, attacked, "evaluate", gates=typed)
     first, second = gates = client.get(f"/api/evaluate?job={job}").json()["gates"]
     assert [(each["gate"], each["met"]) for each in gates] == [("MRR@10>=0.01", True), ("BM25:nDCG@10>=1", False)]
     assert "does not reach 1" in second["reason"]
-    assert all(verdict["reason"] in unescape(page) for verdict in (first, second))
-    assert page.index("not met") > page.index("MRR@10&gt;=0.01")
+    assert all(verdict["reason"] in page for verdict in (first, second))
+    assert page.index("not met") > page.index("MRR@10>=0.01")
     for wrong, said in (
         ("nDCG", "not a requirement"),
         ("MRR@10 within .1 of /etc/passwd", "no saved run"),
@@ -151,15 +151,13 @@ def test_gates_of_an_evaluation_pass_or_fail_with_their_figure(client, attacked,
 
 
 def test_tuning_shows_held_out_figures_and_adopts_only_what_is_better(client, attacked, judged):
-    started = post(client, "/tune/start", index=attacked, dataset=f"book:{attacked}", measure="MRR@10")
-    page = ended(client, started.headers["location"])
-    assert re.search(r"MRR@10 of 12 held-out queries", page)
-    job = started.headers["location"].partition("job=")[2]
+    page, job = worked(client, attacked, "tune", measure="MRR@10")
+    assert "MRR@10 of 12 held-out queries" in page
     assert valid(client.get(f"/api/tune?job={job}"), "tune")["held_out"] == 12
     adopted = post(client, "/tune/adopt", job=job)
     better = "Adopt the profile" in page
     assert adopted.status_code == (303 if better else 400)
-    assert bool(client.app._app.state.workspace.index(attacked).lineage.profile) == better
+    assert bool(opened(client, attacked).lineage.profile) == better
 
 
 def test_a_profile_is_adopted_only_into_the_generation_that_is_live(opensearch_engine, name, tmp_path):
@@ -199,9 +197,8 @@ def test_a_page_that_waits_for_a_job_of_an_earlier_server_is_loaded_again(unreac
 
 def test_what_a_job_cannot_do_is_a_sentence(client, attacked, book):
     book.import_qrels("file", [Query("q", "parse json")], {"q": {"json": 2}})
-    started = post(client, "/tune/start", index=attacked, dataset=f"book:{attacked}")
-    page = unescape(ended(client, started.headers["location"]))
-    answer = client.get(f"/api/tune?job={started.headers['location'].partition('job=')[2]}")
+    page, job = worked(client, attacked, "tune")
+    answer = client.get(f"/api/tune?job={job}")
     assert (answer.status_code, answer.json()["error"] in page) == (400, True)
 
 
@@ -240,18 +237,6 @@ def test_a_generation_is_promoted_after_a_question_and_rolled_back(opensearch_en
     assert generations.live(opensearch_engine, name) == newer
 
 
-def test_a_profile_that_another_process_adopts_is_searched_with(opensearch_engine, name, tmp_path):
-    lexical(opensearch_engine, name, tmp_path, "1")
-    workspace = Workspace(opensearch_engine, ServeOptions())
-    opened = workspace.index(name)
-    Index.open(opensearch_engine, name).adopt(Profile("mine", {"lexical": 1.0}, "sum", None))
-    assert workspace.index(name) is opened  # for some seconds
-    workspace.indices.seconds = 0.0
-    again = workspace.index(name)
-    assert again.lineage.profile == "mine"
-    assert workspace.index(name) is again
-
-
 def test_pages_follow_what_another_process_publishes_and_removes(opensearch_engine, name, tmp_path):
     older = lexical(opensearch_engine, name, tmp_path, "old")
     client = client_of(opensearch_engine, index=name)
@@ -261,23 +246,26 @@ def test_pages_follow_what_another_process_publishes_and_removes(opensearch_engi
     opensearch_engine.request("DELETE", f"/{older}")
     client.app._app.state.workspace.indices.seconds = 0.0
     assert client.get("/api/encode", params={"q": "parse json"}).json()["generation"] == newer
-    index = client.app._app.state.workspace.index(name)
+    index = opened(client, name)
     assert searching.content_of(index, "new")[1] == "parse json"
     assert [*index.run({"q": "parse json"}).scores["q"]] == ["new"]
     gone = client.get("/api/encode", params={"q": "parse json", "index": older})
     assert (gone.status_code, f"no index named '{older}'" in gone.json()["error"]) == (400, True)
 
 
-def test_pages_take_the_encoder_of_queries_that_an_update_changed(opensearch_engine, name, tmp_path):
+def test_pages_take_the_profile_and_the_encoder_of_queries_that_others_changed(opensearch_engine, name, tmp_path):
     path, other = tmp_path / "corpus.jsonl", tmp_path / "other"
     path.write_text('{"_id": "only", "text": "parse json"}\n')
     build(opensearch_engine, corpora.open_source(path), name, BuildOptions(weights="none", signals=("dense",)))
     workspace = client_of(opensearch_engine, index=name).app._app.state.workspace
-    workspace.index(name)
+    opened_before = workspace.index(name)
+    Index.open(opensearch_engine, name).adopt(Profile("mine", {"dense": 1.0}, "sum", None))
+    assert workspace.index(name) is opened_before  # for some seconds
     shutil.copytree(resolve("shipped"), other)
     write_manifest(other, replace(read_folder(other).manifest, hash="0123456789abcdef"))
     update(opensearch_engine, corpora.open_source(path), name, BuildOptions(dense_query=str(other)))
     workspace.indices.seconds = 0.0
-    opened = workspace.index(name)
-    assert opened.lineage.models["dense_query"].hash == "0123456789abcdef"
-    assert workspace.index(name) is opened
+    opened_again = workspace.index(name)
+    assert opened_again.lineage.profile == "mine"
+    assert opened_again.lineage.models["dense_query"].hash == "0123456789abcdef"
+    assert workspace.index(name) is opened_again

@@ -69,10 +69,17 @@ class SparseIndex:
         best = candidates[np.argsort(-scores[candidates], kind="stable")][:k]
         return best, scores[best]
 
+    def rankings(
+        self, queries: Sequence[TermWeights], k: int, spared: Sequence[Collection[int]] = ()
+    ) -> list[tuple[NDArray[np.int64], NDArray[np.float64]]]:
+        """Return `search` of each query; of `spared`, one collection belongs to each query, and () spares nothing."""
+        left_out = spared or [()] * len(queries)
+        return [self.search(query, k, without) for query, without in zip(queries, left_out, strict=True)]
+
     def negatives(self, queries: Sequence[TermWeights], right: Sequence[Collection[int]], depth: int) -> list[NDArray[np.int64]]:
         """Find hard negatives: the wrong documents that BM25 ranks best; of the best `depth` those not in `right`, which may answer."""
-        best = [self.search(query, depth)[0] for query in queries]
-        return [ranked[~np.isin(ranked, list(spared))] for ranked, spared in zip(best, right, strict=True)]
+        ranked = self.rankings(queries, depth)
+        return [best[~np.isin(best, list(answers))] for (best, _), answers in zip(ranked, right, strict=True)]
 
 
 def bm25_weights(

@@ -102,18 +102,18 @@ class Sum:
     Attributes:
         vectors: The cosines.
         index: BM25's impacts of the documents.
-        asked: Terms of the questions.
+        question_terms: Terms of the questions.
         scaling: "minmax": to 0 to 1; "zscore": to mean 0 and deviation 1.
     """
 
     vectors: Vectors
     index: SparseIndex
-    asked: Sequence[TermWeights]
+    question_terms: Sequence[TermWeights]
     scaling: str
 
     def scores(self, questions: NDArray[np.int64], documents: NDArray[np.int64]) -> NDArray[np.float64]:
         """Score every question with every document, as `Teacher.scores` describes."""
-        words = np.stack([self.index.scores(self.asked[question]) for question in questions.tolist()])
+        words = np.stack([self.index.scores(self.question_terms[question]) for question in questions.tolist()])
         return self._scaled(words)[:, documents] + self._scaled(self.vectors.every(questions))[:, documents]
 
     def _scaled(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -175,7 +175,7 @@ def written(spec: str, setup: RunSetup) -> Written | None:
 
 
 def by_question(
-    path: Path, queries: Mapping[str, str], documents: Mapping[str, int], asked: Collection[str]
+    path: Path, queries: Mapping[str, str], documents: Mapping[str, int], questions: Collection[str]
 ) -> dict[str, dict[int, float]]:
     """Question -> index of a document -> score, from a file as `scored` reads it.
 
@@ -183,7 +183,7 @@ def by_question(
         path: The file. Its queries are ids or texts; rows about two ids of one text are of one question.
         queries: Id -> text.
         documents: Id -> index; others are passed over.
-        asked: Texts of questions, of which the file must name one at least.
+        questions: Texts, of which the file must name one at least.
 
     Raises:
         InputError: As `scored`, or the file names no such question with a document.
@@ -192,9 +192,9 @@ def by_question(
     for query, document, score in scored(path):
         if document in documents:
             scores.setdefault(queries.get(query, query), {})[documents[document]] = score
-    if scores.keys().isdisjoint(asked):
+    if scores.keys().isdisjoint(questions):
         raise InputError(
-            f"{path} names none of the {counted(len(asked), 'question')} with a document of this corpus.",
+            f"{path} names none of the {counted(len(questions), 'question')} with a document of this corpus.",
             "Its queries are ids or texts of the data set's questions (evaluate NAME DATASET:train --save DIR), its documents ids of the corpus.",
         )
     return scores

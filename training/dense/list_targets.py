@@ -136,8 +136,8 @@ def mined(context: TargetContext, ranking: str, depth: int) -> RankedLists:
         return _cached(context, key, depth, lambda: nearest(context.question_vectors, context.document_vectors, depth))
     setup, questions = context.setup, context.setup.train.questions
     if ranking == "bm25":
-        terms = setup.bm25_weights(questions, "query")
-        return filled([setup.bm25_index.search(question, depth)[0].tolist() for question in terms], depth)
+        ranked = setup.bm25_index.rankings(setup.bm25_weights(questions, "query"), depth)
+        return filled([documents.tolist() for documents, _ in ranked], depth)
     if ranking.startswith(INDEX):
         index = Index.pinned(connect(machine_settings.load()), ranking.removeprefix(INDEX))
         context.say(f"{context.part.name}: asking the index {index.name} {len(questions):,} questions")

@@ -149,14 +149,11 @@ class TargetContext:
 
 def training_inputs(part: DataPart, model: Towers, targets: Callable[[TargetContext], Any], say: Say) -> DenseInputs:
     """Tokenise the texts, find hard negatives, and compute the method's targets."""
-    setup, settings, negatives = part.setup, part.settings, list[Any]()
-    if settings.negatives and settings.drawn:
-        terms = setup.bm25_weights(setup.train.questions, "query")
-        negatives = setup.bm25_index.negatives(terms, setup.train.known, settings.negatives)
+    setup, settings = part.setup, part.settings
     inputs = DenseInputs(
         share=part.share,
         pairs=setup.train,
-        negatives=negatives,
+        negatives=setup.hard_negatives(settings.negatives if settings.drawn else 0),
         questions=tokens(setup, model, setup.train.questions, "query", settings.training_length),
         documents=tokens(setup, model, setup.texts, "document", settings.training_length),
     )

@@ -119,17 +119,17 @@ def scorer_to_train(part: DataPart) -> tuple[Method, Any, Path] | None:
     setup, settings = part.setup, part.settings
     if settings.labels != "scorer":
         return None
-    method, own = scorer_settings(settings)
+    method, of_scorer = scorer_settings(settings)
     if settings.scorer not in method.presets:
         scorer_folder(settings.scorer, setup)
         return None
     # A scorer of other questions may have learned those that are held out now.
     weights = [digest(file) for file in weight_files(setup.backbone)]
-    key = orjson.dumps([part.name, asdict(own), setup.statistics.hash, weights], option=orjson.OPT_SORT_KEYS)
+    key = orjson.dumps([part.name, asdict(of_scorer), setup.statistics.hash, weights], option=orjson.OPT_SORT_KEYS)
     state = blake2b(key, digest_size=8)
     for pairs in (setup.examples.train, setup.examples.dev):
         pairs.add_to(state)
-    return method, own, paths.cache() / "scorers" / state.hexdigest()
+    return method, of_scorer, paths.cache() / "scorers" / state.hexdigest()
 
 
 def _trained(context: TargetContext) -> Path:
@@ -138,11 +138,11 @@ def _trained(context: TargetContext) -> Path:
 
     to_train = scorer_to_train(context.part)
     assert to_train is not None
-    method, own, folder = to_train
+    method, settings, folder = to_train
     if run.is_finished(folder):
         context.say(f"BERT-Scorer is read from the cache: {folder}")
         return folder
     if context.settings.scorer == "paper" and isinstance(context.setup.analysis, ChineseWords):
         context.say("the texts are Chinese: scorer=paper weighs characters, scorer=paper-chinese words, as section 3.2.1 does")
     context.say(f"training BERT-Scorer in {folder}")
-    return run.train(method, context.part.name, own, folder, resume=(folder / run.RUN).is_file(), say=context.say).folder
+    return run.train(method, context.part.name, settings, folder, resume=(folder / run.RUN).is_file(), say=context.say).folder

@@ -112,7 +112,7 @@ class BertScorerParameters(TermWeightParameters):
         return Form(self.anchor, "linear", "sum", query, beyond="none" if self.terms == "piece" or self.bmes else "mean")
 
     def texts(self) -> tuple[int, int]:
-        """A question, or a document, or both of each pair."""
+        """Count a question, a document, or both of each pair, as `target` and `sides` say."""
         both = self.target == "recall" or self.sides == "both"
         return self.batch if self.target == "tfidf" else 0, self.batch if both else 0
 

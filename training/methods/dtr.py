@@ -256,7 +256,7 @@ class DtrParameters(MixtureParameters, DenseParameters):
             )
 
     def texts(self) -> tuple[int, int]:
-        """As many templates as queries, and with sampling=random their negatives."""
+        """Count as many templates as queries, and with sampling=random the negatives of each query."""
         return self.batch, self.batch * (1 + (RANDOM_NEGATIVES if self.sampling == "random" else 0))
 
 

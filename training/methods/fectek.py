@@ -226,7 +226,7 @@ class FectekParameters(NegativesParameters, MixtureParameters, TermWeightParamet
         return Form("none", "log", "max", self.query, self.tf_power, "none" if self.terms == "piece" else "mean")
 
     def texts(self) -> tuple[int, int]:
-        """A question with its right document and hard negatives."""
+        """Count for each question its right document and hard negatives."""
         return self.batch, self.batch * (1 + self.drawn)
 
 

@@ -44,7 +44,7 @@ from termweave.training.methods.bi_encoder import BiEncoderMethod, BothTowers, D
 from termweave.training.methods.parameters import EVERYTHING, PRESET, NegativesParameters, Share
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -137,13 +137,6 @@ def label_distribution(query: Mapping[str, float], document: Mapping[str, float]
     return math.tanh(sum(products) / len(products)) if products else 0.0
 
 
-def distributions(
-    queries: Sequence[Mapping[str, float]], documents: Sequence[Mapping[str, float]], pairs: Iterable[tuple[int, int]]
-) -> NDArray[np.float64]:
-    """Compute Eq. 5 of many pairs of (query, document) indices: float64 ``(pairs,)``."""
-    return np.array([label_distribution(queries[x], documents[y]) for x, y in pairs], dtype=np.float64)
-
-
 def distilled(cosines: NDArray[np.float32], farthest: float = 1.0) -> NDArray[np.float64]:
     """Turn the cosines of a retriever trained on hard labels into the d of LE-Distill.
 
@@ -204,7 +197,9 @@ class LabelSource:
             rows, columns = (list(each) for each in zip(*pairs, strict=True))
             of_queries, of_documents = self.vectors
             return distilled((of_queries[rows] * of_documents[columns]).sum(axis=1), self.farthest)
-        return distributions(self.queries, self.documents, pairs) if self.queries else labels
+        if not self.queries:
+            return labels
+        return np.array([label_distribution(self.queries[x], self.documents[y]) for x, y in pairs], dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -247,11 +242,11 @@ class LeBsParameters(NegativesParameters, DenseParameters):
         return super().derived(given) | ({"alpha": 0.0} if given.get("labels") == "none" else {})
 
     def texts(self) -> tuple[int, int]:
-        """A query with its right document, hard negatives and random ones."""
+        """Count for each query its right document, hard negatives and random ones."""
         return self.batch, self.batch * (1 + self.drawn + self.random_negatives)
 
     def rounds(self) -> int:
-        """The fit, and before it that of LE-Distill's teacher."""
+        """Count the fit, and with labels=distill the one of LE-Distill's teacher before it."""
         return 1 + (self.labels == "distill")
 
 

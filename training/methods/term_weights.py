@@ -31,9 +31,10 @@ if TYPE_CHECKING:
     from termweave.encoders.models.joint_model import JointModel
     from termweave.encoders.term_weighting import Form, Kind
     from termweave.training import backbone_model
-    from termweave.training.data import sampler
+    from termweave.training.data import sampler, teacher_scores
     from termweave.training.data.sampler import AnsweredQuestions, Batch
     from termweave.training.methods.base import Parts, Questions, Say
+    from termweave.training.ranker import teacher
     from termweave.training.setup import RunSetup
     from termweave.training.term_weights import batch as sides
     from termweave.training.term_weights import inspection
@@ -46,6 +47,8 @@ else:  # `termweave train --help` reads this file and needs neither torch nor nu
     term_weighting = LazyModule("termweave.encoders.term_weighting")
     backbone_model = LazyModule("termweave.training.backbone_model")
     sampler = LazyModule("termweave.training.data.sampler")
+    teacher_scores = LazyModule("termweave.training.data.teacher_scores")
+    teacher = LazyModule("termweave.training.ranker.teacher")
     sides = LazyModule("termweave.training.term_weights.batch")
     inspection = LazyModule("termweave.training.term_weights.inspection")
     passes = LazyModule("termweave.training.trainer.passes")
@@ -168,7 +171,8 @@ class TermWeightMethod(Method):
 
     def refuse(self, settings: Any, setup: RunSetup) -> None:
         """Raise an error for a teacher that cannot be used: a file of scores, or a ranker."""
-        self.preparation.refuse_teacher(settings.teacher, setup)
+        teacher.check(settings.teacher)
+        teacher_scores.written(settings.teacher, setup)
 
     def draw(self, inputs: Any, settings: Any, generator: np.random.Generator, questions: Questions) -> AnsweredQuestions:
         """Draw a relevant document of each question, and hard negatives."""

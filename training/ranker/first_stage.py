@@ -199,9 +199,8 @@ class BM25Stage(FirstStage):
 
     def scored(self, questions: Sequence[str], spared: Sequence[frozenset[int]], window: int) -> list[Scored]:
         """See `FirstStage`."""
-        asked = zip(self.setup.bm25_weights(questions, "query"), spared, strict=True)
-        found = [self.setup.bm25_index.search(question, window, left_out) for question, left_out in asked]
-        return [(dict(zip(best.tolist(), scores.tolist(), strict=True)), False) for best, scores in found]
+        ranked = self.setup.bm25_index.rankings(self.setup.bm25_weights(questions, "query"), window, spared)
+        return [(dict(zip(best.tolist(), scores.tolist(), strict=True)), False) for best, scores in ranked]
 
 
 def found_by_index(index: Index, setup: RunSetup, questions: Sequence[str], depth: int, **how: Any) -> list[dict[int, float]]:

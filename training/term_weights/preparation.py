@@ -115,19 +115,6 @@ def prepare(
     return Prepared([anchored(each, statistics, bm25, kind, form or Form()) for each in words], pieces)
 
 
-def refuse_teacher(name: str, setup: RunSetup) -> None:
-    """Raise an error for a teacher that cannot be used: a file of scores, or a ranker.
-
-    Raises:
-        UsageError: The file or the model is missing.
-        InputError: The file scores no pair of a training question.
-        ModelError: The model is not a ranker.
-    """
-    if name.startswith(RANKER):
-        ranker_teacher.check(name)
-    teacher_scores.written(name, setup)
-
-
 def training_inputs(part: DataPart, model: JointModel, say: Say) -> TermWeightInputs:
     """Analyse the training questions and the documents, compute hidden states, find hard negatives and read teacher scores.
 
@@ -139,9 +126,7 @@ def training_inputs(part: DataPart, model: JointModel, say: Say) -> TermWeightIn
     teacher: teacher_scores.Teacher | None = teacher_scores.written(settings.teacher, setup)  # before the states: minutes
     documents = _documents(part, model, say)
     questions = _read(part, model, setup.train.questions, "query", say, states=documents.states is not None)
-    mined: list[NDArray[np.int64]] = []
-    if depth := settings.negatives:
-        mined = setup.bm25_index.negatives(setup.bm25_weights(setup.train.questions, "query"), setup.train.known, depth)
+    mined = setup.hard_negatives(settings.negatives)
     if settings.teacher.startswith(RANKER):
         wrong: list[list[int]] = [each.tolist() for each in mined] or [[]] * len(setup.train)
         pairs = [[*sorted(right), *others] for right, others in zip(setup.train.relevant, wrong, strict=True)]

@@ -15,11 +15,9 @@ def products(opensearch_engine, name):
 
     def make(documents, *, properties=None, shards=2, suffix="products", **mapping):
         index = f"{name}-{suffix}"
-        body = {
-            "settings": {"number_of_shards": shards, "number_of_replicas": 0, "index.knn": True},
-            "mappings": {**mapping, **({"properties": properties} if properties else {})},
-        }
-        opensearch_engine.request("PUT", f"/{index}", body=body)
+        settings = {"number_of_shards": shards, "number_of_replicas": 0, "index.knn": True}
+        mappings = {**mapping, "properties": properties or {}}
+        opensearch_engine.request("PUT", f"/{index}", body={"settings": settings, "mappings": mappings})
         write(opensearch_engine, index, documents)
         return index
 
@@ -44,11 +42,7 @@ def slowly(monkeypatch):
 
 def write(engine, index, documents):
     """Write documents by id, as an application does."""
-    lines = b"".join(
-        orjson.dumps({"index": {"_id": identity}}) + b"\n" + orjson.dumps(source) + b"\n"
-        for identity, source in documents.items()
-    )
-    if not documents:
-        return
-    answer = engine.request("POST", f"/{index}/_bulk", params={"refresh": True}, body=lines)
-    assert not answer["errors"], answer
+    pairs = (({"index": {"_id": identity}}, source) for identity, source in documents.items())
+    if lines := b"".join(orjson.dumps(each) + b"\n" for pair in pairs for each in pair):
+        answer = engine.request("POST", f"/{index}/_bulk", params={"refresh": True}, body=lines)
+        assert not answer["errors"], answer

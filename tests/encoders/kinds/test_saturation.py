@@ -138,13 +138,6 @@ def test_an_export_that_could_saturate_is_refused(made, tmp_path, monkeypatch):
     assert not (tmp_path / "out").exists()
 
 
-def test_what_is_exported_does_not_saturate(made, ranked, tmp_path):
-    for number, (path, _) in enumerate((made("modernbert"), ranked("deberta-v2"))):
-        export.export(path, tmp_path / str(number))
-        assert saturating(tmp_path / str(number) / "model.int8.onnx") == []
-        assert matrices(tmp_path / str(number) / "model.int8.onnx")
-
-
 def test_an_older_folder_opens_and_is_named(termweave, tmp_path, monkeypatch):
     """8 bits as they were quantised before: the folder opens as ever, and `models` and `doctor` say what it does."""
     folder = shutil.copytree(SHIPPED[0], tmp_path / "models" / "older")

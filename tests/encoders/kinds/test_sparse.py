@@ -2,26 +2,17 @@
 
 import json
 import shutil
-import uuid
 
 import pytest
 from safetensors.torch import load_file
 
-import termweave as tw
-from termweave.cli import run
 from termweave.encoders import TermWeighter, load
 from termweave.encoders.kinds import read_folder, sparse
 from termweave.errors import ModelError
 from termweave.statistics import CorpusStatistics
-from tests.encoders.kinds.references import of_weights, terms
+from tests.encoders.kinds.references import of_weights
 
 TABLE = "query_0_SparseStaticEmbedding"
-
-
-@pytest.fixture
-def folder(inference_free, tmp_path):
-    """A copy to alter."""
-    return shutil.copytree(inference_free()[0], tmp_path / "model")
 
 
 def test_without_a_limit_a_query_is_read_to_its_end(inference_free, tmp_path):
@@ -81,33 +72,6 @@ def test_a_router_may_keep_its_encoder_in_the_folder_itself(opensearch_layout, i
     assert of_weights(folder, reference, texts) < 1e-4
 
 
-@pytest.mark.parametrize(
-    ("content", "sentence"),
-    [
-        (None, r"is not a table of query weights: .* No such file"),
-        *((each, "is not a table") for each in ("[1]", '{"a": "x"}', "{")),
-    ],
-)
-def test_a_damaged_table_is_one_sentence(opensearch_layout, content, sentence):
-    folder, _ = opensearch_layout
-    model = read_folder(folder)
-    (folder / "idf.json").unlink()
-    if content is not None:
-        (folder / "idf.json").write_text(content)
-    with pytest.raises(ModelError, match=sentence):
-        sparse.SparseModel(model)
-
-
-def test_a_table_that_is_missing_or_of_another_vocabulary_is_one_sentence(folder, inference_free):
-    (folder / TABLE / "model.safetensors").unlink()
-    with pytest.raises(ModelError, match=r"no table of query weights: query_0.*is missing"):
-        TermWeighter.load(folder)
-    shutil.rmtree(folder / TABLE)
-    shutil.copytree(inference_free("roberta")[0] / TABLE, folder / TABLE)
-    with pytest.raises(ModelError, match="have different vocabularies"):
-        TermWeighter.load(folder)
-
-
 def test_a_text_gets_terms_that_it_does_not_hold_whatever_the_corpus(sparse_made, texts):
     encoder = load(weights=sparse_made()[0], dense="none")
     one, other = (
@@ -129,38 +93,25 @@ def test_the_sum_and_the_max_are_different_graphs(sparse_made, texts, tmp_path):
         TermWeighter.load(path)
 
 
-def test_a_model_of_the_hub_comes_with_all_its_modules(served, sparse_made):
-    path, _ = sparse_made()
-    served.files = {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
-    assert load("hf:team/model", "none").models["weights"].hash == read_folder(path).manifest.hash
+@pytest.mark.parametrize(
+    ("content", "sentence"), [(None, "is not a table of query weights: .* No such file"), ('{"a": "x"}', "is not a table")]
+)
+def test_a_damaged_table_is_one_sentence(opensearch_layout, content, sentence):
+    folder, _ = opensearch_layout
+    model = read_folder(folder)
+    (folder / "idf.json").unlink()
+    if content is not None:
+        (folder / "idf.json").write_text(content)
+    with pytest.raises(ModelError, match=sentence):
+        sparse.SparseModel(model)
 
 
-@pytest.mark.engine
-@pytest.mark.parametrize("sort", ["bert", "roberta", "table"])
-def test_an_index_of_a_sparse_model_scores_by_its_dot_products(sparse_made, inference_free, opensearch_engine, tmp_path, sort):
-    """Entries of RoBERTa's vocabulary hold dots, percent signs and a letter for the blank (Ġ); each comes back as it was sent."""
-    path, reference = inference_free() if sort == "table" else sparse_made(sort)
-    documents = {"cat": "the cat sat. 3.5% on the mat", "dog": "a dog barked", "cell": "mitochondria are in the cell"}
-    source = tmp_path / "docs.jsonl"
-    source.write_text("".join(json.dumps({"_id": key, "text": text}) + "\n" for key, text in documents.items()))
-    name = f"tw-sparse-{uuid.uuid4().hex[:12]}"
-    arguments = ["index", str(source), name, "--weights", str(path), "--dense", "none", "--url", opensearch_engine.url]
-    try:
-        assert run([*arguments, "--quiet"]) == 0
-        index = tw.connect(opensearch_engine.url).index(name)
-        (query,) = terms(reference, reference.encode_query(["the cat. 5%"]))
-        rows = dict(zip(documents, terms(reference, reference.encode_document(list(documents.values()))), strict=True))
-        assert sort != "roberta" or {".", "%", "Ġ."} & query.keys()
-        expected = {key: sum(query.get(term, 0) * row[term] for term in row) for key, row in rows.items()}
-        hits = index.search("the cat. 5%", mode="weights", k=3, explain=True)
-        assert {hit.id for hit in hits} == set(documents)
-        unit = hits[0].score / expected[hits[0].id]  # the server's scores are in units of the stored impacts, of 8 bits
-        for hit in hits:
-            assert hit.score == pytest.approx(unit * expected[hit.id], rel=0.02)
-        assert len({round(value, 3) for value in expected.values()}) > 1  # else any order would do
-        assert index.search("the cat", mode="hybrid", k=1)
-        (part,) = (part for part in hits[0].explanation["parts"] if part["name"] == "weights")
-        assert {share["term"] for share in part["terms"]} == query.keys() & rows[hits[0].id].keys()
-        assert run(["verify", name, "--deep", "--quiet", "--url", opensearch_engine.url]) == 0
-    finally:
-        run(["delete", name, "--yes", "--quiet", "--url", opensearch_engine.url])
+def test_a_table_that_is_missing_or_of_another_vocabulary_is_one_sentence(inference_free, tmp_path):
+    folder = shutil.copytree(inference_free()[0], tmp_path / "model")
+    (folder / TABLE / "model.safetensors").unlink()
+    with pytest.raises(ModelError, match=r"no table of query weights: query_0.*is missing"):
+        TermWeighter.load(folder)
+    shutil.rmtree(folder / TABLE)
+    shutil.copytree(inference_free("roberta")[0] / TABLE, folder / TABLE)
+    with pytest.raises(ModelError, match="have different vocabularies"):
+        TermWeighter.load(folder)

@@ -3,14 +3,11 @@
 import shutil
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from termweave.encoders import load
 from termweave.encoders.kinds import read_folder
-from termweave.encoders.manifest import GRAPHS, digests, write_manifest
 from termweave.encoders.model_lookup import resolve
 from termweave.encoders.onnx.runtime import GraphInput, OnnxModel, open_session
 from termweave.errors import ModelError
@@ -78,21 +75,6 @@ def test_tensors_in_files_elsewhere_are_refused(onnx, tmp_path, kind):
         assert result.tobytes() == b"12345678"
 
 
-def test_a_model_folder_with_such_a_graph_is_not_opened(onnx, tmp_path):
-    """The whole way: digests are those of the folder, which its maker writes."""
-    folder = Path(shutil.copytree(SHIPPED, tmp_path / "copy"))
-    model = onnx.load(folder / GRAPHS["int8"])
-    (tmp_path / "secret").write_bytes(b"SECRETSS")
-    tensor = next(each for each in model.graph.initializer if each.raw_data)
-    tensor.ClearField("raw_data")
-    tensor.data_location = onnx.TensorProto.EXTERNAL
-    tensor.external_data.add(key="location", value="../secret")
-    (folder / GRAPHS["int8"]).write_bytes(model.SerializeToString())
-    write_manifest(folder, replace(read_folder(folder, check=False).manifest, files=digests(folder)))
-    with pytest.raises(ModelError, match=r"cannot be run: .*External data path"):
-        load(str(folder)).encode(["a"], kind="query")
-
-
 def test_operators_of_others_are_refused(onnx, tmp_path):
     (tmp_path / "beside").write_bytes(b"12345678")
     model = external(onnx, "initializer", "beside")
@@ -117,11 +99,8 @@ def test_a_graph_in_the_hubs_cache_finds_its_data(tmp_path):
 #: Nodes from "s", the states of the tokens, to what a graph gives instead of them.
 _OTHERS = {
     "one number": lambda make: [make("ReduceMean", ["s"], ["y"], keepdims=0)],
-    "one token": lambda make: [make("ReduceMean", ["s"], ["y"], axes=[1], keepdims=1)],
-    "no text": lambda make: [make("Gather", ["s", "none"], ["y"])],
     "twice as many tokens": lambda make: [make("Concat", ["s", "s"], ["y"], axis=1)],
     "texts": lambda make: [make("Cast", ["s"], ["y"], to=8)],
-    "truth values": lambda make: [make("Cast", ["s"], ["y"], to=9)],
     "a list": lambda make: [make("SequenceConstruct", ["s"], ["y"])],
 }
 
@@ -131,12 +110,11 @@ def test_a_graph_that_gives_something_else_is_refused(onnx, tmp_path, other):
     """A number and an empty list ended in a traceback, and another number of tokens in a wrong vector."""
     make, proto = onnx.helper, onnx.TensorProto
     states = [make.make_node("Cast", ["input_ids"], ["f"], to=proto.FLOAT), make.make_node("Unsqueeze", ["f", "axis"], ["s"])]
-    constants = [make.make_tensor("axis", proto.INT64, [1], [2]), make.make_tensor("none", proto.INT64, [0], [])]
-    kinds = {"texts": proto.STRING, "truth values": proto.BOOL}
     describe = make.make_tensor_sequence_value_info if other == "a list" else make.make_tensor_value_info
-    given = describe("y", kinds.get(other, proto.FLOAT), None)
+    output = describe("y", proto.STRING if other == "texts" else proto.FLOAT, None)
     ids = make.make_tensor_value_info("input_ids", proto.INT64, ["texts", "tokens"])
-    graph = make.make_graph([*states, *_OTHERS[other](make.make_node)], "g", [ids], [given], constants)
+    axis = make.make_tensor("axis", proto.INT64, [1], [2])
+    graph = make.make_graph([*states, *_OTHERS[other](make.make_node)], "g", [ids], [output], [axis])
     model = make.make_model(graph, opset_imports=[make.make_opsetid("", 17)])
     model.ir_version = 8
     (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
@@ -144,17 +122,6 @@ def test_a_graph_that_gives_something_else_is_refused(onnx, tmp_path, other):
     for texts in (1, 2):
         with pytest.raises(ModelError, match=r"gives 'y' as .*, where numbers \[1, 4\] should be"):
             opened.start([GraphInput(np.array([2, 5, 7, 3]))] * texts, ["y"])()
-
-
-@pytest.mark.parametrize(
-    "data",
-    [b"", b"no graph", b"\x3a\xff\xff\xff\xff\x0f", b"\x3b\x3c", b"\x80" * 20, b"\x02\x00", b"\x39\x00"],
-    ids=["empty", "text", "longer than the file", "group", "endless number", "field 0", "cut short"],
-)
-def test_what_is_no_graph(tmp_path, data):
-    (tmp_path / "model.onnx").write_bytes(data)
-    with pytest.raises(ModelError, match="cannot be run"):
-        open_session(tmp_path / "model.onnx")
 
 
 def nested(depth):
@@ -168,9 +135,9 @@ def nested(depth):
     return data
 
 
-def test_hostile_files_end_soon(tmp_path):
+def test_what_is_no_graph_is_refused_soon(tmp_path):
     file = tmp_path / "model.onnx"
-    for content in (nested(5_000), b"\x08\x01" * 20_000_000):
+    for content in (nested(5_000), b"\x08\x01" * 20_000_000, b"", b"no graph", b"\x3a\xff\xff\xff\xff\x0f"):
         file.write_bytes(content)
         started = time.process_time()
         with pytest.raises(ModelError, match="cannot be run"):

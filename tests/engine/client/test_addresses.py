@@ -22,26 +22,26 @@ def nodes(request):
     """Three nodes of one cluster, and the addresses with commas."""
     if request.param == "Elasticsearch":
         pytest.importorskip("elasticsearch")
-    made = [Scripted() for _ in range(3)]
-    for node in made:
+    servers = [Scripted() for _ in range(3)]
+    for node in servers:
         node.answers["*"] = (200, {})
         node.headers = {"X-elastic-product": "Elasticsearch"} if request.param == "Elasticsearch" else {}
-    yield made
-    for node in made:
+    yield servers
+    for node in servers:
         node.close()
 
 
 @pytest.fixture
 def engine(nodes):
-    with connect(load(url=", ".join(node.url for node in nodes))) as made:
+    with connect(load(url=", ".join(node.url for node in nodes))) as connection:
         for _ in range(4):  # which says which library is needed, and makes all nodes known
-            made.request("GET", "/first")
+            connection.request("GET", "/first")
         for node in nodes:
             node.seen.clear()
-        yield made
+        yield connection
 
 
-def asked(nodes, path=""):
+def counts(nodes, path=""):
     return [sum(path in each[1] for each in node.seen) for node in nodes]
 
 
@@ -55,7 +55,7 @@ def kill(engine, *nodes):
 def test_all_nodes_are_asked_in_turn(nodes, engine):
     for _ in range(6):
         engine.request("GET", "/index")
-    assert asked(nodes, "/index") == [2, 2, 2]
+    assert counts(nodes, "/index") == [2, 2, 2]
     assert engine.url == ",".join(node.url for node in nodes)
 
 
@@ -64,7 +64,7 @@ def test_a_dead_node_costs_no_request_and_is_set_aside(nodes, engine, method, pa
     kill(engine, nodes[0])
     for _ in range(6):
         assert engine.request(method, path, body={}, retry=False) == {}
-    assert sum(asked(nodes, path)) == 6
+    assert sum(counts(nodes, path)) == 6
 
 
 def test_a_request_that_was_lost_is_sent_to_the_next_node_only_if_that_does_no_harm(nodes, engine):
@@ -72,9 +72,9 @@ def test_a_request_that_was_lost_is_sent_to_the_next_node_only_if_that_does_no_h
         node.queue = [(None, None)]
     with pytest.raises(EngineUnreachable, match=r"closed the connection\. If"):
         engine.request("POST", "/index/_doc", body={})
-    assert sum(asked(nodes, "/index")) == 1
+    assert sum(counts(nodes, "/index")) == 1
     assert engine.request("GET", "/index") == {}  # which the two others cut, too
-    assert sum(asked(nodes, "/index")) == 4
+    assert sum(counts(nodes, "/index")) == 4
 
 
 def test_a_node_outside_its_cluster_is_not_the_clusters_answer(nodes, engine):
@@ -160,4 +160,4 @@ def test_a_node_that_was_away_is_asked_for_its_cluster_before_it_gets_a_request(
     monkeypatch.setattr(time, "time", lambda: time.monotonic() + 1e10)  # the pools' clock: its time is over
     for _ in range(3):
         assert engine.request("POST", "/index/_bulk", body=b"{}") == {}
-    assert asked(nodes[:1], "_bulk") == [0]
+    assert counts(nodes[:1], "_bulk") == [0]

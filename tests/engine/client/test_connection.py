@@ -64,13 +64,13 @@ READ, WRITE, SEARCH = (
     ("POST", "/_bulk", {"body": b"{}\n"}),
     ("POST", "/index/_search", {"body": {}}),
 )
-BUSY, DOWN, CUT, FINE = (429, {}), (503, {"error": "down"}), (None, None), (200, {"found": True})
+BUSY, DOWN, PROXY, CUT, FINE = (429, {}), (503, {"error": "down"}), (502, b"<html>down"), (None, None), (200, {"found": True})
 
 
 @pytest.mark.parametrize(
     ("request_", "answers", "attempts"),
     [
-        (READ, [DOWN, CUT, FINE], 3),
+        (READ, [DOWN, PROXY, CUT, FINE], 4),
         (READ, [DOWN] * 9, -4),
         (WRITE, [DOWN, FINE], -1),
         (SEARCH, [BUSY, FINE], 2),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-import threading
 import time
 
 import pytest
@@ -11,11 +9,12 @@ import pytest
 from termweave.catalog import generations
 from termweave.engine import EngineResponseError, connect
 from termweave.engine.client.retries import is_temporary
-from termweave.engine.client.server_errors import NotOpenSearch, block_hint
+from termweave.engine.client.server_errors import NotOpenSearch
 from termweave.errors import EngineError, EngineUnreachable
 from termweave.indexer.generations import listing
 from termweave.search import Index
 from termweave.settings import load
+from tests.engine.sockets import accepting
 
 DEEP = b"[" * 3000
 INNERMOST = {
@@ -39,6 +38,10 @@ def refused(text):
     return {"error": {"type": "validation_exception", "reason": text}}
 
 
+def blocked(text):
+    return {"error": {"type": "cluster_block_exception", "reason": f"index [x] blocked by: [{text}];"}}
+
+
 def page(title):
     return f"<html><head><title>{title}</title></head></html>".encode()
 
@@ -51,6 +54,9 @@ def page(title):
         (400, refused("this cluster currently has [41]/[3] maximum LOCAL_ONLY shards open;"), "41", "termweave prune"),
         (400, refused("Limit of total fields [5] has been exceeded"), "Limit of", "index.mapping.total_fields.limit"),
         (400, refused("Limit of mapping depth [1] has been exceeded"), "Limit of", "index.mapping.depth.limit"),
+        (403, blocked("FORBIDDEN/8/index write (api)"), "index [x]", "Somebody set index.blocks.write on it"),
+        (403, blocked("FORBIDDEN/5/index read-only (api)"), "index [x]", "Somebody set index.blocks.read_only on it"),
+        (403, blocked("FORBIDDEN/12/index read-only / allow delete (api)"), "index [x]", "disk is full"),
         (400, page("400 No required SSL certificate was sent"), "400 No required SSL", "$TERMWEAVE_CLIENT_CERT"),
         (400, page("400 The SSL certificate error"), "400 The SSL", "it has expired"),
         (400, page("400 The plain HTTP request was sent to HTTPS port"), "400 The plain", "https://"),
@@ -61,9 +67,7 @@ def page(title):
         (301, page("301 Moved Permanently"), "301 Moved Permanently", "perhaps with https://"),
         (404, {"error": "alias [docs] missing", "status": 404}, "alias [docs] missing", ""),
         (404, {"_index": "docs", "found": False}, "docs", ""),
-        (404, {}, "{}", ""),
         (400, b"[1]", "[1]", ""),
-        (400, b'"down"', '"down"', ""),
         (400, b"null", "null", ""),
         (400, DEEP, "[" * 197 + "...", ""),
         (400, b"<html>\r\n<head><TITLE>502 Bad\r\n Gateway</TITLE></head>\r\n</html>\r\n", "502 Bad Gateway", ""),
@@ -96,12 +100,6 @@ def test_a_node_that_was_cut_off_turns_requests_away(scripted):
     assert is_temporary(caught.value)
 
 
-def test_an_error_of_a_proxy_is_repeated(scripted):
-    scripted.queue = [(502, b"<html>down</html>"), (200, {"count": 1})]
-    with connect(load(url=scripted.url)) as engine:
-        assert engine.request("GET", "/index/_count") == {"count": 1}
-
-
 @pytest.mark.parametrize("answer", [b"<html>hello</html>", DEEP + b"]" * 3000, b'{"count": 1} 2', b"\xef\xbb\xbf{}"])
 def test_an_answer_that_no_parser_takes_is_no_json(scripted, answer):
     scripted.answers["*"] = (200, answer)
@@ -116,18 +114,16 @@ def test_an_answer_that_no_parser_takes_is_no_json(scripted, answer):
 def test_an_answer_that_ends_in_its_midst_was_cut(answer):
     """Something answered there: nobody has to be told to start a server."""
 
-    def cut():
-        with listener.accept()[0] as client:
-            client.recv(65536)
-            client.sendall(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n" + answer)
+    def cut(client):
+        client.recv(65536)
+        client.sendall(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n" + answer)
 
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = threading.Thread(target=cut)
-        server.start()
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        with connect(load(url=url)) as engine, pytest.raises(EngineUnreachable, match="closed the connection"):
-            engine.request("PUT", "/index")
-        server.join()
+    with (
+        accepting(cut) as port,
+        connect(load(url=f"http://127.0.0.1:{port}")) as engine,
+        pytest.raises(EngineUnreachable, match="closed the connection"),
+    ):
+        engine.request("PUT", "/index")
 
 
 NOT_FOUND = [(404, b"<html>Not Found</html>"), (404, b""), (404, {"detail": "Not Found"}), (404, ["Not Found"])]
@@ -150,20 +146,6 @@ def test_half_a_character_of_an_answer_is_one_that_can_be_written(scripted):
     scripted.answers["*"] = (200, b'{"text": "half \\ud83d, whole \\ud83d\\ude00", "count": 3}')
     with connect(load(url=scripted.url)) as engine:
         assert engine.request("GET", "/index/_doc/1") == {"text": "half \ufffd, whole \U0001f600", "count": 3}
-
-
-@pytest.mark.parametrize(
-    ("said", "hint"),
-    [
-        ("index [x] blocked by: [FORBIDDEN/8/index write (api)];", "Somebody set index.blocks.write on it"),
-        ("index [x] blocked by: [FORBIDDEN/5/index read-only (api)];", "Somebody set index.blocks.read_only on it"),
-        ("[TOO_MANY_REQUESTS/12/disk usage exceeded flood-stage watermark, has read-only-allow-delete block]", "disk is full"),
-        ("[FORBIDDEN/12/index read-only / allow delete (api)]", "disk is full"),
-        (FORBIDDEN, "docs/permissions.md"),
-    ],
-)
-def test_blocks_by_a_full_disk_and_by_a_person_are_told_apart(said, hint):
-    assert hint in block_hint(said)
 
 
 def test_a_hostile_error_page_is_read_in_no_time(scripted):

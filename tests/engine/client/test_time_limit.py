@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import socket
-import threading
 import time
 import tracemalloc
 import zlib
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 import pytest
 
 from termweave import engine, settings
 from termweave.engine.client.retries import Retries
 from termweave.errors import EngineError, EngineUnreachable
+from tests.engine.sockets import accepting
 
 
 def test_what_a_build_waited_is_counted_and_said():
@@ -48,27 +47,16 @@ def test_without_patience_attempts_end_with_the_limit():
 @contextmanager
 def dripping(beginning, *, part=b" ", pause=0.1):
     """A server that sends the beginning of an answer at once and a part of the rest after each pause, for ever."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
 
-        def serve():
-            while True:
-                try:
-                    connection, _ = server.accept()
-                except OSError:
-                    return
-                threading.Thread(target=drip, args=(connection,), daemon=True).start()
+    def drip(connection):
+        connection.recv(65536)
+        connection.sendall(beginning)
+        while True:
+            connection.sendall(part)
+            time.sleep(pause)
 
-        def drip(connection):
-            with connection, suppress(OSError):
-                connection.recv(65536)
-                connection.sendall(beginning)
-                while True:
-                    connection.sendall(part)
-                    time.sleep(pause)
-
-        threading.Thread(target=serve, daemon=True).start()
-        yield f"http://127.0.0.1:{server.getsockname()[1]}"
-        server.shutdown(socket.SHUT_RDWR)
+    with accepting(drip) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 PACKED = zlib.compressobj(9, zlib.DEFLATED, 31)

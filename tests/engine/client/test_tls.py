@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import socket
 import ssl
-import threading
-from contextlib import suppress
 
 import pytest
 
@@ -14,15 +11,13 @@ from termweave.engine.client import server_errors
 from termweave.errors import EngineUnreachable, UsageError
 from termweave.settings import load
 from tests.engine.certificates import Authority, openssl
+from tests.engine.sockets import accepting
 from tests.engine.tls_server import serving
 
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory):
-    try:
-        return Authority(tmp_path_factory.mktemp("tls") / "ours", "Ours")
-    except OSError:
-        pytest.skip("openssl is not here to make certificates")
+    return Authority(tmp_path_factory.mktemp("tls") / "ours", "Ours")
 
 
 @pytest.fixture(scope="module")
@@ -147,20 +142,8 @@ def test_a_server_that_does_not_speak_tls_is_named(scripted, pairs):
 
 
 def test_a_server_that_closes_in_the_handshake_is_named():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def close_each():
-            with suppress(OSError):
-                while True:
-                    client, _ = listener.accept()
-                    with client:
-                        client.recv(65536)
-
-        thread = threading.Thread(target=close_each)
-        thread.start()
-        message = _failure(f"https://127.0.0.1:{listener.getsockname()[1]}")
-        listener.shutdown(socket.SHUT_RDWR)
-        thread.join()
+    with accepting(lambda client: client.recv(65536)) as port:
+        message = _failure(f"https://127.0.0.1:{port}")
     assert "closed the connection without saying why" in message
     # Python 3.11.2 with OpenSSL 3.0, as Debian 12 has them, raises another class with other words.
     closed = ssl.SSLZeroReturnError(6, "TLS/SSL connection has been closed (EOF) (_ssl.c:992)")

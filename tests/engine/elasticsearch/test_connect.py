@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
@@ -18,7 +17,6 @@ import pytest
 import termweave as tw
 from termweave.engine import connect
 from termweave.search import Index
-from termweave.serving.model_server import served_models
 from termweave.settings import load
 from tests.engine.elasticsearch.conftest import own_name
 from tests.engine.forwarding import ForwardingProxy
@@ -41,21 +39,21 @@ class InferenceAPI(ForwardingProxy):
     def intercept(self, method, path, headers, body):
         del headers
         path = path.partition("?")[0]
-        asked = json.loads(body) if body.startswith(b"{") and b"\n" not in body else {}
-        own = None
+        sent = json.loads(body) if body.startswith(b"{") and b"\n" not in body else {}
+        reply = None
         if (method, path) in self.fails:
-            own = error(*self.fails[method, path])
+            reply = error(*self.fails[method, path])
         elif path == "/_license":
-            own = answer({"license": {"status": "active", "type": self.licence}})
+            reply = answer({"license": {"status": "active", "type": self.licence}})
         elif path.startswith("/_inference/") and self.installed:
-            own = self.inference(method, path.split("/")[2:], asked)
+            reply = self.inference(method, path.split("/")[2:], sent)
         elif path.startswith("/_scripts/"):
-            own = self.script(method, path.rpartition("/")[2], asked)
+            reply = self.script(method, path.rpartition("/")[2], sent)
         elif path.endswith("/_search/template"):
-            own = self.template(path.removesuffix("/template"), asked)
-        return own
+            reply = self.template(path.removesuffix("/template"), sent)
+        return reply
 
-    def inference(self, method, place, asked):
+    def inference(self, method, place, sent):
         endpoint = place[-1]
         if endpoint == "_all":
             return answer({"endpoints": [shown(each) for each in self.endpoints.values()]})
@@ -64,28 +62,28 @@ class InferenceAPI(ForwardingProxy):
         if method == "PUT":
             assert re.fullmatch(r"[a-z0-9]([a-z0-9_.-]*[a-z0-9])?", endpoint)
             assert len(endpoint) <= 64
-            assert asked["service"] == "custom"
-            assert asked["service_settings"].keys() <= SETTINGS
-            assert asked["service_settings"]["response"]["json_parser"].keys() == PARSERS[place[0]]
-            assert all(isinstance(each, str) for each in asked["task_settings"]["parameters"].values())
-        made = {"inference_id": endpoint, "task_type": place[0], **asked} if method == "PUT" else self.endpoints[endpoint]
+            assert sent["service"] == "custom"
+            assert sent["service_settings"].keys() <= SETTINGS
+            assert sent["service_settings"]["response"]["json_parser"].keys() == PARSERS[place[0]]
+            assert all(isinstance(each, str) for each in sent["task_settings"]["parameters"].values())
+        record = {"inference_id": endpoint, "task_type": place[0], **sent} if method == "PUT" else self.endpoints[endpoint]
         try:
-            numbers(made, ["how big"])
+            numbers(record, ["how big"])
         except HTTPError as failed:
             return error(400, f"Received an unsuccessful status code [{failed.code}]: {failed.read().decode()}")
         except (URLError, KeyError) as failed:
             return error(400, f"Could not complete inference endpoint creation: {failed}")
-        self.endpoints[endpoint] = made
-        return answer(shown(made))
+        self.endpoints[endpoint] = record
+        return answer(shown(record))
 
-    def script(self, method, name, asked):
+    def script(self, method, name, sent):
         if method == "PUT":
-            self.scripts[name] = asked["script"]
+            self.scripts[name] = sent["script"]
         found = self.scripts.pop(name, None) if method == "DELETE" else self.scripts.get(name)
         return error(404, "missing") if found is None else answer({"_id": name, "found": True, "script": found})
 
-    def template(self, path, asked):
-        text, params = self.scripts[asked["id"]]["source"], asked["params"]
+    def template(self, path, sent):
+        text, params = self.scripts[sent["id"]]["source"], sent["params"]
         text = re.sub(r"{{!.*?}}", "", text)
         text = re.sub(r"{{\^(\w+)}}(.*?){{/\1}}", lambda found: "" if found[1] in params else found[2], text)
         text = re.sub(r"{{(\w+)}}", lambda found: json.dumps(params.get(found[1], "")).strip('"'), text)
@@ -110,8 +108,8 @@ class InferenceAPI(ForwardingProxy):
         """A retriever as the archive knows it: with numbers in the place of what asks for them."""
         ((kind, body),) = retriever.items()
         if kind == "knn":
-            asked = body.pop("query_vector_builder")["text_embedding"]
-            (body["query_vector"],) = numbers(self.endpoints[asked["model_id"]], [asked["model_text"]])
+            sent = body.pop("query_vector_builder")["text_embedding"]
+            (body["query_vector"],) = numbers(self.endpoints[sent["model_id"]], [sent["model_text"]])
         elif "sparse_vector" in body["query"]:
             query = body["query"]["sparse_vector"]
             (query["query_vector"],) = numbers(self.endpoints[query.pop("inference_id")], [query.pop("query")])
@@ -276,15 +274,3 @@ def test_what_is_not_ours_is_not_removed(small, api, termweave):
     assert "was not connected" in termweave("connect", small, "--remove")
     api.scripts[f"{small}-learned"] = {"lang": "mustache", "source": "{}"}
     assert "that termweave did not make" in termweave("connect", small, "--remove", status=2)
-
-
-def test_a_changed_model_is_refused(small, api, models, elasticsearch_engine, termweave):
-    """The last test: the index has another model afterwards."""
-    termweave("connect", small, "--model-server", models, "--mode", "weights")
-    documents = [{"id": key, "text": text} for key, text in DOCUMENTS.items()]
-    options = {"signals": ["weights"], "weights": "bm25-german"}
-    tw.index(documents, small, connection=tw.connect(elasticsearch_engine.url), defaults=True, **options)
-    time.sleep(served_models.FRESH)
-    (endpoint,) = api.endpoints.values()
-    with pytest.raises(HTTPError, match="404"):
-        numbers(endpoint, ["lists"])

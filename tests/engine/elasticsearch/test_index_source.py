@@ -7,11 +7,10 @@ import json
 import pytest
 
 from termweave.cli import run
-from termweave.corpora import IndexReading, open_dataset, open_source
-from termweave.corpora.index import pages, ubi_indices
+from termweave.corpora import IndexReading, open_source
+from termweave.corpora.index import pages
 from termweave.settings import load
 from tests.corpora.index.conftest import write
-from tests.corpora.index.test_ubi_indices import logs
 
 pytestmark = pytest.mark.engine
 FIELDS = ("--title-field", "name", "--text-field", "description")
@@ -176,16 +175,6 @@ def test_the_applications_queries_find_the_same_with_the_same_scores(termweave, 
         assert ours == theirs, query
         for hit in answers[1]:
             assert all(hit["_source"][name] == goods[hit["_id"]][name] for name in mapping if name != "all")
-
-
-def test_logs_of_user_behaviour_are_judgements(elasticsearch_engine, elastic_name, monkeypatch):
-    monkeypatch.setattr(ubi_indices, "QUERIES", f"{elastic_name}-queries")
-    monkeypatch.setattr(ubi_indices, "EVENTS", f"{elastic_name}-events")
-    for suffix, records in zip(("queries", "events"), logs(), strict=True):
-        write(elasticsearch_engine, f"{elastic_name}-{suffix}", records)
-    dataset = open_dataset(f"ubi:{elasticsearch_engine.url}")
-    assert len(dataset.queries()) == 4
-    assert {query.text: dataset.qrels()[query.id] for query in dataset.queries()}["query 2"]["d2"] == 3
 
 
 def test_an_index_with_vectors_of_its_own_is_not_enriched(termweave, elasticsearch_engine, shop):

@@ -17,7 +17,7 @@ from termweave.errors import EngineUnreachable
 from termweave.settings import load
 from tests.engine.certificates import Authority
 from tests.engine.elasticsearch import server
-from tests.engine.secured.conftest import as_user
+from tests.engine.secured.conftest import as_user, done
 from tests.engine.secured.server import PASSWORD
 
 pytestmark = [pytest.mark.engine, pytest.mark.nightly]
@@ -95,24 +95,17 @@ def corpus(tmp_path):
     return path
 
 
-def _done(answer):
-    code, text = answer
-    assert code == 0, text
-    assert "unauthorized" not in text
-    return text
-
-
 def test_the_least_roles_suffice_and_one_privilege_less_is_named(termweave, corpus):
-    _done(termweave("builder", "index", corpus, "docs", "--analyzer", "standard"))
+    done(termweave("builder", "index", corpus, "docs", "--analyzer", "standard"))
     for user in ("searcher", "builder"):
-        assert "timer" in _done(termweave(user, *_QUERY, "--rerank", "rnn", "--explain"))
-        assert "rank 1" in _done(termweave(user, "explain", "docs", "run a function", "timer"))
-    assert "all there" in _done(termweave("builder", "verify", "docs", "--deep"))
-    assert "docs" in _done(termweave("builder", "generations", "docs"))
+        assert "timer" in done(termweave(user, *_QUERY, "--rerank", "rnn", "--explain"))
+        assert "rank 1" in done(termweave(user, "explain", "docs", "run a function", "timer"))
+    assert "all there" in done(termweave("builder", "verify", "docs", "--deep"))
+    assert "docs" in done(termweave("builder", "generations", "docs"))
     corpus.write_text(corpus.read_text().replace("later", "later on"))
-    _done(termweave("builder", "index", corpus, "docs", "--update"))
-    _done(termweave("builder", "index", corpus, "docs", "--analyzer", "standard", "--fresh"))
-    _done(termweave("builder", "rollback", "docs"))
+    done(termweave("builder", "index", corpus, "docs", "--update"))
+    done(termweave("builder", "index", corpus, "docs", "--analyzer", "standard", "--fresh"))
+    done(termweave("builder", "rollback", "docs"))
     for name, role in (("searcher", SEARCH), ("builder", BUILD)):
         for privilege in role["indices"][0]["privileges"]:
             command = [each.format(corpus=corpus) for each in COMMANDS[privilege]]
@@ -122,8 +115,8 @@ def test_the_least_roles_suffice_and_one_privilege_less_is_named(termweave, corp
             assert re.search(rf"is unauthorized for user \[{name}-without-{privilege}\]", text), text
             assert re.search(rf"index privileges \[[^]]*\b{privilege}\b", text), text
             assert "The role of this user lacks a permission" in text
-    _done(termweave("builder", "prune", "docs", "--keep", "1", "--yes"))
-    _done(termweave("builder", "delete", "docs", "--yes"))
+    done(termweave("builder", "prune", "docs", "--keep", "1", "--yes"))
+    done(termweave("builder", "delete", "docs", "--yes"))
 
 
 def test_a_source_is_read_by_a_user_of_its_own(secured, termweave, tmp_path, monkeypatch):
@@ -140,9 +133,9 @@ def test_a_source_is_read_by_a_user_of_its_own(secured, termweave, tmp_path, mon
     assert "is unauthorized for user [builder]" in text  # the same server: the target's user counts unless the source has one
     for key, value in {"USER": "reader", "PASSWORD_FILE": secret, "CA_CERTS": secured.authority.certificate}.items():
         monkeypatch.setenv(f"TERMWEAVE_SOURCE_{key}", str(value))
-    assert "5 documents" in _done(termweave("builder", *build))
-    assert "0 new" in _done(termweave("builder", *build, "--update", "--since", "_seq_no"))
-    _done(termweave("builder", "delete", "docs", "--yes"))
+    assert "5 documents" in done(termweave("builder", *build))
+    assert "0 new" in done(termweave("builder", *build, "--update", "--since", "_seq_no"))
+    done(termweave("builder", "delete", "docs", "--yes"))
 
 
 def test_a_wrong_password_and_an_unknown_authority_have_their_sentences(secured, termweave, tmp_path, monkeypatch):

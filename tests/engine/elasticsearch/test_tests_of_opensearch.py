@@ -13,6 +13,8 @@ pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.nightly]
 ROOT = Path(__file__).parents[3]
 FILES = (
     "tests/cli/test_main_path.py",
+    "tests/indexer/enrichment/test_followed_names.py",
+    "tests/indexer/enrichment/test_owners_limits.py::test_a_search_says_that_an_enrichment_did_not_end",
     "tests/cli/test_profiles.py",
     "tests/search/test_index.py",
     "tests/search/results",

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import socketserver
 import ssl
-import threading
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +15,7 @@ from termweave.engine.embedded import artifacts, folders
 from termweave.engine.embedded.artifacts import OVERRIDE
 from termweave.errors import TermweaveError
 from tests.engine.certificates import Authority
+from tests.engine.sockets import accepting
 
 
 @pytest.fixture
@@ -85,24 +83,19 @@ def test_a_proxy_that_reads_tls_or_refuses_is_not_taken_for_no_network(cache, mo
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*Authority(tmp_path / "authority", "proxy").issue("proxy", "DNS:*.maven.apache.org"))
 
-    class Proxy(socketserver.StreamRequestHandler):
-        def handle(self):
-            while self.rfile.readline().strip():
-                pass
-            self.request.sendall(answer + b"\r\n\r\n")
-            with suppress(OSError):
-                context.wrap_socket(self.request, server_side=True)
+    def proxy(client):
+        lines = client.makefile("rb")
+        while lines.readline().strip():
+            pass
+        client.sendall(answer + b"\r\n\r\n")
+        context.wrap_socket(client, server_side=True)
 
     monkeypatch.delenv(OVERRIDE, raising=False)
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Proxy) as server:
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+    with accepting(proxy) as port:
         for name in ("HTTPS_PROXY", "https_proxy"):
-            monkeypatch.setenv(name, f"http://127.0.0.1:{server.server_address[1]}")
-        try:
-            with pytest.raises(TermweaveError, match=said) as caught:
-                artifacts.distribution()
-        finally:
-            server.shutdown()
+            monkeypatch.setenv(name, f"http://127.0.0.1:{port}")
+        with pytest.raises(TermweaveError, match=said) as caught:
+            artifacts.distribution()
     assert advice in caught.value.hint
 
 

@@ -44,15 +44,9 @@ def test_a_java_that_the_server_cannot_use_is_named(make_java, only_these_javas,
         assert "cannot enter" in java.examine(home).why_not
 
 
-def test_a_java_that_does_not_run_is_passed_over(make_java, only_these_javas):
-    good = make_java("good")
-    only_these_javas(make_java("broken", broken=True), good)
-    assert java.find(fetch=False).home == good
-
-
-def test_long_term_support_is_preferred_and_java_home_above_all(make_java, only_these_javas, monkeypatch):
+def test_long_term_support_is_preferred_to_what_does_not_run_and_java_home_above_all(make_java, only_these_javas, monkeypatch):
     homes = {name: make_java(name, version=f"{name.rsplit('-')[-1]}.0.1") for name in ("jdk-23", "jdk-21", "jdk-25")}
-    only_these_javas(*homes.values())
+    only_these_javas(make_java("broken", broken=True), *homes.values())
     assert java.find(fetch=False).major == 25
     only_these_javas(homes["jdk-23"], homes["jdk-21"])
     assert java.find(fetch=False).major == 21

@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 
 import psutil
 import pytest
@@ -97,15 +96,15 @@ def test_a_full_disk_is_said_before_anything_starts(make_java, only_these_javas,
         node.start(home=small_disk / "home")
 
 
-def noted(home, *pids, state="running", heap=0):
-    """Write the state of a node whose processes have these ids."""
+def noted(home, pid, heap=0):
+    """Write the state of a running node whose process has this id."""
     home.mkdir(parents=True, exist_ok=True)
-    nodes = tuple(NodeProcess(f"node-{number}", pid, 2 * number, 2 * number + 1) for number, pid in enumerate(pids, 1))
-    states.write(home, NodeState("http://127.0.0.1:1", "3.6.0", nodes, state, str(folders.run_folder(home)), heap=heap))
+    nodes = (NodeProcess(states.NAME, pid, 2, 3),)
+    states.write(home, NodeState("http://127.0.0.1:1", "3.6.0", nodes, "running", str(folders.run_folder(home)), heap=heap))
 
 
 def pretending(home, seconds):
-    """A process that looks like the first one of the node."""
+    """A process that looks like that of the node."""
     conf = process.Layout(folders.run_folder(home), states.NAME).conf
     return subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({seconds})", f"-Dopensearch.path.conf={conf}"])
 
@@ -122,14 +121,6 @@ def test_a_stale_pid_file_is_not_believed_and_its_new_owner_not_killed(home):
     finally:
         stranger.kill()
         stranger.wait()
-
-
-def test_a_process_that_was_never_started_is_no_other_child(tmp_path):
-    child = subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"])
-    while psutil.Process(child.pid).status() != psutil.STATUS_ZOMBIE:
-        time.sleep(0.01)
-    assert not process.Layout(tmp_path, "node-2").mine(NodeProcess("node-2", 0, 1, 2))
-    assert child.wait() == 3
 
 
 def test_a_damaged_state_file_counts_as_none(home):

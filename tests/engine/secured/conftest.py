@@ -11,6 +11,7 @@ import pytest
 
 from termweave import corpora
 from termweave.cli import run
+from termweave.settings import load
 from tests.engine.secured import server
 
 DOCUMENTS = {
@@ -22,10 +23,34 @@ DOCUMENTS = {
 }
 
 
-def roles():
-    """The roles of docs/permissions.md for the index `docs`: search, build, lock, look, judge, connect."""
-    page = (Path(__file__).parents[3] / "docs" / "permissions.md").read_text(encoding="utf-8").replace("NAME", "docs")
-    return [json.loads(block) for block in re.findall(r"```json\n(.*?)```", page, re.DOTALL)]
+def joined(*roles):
+    """A role with the permissions of all of these."""
+    return {
+        "cluster_permissions": sorted({each for role in roles for each in role.get("cluster_permissions", ())}),
+        "index_permissions": [each for role in roles for each in role.get("index_permissions", ())],
+    }
+
+
+def without(role, permission):
+    """The role without a permission on the cluster or on its first indices."""
+    indices = [dict(each) for each in role.get("index_permissions", ())]
+    for each in indices[:1]:
+        each["allowed_actions"] = [action for action in each["allowed_actions"] if action != permission]
+    return {
+        "cluster_permissions": [each for each in role["cluster_permissions"] if each != permission],
+        "index_permissions": indices,
+    }
+
+
+_PAGE = (Path(__file__).parents[3] / "docs" / "permissions.md").read_text(encoding="utf-8").replace("NAME", "docs")
+#: The roles of docs/permissions.md for the index `docs`; what is said there of the lock is for indices alone.
+SEARCH, BUILD, _LOCK, LOOK, JUDGE, CONNECT = (json.loads(each) for each in re.findall(r"```json\n(.*?)```", _PAGE, re.DOTALL))
+BUILDER = joined(BUILD, {"index_permissions": [_LOCK]})
+
+
+def as_settings(secured, user):
+    """Settings of a connection as a user of the server."""
+    return load(url=secured.url, user=user, password=server.PASSWORD, ca_certs=str(secured.authority.certificate))
 
 
 @pytest.fixture(scope="package")
@@ -60,6 +85,15 @@ def as_user(secured, capsys):
         return code, "".join(capsys.readouterr())
 
     return call
+
+
+def done(answer):
+    """The output of a command that must succeed, and be allowed everything that it asks for."""
+    code, text = answer
+    assert code == 0, text
+    assert "no permissions" not in text
+    assert "unauthorized" not in text
+    return text
 
 
 @pytest.fixture

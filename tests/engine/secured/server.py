@@ -60,14 +60,8 @@ config:
         {http_enabled: true, order: 0, http_authenticator: {type: clientcert, config: {username_attribute: cn}, challenge: false},
          authentication_backend: {type: noop}}
 """
-_EMPTY = "_meta: {{type: {kind}, config_version: 2}}\n"
-_EMPTY_FILES = {
-    "internal_users.yml": "internalusers",
-    "roles.yml": "roles",
-    "roles_mapping.yml": "rolesmapping",
-    "action_groups.yml": "actiongroups",
-    "tenants.yml": "tenants",
-}
+#: Files of the plugin's configuration that define nothing here.
+_EMPTY = ("internal_users", "roles", "roles_mapping", "action_groups", "tenants")
 
 
 def start(root):
@@ -111,8 +105,8 @@ class SecuredServer:
         security = conf / "opensearch-security"
         shutil.copytree(distribution / "plugins" / "opensearch-security" / "config", security)
         (security / "config.yml").write_text(_AUTHENTICATION)
-        for name, kind in _EMPTY_FILES.items():
-            (security / name).write_text(_EMPTY.format(kind=kind))
+        for name in _EMPTY:
+            (security / f"{name}.yml").write_text(f"_meta: {{type: {name.replace('_', '')}, config_version: 2}}\n")
         certificate, key = self.authority.issue("node")
         for source, name in ((certificate, "node.pem"), (key, "node.key"), (self.authority.certificate, "ca.pem")):
             shutil.copy(source, conf / name)

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from termweave.engine import EngineResponseError, connect
-from termweave.errors import EngineError, EngineUnreachable, RefusedDocuments
+from termweave.errors import EngineError, RefusedDocuments
 from termweave.indexer import BuildOptions, build
 from termweave.search import Index
 from termweave.settings import load
@@ -43,13 +43,10 @@ def test_an_index_is_built_and_searched_with_tls_and_a_password(opensearch_engin
     with Nginx(tmp_path / "nginx", opensearch_engine.url, certificate=server, server=known) as nginx:
         trust = {"url": nginx.url, "ca_certs": authority.certificate}
         _build_and_search(load(**trust, user="ada", password="päss:wörd"), name, source, BuildOptions())
-        for wrong in ({}, {"user": "ada", "password": "wrong"}):
-            with connect(load(**trust, **wrong)) as engine, pytest.raises(EngineResponseError) as caught:
-                Index.open(engine, name)
-            assert caught.value.status == 401
-            assert caught.value.hint.startswith("Give a user and a password that it knows")
-        with connect(load(url=nginx.url)) as engine, pytest.raises(EngineUnreachable, match="signed by an unknown authority"):
+        with connect(load(**trust, user="ada", password="wrong")) as engine, pytest.raises(EngineResponseError) as caught:
             Index.open(engine, name)
+        assert caught.value.status == 401
+        assert caught.value.hint.startswith("Give a user and a password that it knows")
         with connect(load(url=nginx.url.replace("https", "http"))) as engine, pytest.raises(EngineError) as caught:
             Index.open(engine, name)
         assert "https://" in caught.value.hint

@@ -6,13 +6,11 @@ from html import unescape
 
 import pytest
 
-from termweave import encoders, engine, settings
-from tests.engine.secured import server
-from tests.engine.secured.conftest import DOCUMENTS, roles
+from termweave import encoders, engine
+from tests.engine.secured.conftest import BUILDER, DOCUMENTS, JUDGE, LOOK, SEARCH, as_settings, done, joined, without
 from tests.ui.conftest import client_of, models_of
 
 pytestmark = [pytest.mark.engine, pytest.mark.nightly]
-SEARCH, BUILD, LOCK, LOOK, JUDGE, *_ = roles()
 #: Permission on the book -> the form that cannot do without it.
 FORMS = {
     "indices:data/write/bulk": "grade",
@@ -25,33 +23,22 @@ FORMS = {
 }
 
 
-def joined(*roles):
-    return {
-        "cluster_permissions": sorted({each for role in roles for each in role.get("cluster_permissions", ())}),
-        "index_permissions": [each for role in roles for each in role["index_permissions"]],
-    }
-
-
 @pytest.fixture
 def pages(secured):
     """A client of the pages as a user, whose role is set first."""
 
     def open_as(user, role, **options):
         secured.role(user, role)
-        reached = settings.load(url=secured.url, user=user, password=server.PASSWORD, ca_certs=str(secured.authority.certificate))
-        return client_of(engine.connect(reached), index="docs", **options)
+        return client_of(engine.connect(as_settings(secured, user)), index="docs", **options)
 
     return open_as
 
 
 @pytest.fixture
 def index(secured, termweave, corpus):
-    secured.role("builder", joined(BUILD, {"index_permissions": [LOCK]}))
+    secured.role("builder", BUILDER)
     for _ in range(2):
-        code, text = termweave(
-            "builder", "index", corpus(len(DOCUMENTS)), "docs", "--weights", "none", "--dense", "none", "--fresh"
-        )
-        assert code == 0, text
+        done(termweave("builder", "index", corpus(len(DOCUMENTS)), "docs", "--weights", "none", "--dense", "none", "--fresh"))
     yield "docs"
     termweave("builder", "delete", "docs", "--yes")
     secured.admin("DELETE", "/termweave-book?ignore_unavailable=true")
@@ -116,11 +103,7 @@ def test_judges_need_what_the_page_says_and_no_less(index, pages, secured):
     for permission, form in FORMS.items():
         if form == "first":
             secured.admin("DELETE", "/termweave-book?ignore_unavailable=true")
-        fewer = {
-            "cluster_permissions": [each for each in JUDGE["cluster_permissions"] if each != permission],
-            "index_permissions": [{**book, "allowed_actions": [each for each in book["allowed_actions"] if each != permission]}],
-        }
-        answer = forms(pages("judge", joined(SEARCH, LOOK, fewer)))[form]()
+        answer = forms(pages("judge", joined(SEARCH, LOOK, without(JUDGE, permission))))[form]()
         if answer.status_code != 502 or permission.rstrip("*") not in unescape(answer.text):
             unnamed[permission] = (answer.status_code, unescape(answer.text)[-600:])
     assert not unnamed
@@ -132,21 +115,19 @@ def test_promoting_needs_the_role_of_build(index, pages):
     live, older = (next(each["index"] for each in listed if each["live"] == wanted) for wanted in (True, False))
     refused = post(client, "/generations/promote", generation=older, live=live, act="rollback")
     assert (refused.status_code, "no permissions" in refused.text) == (502, True)
-    client = pages("promoter", joined(BUILD, LOOK, {"index_permissions": [LOCK]}))
+    client = pages("promoter", joined(BUILDER, LOOK))
     assert post(client, "/generations/promote", generation=older, live=live, act="rollback").status_code == 303
 
 
 def test_the_least_role_serves_the_models_of_an_index(secured, termweave, corpus):
-    secured.role("builder", joined(BUILD, {"index_permissions": [LOCK]}))
-    code, text = termweave("builder", "index", corpus(len(DOCUMENTS)), "docs", "--fresh")
-    assert code == 0, text
+    secured.role("builder", BUILDER)
+    done(termweave("builder", "index", corpus(len(DOCUMENTS)), "docs", "--fresh"))
     listing = ["indices:admin/aliases/get", "indices:admin/mappings/get"]
     everywhere = {"index_permissions": [{"index_patterns": ["*"], "allowed_actions": listing}]}
-    reached = settings.load(url=secured.url, user="looker", password=server.PASSWORD, ca_certs=str(secured.authority.certificate))
     try:
         for role, index, status in ((SEARCH, "docs", 200), (SEARCH, None, 502), (joined(SEARCH, everywhere), None, 200)):
             secured.role("looker", role)
-            client = models_of(engine.connect(reached), index=index, served=("shipped",))
+            client = models_of(engine.connect(as_settings(secured, "looker")), index=index, served=("shipped",))
             listed = client.get("/v1/models")
             assert listed.status_code == status, listed.text
             if status != 200:

@@ -6,11 +6,9 @@ import re
 
 import pytest
 
-from tests.engine.secured.conftest import roles
+from tests.engine.secured.conftest import BUILD, BUILDER, SEARCH, done, joined, without
 
 pytestmark = [pytest.mark.engine, pytest.mark.nightly]
-SEARCH, BUILD, LOCK, *_ = roles()
-FULL = BUILD | {"index_permissions": [*BUILD["index_permissions"], LOCK]}
 _QUERY = ("search", "docs", "run a function")
 _BUILD = ("index", "{corpus}", "docs", "--weights", "none", "--dense", "none")
 _UPDATE = ("index", "{corpus}", "docs", "--update")
@@ -43,58 +41,39 @@ COMMANDS = {
 }
 
 
-def _done(answer):
-    code, text = answer
-    assert code == 0, text
-    assert "no permissions" not in text
-    return text
-
-
 def test_the_least_roles_suffice(secured, corpus, termweave):
     secured.role("searcher", SEARCH)
-    secured.role("builder", FULL)
+    secured.role("builder", BUILDER)
     folder = corpus(4)
-    _done(termweave("builder", "index", folder, "docs"))
+    done(termweave("builder", "index", folder, "docs"))
     corpus(5)
-    _done(termweave("builder", "index", folder, "docs", "--update"))
+    done(termweave("builder", "index", folder, "docs", "--update"))
     corpus(2)
-    _done(termweave("builder", "index", folder, "docs", "--update", "--new", "--delete-missing", "--yes"))
-    _done(termweave("builder", "verify", "docs", folder))
+    done(termweave("builder", "index", folder, "docs", "--update", "--new", "--delete-missing", "--yes"))
+    done(termweave("builder", "verify", "docs", folder))
     corpus(5)
-    _done(termweave("builder", "index", folder, "docs"))
+    done(termweave("builder", "index", folder, "docs"))
     for user in ("searcher", "builder"):
-        assert "timer" in _done(termweave(user, "search", "docs", "run a function", "--highlight"))
-        _done(termweave(user, "explain", "docs", "run a function", "timer"))
-        assert "nDCG" in _done(termweave(user, "evaluate", "docs", folder))
-        assert "nDCG" in _done(termweave(user, "evaluate", "docs", folder, "--against", "docs"))
-    assert _done(termweave("builder", "generations", "docs")).count("docs-") >= 2
-    _done(termweave("builder", "rollback", "docs"))
-    newest = re.search(r"docs-\d{14}-\w+", _done(termweave("builder", "generations", "docs")))[0]
-    _done(termweave("builder", "promote", "docs", newest))
-    _done(termweave("builder", "profiles", "docs"))
+        assert "timer" in done(termweave(user, "search", "docs", "run a function", "--highlight"))
+        done(termweave(user, "explain", "docs", "run a function", "timer"))
+        assert "nDCG" in done(termweave(user, "evaluate", "docs", folder))
+        assert "nDCG" in done(termweave(user, "evaluate", "docs", folder, "--against", "docs"))
+    assert done(termweave("builder", "generations", "docs")).count("docs-") >= 2
+    done(termweave("builder", "rollback", "docs"))
+    newest = re.search(r"docs-\d{14}-\w+", done(termweave("builder", "generations", "docs")))[0]
+    done(termweave("builder", "promote", "docs", newest))
+    done(termweave("builder", "profiles", "docs"))
     assert termweave("builder", "audit", "docs")[0] == 1
     reads = {"index_patterns": ["termweave-audit"], "allowed_actions": ["indices:data/read/search"]}
-    secured.role("builder", FULL | {"index_permissions": [*FULL["index_permissions"], reads]})
-    assert "promote" in _done(termweave("builder", "audit", "docs"))
-    secured.role("builder", FULL)
-    _done(termweave("builder", "delete", "docs", "--id", "timer", "--yes"))
-    _done(termweave("builder", "prune", "docs", "--keep", "1", "--yes"))
+    secured.role("builder", joined(BUILDER, {"index_permissions": [reads]}))
+    assert "promote" in done(termweave("builder", "audit", "docs"))
+    secured.role("builder", BUILDER)
+    done(termweave("builder", "delete", "docs", "--id", "timer", "--yes"))
+    done(termweave("builder", "prune", "docs", "--keep", "1", "--yes"))
     code, text = termweave("searcher", "delete", "docs", "--yes")
     assert code == 1
     assert "no permissions for [" in text
-    _done(termweave("builder", "delete", "docs", "--yes"))
-
-
-def _without(role, permission):
-    """The role without a permission, on the cluster or on the indices."""
-    indices, *rest = role["index_permissions"]
-    return {
-        "cluster_permissions": [each for each in role["cluster_permissions"] if each != permission],
-        "index_permissions": [
-            indices | {"allowed_actions": [each for each in indices["allowed_actions"] if each != permission]},
-            *rest,
-        ],
-    }
+    done(termweave("builder", "delete", "docs", "--yes"))
 
 
 def _permissions(role):
@@ -108,19 +87,18 @@ def test_every_permission_of_the_page_is_tried():
 
 def test_one_permission_less_is_named(secured, corpus, termweave):
     """All in one test: they share one index, and the server takes long to start."""
-    secured.role("builder", FULL)
+    secured.role("builder", BUILDER)
     folder = corpus(3)
     for _ in range(3):
-        _done(termweave("builder", "index", folder, "docs", "--weights", "none", "--dense", "none"))
+        done(termweave("builder", "index", folder, "docs", "--weights", "none", "--dense", "none"))
     unnamed = {}
     for number, (permission, command) in enumerate(COMMANDS.items()):
         corpus(3, edition=f"edition{number}")  # every update has something to send
-        role = SEARCH if command == _QUERY else FULL
-        secured.role("builder", _without(role, permission))
+        secured.role("builder", without(SEARCH if command == _QUERY else BUILDER, permission))
         code, text = termweave("builder", *(word.format(corpus=folder) for word in command))
         named = re.search(r"no permissions for \[(.*?)\] and", text)
         if code != 1 or not named or permission.rstrip("*") not in named[1] or "docs/permissions.md" not in text:
             unnamed[permission] = (code, text)
     assert not unnamed
-    secured.role("builder", FULL)
-    _done(termweave("builder", "delete", "docs", "--yes"))
+    secured.role("builder", BUILDER)
+    done(termweave("builder", "delete", "docs", "--yes"))

@@ -10,12 +10,8 @@ pytest.importorskip("krippendorff", reason="the extra 'ui' is not installed")
 
 def grades(table):
     """Judge -> grades of documents 0, 1, 2 ...; None: the judge did not see the document."""
-    return [
-        BookGrade(judge, "q", str(place), grade)
-        for judge, given in table.items()
-        for place, grade in enumerate(given)
-        if grade is not None
-    ]
+    cells = [(judge, str(place), grade) for judge, of in table.items() for place, grade in enumerate(of)]
+    return [BookGrade(judge, "q", document, grade) for judge, document, grade in cells if grade is not None]
 
 
 def test_cohens_kappa_of_a_table():

@@ -70,9 +70,9 @@ def test_a_name_is_one_judge_however_it_is_typed(book):
 
 
 def test_a_query_that_is_removed_while_a_judge_saves_leaves_no_grade(book, monkeypatch):
-    stored = JudgementBook._put_grades
+    put = JudgementBook._put_grades
     monkeypatch.setattr(
-        JudgementBook, "_put_grades", lambda *given, **options: (book.remove_query("q1"), stored(*given, **options))
+        JudgementBook, "_put_grades", lambda *grades, **options: (book.remove_query("q1"), put(*grades, **options))
     )
     with pytest.raises(UsageError, match="does not ask about this document"):
         book.set_grade(BookGrade("ann", "q1", "d1", 2))
@@ -82,15 +82,8 @@ def test_a_query_that_is_removed_while_a_judge_saves_leaves_no_grade(book, monke
 
 
 def test_what_is_no_grade_is_refused(book):
-    right = BookGrade("ann", "q1", "d1", 1)
-    for wrong in (
-        {"grade": 4},
-        {"judge": ""},
-        {"judge": "a" * 101},
-        {"document": "another"},
-        {"query": "q9"},
-        {"note": "x" * 2_001},
-    ):
+    right, judges = BookGrade("ann", "q1", "d1", 1), ({"judge": ""}, {"judge": "a" * 101})
+    for wrong in ({"grade": 4}, *judges, {"document": "another"}, {"query": "q9"}, {"note": "x" * 2_001}):
         with pytest.raises(UsageError):
             book.set_grade(replace(right, **wrong))
     assert book.grades() == []
@@ -101,17 +94,9 @@ def test_a_query_is_added_once_and_queries_keep_their_order(book):
     assert [(each.id, each.text) for each in book.queries()] == [("q1", "first"), ("q2", "second <b>"), ("a", "third")]
 
 
-def test_books_do_not_see_each_other(book, opensearch_engine, name):
-    book.set_grade(BookGrade("ann", "q1", "d1", 1))
-    other = JudgementBook(opensearch_engine, f"{name}-other")
-    assert (other.queries(), other.grades(), other.undo("ann"), other.guidelines()) == ([], [], None, "")
-
-
 def test_the_book_is_a_data_set_with_the_median_of_the_judges(book, name, monkeypatch, opensearch_engine):
-    for judge, grade in (("ann", 0), ("bob", 2), ("eve", 3)):
-        book.set_grade(BookGrade(judge, "q1", "d1", grade))
-    book.set_grade(BookGrade("ann", "q1", "d2", 1))
-    book.set_grade(BookGrade("bob", "q1", "d2", 2))
+    for judge, document, grade in (("ann", "d1", 0), ("bob", "d1", 2), ("eve", "d1", 3), ("ann", "d2", 1), ("bob", "d2", 2)):
+        book.set_grade(BookGrade(judge, "q1", document, grade))
     book.set_grade(BookGrade("ann", "q2", "d1", None))
     monkeypatch.setenv("OPENSEARCH_URL", opensearch_engine.url)
     dataset = corpora.open_dataset(f"book:{name}")
@@ -153,11 +138,14 @@ def test_the_text_of_an_imported_query_may_come_later(book):
     assert book.qrels() == {"q7": {"x": 2, "y": 1}}
 
 
-def test_guidelines_are_kept(book):
+def test_guidelines_are_stored_and_books_do_not_see_each_other(book, opensearch_engine, name):
     book.set_guidelines("Grade what the text says.")
     assert book.guidelines() == "Grade what the text says."
     with pytest.raises(UsageError):
         book.set_guidelines("x" * 20_001)
+    book.set_grade(BookGrade("ann", "q1", "d1", 1))
+    other = JudgementBook(opensearch_engine, f"{name}-other")
+    assert (other.queries(), other.grades(), other.undo("ann"), other.guidelines()) == ([], [], None, "")
 
 
 def test_each_judge_sees_another_order_which_stays_the_same():

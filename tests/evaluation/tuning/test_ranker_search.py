@@ -66,8 +66,7 @@ def test_a_useful_ranker_is_chosen_with_a_depth_that_reaches_the_relevant_docume
 
 def test_a_ranker_that_gains_nothing_is_left_out():
     recorded = RecordedLogits(Judge())
-    ranker = CrossEncoderReranker("m", scorer=recorded)
-    assert choose(queries(useful=False), MODE, [], ranker, recorded, lambda *_: None) is None
+    assert choose(queries(useful=False), MODE, [], CrossEncoderReranker("m", scorer=recorded), recorded, lambda *_: None) is None
 
 
 def test_a_budget_limits_the_depth_and_one_without_time_for_any_leaves_the_ranker_out(monkeypatch):

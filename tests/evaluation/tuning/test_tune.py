@@ -149,10 +149,9 @@ def held_out_mean(index, dataset):
     random.Random(0).shuffle(queries)  # all have a relevant document; the second half is the held-out one
 
     def mean(**options):
-        found = {
-            each.id: {hit.id: hit.score for hit in index.search(each.text, **options)} for each in queries[len(queries) // 2 :]
-        }
-        return per_query(Run("s", found), dataset.qrels(), list(found), relevant_from=dataset.relevant_from)["nDCG@10"].mean()
+        hits = {each.id: index.search(each.text, **options) for each in queries[len(queries) // 2 :]}
+        found = Run("s", {query: {hit.id: hit.score for hit in of} for query, of in hits.items()})
+        return per_query(found, dataset.qrels(), list(hits), relevant_from=dataset.relevant_from)["nDCG@10"].mean()
 
     return mean
 
@@ -172,11 +171,8 @@ def test_tuned_proved_stored_and_used(report, folder, index, capsys, monkeypatch
     status = run(["tune", index.name, str(folder), "--json"])
     data = json.loads(capsys.readouterr().out)
     jsonschema.validate(data, json.loads(SCHEMA.read_text()))
-    expected = {
-        "adopted": report.proved,
-        "proposed": report.better and not report.proved,
-        **orjson.loads(orjson.dumps(asdict(report))),
-    }
+    decided = {"adopted": report.proved, "proposed": report.better and not report.proved}
+    expected = {**decided, **orjson.loads(orjson.dumps(asdict(report)))}
     assert status == (0 if report.proved else 3)
     for each in (data, expected):  # nothing is left to chance
         each["profile"]["fitted"].pop("at")
@@ -202,9 +198,8 @@ def test_tuned_proved_stored_and_used(report, folder, index, capsys, monkeypatch
     told = json.loads(capsys.readouterr().out)
     assert "tuned" in {row["system"] for row in told["rows"]}
     assert told["gates"][0]["reason"].startswith("tuned: nDCG@10")  # it is what search does now
-    assert (
-        run(["evaluate", index.name, str(folder), "--mode", "hybrid", "--rerank", "rnn", "--rerank", "rnn@dense", "--json"]) == 0
-    )
+    words = ["--mode", "hybrid", "--rerank", "rnn", "--rerank", "rnn@dense"]
+    assert run(["evaluate", index.name, str(folder), *words, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert {(row["system"], row["reranker"]) for row in told["rows"]} == {
         ("hybrid+rNN", "rnn"),
@@ -237,10 +232,10 @@ def test_rules_and_rewriting_of_the_profile_in_use_are_kept_and_measured(folder,
     assert report.profile.rules == ["diverse@0.6"]
     assert profiles.rewriting_of(report.profile).synonyms == ("file => directory", "string => buffer")
     (note,) = [each for each in report.notes if each.startswith("Kept from the profile")]
-    assert note == (
-        "Kept from the profile 'shop': rules (diverse@0.6) and rewriting (2 rules of synonyms, pins of 20 queries). All figures are with them. "
-        "Fusion and rNN were fitted without rules and pins."
+    assert (
+        "'shop': rules (diverse@0.6) and rewriting (2 rules of synonyms, pins of 20 queries). All figures are with them." in note
     )
+    assert note.endswith("Fusion and rNN were fitted without rules and pins.")
     mean = held_out_mean(opened, dataset)
     assert report.figures["in force"] == pytest.approx(mean())
     assert report.figures["default"] == pytest.approx(report.figures["in force"])

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import jsonschema
 import orjson
 import pytest
 
 from termweave.cli import run
+from termweave.cli.output import Output
 from termweave.dialect import dialect_of
+from termweave.indexer.enrichment import enrichment_run
 
 #: Options of an enrichment that need not encode vectors.
 WEIGHTS = ("--signals", "weights")
@@ -35,6 +39,11 @@ def write(engine, index, documents):
     bulk(engine, index, *(line for key, each in documents.items() for line in ({"index": {"_id": key}}, each)))
 
 
+def put(engine, index, **texts):
+    """Write documents by their ids and texts."""
+    write(engine, index, {key: {"name": text, "stock": 1} for key, text in texts.items()})
+
+
 def change(engine, index, documents):
     """Write fields of documents: id -> fields."""
     bulk(engine, index, *(line for key, each in documents.items() for line in ({"update": {"_id": key}}, {"doc": each})))
@@ -52,9 +61,11 @@ def shop(opensearch_engine, name):
             settings["index.knn"] = knn
         mappings = {"dynamic": False, "_meta": {"owner": "shop"}, "properties": properties, **mapping}
         opensearch_engine.request("PUT", f"/{index}", body={"settings": settings, "mappings": mappings})
-        names = {number: f"{TEXTS[number % 5]} {number}" for number in range(30)}
+        texts = {each: f"{TEXTS[each % 5]} {each}" for each in range(30)}
         write(
-            opensearch_engine, index, {f"p{key}": {"name": name, "stock": key, "info": {"a": [1]}} for key, name in names.items()}
+            opensearch_engine,
+            index,
+            {f"p{each}": {"name": text, "stock": each, "info": {"a": [1]}} for each, text in texts.items()},
         )
         return index
 
@@ -75,5 +86,25 @@ def enrich(opensearch_engine, capsys):
         schema = SCHEMAS / f"{data['schema'].removeprefix('termweave.').replace('/', '.')}.json"
         jsonschema.validate(data, json.loads(schema.read_text(encoding="utf-8")))
         return data
+
+    return call
+
+
+@pytest.fixture
+def watch(enrich, monkeypatch):
+    """A function that runs a watch with a step in each of its pauses, ends it by Ctrl-C, and returns its result and what it said."""
+
+    def call(index, *steps, options=WEIGHTS, **how):
+        said, left = [], iter(steps)
+
+        def sleep(_):
+            if (step := next(left, None)) is None:
+                raise KeyboardInterrupt
+            step()
+
+        with monkeypatch.context() as patch:
+            patch.setattr(enrichment_run, "time", SimpleNamespace(sleep=sleep, strftime=time.strftime))
+            patch.setattr(Output, "say", lambda _, *texts: said.extend(texts))
+            return enrich(index, *options, "--watch", "1", **how), said
 
     return call

@@ -13,18 +13,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from termweave.cli.output import Output
 from termweave.engine import Engine
-from termweave.indexer.enrichment import enrichment_run, index_passes
+from termweave.indexer.enrichment import index_passes
 from termweave.indexer.enrichment.index_passes import Watch
 from termweave.search import Index
 from tests.indexer.builds import sources
 
-from .conftest import WEIGHTS, write
-
-
-def put(engine, index, **texts):
-    write(engine, index, {key: {"name": text, "stock": 1} for key, text in texts.items()})
+from .conftest import WEIGHTS, put, write
 
 
 def until(holds):
@@ -60,18 +55,6 @@ def watching(opensearch_engine, own_places):
         process.communicate()
 
 
-def steps_of(monkeypatch, *steps):
-    """Take a step in each pause of the watch, and end it by Ctrl-C."""
-    left = iter(steps)
-
-    def sleep(_):
-        if (step := next(left, None)) is None:
-            raise KeyboardInterrupt
-        step()
-
-    monkeypatch.setattr(enrichment_run, "time", SimpleNamespace(sleep=sleep, strftime=time.strftime))
-
-
 @pytest.mark.slow
 def test_a_watch_enriches_what_the_application_writes_and_goes_on_after_a_kill(shop, enrich, opensearch_engine, watching):
     index = shop()
@@ -96,10 +79,10 @@ def test_a_watch_enriches_what_the_application_writes_and_goes_on_after_a_kill(s
     assert (done["documents"], done["written"]) == (31, 0)
 
 
-def test_a_watch_keeps_the_newest_text_and_reads_only_what_was_written(shop, opensearch_engine, enrich, monkeypatch):
+def test_a_watch_keeps_the_newest_text_and_reads_only_what_was_written(shop, opensearch_engine, enrich, watch, monkeypatch):
     index = shop()
     enrich(index, *WEIGHTS)
-    send, read = index_passes.send, []
+    send, read, pages, counts = index_passes.send, [], index_passes.pages, []
 
     def meanwhile(engine, index, writes):
         if writes:
@@ -108,17 +91,16 @@ def test_a_watch_keeps_the_newest_text_and_reads_only_what_was_written(shop, ope
             put(opensearch_engine, index, p1="a second text")  # after the watch has read the first one
         return send(engine, index, writes)
 
-    steps_of(
-        monkeypatch,
+    monkeypatch.setattr(index_passes, "send", meanwhile)
+    monkeypatch.setattr(index_passes, "pages", lambda *asked: (counts.append(len(page)) or page for page in pages(*asked)))
+    done, _ = watch(
+        index,
         lambda: put(opensearch_engine, index, p1="a first text", p2="another text"),
         lambda: opensearch_engine.request("DELETE", f"/{index}/_doc/p9", params={"refresh": True}),
         lambda: None,
         lambda: None,
+        options=(),
     )
-    pages, counts = index_passes.pages, []
-    monkeypatch.setattr(index_passes, "send", meanwhile)
-    monkeypatch.setattr(index_passes, "pages", lambda *asked: (counts.append(len(page)) or page for page in pages(*asked)))
-    done = enrich(index, "--watch", "1")
     stored = sources(opensearch_engine, index)
     assert (stored["p1"]["name"], stored["p2"]["name"]) == ("a second text", "another text")
     assert is_enriched(opensearch_engine, index, "p1", "p2")
@@ -127,7 +109,7 @@ def test_a_watch_keeps_the_newest_text_and_reads_only_what_was_written(shop, ope
     assert sum(counts[1:]) < 30  # the whole index was read once
 
 
-def test_a_watch_starts_beside_a_steady_writer(shop, opensearch_engine, enrich, monkeypatch):
+def test_a_watch_starts_beside_a_steady_writer(shop, opensearch_engine, enrich, watch, monkeypatch):
     index, send, number = shop(), index_passes.send, count()
 
     def meanwhile(engine, index, writes):
@@ -135,17 +117,16 @@ def test_a_watch_starts_beside_a_steady_writer(shop, opensearch_engine, enrich, 
             put(opensearch_engine, index, p1=f"a text of minute {text}", p2="another text")
         return send(engine, index, writes)
 
-    steps_of(monkeypatch, *[lambda: None] * 30)
     monkeypatch.setattr(index_passes, "send", meanwhile)
-    done = enrich(index, *WEIGHTS, "--watch", "1")
+    done, _ = watch(index, *[lambda: None] * 30)
     assert done["conflicts"] > 6
     assert done["documents"] == 30
     assert is_enriched(opensearch_engine, index, *(f"p{number}" for number in range(30)))
     assert enrich(index)["written"] == 0
 
 
-def test_a_watch_leaves_out_what_it_cannot_read_and_names_it(shop, opensearch_engine, enrich, monkeypatch):
-    index, said = shop({"about": {"type": "object", "enabled": False}}), []
+def test_a_watch_leaves_out_what_it_cannot_read_and_names_it(shop, opensearch_engine, enrich, watch):
+    index = shop({"about": {"type": "object", "enabled": False}})
 
     def odd(key, **fields):
         write(opensearch_engine, index, {key: {"name": "a drum", **fields}})
@@ -154,30 +135,23 @@ def test_a_watch_leaves_out_what_it_cannot_read_and_names_it(shop, opensearch_en
     enrich(index, *WEIGHTS, fields=fields)
     odd("early", about={"of": "wood"})
     assert "'early'" in enrich(index, fields=fields, status=1)
-    steps_of(
-        monkeypatch,
-        lambda: odd("odd", about={"of": "tin"}),
-        lambda: odd("odder", about=[{"of": 7}]),
+    done, said = watch(
+        index,
+        lambda: odd("odd", about=[{"of": 7}]),
         lambda: put(opensearch_engine, index, late="a telescope"),
         lambda: odd("odd", about={"of": "tin"}, stock=5),
         lambda: None,
+        options=(),
+        fields=fields,
     )
-    monkeypatch.setattr(Output, "say", lambda _, *texts: said.extend(texts))
-    done = enrich(index, "--watch", "1", fields=fields)
-    for key in ("early", "odd", "odder"):
+    for key in ("early", "odd"):
         assert sum(text.startswith("Left out:") and f"document '{key}':" in text for text in said) == 1
-    assert sum("3 entries could not be read" in each for each in done["notes"]) == 1
     assert done["documents"] == 31
     assert sources(opensearch_engine, index)["odd"] == {"name": "a drum", "about": {"of": "tin"}, "stock": 5}
     assert is_enriched(opensearch_engine, index, "late")
 
 
-def test_a_watch_takes_seconds_and_excludes_other_commands(enrich, name):
-    for wrong in (("--watch", "0"), ("--watch", "nan"), ("--watch", "1", "--plan"), ("--watch", "1", "--remove")):
-        enrich(name, *wrong, status=2)
-
-
-def test_a_watch_goes_on_while_a_shard_is_not_open_yet(shop, enrich, opensearch_engine, monkeypatch):
+def test_a_watch_goes_on_while_a_shard_is_not_open_yet(shop, watch, opensearch_engine, monkeypatch):
     """A node that starts answers before it has opened all of its shards, and then leaves `seq_no` out of their statistics."""
     index = shop()
     request, looks = Engine.request, []
@@ -189,9 +163,9 @@ def test_a_watch_goes_on_while_a_shard_is_not_open_yet(shop, enrich, opensearch_
         return answer
 
     texts = {f"p{number}": f"a telescope {number}" for number in range(9)}
-    steps_of(monkeypatch, lambda: put(opensearch_engine, index, **texts), lambda: None)
     monkeypatch.setattr(Engine, "request", starting)
-    assert enrich(index, *WEIGHTS, "--watch", "1")["written"] == 39
+    done, _ = watch(index, lambda: put(opensearch_engine, index, **texts), lambda: None)
+    assert done["written"] == 39
     assert len(looks) == 2
     assert is_enriched(opensearch_engine, index, "p0", "p1", "p8")
 

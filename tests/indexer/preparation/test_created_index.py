@@ -65,22 +65,13 @@ def check_stored(engine, name, source):
     assert sources(engine, name)["a"].keys() >= {"vector", "weights", "typed", "text"}
 
 
-FORCED = {
-    "mappings": {
-        "_routing": {"required": True},
-        "dynamic": True,
-        "properties": {
-            "text": {"type": "keyword", "ignore_above": 3},
-            "id": {"type": "keyword", "ignore_above": 1},
-            "host": {"type": "ip"},
-        },
-    }
-}
+SHORT = {"text": {"type": "keyword", "ignore_above": 3}, "id": {"type": "keyword", "ignore_above": 1}}
+FORCED = {"mappings": {"_routing": {"required": True}, "dynamic": True, "properties": {**SHORT, "host": {"type": "ip"}}}}
 
 
 @pytest.mark.parametrize(
     ("what", "older"),
-    [("drop-fields", False), ("change-text", True), ("no-source", False), ("timestamp", True), ("forced", True)],
+    [("drop-fields", False), ("change-text", True), ("no-source", False), ("forced", True)],
 )
 def test_templates_of_the_cluster_do_not_change_what_is_stored(opensearch_engine, name, corpus, cluster, what, older):
     parts = {"template": {"template": FORCED}} if what == "forced" else case(what)
@@ -93,29 +84,17 @@ def test_templates_of_the_cluster_do_not_change_what_is_stored(opensearch_engine
     check_stored(opensearch_engine, name, source)
 
 
-def test_a_limit_of_the_cluster_is_named_and_not_the_users_mapping(opensearch_engine, name, corpus, cluster):
-    cluster(case("few-fields")["template"]["template"])
-    with pytest.raises(EngineError, match=r"total fields \[10\]") as error:
-        build(opensearch_engine, corpus(TEAS), name, BuildOptions())
-    assert f"The index template '{name}' of the cluster" in error.value.hint
-    assert "--mapping" not in error.value.hint
-
-
 def test_what_a_template_forces_on_scores_and_fields_is_named(opensearch_engine, name, corpus, cluster):
-    similarity, malformed = {"index.similarity.default.type": "boolean"}, {"index.mapping.ignore_malformed": "true"}
     analyzer = {"index.analysis.analyzer.default_search.type": "english"}
-    cluster({"settings": {**similarity, **malformed, **analyzer}})
-    for settings, forced in (  # who wants a setting says so
-        ({**malformed, **analyzer}, similarity),
-        ({**similarity, **malformed}, analyzer),
-        ({**similarity, **analyzer}, malformed),
-    ):
-        ((key, value),) = forced.items()
-        with pytest.raises(UsageError, match=f"did not ask for: {key} {value}") as error:
-            build(opensearch_engine, corpus(TEAS), name, replace(LEXICAL, settings=settings))
+    settings = {"index.similarity.default.type": "boolean", "index.mapping.ignore_malformed": "true", **analyzer}
+    cluster({"settings": settings})
+    for forced, value in settings.items():  # who wants a setting says so
+        others = {key: each for key, each in settings.items() if key != forced}
+        with pytest.raises(UsageError, match=f"did not ask for: {forced} {value}") as error:
+            build(opensearch_engine, corpus(TEAS), name, replace(LEXICAL, settings=others))
         assert repr(name) in error.value.hint
         assert not opensearch_engine.request("GET", f"/{name}*")
-    build(opensearch_engine, corpus(TEAS), name, replace(LEXICAL, settings={**similarity, **malformed, **analyzer}))
+    build(opensearch_engine, corpus(TEAS), name, replace(LEXICAL, settings=settings))
 
 
 def test_a_document_that_the_server_changes_is_read_back_and_not_published(opensearch_engine, name, corpus, cluster, monkeypatch):
@@ -163,11 +142,6 @@ def test_what_no_search_finds_is_not_published(opensearch_engine, name, corpus, 
 def test_stop_words_alone_are_found_by_no_search_and_are_no_fault(opensearch_engine, name, corpus):
     documents = [{"_id": "a", "text": "to be or not to be"}, {"_id": "b", "text": "..."}]
     assert build(opensearch_engine, corpus(documents), name, BuildOptions()).documents == 2
-
-
-def test_settings_that_name_a_pipeline_are_refused():
-    with pytest.raises(UsageError, match=r"settings sets index\.final_pipeline"):
-        BuildOptions(settings={"index.final_pipeline": "stamp"})
 
 
 @pytest.mark.parametrize("kind", ["ngram", "keyword"])

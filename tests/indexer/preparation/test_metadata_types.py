@@ -22,15 +22,7 @@ def test_the_examples_of_the_module():
 def test_types_are_those_of_all_values():
     inference = inferred(
         {"year": 1999, "price": "9", "day": "2024-02-29", "open": True, "zip": "01234", "author": {"age": 3}, "tags": ["a", "b"]},
-        {
-            "year": "2001",
-            "price": "9.50",
-            "day": "2024-02-29T10:00Z",
-            "open": "false",
-            "zip": "12345",
-            "author": {"age": None},
-            "x": "",
-        },
+        {"year": "2001", "price": "9.50", "day": "2024-02-29T10:00Z", "open": "false", "zip": "12345", "author": {"age": None}},
     )
     kinds = {"author.age": "long", "day": "date", "open": "boolean", "price": "double", "tags": "keyword", "year": "long"}
     assert inference.types() == {**kinds, "zip": "keyword"}
@@ -51,12 +43,7 @@ def decided(values, *, commas=False, declared=""):
 def test_a_text_that_says_that_there_is_no_value_is_missing_and_is_named(values, form):
     for nothing in ("N/A", "n/a", "TBD", "-", "\u2013", "?", "unknown", "NULL", "\\N", "#N/A", "#WERT!", "keine Angabe", " NaN "):
         found, said = decided([*values, nothing])
-        assert found == form
-        assert (
-            f"count as missing, which comparisons, --facet and --sort do not see: 'x' has {typed_fields.TYPES[form]}, and {nothing!r} (1)."
-            in said
-        )
-        assert "`--types FIELD=TYPE` decides otherwise." in said
+        assert (found, f"{nothing!r} (1)." in said) == (form, True)
     assert decided([*values, " ", ""]) == (form, "")  # a blank cell is no odd one
 
 
@@ -67,6 +54,8 @@ def test_a_text_that_says_that_there_is_no_value_is_missing_and_is_named(values,
         (["12.5"] * 9 + ["on request", "sold out"], "keyword"),
         ([12.5, "x" * 300, *[3] * 20], "double"),  # however long the odd one is
         (["01234", "12345678"], "keyword"),
+        (["text"] * 20 + ["42"], "keyword"),
+        (["2025-01-01"] * 20 + ["2024-02-30", "03/04/2025"], "date"),
         ([True, "unknown"], "keyword"),  # three values to count, and no order
     ],
 )
@@ -74,32 +63,19 @@ def test_a_few_odd_values_among_many_decide_nothing(values, form):
     assert decided(values)[0] == form
 
 
-def test_a_text_that_is_a_number_now_and_then_is_simply_text():
-    assert decided(["text"] * 20 + ["42"]) == decided(["N/A"] * 5) == ("keyword", "")
-
-
-def test_few_texts_among_dates_are_missing():
-    found, said = decided(["2025-01-01"] * 20 + ["2024-02-30", "03/04/2025"])
-    assert found == "date"
-    assert "'2024-02-30' (1), '03/04/2025' (1)" in said
-
-
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        (["1001", "1002", "A-77"], "whole numbers (2) and texts (1), for example 'A-77' (perhaps number)"),
-        (["1.10", "1.9", "2.0-beta"], "for example '2.0-beta' (perhaps number)"),
-        (["2025-01-01", "2025-01-02", 7], "dates (2) and whole numbers (1) (perhaps date)"),
+        (["1001", "1002", "A-77"], "'A-77' (perhaps number)"),
+        (["2025-01-01", "2025-01-02", 7], "(perhaps date)"),
         (["1,234", "5"], "(perhaps decimal-comma or decimal-point)"),
-        (["12,50", "7,25"], "texts (2), for example '12,50' (perhaps decimal-comma)"),  # or lists of two numbers
+        (["12,50", "7,25"], "(perhaps decimal-comma)"),  # or lists of two numbers
         (["03/04/2025", "05/06/2025"], "(perhaps day-month-year or month-day-year)"),
     ],
 )
 def test_what_is_doubtful_is_text_and_is_said_with_the_option(values, said):
     found, notes = decided(values)
-    assert found == "keyword"
-    assert f"or can be read in several ways: 'x' has {said}" in notes or said in notes
-    assert "`--types FIELD=TYPE` decides otherwise." in notes
+    assert (found, said in notes, "`--types FIELD=TYPE` decides otherwise." in notes) == ("keyword", True, True)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +96,6 @@ def test_what_is_doubtful_is_text_and_is_said_with_the_option(values, said):
 def test_a_notation_is_read_where_the_values_prove_it(values, form, first):
     assert decided(values)[0] == form
     assert typed_fields.convert(form, values[0]) == first
-    assert ("with a notation: 'x' as" in decided(values)[1]) == (form in typed_fields.NOTATIONS)
 
 
 def test_commas_of_a_table_with_semicolons_are_decimal_commas():
@@ -128,28 +103,11 @@ def test_commas_of_a_table_with_semicolons_are_decimal_commas():
     assert decided(["12,50", "12.5"], commas=True)[0] == decided(["1,234", "5"], commas=True)[0] == "keyword"
 
 
-def test_what_could_be_thousands_in_a_table_with_semicolons_is_said():
-    assert decided(["1.299", "2.450"], commas=True) == (
-        "double",
-        "1 metadata field of numbers or dates with a notation: 'x' as decimal-point. `--types FIELD=TYPE` decides otherwise.",
-    )
-    assert decided(["1.299", "2.5"], commas=True) == decided(["1.299", "2.450"]) == ("double", "")
-
-
 def test_a_declared_type_holds_whatever_the_values_are():
     found, said = decided(["1795000000", "soon", 1795000000], declared="epoch-seconds")
     assert found == "epoch-seconds"
     assert "'x' has dates, and 'soon' (1)" in said
     assert decided([5, 7], declared="keyword") == ("keyword", "")
-    inference = TypeInference({"prise": "double"})
-    inference.count({"price": 5})
-    assert "--types is without effect on prise" in inference.notes()[0]
-
-
-def test_whole_numbers_that_may_be_times_are_said():
-    assert "add `--types x=epoch-seconds`" in decided([1795000000, "1793272000"])[1]
-    assert "add `--types x=epoch-milliseconds`" in decided([1795000000000])[1]
-    assert decided([1795000000, 12])[1] == decided([4006381333931])[1] == ""  # a count, and the number of an article
 
 
 def test_what_cannot_be_a_field_is_left_out():

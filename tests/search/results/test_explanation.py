@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from termweave.rerank import ReciprocalNeighbours
-from termweave.search.results import explanation, hits, pictures
+from termweave.search.results import explanation, pictures
 from termweave.signals.fusion import METHODS
 from tests.search.conftest import index_of
 
@@ -114,18 +114,6 @@ def test_a_document_that_was_not_found_says_what_it_would_take(index):
     assert (silent.rank, silent.score, silent.explain()["parts"]) == (0, 0.0, [])
 
 
-def test_a_document_found_by_one_signal_says_what_the_others_give_it(index):
-    hits = index.search("the timer module, part 3", k=40, candidates=40, explain=True)
-    one_sided = [hit for hit in hits if len(hit.signals) == 1]
-    assert one_sided
-    for hit in one_sided:
-        parts = {part["name"]: part for part in hit.explain()["parts"]}
-        assert "dense" in parts  # every document has a similarity
-        other = parts["dense" if "weights" in hit.signals else "weights"]
-        assert other["rank"] is None
-        assert other["share"] == 0
-
-
 @pytest.mark.parametrize("by", sorted(METHODS))
 def test_the_figures_shown_lead_to_the_share_by_every_method(index, by):
     """The minimum in use is shown: words that few documents hold count from 0, and their last candidate lies above that."""
@@ -143,14 +131,6 @@ def test_the_figures_shown_lead_to_the_share_by_every_method(index, by):
     assert next(part for part in short if part["name"] == "weights")["lowest"] == 0
 
 
-def test_a_vector_that_the_approximate_search_passed_over_is_said_to_be():
-    part = {"name": "dense", "score": 0.13, "lowest": 0.10, "rank": None, "share": 0.0, "terms": [], "approximate": True}
-    ((_, _, said),) = explanation.as_rows({"score": 0.0, "parts": [part]})
-    assert said == "0.1300, passed over, although its last candidate has 0.1000: k-NN search is approximate"
-    ((_, _, said),) = explanation.as_rows({"score": 0.0, "parts": [{**part, "score": 0.1}]})
-    assert said == "0.1000, not among its candidates, the last of which has 0.1000"
-
-
 def test_a_document_that_the_filter_excludes_is_said_to_be(index):
     only = [{"term": {"id": "1-3"}}]
     hit = index.explain("json functions", "1-4", mode="hybrid", where=only)
@@ -160,10 +140,3 @@ def test_a_document_that_the_filter_excludes_is_said_to_be(index):
     assert {"weights", "dense"} <= parts.keys()  # what they would give it
     assert all(part["share"] == 0 for part in parts.values())
     assert "excluded" not in index.explain("json functions", "1-3", where=only).explain()
-
-
-def test_title_and_text_are_joined_for_readers():
-    assert hits._joined("Auto-sorting?", "Another way") == "Auto-sorting? Another way"
-    assert hits._joined("Sorting", "Another way") == "Sorting. Another way"
-    assert hits._joined(" ", "Another way") == "Another way"
-    assert hits._joined("Sorting", "") == "Sorting"

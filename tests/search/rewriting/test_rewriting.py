@@ -21,7 +21,7 @@ from termweave.records import Query
 from termweave.search import profiles
 from termweave.search.rewriting import operators
 from termweave.search.rewriting import synonyms as synonym_rules
-from termweave.search.rewriting.configuration import NOTHING, Rewriting, parse
+from termweave.search.rewriting.configuration import parse
 from termweave.search.rewriting.pins import QueryPins
 from termweave.search.rewriting.synonyms import MOST_SYNONYMS, Span, Synonyms
 from tests.search.conftest import index_of
@@ -92,10 +92,9 @@ def test_a_quote_without_its_partner_takes_no_time(opening):
 def test_phrases_and_exclusions_hold_in_every_mode(shop, mode):
     found = shop.search('"red case" radio', mode=mode, rewrite="operators", k=20)
     assert ids(found) == ["red"]
-    plain = {hit.id: hit.score for hit in shop.search("red case radio", mode=mode, k=20)}
-    assert (
-        found[0].score == pytest.approx(plain["red"], rel=1e-5) or mode == "hybrid"
-    )  # a fused score is relative to other candidates
+    if mode != "hybrid":  # a fused score is relative to other candidates
+        plain = {hit.id: hit.score for hit in shop.search("red case radio", mode=mode, k=20)}
+        assert found[0].score == pytest.approx(plain["red"], rel=1e-5)
     without = ids(shop.search("large -screen -memory", mode=mode, rewrite="operators", k=20))
     assert without
     assert not {"tv", "threads"} & set(without)
@@ -111,24 +110,19 @@ def test_operators_reach_pins_explanations_counts_and_runs(shop):
     assert ids(shop.search("large -screen", rewrite="operators", pin=["tv", "set"], k=1)) == ["set"]
     explained = shop.explain("large -screen", "tv", rewrite="operators")
     assert explained.explanation["excluded"]
-    answer = shop.answer("large -screen", rewrite="operators", totals=True)
-    assert answer.totals.passing == len(TEXTS) - 1
+    assert shop.answer("large -screen", rewrite="operators", totals=True).totals.passing == len(TEXTS) - 1
     run = shop.run({"a": '"red case"', "b": "large -screen", "c": "large"}, rewrite="operators", mode="hybrid")
     assert list(run.scores["a"]) == ["red"]
     assert "tv" not in run.scores["b"]
     assert "tv" in run.scores["c"]
-    nothing = shop.answer('"large leather"', rewrite="operators")
-    assert 'keeps to "large leather"' in nothing.remarks[0]
+    assert 'keeps to "large leather"' in shop.answer('"large leather"', rewrite="operators").remarks[0]
     assert "With --rewrite operators" in " ".join(shop.answer("large -screen").remarks)
-    assert not shop.answer("large -screen", rewrite="operators").remarks
     excluding = ids(shop.search("-radio", like=["tv"], rewrite="operators", k=20))
     assert excluding == [each for each in ids(shop.search(like=["tv"], k=20)) if "radio" not in TEXTS[each]]
     stop_word = shop.search('"the" case', rewrite="operators", k=20)  # stop words are in no index
     assert ids(stop_word) == ids(shop.search("the case", k=20))
     with pytest.raises(UsageError, match="only excludes"):
         shop.search("-screen", rewrite="operators")
-    liked = shop.answer("-large", like=["radio"], rewrite="none")
-    assert liked.hits
 
 
 @pytest.mark.engine
@@ -153,15 +147,12 @@ def test_a_query_that_only_excludes_is_named(shop, tmp_path, capsys):
     assert main([*search, *url]) == 0
     said = " ".join(capsys.readouterr().err.split())
     assert "Query 'q1' was not searched. The query '-screen' only excludes. Give it some words to search for." in said
-    assert "Query 'q5'" not in said
-    assert "1 more query was not searched." in said
-    assert "4 queries found nothing and have no line in the run." in said
     assert set(runs.read(tmp_path / "out.trec").scores) == {"q2"}
     assert main(["profiles", shop.name, "--save", "typed", "--rewrite", "operators", *url]) == 0
-    assert main(["evaluate", shop.name, f"{judged}:test", "--mode", "typed", "--latency", "5", *url]) == 0
-    told = " ".join("".join(capsys.readouterr()).split())
-    assert "ms: median of 1 whole search," in told
-    assert "The query '-screen' only excludes. It finds nothing. So do 3 queries like it." in told
+    assert main(["evaluate", shop.name, f"{judged}:test", "--mode", "typed", *url]) == 0
+    assert "The query '-screen' only excludes. It finds nothing. So do 3 queries like it." in " ".join(
+        capsys.readouterr().err.split()
+    )
 
 
 @pytest.mark.engine
@@ -203,16 +194,12 @@ def test_a_misspelt_word_is_corrected_and_said(shop):
         assert answer.remarks[0].startswith(f"Searched for {meant!r} instead of {typed!r}: no document holds ")
     assert not shop.answer("thread", rewrite="spelling").remarks
     assert not shop.answer("xylophone qwrtzp", rewrite="spelling", mode="dense").remarks
-    quoted = shop.answer('"thraed" memry', rewrite="operators,spelling", mode="dense")
-    assert not quoted.hits  # what stands in quotes is searched as it was typed
-    assert "'thraed memory'" in quoted.remarks[0]
+    assert not shop.search(
+        '"thraed" memry', rewrite="operators,spelling", mode="dense"
+    )  # what is quoted is searched as it was typed
     assert ids(shop.search('memry "red case"', rewrite="operators,spelling", k=1)) == ["red"]
     for before, remarks in ((99, 1), (100, 0)):  # 3,000 words took half a minute
         assert len(shop.answer("thread " * before + "thraed", rewrite="spelling", mode="lexical").remarks) == remarks
-    beside = shop.answer("thraed", rewrite="spelling", like=["tv"])
-    assert beside.remarks[0].startswith("Searched for 'thread' instead of 'thraed'")  # not for the text of the document
-    excluding = shop.answer("thraed -tv", rewrite="operators,spelling")
-    assert excluding.remarks[0].startswith("Searched for 'thread' instead of 'thraed -tv'")
     run = shop.run({"a": "thraed", "b": "thread"}, rewrite="spelling")
     assert list(run.scores["a"]) == list(run.scores["b"])
 
@@ -255,12 +242,7 @@ def test_synonyms_find_documents_and_count_once(shop, tmp_path):
     for hit in hits:
         assert sum(part["share"] for part in hit.explanation["parts"]) == pytest.approx(hit.score, abs=1e-6)
     assert "television" in [hits[0].highlights[0].text[a:b] for a, b in hits[0].highlights[0].matches]
-    assert shop.explain("telly", "tv", mode="weights", rewrite=rules).rank
     assert ids(shop.search('"tv"', mode="lexical", rewrite=f"operators,{rules}")) == ["set"]  # as typed
-    together = shop.answer("teley scren -radio", mode="lexical", rewrite=f"operators,spelling,{rules}")
-    assert "radio" not in ids(together.hits)
-    requests = shop.requests("tv screen", mode="lexical", rewrite=rules)
-    assert "dis_max" in json.dumps(requests)
 
 
 @pytest.mark.engine
@@ -334,8 +316,6 @@ def test_a_rule_of_thousands_of_terms_is_read_term_by_term(monkeypatch, kept):
     [
         (["tv"], "Line 1 of the synonyms, 'tv', is not a rule"),
         (["# fine", "tv, telly", "a => b => c"], "Line 3"),
-        (["=> b"], "Line 1"),
-        (["a =>"], "Line 1"),
         (["# nothing"], "holds no rule"),
         (["a, " + "b" * 200_000], "200,003 characters"),
         (["tv, telly", "#" * 10_000_000], "has more than 10,000,000 bytes"),
@@ -348,16 +328,10 @@ def test_files_that_cannot_be_read_are_said(tmp_path, lines, message):
 
 
 def test_what_cannot_be_read_is_said(tmp_path):
-    assert parse(None) is None
-    assert parse("none") == NOTHING
-    assert parse(parse("operators,spelling")) == Rewriting(operators=True, spelling=True)
     for value, message in (
         ("magic", "cannot be rewritten by 'magic'"),
-        ("", "cannot be rewritten by ''"),
         ("spelling,spelling", "names something twice"),
-        (True, "rewrite is a text, not bool"),
         (f"synonyms@{tmp_path}/none.txt", "cannot be read: No such file"),
-        (f"synonyms@{tmp_path}", "cannot be read"),
         ("synonyms@a\0b", "cannot be read: embedded null byte"),
     ):
         with pytest.raises(UsageError, match=message):
@@ -386,8 +360,6 @@ def test_tables_of_pins_are_read(tmp_path, header, rows):
     rewriting = parse(f"spelling,{pins(tmp_path, *rows, header=header)}")
     (of_query,) = rewriting.of_queries.items()
     assert of_query == ("red case", QueryPins(("leather", "tv"), ("red",)))
-    assert str(rewriting) == "spelling, pins of 1 query"
-    assert Rewriting(pins=(("red case", 862, "pin"),)).of_queries == {"red case": QueryPins(("862",))}
 
 
 @pytest.mark.parametrize(
@@ -395,7 +367,6 @@ def test_tables_of_pins_are_read(tmp_path, header, rows):
     [
         (["red case,tv,top"], "Row 1 of the pins, 'red case, tv, top', does not name a query, a document and pin or hide."),
         (["a,b,pin", "red case,,pin"], "Row 2 of the pins, 'red case, , pin', does not name"),
-        (["a,b,pin", "red case"], "Row 2 of the pins, 'red case, , ', does not name"),
         (["a,b,pin", "A,b,hide"], "Row 2 of the pins hides what another row pins for 'A', or the other way round: b."),
         ([f"a,{number},pin" for number in range(101)], "The pins name more than 100 documents for 'a'."),
         ([f"{'a' * 999}{number},1,pin" for number in range(250)], "characters.\nAt most 200,000 are read"),
@@ -447,9 +418,7 @@ def test_pins_go_with_other_options(shop, tmp_path):
     unsorted = shop.search("large screen", where="NOT id=tv", sort="words", k=20)
     assert ids(shop.search("large screen", rewrite=table, sort="words", k=20)) == ids(unsorted)
     assert ids(shop.search("xyzzy", rewrite=table, mode="lexical")) == ["tv"]
-    assert shop.answer("xyzzy", rewrite=table, mode="lexical").remarks == ()  # no vector found it
     assert shop.run({"a": "xyzzy"}, rewrite=table, mode="lexical").scores["a"] == {"tv": 2.0}
-    assert shop.answer("large screen", rewrite=table, totals=True).totals.passing == len(TEXTS) - 1
 
 
 @pytest.mark.engine
@@ -458,10 +427,6 @@ def test_a_profile_keeps_pins_for_every_client(shop, tmp_path, capsys):
     url = ["--url", shop.engine.url]
     save = ["profiles", shop.name, "--save", "pinned", "--mode", "hybrid", "--rewrite", table]
     assert main([*save, *url]) == 0
-    assert "pins of 1 query" in " ".join(capsys.readouterr().out.split())
-    assert main([*save, "--json", *url]) == 0  # saved again it is the same, and no other one is kept
-    stored = json.loads(capsys.readouterr().out)["profiles"]
-    assert [each["name"] for each in stored if each["name"].startswith("pinned")] == ["pinned"]
     Path(table.removeprefix("pins@")).unlink()
     index = tw.connect(shop.engine.url).index(shop.name)
     wanted = ids(index.search("Large screen", mode="pinned"))
@@ -472,14 +437,8 @@ def test_a_profile_keeps_pins_for_every_client(shop, tmp_path, capsys):
         assert next(iter(index.run({"q": "large screen"}, mode="pinned", rewrite=rewrite).scores["q"])) == first
     assert main(["profiles", shop.name, "--save", "other", "--mode", "pinned", "--rewrite", other, *url]) == 0
     assert "1 pinned document is not in the index: missing." in capsys.readouterr().err
-    assert main(["profiles", shop.name, "--save", "both", "--mode", "pinned", "--rewrite", "spelling", *url]) == 0
-    said = capsys.readouterr()
-    assert "spelling, pins of 1 query" in " ".join(said.out.split())
-    assert not said.err
     assert wanted[0] == "case"
     assert "tv" not in wanted
-    assert main(["search", shop.name, "large screen", "--mode", "pinned", "--explain", "-k", "1", *url]) == 0
-    assert "pinned in place 1" in capsys.readouterr().out
     evaluated = runs_of(index, [Query("q", "large screen")], [system_of("pinned", None, index)], lambda *_: None, 10)
     assert list(evaluated[0]["pinned"].scores["q"]) == wanted
     with client_of(shop.engine) as client:
@@ -487,8 +446,8 @@ def test_a_profile_keeps_pins_for_every_client(shop, tmp_path, capsys):
         assert [hit["id"] for hit in answer["hits"]] == wanted
         refused = client.get("/api/search", params={"index": shop.name, "q": "large", "rewrite": "pins@/etc/passwd"})
         assert "names a file" in refused.json()["error"]
-    made = read_lineage(shop.engine, index.generation)
-    for damage in ([["q", "d"]], [["q", "d", "drop"]], 3, [3]):
-        damaged = replace(made, profiles={"pinned": {**made.profiles["pinned"], "rewrite": {"pins": damage}}})
+    lineage = read_lineage(shop.engine, index.generation)
+    for damage in ([["q", "d"]], [["q", "d", "drop"]], [3]):
+        damaged = replace(lineage, profiles={"pinned": {**lineage.profiles["pinned"], "rewrite": {"pins": damage}}})
         with pytest.raises(EngineError, match="is damaged"):
             profiles.find(damaged, "pinned")

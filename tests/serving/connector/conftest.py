@@ -7,7 +7,7 @@ import threading
 import time
 import uuid
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -17,6 +17,7 @@ import pytest
 from termweave.engine import connect
 from termweave.engine.embedded import node
 from termweave.settings import load
+from tests.engine.forwarding import Answering
 from tests.ui import processes
 
 DOCUMENTS = {
@@ -93,22 +94,12 @@ def _opens_models(url):
 def answering(status=200, body=None, *, after=0.0, port=0):
     """The address of a model server that gives every request the same answer; port 0: any that is free."""
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self):
+    class Handler(Answering):
+        def do_POST(self):  # noqa: N802 - the name http.server calls
             self.rfile.read(int(self.headers["Content-Length"]))
             time.sleep(after)
-            data = json.dumps(body or {"error": {"message": "4,096 texts wait. Try again later."}}).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            self.send_header("Connection", "close")  # or the cluster would go on asking a server that has ended
-            self.end_headers()
-            self.wfile.write(data)
-
-        def log_message(self, *_):
-            pass
+            content = json.dumps(body or {"error": {"message": "4,096 texts wait. Try again later."}}).encode()
+            self.answer(status, content, {"connection": "close"})  # or the cluster would go on asking a server that has ended
 
     server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()

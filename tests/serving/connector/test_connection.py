@@ -104,29 +104,6 @@ def test_a_model_server_that_does_not_answer_as_it_should(termweave, small, ml_e
     assert ml_commons.models(ml_engine, f"{small}-query") == []
 
 
-@pytest.mark.parametrize("fault", [{"status": 503}, {"after": 12.0}], ids=str)
-def test_a_model_server_that_fails_after_it_was_connected(termweave, small, search, fault):
-    plain = search(small, "lists of strings", learned=False)
-    for options in ((), ("--fallback",)):
-        with answering(body={"query": {"match_all": {}}}) as url:
-            termweave("connect", small, "--model-server", url, *options)
-            assert set(search(small, "lists of strings")) == set(DOCUMENTS)
-        with answering(**fault, port=int(url.rpartition(":")[2])):
-            if options:
-                assert search(small, "lists of strings") == plain
-            else:
-                with pytest.raises(TermweaveError, match=r"4,096 texts wait|[Tt]imed? ?out"):
-                    search(small, "lists of strings")
-
-
-def test_a_vector_of_another_dimension(termweave, small, search):
-    wrong = {"query": {"knn": {"vector": {"vector": [0.1, 0.2], "k": 5}}}}
-    with answering(body=wrong) as url:
-        termweave("connect", small, "--model-server", url, "--mode", "dense")
-        with pytest.raises(TermweaveError, match="dimension"):
-            search(small, "lists")
-
-
 def test_an_index_that_was_built_with_another_model(termweave, small, search, ml_engine, tmp_path):
     with serving(ml_engine.url, small) as url:
         termweave("connect", small, "--model-server", url, "--mode", "weights")
@@ -166,6 +143,13 @@ def test_what_a_killed_command_left_is_used(termweave, small, ml_engine):
         left = ml_commons.register(ml_engine, planned.connection.model_bodies()[f"{small}-query"])
         termweave("connect", small, "--model-server", url)
         assert [each.id for each in ml_commons.models(ml_engine, f"{small}-query")] == [left]
+
+
+def test_an_index_name_that_the_plugin_refuses(termweave, small, ml_engine):
+    ml_engine.request("PUT", f"/{Index.open(ml_engine, small).generation}/_alias/{small}=v2")
+    said = termweave("connect", f"{small}=v2", status=1)
+    assert "give it another name" in said
+    assert "termweave serve" not in said
 
 
 def test_what_cannot_be_connected(termweave, small, ml_engine, tmp_path):

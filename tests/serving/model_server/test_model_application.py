@@ -8,15 +8,13 @@ import threading
 import time
 import uuid
 from dataclasses import replace
-from typing import get_args
 
 import numpy as np
 import pytest
 
-from termweave import __version__, corpora, encoders
+from termweave import corpora, encoders
 from termweave.catalog.lineage import ModelLineage, read_lineage, store_lineage
 from termweave.encoders.model_lookup import resolve
-from termweave.encoders.term_weighting import Kind
 from termweave.errors import EngineError, ModelError, UsageError
 from termweave.indexer import BuildOptions, build
 from termweave.indexer.generations import publication
@@ -25,9 +23,8 @@ from termweave.search import Index
 from termweave.serving.model_server import encoding_queue, request_bodies, served_models
 from termweave.ui.protection import limits
 from termweave.ui.serve_options import ServeOptions
-from tests.ui.conftest import DOCUMENTS, URL, models_of, requests_of_every_kind
+from tests.ui.conftest import DOCUMENTS, TOKEN, URL, models_of, requests_of_every_kind
 
-TOKEN = "a-token-of-more-than-16-characters"
 SHIPPED = "508e65cdb08deb3f"
 
 
@@ -62,9 +59,8 @@ def test_documents_get_the_numbers_that_the_index_stores(beside, opensearch_engi
     np.testing.assert_array_equal(np.float32(vectors), np.float32([each["vector"] for each in stored]))
 
 
-@pytest.mark.parametrize("query", ["parse json", "run a function after 3.5 s, later, later", "os.path.join handles separators"])
-def test_a_client_that_sends_the_numbers_of_a_query_gets_the_scores_of_a_search(beside, opensearch_engine, attacked, query):
-    index = Index.open(opensearch_engine, attacked)
+def test_a_client_that_sends_the_numbers_of_a_query_gets_the_scores_of_a_search(beside, opensearch_engine, attacked):
+    index, query = Index.open(opensearch_engine, attacked), "run a function after 3.5 s, later, later"
     model = f"minilm-l6-anchored@{attacked}"
     (features,) = given(beside, "sparse", model, query)
     clauses = [{"rank_feature": {"field": f"weights.{name}", "boost": w, "linear": {}}} for name, w in features.items()]
@@ -105,36 +101,26 @@ def test_vectors_of_bytes_are_whole_numbers(own_index, opensearch_engine):
 
 
 def test_an_index_with_another_model_is_never_answered_for(own_index, opensearch_engine):
-    name, made = own_index
-    made()
+    """Another generation is published, or the generation gets another model as `index --update --dense-query` gives it."""
+    name, build_generation = own_index
+    generation = build_generation().index
     client = models_of(opensearch_engine)
-    model = f"{SHIPPED}@{name}"
-    assert given(client, "sparse", model, "function")[0]
-    made(weights="bm25-german", dense="none", signals=["lexical", "weights"])
+    body = {"model": f"{SHIPPED}@{name}", "input": "function"}
+    assert given(client, "sparse", body["model"], "function")[0]
+    build_generation(weights="bm25-german", dense="none", signals=["lexical", "weights"])
     client.app.state.models.generations.seconds = 0.0
-    answer = client.post("/v1/sparse", json={"model": model, "input": "function"})
-    assert answer.status_code == 404
-    assert answer.json()["error"]["code"] == "model_not_found"
+    answer = client.post("/v1/sparse", json=body)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "model_not_found")
     assert "bm25-german" in answer.json()["error"]["message"]
     gc.collect()
     assert len(client.app.state.models._encoders) == 1
     publication.promote(opensearch_engine, name, publication.previous(opensearch_engine, name), "rollback")
-    assert given(client, "sparse", model, "function")[0]
-
-
-def test_a_model_that_is_changed_in_place_is_noticed(own_index, opensearch_engine):
-    """As `index --update --dense-query` does: the index keeps its name and gets another model."""
-    name, made = own_index
-    generation = made().index
-    client = models_of(opensearch_engine)
-    assert given(client, "embeddings", f"{SHIPPED}@{name}", "function")[0]
+    assert given(client, "embeddings", body["model"], "function")[0]
     stored = read_lineage(opensearch_engine, generation)
     other = replace(stored, models={**stored.models, "dense": ModelLineage("elsewhere", "0" * 16)})
     store_lineage(opensearch_engine, generation, other)
-    client.app.state.models.generations.seconds = 0.0
-    answer = client.post("/v1/embeddings", json={"model": f"{SHIPPED}@{name}", "input": "function"})
-    assert answer.status_code == 404
-    assert "'elsewhere'" in answer.json()["error"]["message"]
+    answer = client.post("/v1/embeddings", json=body)
+    assert (answer.status_code, "'elsewhere'" in answer.json()["error"]["message"]) == (404, True)
     assert client.get("/v1/models").json()["data"]
 
 
@@ -189,18 +175,15 @@ def test_results_belong_to_their_texts_whoever_asks_at_the_same_time(alone):
 
 MISTAKES = [
     (b"", 400, "not JSON"),
-    (b"\xff\xfe", 400, "not JSON"),
     (b'{"model": "shipped", "input": "\\ud800"}', 400, "not JSON"),
     (b'{"model": "shipped", "input": NaN}', 400, "not JSON"),
     (b"[]", 400, "not a JSON object"),
     (b'{"input": "a"}', 400, "'model' is not a name"),
     (b'{"model": "shipped"}', 400, "'input' is missing"),
-    (b'{"model": "shipped", "input": null}', 400, "'input' is null"),
     (b'{"model": "shipped", "input": 7}', 400, "'input' is a number"),
     (b'{"model": "shipped", "input": []}', 400, "an empty list"),
     (b'{"model": "shipped", "input": [[1, 2]]}', 400, "'input[0]' is a list"),
     (b'{"model": "shipped", "input": ["a", 2]}', 400, "'input[1]' is a number"),
-    (b'{"model": "shipped", "input": ""}', 400, "'input' is an empty text"),
     (b'{"model": "shipped", "input": ["a", " \\n"]}', 400, "'input[1]' is an empty text"),
     (b'{"model": "shipped", "input": "a", "input_typ": "query"}', 400, "no field 'input_typ'"),
     (b'{"model": "shipped", "input": "a", "input_type": "passage"}', 400, "neither 'query' nor 'document'"),
@@ -209,7 +192,6 @@ MISTAKES = [
     (b'{"model": "shipped", "input": "a", "dimensions": 99}', 400, "have 384 numbers"),
     (b'{"model": "no-such-model", "input": "a"}', 404, "Served: 508e65cdb08deb3f (shipped)"),
     (b'{"model": "shipped@docs", "input": "a"}', 404, "'docs' is not served"),
-    (b'{"model": "/etc", "input": "a"}', 404, "No model '/etc'"),
     (json.dumps({"model": "shipped@" + "x" * 256, "input": "a"}).encode(), 404, "at most 255 bytes, and this one has 256"),
     (json.dumps({"model": "x" * 6_000, "input": "a"}).encode(), 422, "'model' has 6,000 characters; the most is 5,000"),
     (json.dumps({"model": "shipped", "input": ["a"] * 2049}).encode(), 422, "2,049 texts"),
@@ -234,15 +216,6 @@ def test_a_body_that_is_too_large_is_refused(alone, monkeypatch):
         answer = alone.post("/v1/embeddings", content=body, headers={"content-type": "application/json"})
         assert answer.status_code == 413
         assert answer.json()["error"]["code"] == "request_too_large"
-
-
-@pytest.mark.parametrize(
-    ("method", "path", "status"),
-    [("GET", "/", 404), ("GET", "/v1/embeddings", 405), ("POST", "/v1/models", 405), ("GET", "/api/search", 404)],
-)
-def test_other_addresses_are_a_sentence(alone, method, path, status):
-    answer = alone.request(method, path, headers={"content-type": "application/json"})
-    assert (answer.status_code, bool(answer.json()["error"]["message"])) == (status, True)
 
 
 @pytest.mark.parametrize(
@@ -309,10 +282,9 @@ def test_two_models_of_one_name_are_told_apart(tmp_path):
 
 
 def test_a_model_of_several_names_answers_to_each(tmp_path):
-    folder = shutil.copytree(resolve("shipped"), tmp_path / "mine")
-    client = models_of(None, served=(str(folder), "shipped"))
-    models = client.app.state.models
-    assert models.find(str(folder)) is models.find("shipped")
+    folder = str(shutil.copytree(resolve("shipped"), tmp_path / "mine"))
+    models = models_of(None, served=(folder, "shipped")).app.state.models
+    assert models.find(folder) is models.find("shipped")
     assert len(models.all()) == 1
 
 
@@ -353,18 +325,12 @@ def test_without_a_cluster_models_that_are_named_are_served(unreachable, monkeyp
     assert not opening.is_alive()
 
 
-def test_what_nobody_uses_is_forgotten(unreachable):
-    """Names that were asked for once, and models whose generations were closed."""
+def test_names_that_were_asked_for_in_vain_are_forgotten(unreachable):
     models = served_models.ServedModels(unreachable, ServeOptions(serves_models=True))
     for name in ("no-such-index", "x" * 255):
         with pytest.raises(EngineError):
             models.find(f"shipped@{name}")
-    first = models._shared(encoders.load("shipped", "none"))
-    assert models._shared(encoders.load("shipped", "none")) is first
     assert not models.generations._opening
-    del first
-    gc.collect()
-    assert not models._encoders
 
 
 @pytest.fixture
@@ -418,13 +384,9 @@ def test_requests_of_every_kind_are_answered_as_described(alone):
 def test_the_document_states_the_bounds_of_a_request(alone):
     assert request_bodies.MOST_TEXTS <= encoding_queue.MOST_WAITING
     document = alone.get("/openapi.json").json()
-    assert document["info"]["version"] == __version__
     assert document["components"]["schemas"]["text"]["maxLength"] == request_bodies.LONGEST
     for endpoint, forms in request_bodies.FORMATS.items():
         body = document["paths"][f"/v1/{endpoint}"]["post"]["requestBody"]["content"]["application/json"]["schema"]
-        fields = body["properties"]
-        assert fields.keys() == request_bodies.FIELDS
-        assert fields["model"]["maxLength"] == request_bodies.LONGEST_NAME
-        assert fields["input"]["anyOf"][1]["maxItems"] == request_bodies.MOST_TEXTS
-        assert fields["input_type"]["enum"] == [*get_args(Kind), None]
-        assert fields["encoding_format"] == {"enum": [*forms, None], "default": forms[0]}
+        assert body["properties"].keys() == request_bodies.FIELDS
+        assert body["properties"]["input"]["anyOf"][1]["maxItems"] == request_bodies.MOST_TEXTS
+        assert body["properties"]["encoding_format"] == {"enum": [*forms, None], "default": forms[0]}

@@ -71,7 +71,7 @@ def test_requests_under_way_are_answered_when_it_ends(serving):
     assert "Traceback" not in process.stderr.read()
 
 
-def test_texts_of_a_client_that_goes_away_leave_the_queue(serving):
+def test_a_question_passes_a_large_request_whose_texts_leave_the_queue_with_its_client(serving):
     process, url = serving()
     place, request = urlsplit(url), sparse(url, LONG)
     with socket.create_connection((place.hostname, place.port)) as client:
@@ -79,22 +79,12 @@ def test_texts_of_a_client_that_goes_away_leave_the_queue(serving):
         client.sendall(head.encode() + request.data)
         while not waiting(url):
             time.sleep(0.02)
+        assert status(sparse(url, ["a"])) == 200
+        assert waiting(url) > 50
     began = time.monotonic()
-    assert status(sparse(url, ["a"])) == 200
     while waiting(url):
         assert time.monotonic() - began < 5, "200 texts take longer than that"
         time.sleep(0.02)
     process.send_signal(signal.SIGTERM)
     process.wait(120)
     assert "Traceback" not in process.stderr.read()
-
-
-def test_a_question_does_not_wait_for_a_large_request(serving):
-    _, url = serving()
-    large = threading.Thread(target=lambda: status(sparse(url, LONG)))
-    large.start()
-    while not waiting(url):
-        time.sleep(0.02)
-    assert status(sparse(url, ["a"])) == 200
-    assert waiting(url) > 50
-    large.join()

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]
 SETTINGS = ("max_length=64", "training_length=64", "batch=12", "dev=8", "every=2", "steps=2", "candidates=10", "labels=hard")
 
 
-def test_a_live_index_gives_candidates(folder, base, tmp_path, name, opensearch_engine, monkeypatch):
+def test_a_live_index_gives_candidates_and_the_models_own_are_kept(folder, base, tmp_path, name, opensearch_engine, monkeypatch):
     monkeypatch.setenv("OPENSEARCH_URL", opensearch_engine.url)
     assert run(["index", str(folder / "corpus.jsonl"), name, "--signals", "lexical", "--quiet"]) == 0
     asked = []
@@ -43,14 +43,7 @@ def test_a_live_index_gives_candidates(folder, base, tmp_path, name, opensearch_
     assert run(["index", str(tmp_path / "other.jsonl"), f"{name}-other", "--signals", "lexical", "--quiet"]) == 0
     with pytest.raises(UsageError, match=f"The index {name}-other.* found no document"):
         mined(context, f"index:{name}-other", 10)
-
-
-def test_lists_are_mined_once(folder, base, tmp_path, monkeypatch):
-    first = train(folder, base, tmp_path / "first", method="coder", settings=SETTINGS)
-
-    def fail(*_):
-        raise AssertionError("mined again")
-
-    monkeypatch.setattr(list_targets, "nearest", fail)
-    again = train(folder, base, tmp_path / "again", method="coder", settings=SETTINGS)
-    assert again["history"] == first["history"]
+    # Lists of the model's own vectors are mined once.
+    first = mined(context, "model", 10)
+    monkeypatch.setattr(list_targets, "nearest", lambda *_: pytest.fail("mined again"))
+    assert (mined(context, "model", 10).documents == first.documents).all()

@@ -4,16 +4,14 @@ import math
 
 import pytest
 
-from termweave.encoders.analysis.word_pieces import PieceTokenizer
-from termweave.encoders.analysis.words import Analysis
-from termweave.encoders.term_weighting import BM25
 from termweave.statistics import CorpusStatistics
-from termweave.training.data.pairs import Pairs, count
+from termweave.training.data.pairs import Pairs
 from termweave.training.data.sampler import BatchSampler
 from termweave.training.methods import base as methods
 from termweave.training.methods import bert_scorer
 from termweave.training.term_weights.preparation import TermWeightInputs, prepare
 from termweave.training.trainer.trainer import Fit
+from tests.training.conftest import read_by
 
 
 def test_beyond_the_cut_nothing_has_a_weight_where_the_model_is_that_of_the_paper():
@@ -23,13 +21,12 @@ def test_beyond_the_cut_nothing_has_a_weight_where_the_model_is_that_of_the_pape
 
 
 def test_tfidf_targets_are_those_of_the_worked_numbers(base):
-    analysis = Analysis(PieceTokenizer(base / "tokenizer.json").tokenizer)
-    tokenizer = PieceTokenizer(base / "tokenizer.json")
     document = "granada granada " + " ".join(["morino"] * 18)
+    analysis, tokenizer, _, bm25 = read_by(base, [document])
     table = CorpusStatistics(
         analysis.id, 1000, 20.0, {analysis.terms(["granada"])[0][0]: 9, analysis.terms(["morino"])[0][0]: 1000}
     )
-    common = (analysis, tokenizer, table, BM25())
+    common = (analysis, tokenizer, table, bm25)
     given = prepare([document], *common, "document", 64).anchors[0]
     asked = prepare(["granada vexada morino"], *common, "query", 64).anchors[0]
     found = bert_scorer.tfidf(asked, given, table)
@@ -42,10 +39,8 @@ def test_tfidf_targets_are_those_of_the_worked_numbers(base):
 def test_a_batch_without_a_term_teaches_nothing(model, base, target):
     """Stop words and punctuation: the mean error of no piece is not NaN."""
     texts = ["the of and", "... !!!"]
-    tokenizer = PieceTokenizer(base / "tokenizer.json")
-    analysis = Analysis(tokenizer.tokenizer)
-    statistics = count([texts], analysis)
-    both = [prepare(texts, analysis, tokenizer, statistics, BM25(), kind, 64) for kind in ("document", "query")]
+    _, _, statistics, _ = common = read_by(base, texts)
+    both = [prepare(texts, *common, kind, 64) for kind in ("document", "query")]
     pairs = Pairs(texts, [frozenset({0}), frozenset({1})])
     method = methods.get("bert-scorer")
     settings = method.settings({"top_layers": -1, "target": target, "batch": 2})

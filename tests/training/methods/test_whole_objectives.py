@@ -73,6 +73,33 @@ def weights_objective(base, method, length=64, texts=(QUESTIONS, DOCUMENTS), **g
     return objective, BatchSampler(method, inputs, settings).draw(0)
 
 
+def fit_of(name, base, collection, tmp_path, change, **given):
+    """The fit of a method without dropout, its set-up and its inputs; `change` is done to the model before inputs are made."""
+    method = methods.get(name)
+    settings = method.settings({"backbone": str(base), **given})
+    setup = set_up(str(collection), settings, tmp_path, lambda _: None)
+    model = method.build(settings, base).eval()
+    torch.manual_seed(0)
+    with torch.no_grad():
+        change(model)
+    inputs = method.inputs(DataPart("toy", setup, settings), model, lambda _: None)
+    return Fit(method, model, [inputs], settings).eval(), setup, inputs
+
+
+def unlike(tower):
+    """Give vectors unequal lengths and directions, as two encoders have after a step."""
+    for module in tower.modules():
+        if isinstance(module, torch.nn.LayerNorm):
+            torch.nn.init.normal_(module.weight, 1.0, 0.5)
+
+
+def mean_state(tower, ids):
+    """The mean of the last states of one text, which is not padded: float64 ``(d,)``."""
+    with torch.no_grad():
+        states = tower(input_ids=torch.tensor([ids.tolist()])).last_hidden_state[0]
+    return states.numpy().astype(np.float64).mean(axis=0)
+
+
 class Reader:
     """Texts as a BERT reads them: tokens and states, one text at a time, so that nothing is padded."""
 
@@ -274,14 +301,9 @@ def test_le_bs_is_equations_5_to_8_with_the_weights_of_a_scorer_on_word_pieces(b
     objective = Fit(method, model, [inputs], settings).eval()
     batch = objective.batches().draw(0)
 
-    def pooled(ids):
-        with torch.no_grad():
-            states = model.backbone(input_ids=torch.tensor([ids.tolist()])).last_hidden_state[0]
-        return states.numpy().astype(np.float64).mean(axis=0)
-
     total, pairs = 0.0, batch.drawn.pairs()
     for (x, y), label in zip(pairs, batch.drawn.labels.tolist(), strict=True):
-        u, v = pooled(questions.padded([x])[0][0]), pooled(documents.padded([y])[0][0])
+        u, v = (mean_state(model.backbone, texts.padded([row])[0][0]) for texts, row in ((questions, x), (documents, y)))
         f = (1 - u @ v / np.linalg.norm(u) / np.linalg.norm(v)) / 2  # Eq. 6
         d = label_distribution(weights(setup.train.questions[x]), weights(setup.texts[y]))  # Eq. 5
         assert label == float(y in setup.train.relevant[x])
@@ -344,29 +366,13 @@ def reciprocal_similarity(x, k, k_exp, tau):
 )
 @pytest.mark.usefixtures("own_cache")
 def test_coder_is_algorithm_1_with_inner_products_of_the_base_models_vectors(base, collection, tmp_path, preset, given):
-    method = methods.get("coder")
-    settings = method.settings({"preset": preset, "backbone": str(base), "batch": 5, "candidates": 6, **given})
-    setup = set_up(str(collection), settings, tmp_path, lambda _: None)
-    model = method.build(settings, base).eval()
-    torch.manual_seed(0)
-    with torch.no_grad():
-        for module in model.modules():
-            if isinstance(module, torch.nn.LayerNorm):  # vectors of unequal lengths and directions
-                torch.nn.init.normal_(module.weight, 1.0, 0.5)
-    part = DataPart("toy", setup, settings)
-    inputs = method.inputs(part, model, lambda _: None)
-    objective = Fit(method, model, [inputs], settings).eval()
-    batch = objective.batches().draw(0)
-
-    def vector(ids, tower):
-        with torch.no_grad():
-            states = tower(input_ids=torch.tensor([ids.tolist()])).last_hidden_state[0]
-        return states.numpy().astype(np.float64).mean(axis=0)
-
-    documents = np.stack([vector(inputs.documents.padded([n])[0][0], model.backbone) for n in range(len(DOCUMENTS))])
+    given = {"preset": preset, "batch": 5, "candidates": 6, **given}
+    objective, setup, inputs = fit_of("coder", base, collection, tmp_path, unlike, **given)
+    model, settings, batch = objective.model, objective.settings, objective.batches().draw(0)
+    documents = np.stack([mean_state(model.backbone, inputs.documents.padded([n])[0][0]) for n in range(len(DOCUMENTS))])
     losses, expanded = [], []
     for row in batch.drawn.tolist():
-        query = vector(inputs.questions.padded([row])[0][0], model.query_backbone)
+        query = mean_state(model.query_backbone, inputs.questions.padded([row])[0][0])
         candidates = sorted(range(len(documents)), key=lambda c, query=query: -(query @ documents[c]))[:6]  # line 3
         judged = set(setup.train.relevant[row])
         if not judged & set(candidates):
@@ -394,21 +400,12 @@ def test_coder_is_algorithm_1_with_inner_products_of_the_base_models_vectors(bas
 
 @pytest.mark.usefixtures("own_cache")
 def test_dtr_is_equations_4_1_to_4_4_with_two_encoders(base, collection, tmp_path):
-    method = methods.get("dtr")
-    settings = method.settings({"preset": "paper", "backbone": str(base), "batch": 4, "weights": "1,0.5,0.25,0.125"})
-    setup = set_up(str(collection), settings, tmp_path, lambda _: None)
-    model = method.build(settings, base).eval()
-    torch.manual_seed(0)
-    for module in model.query_backbone.modules():  # the encoders differ, as they do after a step
-        if isinstance(module, torch.nn.LayerNorm):
-            torch.nn.init.normal_(module.weight, 1.0, 0.5)
-    inputs = method.inputs(DataPart("toy", setup, settings), model, lambda _: None)
-    objective = Fit(method, model, [inputs], settings).eval()
-    batch = objective.batches().draw(1)
+    given = {"preset": "paper", "batch": 4, "weights": "1,0.5,0.25,0.125"}
+    objective, setup, inputs = fit_of("dtr", base, collection, tmp_path, lambda model: unlike(model.query_backbone), **given)
+    model, batch = objective.model, objective.batches().draw(1)
 
     def unit(ids, tower):
-        with torch.no_grad():
-            vector = tower(input_ids=torch.tensor([ids.tolist()])).last_hidden_state[0].numpy().astype(np.float64).mean(axis=0)
+        vector = mean_state(tower, ids)
         return vector / np.linalg.norm(vector)
 
     label = {query: min(setup.train.relevant[query]) for query in batch.drawn.queries.tolist()}
@@ -433,16 +430,13 @@ def test_dtr_is_equations_4_1_to_4_4_with_two_encoders(base, collection, tmp_pat
 @pytest.mark.usefixtures("own_cache")
 def test_sir_is_equations_1_to_9_with_one_model_for_all_levels(base, collection, tmp_path, variant):
     complete = with_special_tokens(base, tmp_path / "complete", "BertTokenizer")
-    method = methods.get("sir")
     given = {"blocks": "6,4,2", "batch": 3, "candidates": 8, "max_length": 64, "training_length": 64, "candidates_from": "bm25"}
-    settings = method.settings({"preset": "paper", "variant": variant, "backbone": str(complete), **given})
-    setup = set_up(str(collection), settings, tmp_path, lambda _: None)
-    model = method.build(settings, complete).eval()
-    torch.manual_seed(0)
-    torch.nn.init.normal_(model.head_layers()[-1].weight, std=2.0)  # scores apart from each other
-    inputs = method.inputs(DataPart("toy", setup, settings), model, lambda _: None)
-    objective = Fit(method, model, [inputs], settings).eval()
-    batch = objective.batches().draw(0)
+
+    def apart(model):  # scores apart from each other
+        torch.nn.init.normal_(model.head_layers()[-1].weight, std=2.0)
+
+    objective, setup, _ = fit_of("sir", complete, collection, tmp_path, apart, preset="paper", variant=variant, **given)
+    model, batch = objective.model, objective.batches().draw(0)
     tokenizer = PieceTokenizer(complete / "tokenizer.json").tokenizer
 
     def score(question, document):

@@ -6,18 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from termweave.encoders.analysis.word_pieces import PieceTokenizer
-from termweave.encoders.analysis.words import Analysis
 from termweave.encoders.models.joint_model import HeadShape, JointModel, load_backbone, masked_mean
-from termweave.encoders.term_weighting import BM25, Form, place_tags
-from termweave.training.data.pairs import count
+from termweave.encoders.term_weighting import Form, place_tags
 from termweave.training.data.teacher_scores import units
 from termweave.training.term_weights.batch import BatchSide, vocabulary_of
 from termweave.training.term_weights.hidden_states import states
 from termweave.training.term_weights.model import weigh
 from termweave.training.term_weights.preparation import prepare
 from tests.encoders.exact_scores import dot
-from tests.training.conftest import randomised
+from tests.training.conftest import randomised, read_by
 
 FORMS = [
     Form("bm25"),
@@ -78,9 +75,7 @@ def test_a_batch_scores_as_the_encoder_weighs(form, shape, pooling, prompt, text
 def test_a_text_that_was_cut_weighs_as_the_encoder_weighs_it(form, everything, toy, base):
     """Occurrences, whole terms and dropped words beyond the model's sight, on both sides; some texts fit."""
     documents, questions, _ = toy
-    tokenizer = PieceTokenizer(base / "tokenizer.json")
-    analysis = Analysis(tokenizer.tokenizer)
-    common = (analysis, tokenizer, count([documents], analysis), BM25())
+    common = read_by(base, documents)
     asked = [
         f"the {one} {two} about {one} the xyzzy {two} {one} the" for one, two in zip(questions[:6], questions[6:12], strict=True)
     ]

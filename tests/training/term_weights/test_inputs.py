@@ -9,15 +9,14 @@ import pytest
 import torch
 
 from termweave.encoders.analysis.word_pieces import PieceTokenizer
-from termweave.encoders.analysis.words import Analysis
-from termweave.encoders.term_weighting import BM25
 from termweave.training.data.bm25_index import SparseIndex, bm25_weights
-from termweave.training.data.pairs import Pairs, count
+from termweave.training.data.pairs import Pairs
 from termweave.training.methods import base as methods
 from termweave.training.term_weights import hidden_states as making_of_states
 from termweave.training.term_weights.hidden_states import states
 from termweave.training.term_weights.preparation import TermWeightInputs, prepare
 from termweave.training.trainer.trainer import Fit, fit
+from tests.training.conftest import read_by
 
 METHOD = methods.get("fectek")
 SETTINGS = METHOD.settings({"steps": 120, "every": 120, "batch": 16, "rate": 5e-3, "negatives": 10})
@@ -26,17 +25,14 @@ SETTINGS = METHOD.settings({"steps": 120, "every": 120, "batch": 16, "rate": 5e-
 @pytest.fixture
 def material(toy, base, model, tmp_path):
     documents, questions, relevant = toy
-    tokenizer = PieceTokenizer(base / "tokenizer.json")
-    analysis = Analysis(tokenizer.tokenizer)
-    statistics = count([documents], analysis)
-    given = prepare(documents, analysis, tokenizer, statistics, BM25(), "document", 64)
-    asked = prepare(questions, analysis, tokenizer, statistics, BM25(), "query", 64)
-    index = SparseIndex(bm25_weights(documents, analysis, statistics, BM25(), "document"))
+    analysis, _, statistics, bm25 = common = read_by(base, documents)
+    given, asked = prepare(documents, *common, "document", 64), prepare(questions, *common, "query", 64)
+    index = SparseIndex(bm25_weights(documents, analysis, statistics, bm25, "document"))
     return TermWeightInputs(
         1.0,
         Pairs(questions, relevant),
         *(replace(each, states=states(model, "toy", each.pieces, home=tmp_path / "states")) for each in (given, asked)),
-        index.negatives(bm25_weights(questions, analysis, statistics, BM25(), "query"), relevant, 10),
+        index.negatives(bm25_weights(questions, analysis, statistics, bm25, "query"), relevant, 10),
         statistics,
     )
 

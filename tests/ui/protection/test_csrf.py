@@ -5,68 +5,52 @@ import re
 import pytest
 
 from termweave.ui.rendering import FOLDER
-from tests.ui.conftest import URL, client_of
+from tests.ui.conftest import TOKEN, URL, client_of
 
-TOKEN = "a-token-of-more-than-16-characters"
+FOREIGN, OWN = (403, "another site"), (303, "")
 
 
-def sign_in(connection, headers):
-    """The answer to a form with the right token and only these headers of a browser."""
-    client = client_of(connection, token=TOKEN)
+@pytest.mark.parametrize(
+    ("headers", "status", "said"),
+    [
+        ({"origin": "http://evil.example"}, *FOREIGN),
+        ({"origin": "null"}, *FOREIGN),
+        ({"origin": ""}, *FOREIGN),
+        ({"origin": "http://127.0.0.1:9999"}, *FOREIGN),
+        ({"origin": "http://127.0.0.1"}, *FOREIGN),
+        ({"origin": "http://["}, *FOREIGN),
+        ({"origin": "http://evil.example@127.0.0.1:8321"}, *FOREIGN),
+        ({"origin": f"{URL}.evil.example"}, *FOREIGN),
+        ({"origin": "ftp://127.0.0.1:8321"}, *FOREIGN),
+        ({"sec-fetch-site": "cross-site"}, *FOREIGN),
+        ({"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}, *FOREIGN),
+        ({"sec-fetch-site": "same-site", "origin": URL}, *FOREIGN),
+        ({"sec-fetch-site": ""}, *FOREIGN),
+        ({"sec-fetch-site": "anything"}, *FOREIGN),
+        ({"referer": f"{URL}/login"}, 403, "which page sent it"),  # browsers before 2020 sent some forms so
+        # To a browser, a page whose name was pointed at this machine (DNS rebinding) sends its requests to its own site.
+        (
+            {"sec-fetch-site": "same-origin", "origin": "http://evil.example", "host": "evil.example"},
+            400,
+            "does not know the name",
+        ),
+        ({"sec-fetch-site": "same-origin", "origin": URL}, *OWN),  # today's browsers
+        ({"sec-fetch-site": "none", "origin": URL}, *OWN),  # a form that is sent again by its reader
+        ({"sec-fetch-site": "same-origin"}, *OWN),
+        (
+            {"sec-fetch-site": "same-origin", "origin": "https://pages.example"},
+            *OWN,
+        ),  # through a proxy that passes its own Host on
+        ({"origin": URL}, *OWN),  # browsers before 2023, and others over plain http
+        ({"origin": URL.upper()}, *OWN),
+        ({"origin": "https://127.0.0.1:8321"}, *OWN),  # a proxy with TLS
+    ],
+)
+def test_only_a_form_of_the_own_pages_is_taken(unreachable, headers, status, said):
+    client = client_of(unreachable, token=TOKEN)
     del client.headers["origin"]
-    return client.post("/login", data={"token": TOKEN}, headers=headers)
-
-
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"origin": "http://evil.example"},
-        {"origin": "null"},
-        {"origin": ""},
-        {"origin": "http://127.0.0.1:9999"},
-        {"origin": "http://127.0.0.1"},
-        {"origin": "http://["},
-        {"origin": "http://evil.example@127.0.0.1:8321"},
-        {"origin": f"{URL}.evil.example"},
-        {"origin": "ftp://127.0.0.1:8321"},
-        {"sec-fetch-site": "cross-site"},
-        {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"},
-        {"sec-fetch-site": "same-site", "origin": URL},
-        {"sec-fetch-site": ""},
-        {"sec-fetch-site": "anything"},
-    ],
-)
-def test_a_form_from_another_site_is_refused(unreachable, headers):
-    answer = sign_in(unreachable, headers)
-    assert (answer.status_code, "another site" in answer.text) == (403, True)
-
-
-def test_another_name_is_refused_whatever_a_browser_says_of_the_page(unreachable):
-    """To a browser, a page whose name was pointed at this machine (DNS rebinding) sends its requests to its own site."""
-    headers = {"sec-fetch-site": "same-origin", "origin": "http://evil.example", "host": "evil.example"}
-    assert sign_in(unreachable, headers).status_code == 400
-
-
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"sec-fetch-site": "same-origin", "origin": URL},  # today's browsers
-        {"sec-fetch-site": "none", "origin": URL},  # a form that is sent again by its reader
-        {"sec-fetch-site": "same-origin"},
-        {"sec-fetch-site": "same-origin", "origin": "https://pages.example"},  # through a proxy that passes its own Host on
-        {"origin": URL},  # browsers before 2023, and others over plain http
-        {"origin": URL.upper()},
-        {"origin": "https://127.0.0.1:8321"},  # a proxy with TLS
-    ],
-)
-def test_a_form_of_the_own_pages_is_taken(unreachable, headers):
-    assert sign_in(unreachable, headers).status_code == 303
-
-
-def test_a_form_that_does_not_say_where_it_comes_from_is_refused(unreachable):
-    """Browsers before 2020 sent some forms so."""
-    answer = sign_in(unreachable, {"referer": f"{URL}/login"})
-    assert (answer.status_code, "which page sent it" in answer.text) == (403, True)
+    answer = client.post("/login", data={"token": TOKEN}, headers=headers)
+    assert (answer.status_code, said in answer.text) == (status, True)
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])

@@ -16,12 +16,10 @@ from starlette.testclient import TestClient
 from termweave.errors import UsageError
 from termweave.ui import application
 from termweave.ui.protection import limits, sessions
-from termweave.ui.protection.limits import TRIES, RateLimit, network
+from termweave.ui.protection.limits import TRIES, RateLimit
 from termweave.ui.rendering import FOLDER
 from termweave.ui.serve_options import ServeOptions
-from tests.ui.conftest import URL, client_of
-
-TOKEN = "a-token-of-more-than-16-characters"
+from tests.ui.conftest import TOKEN, URL, client_of
 
 
 @pytest.fixture
@@ -47,6 +45,11 @@ def test_another_name_of_the_server_is_refused(locked, host):
     assert (answer.status_code, "does not know the name" in answer.json()["error"]) == (400, True)
 
 
+def test_the_names_of_this_machine_are_served(locked):
+    for host in ("127.0.0.1:8321", "localhost", "LOCALHOST:80", "[::1]:8321", "[::1]"):
+        assert locked.get("/login", headers={"host": host}).status_code == 200, host
+
+
 def test_only_the_path_decides_who_needs_no_token(locked):
     for path in ("/login?x=1", "/static/style.css"):
         assert locked.get(path).status_code == 200
@@ -62,11 +65,6 @@ def test_no_answer_names_the_host_of_its_request(unreachable):
     answer = client_of(unreachable).get("/search/", headers={"host": "127.0.0.1:9"})
     assert answer.status_code == 404
     assert "127.0.0.1:9" not in f"{answer.text} {answer.headers}"
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1:8321", "localhost", "LOCALHOST:80", "[::1]:8321", "[::1]"])
-def test_the_names_of_this_machine_are_served(unreachable, host):
-    assert client_of(unreachable).get("/login", headers={"host": host}).status_code == 200
 
 
 @pytest.mark.parametrize("path", ["/login", "/search?q=x", "/nothing", "/static/style.css", "/static/nothing", "/api/search"])
@@ -89,7 +87,7 @@ def test_templates_have_nothing_inline_and_load_nothing_from_elsewhere():
         assert "|safe" not in text
 
 
-@pytest.mark.parametrize("charset", ["utf-16", "idna", "undefined", "punycode", "unicode_escape", "hex", "\xff", "a b"])
+@pytest.mark.parametrize("charset", ["utf-16", "idna", "undefined", "unicode_escape", "hex", "\xff"])
 def test_a_form_in_another_encoding_is_a_sentence(locked, charset):
     """Some of Python's encodings raise errors of their own, others make half characters that no later step takes."""
     body = '--x\r\nContent-Disposition: form-data; name="token"\r\n\r\n\\ud800 xn--\u20ac\r\n--x--\r\n'
@@ -98,7 +96,7 @@ def test_a_form_in_another_encoding_is_a_sentence(locked, charset):
     assert (answer.status_code, "send it as UTF-8" in answer.text) == (400, True)
 
 
-def test_only_the_token_opens_a_server_that_has_one(locked):
+def test_only_the_token_opens_a_server_that_has_one_for_a_working_day(locked, monkeypatch):
     assert locked.get("/search").headers["location"] == "/login?next=%2Fsearch"
     assert locked.get("/api/indices").status_code == 401
     for wrong in ("Bearer wrong", f"bearer {TOKEN}x", TOKEN, "Bearer "):
@@ -108,11 +106,16 @@ def test_only_the_token_opens_a_server_that_has_one(locked):
         assert answer.status_code == 503  # on to the server
     assert locked.post("/login", data={"token": "wrong"}).status_code == 401
     assert not locked.cookies
-    signed_in = locked.post("/login", data={"token": TOKEN})
-    cookie = signed_in.headers["set-cookie"]
+    cookie = locked.post("/login", data={"token": TOKEN}).headers["set-cookie"]
     assert "HttpOnly" in cookie
     assert "samesite=lax" in cookie.lower()  # a link of another site opens the page
-    assert locked.get("/api/indices").status_code == 503
+    assert "Secure" not in cookie
+    began = time.time()
+    for passed, status in ((0, 200), (sessions.LIFE - 60, 200), (sessions.LIFE + 1, 401)):
+        monkeypatch.setattr(sessions.time, "time", lambda passed=passed: began + passed)
+        assert locked.get("/api/openapi.json").status_code == status
+    secure = {"url": "https://127.0.0.1:8321/login", "headers": {"origin": "https://127.0.0.1:8321"}}
+    assert "; Secure" in locked.post(**secure, data={"token": TOKEN}).headers["set-cookie"]
 
 
 def test_servers_on_two_ports_of_a_host_do_not_sign_each_other_out(locked):
@@ -160,22 +163,6 @@ def test_a_cookie_that_this_process_did_not_sign_opens_nothing(locked, cookie):
     assert locked.get("/api/indices", headers=header).status_code == 401
 
 
-def test_a_session_ends_after_a_working_day(locked, monkeypatch):
-    locked.post("/login", data={"token": TOKEN})
-    assert locked.get("/api/openapi.json").status_code == 200
-    began = time.time()
-    monkeypatch.setattr(sessions.time, "time", lambda: began + sessions.LIFE - 60)
-    assert locked.get("/api/openapi.json").status_code == 200
-    monkeypatch.setattr(sessions.time, "time", lambda: began + sessions.LIFE + 1)
-    assert locked.get("/api/openapi.json").status_code == 401
-
-
-def test_a_cookie_over_https_is_secure(locked):
-    assert "Secure" not in locked.post("/login", data={"token": TOKEN}).headers["set-cookie"]
-    answer = locked.post("https://127.0.0.1:8321/login", data={"token": TOKEN}, headers={"origin": "https://127.0.0.1:8321"})
-    assert "; Secure" in answer.headers["set-cookie"]
-
-
 def test_tries_of_the_token_are_limited_and_slowed_and_the_right_one_is_not(locked):
     answers = [locked.post("/login", data={"token": "wrong"}).status_code for _ in range(TRIES + 1)]
     assert answers == [401] * TRIES + [429]
@@ -191,25 +178,17 @@ def test_tries_of_the_token_are_limited_and_slowed_and_the_right_one_is_not(lock
     assert locked.get("/api/openapi.json").status_code == 200
 
 
-def test_the_addresses_of_one_client_are_counted_together():
-    assert network("127.0.0.1") == network("127.0.0.2") == network("::1")
-    assert network("2001:db8::1") == network("2001:db8::2") != network("2001:db8:1::1")
-    assert network("10.0.0.1") != network("10.0.0.2")
-
-
-@pytest.mark.parametrize("addresses", ["127.0.0.{}", "2001:db8::{}"])
-def test_a_client_with_many_addresses_has_no_more_tries(unreachable, addresses):
-    app = application.create(unreachable, ServeOptions(token=TOKEN))
-    clients = [TestClient(app, base_url=URL, client=(addresses.format(number), 9)) for number in range(1, TRIES + 2)]
-    answers = [client.get("/api/indices", headers={"authorization": "Bearer wrong"}).status_code for client in clients]
-    assert answers == [401] * TRIES + [429]
-
-
-def test_a_flood_from_one_address_is_refused_and_another_address_is_not():
+def test_a_flood_from_one_client_is_refused_and_another_client_is_not():
     limit = RateLimit(3, 0.001)
-    first, second = (Request({"type": "http", "client": (address, 9)}) for address in ("10.0.0.1", "10.0.0.2"))
-    assert [limit.allows(first) for _ in range(5)] == [True, True, True, False, False]
-    assert limit.allows(second)
+    for addresses in (
+        ["127.0.0.1", "127.0.0.2", "::1"],
+        ["2001:db8::1", "2001:db8::2"],
+        ["2001:db8:1::1"],
+        ["10.0.0.1"],
+        ["10.0.0.2"],
+    ):
+        requests = [Request({"type": "http", "client": (address, 9)}) for address in (addresses * 5)[:5]]
+        assert [limit.allows(each) for each in requests] == [True, True, True, False, False]
 
 
 def test_tries_at_the_same_time_have_one_bucket():
@@ -291,14 +270,12 @@ def test_static_files_are_those_of_the_folder(unreachable, path):
     ("options", "said"),
     [
         ({"host": "0.0.0.0"}, "no token protects them"),
-        ({"host": "10.0.0.5"}, "no token protects them"),
         ({"host": "example.org"}, "no token protects them"),
         ({"names": ("pages.example",)}, "no token protects them"),
         ({"proxies": ("127.0.0.1",)}, "no token protects them"),
         ({"proxies": ("proxy.example",), "token": TOKEN}, "is not an IP address"),
         ({"token": "short"}, "fewer than 16"),
         ({"names": ("pages.example.com:8443",), "token": TOKEN}, "pages.example.com:8443.* is not the name of a host"),
-        ({"names": ("https://pages.example.com",), "token": TOKEN}, "is not the name of a host"),
         ({"names": ("2001:db8::1",), "token": TOKEN}, "is not the name of a host"),
         ({"names": ("bücher.example",), "token": TOKEN}, "is not the name of a host"),
         ({"host": "0.0.0.0", "token": TOKEN}, "Browsers cannot ask for the address"),
