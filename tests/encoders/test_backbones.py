@@ -107,11 +107,9 @@ def test_a_name_serves_wherever_a_model_is_named(shelf, graph):
     ("name", "query"),
     [
         ("hf:intfloat/e5-small-v2", "query: "),
-        ("multilingual-e5-large", "query: "),
         ("multilingual-e5-large-instruct", None),
         ("BAAI/bge-base-en-v1.5", "Represent this sentence for searching relevant passages: "),
         ("bge-m3", None),
-        ("gte-small", None),
     ],
 )
 def test_what_a_name_says_of_prompts(name, query):
@@ -212,7 +210,6 @@ def test_a_graph_of_ones_own_is_imported(shelf, graph, termweave):
     [
         (lambda data: data[: len(data) // 2], "not an ONNX graph, or was cut short"),
         (lambda data: data.replace(b"self.query.", b"self.other."), "parameters of a BERT"),
-        (lambda data: data.replace(b"encoder.layer.1.output", b"encoder.layer.x.output"), "all parameters of a BERT"),
         (lambda data: data.replace(b"encoder.layer.1.", b"encoder.layer.9."), "all parameters of a BERT"),
         (lambda data: data.replace(b"position_embeddings.weight", b"position_embeddings.wEight"), "all parameters of a BERT"),
     ],
@@ -228,7 +225,7 @@ def test_a_name_that_is_taken_or_a_path_is_refused(shelf, graph, termweave):
     own = paths.models() / "own"
     own.mkdir(parents=True)
     (own / "notes.txt").write_text("kept")
-    for name in ("tiny", "../x", ".x", "~x", "own", "fast", "small", "shipped", "none", "bm25-german", "hf:x"):
+    for name in ("tiny", "../x", "~x", "own", "fast", "none", "bm25-german", "hf:x"):
         termweave("backbone", "import", graph[0] / "model.onnx", "--name", name, status=2)
     assert (own / "notes.txt").read_text() == "kept"
 

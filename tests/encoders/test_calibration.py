@@ -32,8 +32,7 @@ def test_the_shipped_model_brings_the_figure_that_is_measured(encoder, own_cache
 
 
 def test_a_model_without_a_figure_is_measured_once_and_noted(tmp_path, own_cache, monkeypatch):
-    folder = tmp_path / "model"
-    shutil.copytree(resolve("shipped"), folder, ignore=shutil.ignore_patterns(calibration.NOTE))
+    folder = shutil.copytree(resolve("shipped"), tmp_path / "model", ignore=shutil.ignore_patterns(calibration.NOTE))
     copied = encoders.load(weights="none", dense=folder)
     monkeypatch.setattr(calibration, "questions_and_texts", lambda _: (["parse json", "bake bread"], ["json.loads", "an oven"]))
     spread = copied.dense_spread()
@@ -45,8 +44,7 @@ def test_a_model_without_a_figure_is_measured_once_and_noted(tmp_path, own_cache
 
 @pytest.mark.parametrize("damage", ["", "{", '{"dense_spread": 9, "models": ["0"], "version": 1}', "[]"])
 def test_a_note_of_another_model_or_a_damaged_one_does_not_count(tmp_path, own_cache, monkeypatch, damage):
-    folder = tmp_path / "model"
-    shutil.copytree(resolve("shipped"), folder)
+    folder = shutil.copytree(resolve("shipped"), tmp_path / "model")
     (folder / calibration.NOTE).write_text(damage)
     monkeypatch.setattr(calibration, "_measured", lambda _: 0.5)
     assert encoders.load(weights="none", dense=folder).dense_spread() == 0.5

@@ -62,9 +62,7 @@ def test_a_model_of_another_hash_is_refused(index, says):  # noqa: F811
 def test_a_model_that_is_not_found_by_its_name_is_asked_for(index):  # noqa: F811
     recorded = read_lineage(index.engine, index.generation)
     elsewhere = {output: replace(model, name="mine", hash=OTHER_HASH) for output, model in recorded.models.items()}
-    with pytest.raises(
-        ModelError, match=r"built with 'mine', and this host has no model of that name.*weights='DIR' and dense='DIR'"
-    ):
+    with pytest.raises(ModelError, match=r"built with 'mine', and this host has no model of.*weights='DIR' and dense='DIR'"):
         encoder_of(replace(recorded, models=elsewhere), index.name, {})
     with pytest.raises(UsageError, match="no model folder"):  # what was asked for is what is wrong
         encoder_of(recorded, index.name, {"weights": "./nowhere"})
@@ -143,7 +141,7 @@ def test_names_that_an_index_says_open_only_what_this_host_has(index, says, tmp_
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
-    for model in ("trapped.part", "trapped", str(package / "part"), "hf:team/model", "hf:team/../../x", "..", "none", ""):
+    for model in ("trapped.part", str(package / "part"), "hf:team/model", "hf:team/../../x", "..", ""):
         says({"name": model, "hash": "fedcba9876543210"})
         with pytest.raises(ModelError, match="An index can open only models that the host already has") as refused:
             open_index(index)
@@ -151,11 +149,9 @@ def test_names_that_an_index_says_open_only_what_this_host_has(index, says, tmp_
 
 
 def test_hashes_are_hexadecimal(index, says):  # noqa: F811
-    for wrong in ("../../x", "/etc/hostname", "", "0123456789ABCDEF", f"{OTHER_HASH}\n", 7, None):
-        for change, statistics in (
-            ({"hash": wrong}, {}),
-            ({"hash": read_folder(resolve("shipped")).manifest.hash}, {"hash": wrong}),
-        ):
+    right = read_folder(resolve("shipped")).manifest.hash
+    for wrong in ("../../x", "", "0123456789ABCDEF", f"{OTHER_HASH}\n", 7, None):
+        for change, statistics in (({"hash": wrong}, {}), ({"hash": right}, {"hash": wrong})):
             says(change, **statistics)
             with pytest.raises(EngineError, match="is damaged"):
                 open_index(index)

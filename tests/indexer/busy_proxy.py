@@ -12,16 +12,11 @@ class BusyProxy(ForwardingProxy):
     """Forwards to a server, except for the requests that it turns away.
 
     Args:
-        url: Of the server.
-        share: Share of the requests that are turned away.
-        seed: The same seed gives the same sequence of chances.
-        status: Status of the answer to a request that is turned away.
+        share: Share of the requests that are turned away, with `status`.
         surely: Part of a path; the first request whose path contains it is turned away, whatever the chances.
         always: Part of a path; every request whose path contains it is turned away.
 
-    Attributes:
-        requests: (method, path) of all that came.
-        turned_away: (method, path) of those that were turned away.
+    `requests` and `turned_away` are (method, path) of each.
     """
 
     def __init__(self, url, *, share=0.0, seed=0, status=429, surely="", always=""):

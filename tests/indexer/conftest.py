@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -26,7 +25,6 @@ from termweave.indexer import LARGE_DELETION, UpdateMode, build, update, verify
 from termweave.indexer.generations.listing import list_generations
 from termweave.indexer.ledger import storage
 from termweave.indexer.pipeline import throttle
-from termweave.indexer.pipeline.pipeline import Pipeline
 from termweave.indexer.preparation import corpus_pass
 from termweave.settings import load
 
@@ -82,15 +80,18 @@ class Bench:
         self.count = count
         return self
 
-    def start(self, *arguments, url=None, prelude="", **options):
+    def start(self, *arguments, verb="index", url=None, prelude="", **options):
         """The verb as a process; stderr and stdout in one pipe."""
-        program = f"{PRELUDE}{prelude}\nfrom termweave.cli import main\nsys.argv[1:] = {[*self._verb(), *arguments]!r}\nmain()\n"
+        words = command(self.corpus, self.name, url or self.url, *arguments)
+        if verb == "verify":
+            words = [verb, self.name, "--url", self.url]
+        program = f"{PRELUDE}{prelude}\nfrom termweave.cli import main\nsys.argv[1:] = {words!r}\nmain()\n"
         return subprocess.Popen(
             [sys.executable, "-c", program],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            env={**self.environment, "OPENSEARCH_URL": url or self.url},
+            env=self.environment,
             **options,
         )
 
@@ -109,9 +110,6 @@ class Bench:
         (index,) = list(engine.request("GET", f"/{self.name}-*.write-*/_alias"))
         return index
 
-    def _verb(self):
-        return ["index", str(self.corpus), self.name, "--weights", "none", "--dense", "none"]
-
     def whole(self):
         """The promise: everything there, nothing twice, as it was sent, as the ledger and the source say."""
         with connect(load(url=self.url)) as engine:
@@ -124,13 +122,8 @@ class Bench:
             return index
 
     @contextmanager
-    def searching(self, word, *, may_be_away=False):
-        """Somebody searches the live name all the time and must always find all documents of the generation that is live.
-
-        Args:
-            word: In every document of the live generation.
-            may_be_away: The server is killed meanwhile: no answer is allowed, a wrong one is not.
-        """
+    def searching(self, word):
+        """Somebody searches the live name all the time and always finds all documents of the live generation, in which the word is."""
         engine = connect(load(url=self.url, timeout=20))
         ended = threading.Event()
         wrong, answers = [], [0]
@@ -142,8 +135,7 @@ class Bench:
                 try:
                     found = engine.request("POST", f"/{self.name}/_count", body=_having(word), retry=False)
                 except EngineError as error:
-                    if not may_be_away:
-                        wrong.append(str(error))
+                    wrong.append(str(error))
                     continue
                 answers[0] += 1
                 # A generation that waits for its shards answers in part, and says so.
@@ -175,14 +167,18 @@ def long_ids(monkeypatch):
     monkeypatch.setattr("termweave.corpora.formats.fields.LONGEST_ID", 100_000)
 
 
+def write_lines(path, documents):
+    """Documents as JSON lines; bytes are lines as they are."""
+    path.write_bytes(b"\n".join(each if isinstance(each, bytes) else orjson.dumps(each) for each in documents) + b"\n")
+    return path
+
+
 @pytest.fixture
 def corpus(tmp_path):
     """Write documents as JSON lines and open them."""
 
     def write(documents, *, skip_bad=False, name="corpus.jsonl"):
-        path = tmp_path / name
-        path.write_bytes(b"\n".join(each if isinstance(each, bytes) else orjson.dumps(each) for each in documents) + b"\n")
-        return corpora.open_source(path, skip_bad=skip_bad)
+        return corpora.open_source(write_lines(tmp_path / name, documents), skip_bad=skip_bad)
 
     return write
 
@@ -190,11 +186,9 @@ def corpus(tmp_path):
 @pytest.fixture
 def index(opensearch_engine, name, tmp_path, capsys):
     """A function that runs `termweave index` over documents and returns its output."""
-    path = tmp_path / "corpus.jsonl"
 
     def call(documents, *arguments, status=0):
-        lines = [each if isinstance(each, bytes) else orjson.dumps(each) for each in documents]
-        path.write_bytes(b"\n".join(lines) + b"\n")
+        path = write_lines(tmp_path / "corpus.jsonl", documents)
         assert run(command(path, name, opensearch_engine.url, *arguments)) == status
         return capsys.readouterr()
 
@@ -283,41 +277,11 @@ def bench(opensearch_engine, name, tmp_path, own_places):
     return Bench(tmp_path, opensearch_engine.url, name)
 
 
-#: Counts what a build does with the server and the ledger; at that step it dies, so much later.
-DIES = """
-import atexit, os, signal, threading
-from termweave.engine.client.connection import Engine
-from termweave.indexer.ledger.ledger import Ledger
-at, delay = {at}, {delay}
-steps = 0
-def counted(call):
-    def step(*arguments, **options):
-        global steps
-        steps += 1
-        if steps == at:
-            threading.Timer(delay, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
-        return call(*arguments, **options)
-    return step
-Engine.request, Ledger._write = counted(Engine.request), counted(Ledger._write)
-atexit.register(lambda: print("STEPS", steps))
-"""
-
-
-def two_generations(bench, count, arguments=(), **options):
-    """Make the first one live, and write the source of the second; returns how many steps a build has."""
-    bench.write(count, "first")
-    options["prelude"] = DIES.format(at=0, delay=0) + options.get("prelude", "")
-    said = bench.run(*arguments, **options)
+def two_generations(bench, count, **options):
+    """Make the first one live, and write the source of the second."""
+    bench.write(count, "first").run(**options)
     bench.whole()
     bench.write(count, "second")
-    return int(said.rpartition("STEPS ")[2])
-
-
-def killed_at(bench, step, delay):
-    """Run a build that is killed then; a step so late that it ends before is no error."""
-    child = bench.start(prelude=DIES.format(at=step, delay=delay))
-    said, _ = child.communicate(timeout=300)
-    assert child.returncode in {0, -signal.SIGKILL}, said
 
 
 def ended(process, status=0, *, release=True):
@@ -346,7 +310,7 @@ def until(process, word):
 
 
 @contextmanager
-def own_node(settings=""):
+def own_node(settings):
     """A server of one's own, to be limited, killed and started again; `state.folder` is its home's."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(process, "SETTINGS", process.SETTINGS + settings)
@@ -357,16 +321,3 @@ def own_node(settings=""):
         finally:
             node.wipe(home)
             shutil.rmtree(home, ignore_errors=True)
-
-
-@pytest.fixture
-def deleted_meanwhile(monkeypatch):
-    """Builds whose index somebody deletes before the sending begins."""
-    run = Pipeline.run
-
-    def meddle(pipeline, progress):
-        pipeline.engine.request("DELETE", f"/{pipeline.target.index}")
-        return run(pipeline, progress)
-
-    monkeypatch.setattr(Pipeline, "run", meddle)
-    return monkeypatch

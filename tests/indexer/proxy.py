@@ -12,22 +12,17 @@ _CHUNK = 16_384
 
 
 class Proxy:
-    """Forwards to a server; of what comes back, a share of the pieces is delayed, or cut off in the middle.
-
-    A cut after the request went through is the interesting fault: the server has applied it, the client does not know.
+    """Forwards to a server; a share of the answers is cut off after the server has applied the request: the client does not know.
 
     Args:
         port: Of the server, on this host.
-        seed: The same seed gives the same sequence of chances (which connection meets them depends on the threads).
+        seed: Of the chances; which connection meets them depends on the threads.
         refuse: Share of the connections that are closed before anything is forwarded.
         cut: Share of the responses that end in the middle.
         lose: Share of the requests that end in the middle.
         delay: Seconds that a response waits, at most.
 
-    Attributes:
-        away: While it is set, the server cannot be reached: open connections break, too.
-        faults: How many there were.
-        heard: What came from the client, a connection each.
+    While `away` is set, the server cannot be reached. `heard` is what came from the client, a connection each.
     """
 
     def __init__(self, port, *, seed=0, refuse=0.0, cut=0.0, lose=0.0, delay=0.0):

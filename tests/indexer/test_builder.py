@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 
 import pytest
 
-from termweave.errors import EngineError, TermweaveError, UsageError
+from termweave.errors import EngineError, UsageError
 from termweave.indexer import build
 from termweave.indexer.generations.publication import publish
 from termweave.indexer.ledger import storage
@@ -60,31 +59,20 @@ def test_a_second_build_replaces_the_first_in_one_step_and_keeps_it(desk):
         publish(desk.engine, desk.name, f"{desk.name}-mine", expected=None)
 
 
-@pytest.mark.parametrize("loading", [True, False])
-def test_settings_for_loading_are_restored_and_can_be_declined(desk, monkeypatch, loading):
+def test_settings_for_loading_are_restored(desk, monkeypatch):
     before, said, run = {}, [], Pipeline.run
 
     def settings(index):
-        return desk.engine.request("GET", f"/{index}/_settings", params={"flat_settings": True})[index]["settings"]
+        found = desk.engine.request("GET", f"/{index}/_settings", params={"flat_settings": True})[index]["settings"]
+        return found["index.number_of_replicas"], found.get("index.refresh_interval")
 
     def look(pipeline, progress):
-        before.update(settings(pipeline.target.index))
+        before[pipeline.target.index] = settings(pipeline.target.index)
         return run(pipeline, progress)
 
     monkeypatch.setattr(Pipeline, "run", look)
-    engine, options = desk.engine.patient(60, said.append), replace(LEXICAL, replicas=1, loading=loading)
-    built = build(engine, desk.source(3), desk.name, options)
-    assert before["index.number_of_replicas"] == ("0" if loading else "1")
-    assert before.get("index.refresh_interval") == ("-1" if loading else None)
-    after = settings(built.index)
-    assert (after["index.number_of_replicas"], "index.refresh_interval" in after) == ("1", False)
+    built = build(desk.engine.patient(60, said.append), desk.source(3), desk.name, replace(LEXICAL, replicas=1))
+    assert before == {built.index: ("0", "-1")}
+    assert settings(built.index) == ("1", None)
     missing = "though not all of its replicas are up: documents are lost if a node fails now."  # the cluster has one node
-    steps = ["is published"] if loading else ["is filled", "is published"]
-    assert [line.partition(missing)[0] for line in said] == [f"{built.index} {step} " for step in steps]
-
-
-def test_a_second_build_of_a_name_is_told_of_the_first(desk):
-    told = rf"Another build of '{desk.name}' is running on this host \(process {os.getpid()}"
-    with storage.lease(desk.engine, desk.name), pytest.raises(TermweaveError, match=told):
-        desk.build(3)
-    assert desk.build(3).documents == 3
+    assert [line.partition(missing)[0] for line in said] == [f"{built.index} is published "]

@@ -53,16 +53,6 @@ def test_an_odd_cell_is_missing_and_the_column_keeps_its_type(opensearch_engine,
     assert found(opensearch_engine, name, "kettle", rerank="boost@price")[0]
 
 
-def test_a_column_that_is_declared_as_text_says_so_where_it_is_compared(opensearch_engine, name, cases, build):
-    build(cases / "odd-cell" / "odd.csv", *SKUS, "--types", "price=text,released=text")
-    by_price, remarks = found(opensearch_engine, name, "kettle", sort="price")
-    assert by_price[:2] == ["p01", "p02"]
-    assert "'price' is sorted as text, so that 10 comes before 9" in remarks
-    _, remarks = found(opensearch_engine, name, "kettle", where="released>=2025")
-    assert "compared as text" in remarks
-    assert "--types FIELD=number or FIELD=date" in remarks
-
-
 def test_decimal_commas_of_a_table_with_semicolons(opensearch_engine, name, cases, build):
     assert "'price' as decimal-comma" in build(cases / "odd-cell" / "decimal-comma.csv")
     assert found(opensearch_engine, name, "kettle teapot cup", sort="price", where="price>=7")[0] == ["3", "1", "2"]
@@ -105,7 +95,5 @@ def test_a_type_that_does_not_exist_is_a_sentence():
         with pytest.raises(UsageError, match="types price=nummer: there is no such type") as refused:
             BuildOptions(types=types)
         assert "epoch-seconds" in refused.value.hint
-    with pytest.raises(UsageError, match="types price: there is no such type, or no field is named"):
-        BuildOptions(types="price")
     assert BuildOptions(types=("a=b=double", "c = date, d=text")).types == {"a=b": "number", "c": "date", "d": "text"}
     assert BuildOptions(types={"a,b": "keyword"}).types == {"a,b": "text"}

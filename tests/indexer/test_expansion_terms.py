@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from termweave.encoders import load
-from termweave.indexer import BuildOptions, build, update, verify, verify_against_source
-from termweave.indexer.ledger import storage
+from termweave.indexer import BuildOptions
 from termweave.records import Document
 from termweave.search import Index
 
@@ -18,14 +17,6 @@ DOCUMENTS = [
     {"_id": "none", "title": "Guitars", "text": "Wood and strings."},
     {"_id": "odd", "text": "An entry of this name may hold anything.", "expansion": {"pack": 7}},
 ]
-
-
-def clean(engine, name, source):
-    index = Index.open(engine, name)
-    with storage.existing(engine, index.generation) as ledger:
-        assert verify(engine, index.generation, ledger, deep=True).ok
-    assert verify_against_source(engine, index.generation, source, deep=True).ok
-    return index
 
 
 def test_what_the_encoder_sees():
@@ -50,10 +41,11 @@ def test_beyond_the_models_sight_they_keep_their_anchor():
     assert more["word0"] == pytest.approx(plain["word0"], rel=0.01)  # BM25's length counts the added term
 
 
-def test_a_document_is_found_by_a_term_that_only_its_expansion_holds(opensearch_engine, name, corpus):
-    source = corpus(DOCUMENTS)
-    build(opensearch_engine, source, name, BuildOptions())
-    index = clean(opensearch_engine, name, source)
+def test_a_document_is_found_by_a_term_that_only_its_expansion_holds(desk):
+    source = desk.source(DOCUMENTS)
+    desk.build(source, BuildOptions())
+    desk.clean(source)
+    index = Index.open(desk.engine, desk.name)
     assert index.search("ukulele", mode="lexical") == []
     for mode, word, found in (("weights", "ukulele", "terms"), ("hybrid", "purring", "text")):
         hit = index.search(word, mode=mode, highlight=True, explain=True)[0]
@@ -67,10 +59,9 @@ def test_a_document_is_found_by_a_term_that_only_its_expansion_holds(opensearch_
     assert {text[each["start"] : each["end"]] for each in hit.explanation["words"]} == {"guitar", "tuned"}
     for each in hit.highlights:
         assert each.text == text[each.start : each.start + len(each.text)]
-
-    changed = [{**DOCUMENTS[0], "expansion": ["banjo"]}, *DOCUMENTS[1:]]
-    source = corpus(changed)
-    update(opensearch_engine, source, name, BuildOptions())
-    index = clean(opensearch_engine, name, source)
+    source = desk.source([{**DOCUMENTS[0], "expansion": ["banjo"]}, *DOCUMENTS[1:]])
+    desk.update(source, BuildOptions())
+    desk.clean(source)
+    index = Index.open(desk.engine, desk.name)
     assert index.search("ukulele", mode="weights") == []
     assert [hit.id for hit in index.search("banjo", mode="weights")] == ["terms"]

@@ -11,7 +11,7 @@ from tests.indexer.busy_proxy import BusyProxy
 pytestmark = pytest.mark.engine
 
 
-@pytest.mark.parametrize("more", ["--update --delete-missing --shards 1", "--update --new", "", "--plan", "verify --deep"])
+@pytest.mark.parametrize("more", ["--update --new", "", "verify --deep"])
 def test_the_lineage_of_the_live_generation_is_read_once(desk, tmp_path, more):
     index = desk.build(20).index
     desk.source([*numbered(18), {"_id": "new", "text": "something new"}])

@@ -9,6 +9,7 @@ import os
 import re
 import threading
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,12 +17,13 @@ import pytest
 from termweave.catalog.generations import live
 from termweave.catalog.lineage import CHANGING, read_lineage
 from termweave.engine.client.connection import Engine
-from termweave.errors import RefusedDocuments, VerificationFailed
+from termweave.errors import TermweaveError
 from termweave.indexer import BuildOptions, UpdateMode, build, update
 from termweave.indexer.generations import listing
 from termweave.indexer.ledger.ledger import Ledger
 from termweave.indexer.pipeline.pipeline import Pipeline
 from tests.indexer.builds import clean, numbered, sources
+from tests.indexer.conftest import stopping
 
 pytestmark = pytest.mark.engine
 #: Beside the requests of each case stand the entries of the ledger that decide what the next command does.
@@ -96,23 +98,25 @@ def recorded(name):
         yield recording.lines
 
 
-def stop(*_):
-    raise KeyboardInterrupt
-
-
 def no(_):
     return "nDCG@10 is 0.1."
 
 
+def rebuilt(engine, source, name, gate=None):
+    assert build(engine, source, name, WEIGHTS, gate=gate).missed == (no(name) if gate else "")
+
+
+def updated(engine, source, name, mode=IN_PLACE, gate=None):
+    assert update(engine, source, name, WEIGHTS, mode, gate=gate).missed == (no(name) if gate else "")
+
+
 def first(engine, name, corpus):
-    build(engine, corpus(BEFORE), name, WEIGHTS)
+    rebuilt(engine, corpus(BEFORE), name)
 
 
 def stopped(engine, name, corpus):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Pipeline, "run", stop)
-        with pytest.raises(KeyboardInterrupt):
-            build(engine, corpus(AFTER), name, WEIGHTS)
+    with stopping(Pipeline, "run"), pytest.raises(KeyboardInterrupt):
+        rebuilt(engine, corpus(AFTER), name)
 
 
 def again(engine, name, corpus):
@@ -122,27 +126,7 @@ def again(engine, name, corpus):
 
 def missed(engine, name, corpus):
     first(engine, name, corpus)
-    rebuilt_and_missed(engine, corpus(AFTER), name)
-
-
-def rebuilt(engine, source, name):
-    build(engine, source, name, WEIGHTS)
-
-
-def rebuilt_and_missed(engine, source, name):
-    assert build(engine, source, name, WEIGHTS, gate=no).missed == no(name)
-
-
-def updated(engine, source, name):
-    update(engine, source, name, WEIGHTS, IN_PLACE)
-
-
-def copied(engine, source, name):
-    update(engine, source, name, WEIGHTS, COPY)
-
-
-def copied_and_missed(engine, source, name):
-    assert update(engine, source, name, WEIGHTS, COPY, gate=no).missed == no(name)
+    rebuilt(engine, corpus(AFTER), name, no)
 
 
 #: Case -> what is there before, the command.
@@ -151,11 +135,11 @@ CASES = {
     "build": (first, rebuilt),
     "resumed first build": (stopped, rebuilt),
     "resumed build": (again, rebuilt),
-    "build that misses its gate": (first, rebuilt_and_missed),
+    "build that misses its gate": (first, partial(rebuilt, gate=no)),
     "resumed build that missed its gate": (missed, rebuilt),
     "update in place": (first, updated),
-    "update by copy": (first, copied),
-    "update by copy that misses its gate": (first, copied_and_missed),
+    "update by copy": (first, partial(updated, mode=COPY)),
+    "update by copy that misses its gate": (first, partial(updated, mode=COPY, gate=no)),
 }
 
 
@@ -175,18 +159,6 @@ def server(opensearch_engine):
         if not opensearch_engine.request("HEAD", f"/{index}"):
             opensearch_engine.request("PUT", f"/{index}", body={"settings": {"index.hidden": True}})
     return opensearch_engine
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_the_order_is_that_of_the_recording(server, name, corpus, recordings, case):
-    prepare, command = CASES[case]
-    prepare(server, name, corpus)
-    with recorded(name) as lines:
-        command(server, corpus(AFTER), name)
-    text = "".join(f"{line}\n" for line in lines)
-    if os.environ.get("RECORD_ORDERS"):
-        recordings[case] = text
-    assert text.splitlines() == recordings[case].splitlines()
 
 
 class Killed(BaseException):
@@ -213,13 +185,20 @@ def killed(step):
         yield steps
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if "misses" not in case])
+@pytest.mark.parametrize("case", CASES)
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_killed_at_a_step_the_same_command_ends_alike(server, name, corpus, case):
+def test_the_order_is_that_of_the_recording_and_killed_at_a_step_the_same_command_ends_alike(
+    server, name, corpus, recordings, case
+):
     prepare, command = CASES[case]
     prepare(server, f"{name}-whole", corpus)
-    with killed(0) as steps:
+    with recorded(f"{name}-whole") as lines, killed(0) as steps:
         command(server, corpus(AFTER), f"{name}-whole")
+    if os.environ.get("RECORD_ORDERS"):
+        recordings[case] = "".join(f"{line}\n" for line in lines)
+    assert lines == recordings[case].splitlines()
+    if "misses" in case:
+        return
     expected = sources(server, live(server, f"{name}-whole"))
     assert len(expected) == 20
     for number in range(KILLS):
@@ -235,16 +214,9 @@ def test_killed_at_a_step_the_same_command_ends_alike(server, name, corpus, case
         assert sources(server, live(server, kill)) == expected
 
 
-def test_what_is_refused_in_an_update_in_place_leaves_it_changing(server, name, corpus, long_ids):
-    first(server, name, corpus)
-    with pytest.raises(RefusedDocuments, match="immense"), recorded(name) as lines:
-        updated(server, corpus([*AFTER, {"_id": "y" * 40_000, "text": "x"}]), name)
-    still_changing(server, name, lines)
-    updated(server, corpus(AFTER), name)
-    clean(server, name, corpus(AFTER))
-
-
-def test_what_is_falsified_in_an_update_in_place_leaves_it_changing(server, name, corpus, monkeypatch):
+@pytest.mark.usefixtures("long_ids")
+@pytest.mark.parametrize(("fault", "said"), [("refused", "immense"), ("falsified", "1 altered")])
+def test_what_is_refused_or_falsified_in_an_update_in_place_leaves_it_changing(server, name, corpus, monkeypatch, fault, said):
     first(server, name, corpus)
     run = Pipeline.run
 
@@ -254,20 +226,19 @@ def test_what_is_falsified_in_an_update_in_place_leaves_it_changing(server, name
         pipeline.engine.request("POST", f"/{pipeline.target.index}/_update/d0", body=falsified, params={"refresh": True})
         return sent
 
+    refused = [{"_id": "y" * 40_000, "text": "x"}] if fault == "refused" else []
     with monkeypatch.context() as patch:
-        patch.setattr(Pipeline, "run", meddle)
-        with pytest.raises(VerificationFailed, match="1 altered"), recorded(name) as lines:
-            updated(server, corpus(AFTER), name)
-    still_changing(server, name, lines)
-    server.request("DELETE", f"/{live(server, name)}/_doc/d0", params={"refresh": True})
-    updated(server, corpus(AFTER), name)
-    clean(server, name, corpus(AFTER))
-
-
-def still_changing(engine, name, lines):
-    (generation,) = listing.list_generations(engine, name)
-    assert read_lineage(engine, generation.index).fingerprint == CHANGING
+        if fault == "falsified":
+            patch.setattr(Pipeline, "run", meddle)
+        with pytest.raises(TermweaveError, match=said), recorded(name) as lines:
+            updated(server, corpus([*AFTER, *refused]), name)
+    (generation,) = listing.list_generations(server, name)
+    assert read_lineage(server, generation.index).fingerprint == CHANGING
     assert [line for line in lines if "_mapping " in line] == [
         "PUT /GENERATION0/_mapping complete, changing, 20 documents",
     ]
     assert [line for line in lines if line.startswith("ledger")] == ["ledger: updating"]
+    if fault == "falsified":
+        server.request("DELETE", f"/{generation.index}/_doc/d0", params={"refresh": True})
+    updated(server, corpus(AFTER), name)
+    clean(server, name, corpus(AFTER))

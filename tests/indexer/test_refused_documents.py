@@ -71,11 +71,3 @@ def test_a_document_in_passages_that_is_refused_stays_what_it_was(opensearch_eng
     assert run(["verify", name, "--url", opensearch_engine.url]) == 0
     index([*numbered(3), {**after, "year": 2000}], "--update")
     assert run(["verify", name, str(tmp_path / "corpus.jsonl"), "--url", opensearch_engine.url]) == 0
-
-
-@pytest.mark.usefixtures("long_ids")
-def test_where_all_are_refused_nobody_is_told_to_allow_a_few(index):
-    said = index([{"_id": LONG_ID, "text": "x"}], "--allow-refused", "100%", status=1).err
-    assert "refused 1 of 1" in said
-    assert "Ctrl-C" not in said
-    assert "--allow-refused" not in said

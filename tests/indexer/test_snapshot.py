@@ -45,17 +45,12 @@ def cluster(repository):
         yield engine
 
 
-def snapshot(engine):
+def snapshot(engine, method, path=""):
+    """Make a snapshot or restore it; returns its indices."""
     body = {"indices": f"{NAME}-*", "include_global_state": False}
-    answer = engine.request("PUT", "/_snapshot/backup/one", params={"wait_for_completion": True}, body=body)["snapshot"]
-    assert (answer["state"], answer["shards"]["failed"]) == ("SUCCESS", 0)
+    answer = engine.request(method, f"/_snapshot/backup/one{path}", params={"wait_for_completion": True}, body=body)["snapshot"]
+    assert answer["shards"]["failed"] == 0
     return sorted(answer["indices"])
-
-
-def restore(engine):
-    body = {"indices": f"{NAME}-*", "include_global_state": False}
-    answer = engine.request("POST", "/_snapshot/backup/one/_restore", params={"wait_for_completion": True}, body=body)
-    assert answer["snapshot"]["shards"]["failed"] == 0
 
 
 def verify(engine, *source):
@@ -64,7 +59,7 @@ def verify(engine, *source):
 
 def check_restored(engine, source, ledger, index, expected, capsys):
     """What a user has after restoring: everything but the ledger, which is a file of the host that built the index."""
-    restore(engine)
+    snapshot(engine, "POST", "/_restore")
     assert generations.live(engine, NAME) == index
     assert answers(Index.open(engine, NAME)) == expected
     assert verify(engine) == 2
@@ -86,7 +81,7 @@ def test_a_snapshot_is_restored_after_a_deletion_and_in_another_cluster(reposito
         expected = answers(Index.open(engine, NAME))
         assert all(expected["hybrid"][query] for query in QUERIES)
         ledger = shutil.copy(storage.folder(engine) / f"{index}.sqlite", tmp_path / "kept.sqlite")
-        assert snapshot(engine) == sorted([older, f"{older}.stats", index, f"{index}.stats"])
+        assert snapshot(engine, "PUT") == sorted([older, f"{older}.stats", index, f"{index}.stats"])
         assert run(["delete", NAME, "--yes", "--url", engine.url]) == 0
         capsys.readouterr()
         check_restored(engine, tmp_path / "changed.jsonl", ledger, index, expected, capsys)

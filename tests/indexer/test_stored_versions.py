@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from dataclasses import replace
 from pathlib import Path
 
 import orjson
@@ -16,7 +15,6 @@ import pytest
 
 from termweave import corpora
 from termweave.catalog import generations
-from termweave.catalog.lineage import read_lineage, store_lineage
 from termweave.catalog.statistics_store import companion
 from termweave.cli import run
 from termweave.encoders.manifest import Manifest
@@ -56,10 +54,6 @@ def put(engine, index, stored, aliases):
     data = b"".join(orjson.dumps(line) + b"\n" for line in lines)
     answer = engine.request("POST", f"/{index}/_bulk", params={"refresh": True}, body=data)
     assert not answer["errors"], answer
-
-
-def test_this_version_has_its_fixtures():
-    assert "0.1.0" in VERSIONS
 
 
 @pytest.fixture(params=[(version, kind) for version in VERSIONS for kind in INDICES], ids="-".join)
@@ -105,20 +99,6 @@ def test_an_index_is_verified_and_updated_and_what_did_not_change_is_not_sent(re
 
 
 @pytest.mark.engine
-def test_an_update_of_an_index_with_words_of_neighbours_says_that_it_adds_none(opensearch_engine, name, corpus):
-    build(opensearch_engine, corpus([{"_id": "tea", "text": "Green tea."}]), name, INDICES["learned"])
-    index = generations.live(opensearch_engine, name)
-    made = read_lineage(opensearch_engine, index)
-    store_lineage(opensearch_engine, index, replace(made, neighbours=5))  # as a version with --neighbours stored it
-    more = corpus([{"_id": "tea", "text": "Green tea."}, {"_id": "lamp", "text": "A lamp of brass."}])
-    updated = update(opensearch_engine, more, name, INDICES["learned"])
-    assert "was built with --neighbours" in updated.warnings[-1]
-    assert Index.open(opensearch_engine, name).search("lamp", mode="weights", k=1)[0].id == "lamp"
-    again = update(opensearch_engine, more, name, INDICES["learned"])
-    assert not any("--neighbours" in each for each in again.warnings)
-
-
-@pytest.mark.engine
 def test_a_build_takes_the_place_of_an_index_and_back(restored, opensearch_engine, name, capsys):
     source, index, _ = restored
     kind = INDICES["learned" if Index.open(opensearch_engine, name).lineage.models else "lexical"]
@@ -131,14 +111,11 @@ def test_a_build_takes_the_place_of_an_index_and_back(restored, opensearch_engin
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_manifest_is_read(version):
+def test_a_manifest_and_a_settings_file_are_read(version, monkeypatch):
+    assert "0.1.0" in VERSIONS
     path = FIXTURES / version / "termweave.json"
     manifest = Manifest.from_bytes(path.read_bytes(), path)
     assert (manifest.kind, manifest.outputs, manifest.runtime) == ("anchored", ("weights", "dense"), "onnx")
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-def test_a_settings_file_is_read(version, monkeypatch):
     monkeypatch.chdir(FIXTURES / version)
     monkeypatch.delenv("OPENSEARCH_URL", raising=False)
     settings = load()

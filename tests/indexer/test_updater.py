@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from termweave import corpora
-from termweave.errors import InputError, RefusedDocuments, UsageError, VerificationFailed
-from termweave.indexer import BuildOptions, UpdateMode, up_to_date, update
+from termweave.errors import VerificationFailed
+from termweave.indexer import BuildOptions, up_to_date
 from termweave.indexer.job import Job
 from termweave.indexer.ledger import storage
 from termweave.indexer.ledger.diff import ChangeCounts
@@ -16,7 +16,7 @@ from termweave.indexer.options import Window
 from termweave.indexer.pipeline.pipeline import Pipeline
 from termweave.search import Index
 from termweave.support import paths
-from tests.indexer.builds import LEXICAL, command
+from tests.indexer.builds import LEXICAL
 from tests.indexer.conftest import stopping
 
 pytestmark = pytest.mark.engine
@@ -73,14 +73,6 @@ def test_what_cannot_be_read_is_not_taken_for_gone(desk, tmp_path):
     assert desk.clean() == 5
     assert updated(*lines, "{").warnings == ()  # nothing is missing
     assert updated(*lines[1:]).deleted == 1
-
-
-def test_an_update_with_other_words_says_that_its_statistics_have_drifted(desk):
-    weights = BuildOptions(dense="none", signals=("weights",))
-    desk.build(numbered(20), weights)
-    assert desk.update(numbered(21), weights).warnings == ()
-    (warning,) = desk.update({f"other{number}": f"wings fly over rivers{number}" for number in range(20)}, weights).warnings
-    assert "A new build, without --update, counts again." in warning
 
 
 def test_passages_come_and_go_with_their_documents(desk):
@@ -153,8 +145,7 @@ def test_damage_of_a_document_that_the_source_lost_is_named_until_it_is_deleted(
     desk.clean(source)
 
 
-@pytest.mark.parametrize("claims", ["zzz", "d10", None], ids=["its own id", "another's id", "no bucket"])
-@pytest.mark.parametrize("way", ["--delete-missing", "delete --id"])
+@pytest.mark.parametrize(("claims", "way"), [("zzz", "--delete-missing"), ("d10", "delete --id"), (None, "--delete-missing")])
 def test_a_foreign_document_stays_extra_until_it_is_deleted(desk, claims, way):
     source = desk.source(numbered(30))
     desk.build(source)
@@ -194,39 +185,6 @@ def test_what_another_host_changed_is_kept_and_no_damage(desk, monkeypatch, tmp_
     assert desk.clean() == 11
 
 
-def test_what_verification_advises_mends_what_it_found(desk, tmp_path, capsys):
-    from termweave.cli import run
-
-    built = desk.build(numbered(10))
-    again = command(tmp_path / "corpus.jsonl", desk.name, desk.engine.url)
-    for fields, advised in (({"text": "other"}, "without --update"), ({"encoding_digest": 7}, "or index with --update")):
-        alter(desk, "d8", **fields)
-        desk.run("verify", "--deep", status=VerificationFailed.exit_status)
-        assert advised in capsys.readouterr().err
-        assert run([*again, "--update"] if "or" in advised.split() else again) == 0
-        desk.run("verify", "--deep")
-    assert desk.live != built.index
-
-
-@pytest.mark.usefixtures("long_ids")
-def test_what_is_refused_is_said_and_tried_again(desk):
-    desk.build(numbered(5))
-    with pytest.raises(RefusedDocuments, match="immense"):
-        desk.update({**numbered(5), "y" * 40_000: "x"})
-    assert desk.update({**numbered(5), "d9": "x"}).counts.new == 1
-    assert desk.clean() == 6
-
-
-def test_another_model_and_a_name_that_is_not_there_are_refused(desk):
-    source = desk.source(numbered(3))
-    with pytest.raises(UsageError, match="no index"):
-        desk.update(source)
-    desk.build(source, BuildOptions(dense="none"))
-    with pytest.raises(UsageError, match="cannot change weights"):
-        update(desk.engine, source, desk.name, LEXICAL, UpdateMode(options=("weights",)))
-    assert desk.update(source).counts.changed == 0  # a setting: the stored model is there
-
-
 def test_a_file_that_comes_or_goes_meanwhile_hides_no_other(desk, tmp_path, monkeypatch):
     """A folder is read twice; its documents are told apart by their ids, not by their places."""
     (folder := tmp_path / "texts").mkdir()
@@ -249,10 +207,6 @@ def test_a_file_that_comes_or_goes_meanwhile_hides_no_other(desk, tmp_path, monk
     updated = desk.update(corpora.open_source(folder))
     assert (updated.counts.new, updated.counts.changed, updated.sent) == (1, 2, 3)
     desk.clean()
-    (folder / "e.txt").write_text("word " * 300)
-    (folder / "e.txt#2").write_text("its id is that of a passage")
-    with pytest.raises(InputError, match=r"would both be stored as 'e\.txt#2'"):
-        desk.build(corpora.open_source(folder, include=("*",)), replace(LEXICAL, passages=Window(100, 50)))
 
 
 @IN_PLACE_OR_NOT

@@ -194,17 +194,15 @@ def test_an_unknown_name_gives_the_known_ones(asked):
 
 
 def test_a_chain_has_at_most_four_rerankers():
-    four = rerankers.choose(">".join(["rnn"] * 4))
-    assert len(four.stages) == 4
-    for make in (lambda: rerankers.choose(">".join(["rnn"] * 5)), lambda: rerankers.Reranking((*four.stages, *four.stages))):
-        with pytest.raises(UsageError, match=r"at most 4 rerankers, not [58]"):
-            make()
+    assert len(rerankers.choose(">".join(["rnn"] * 4)).stages) == 4
+    with pytest.raises(UsageError, match="at most 4 rerankers, not 5"):
+        rerankers.choose(">".join(["rnn"] * 5))
 
 
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        *((each, "There is no reranker") for each in ("", ">", "rnn>", "rnn>none")),
+        *((each, "There is no reranker") for each in ("", "rnn>", "rnn>none")),
         ("rnn@other", "no reranker 'rnn@other'.*rnn@dense"),
         ("greedy", "The reranker 'greedy' needs 'clicks'"),
         ("unfinished", "The reranker 'unfinished' does not inherit from"),
@@ -263,18 +261,17 @@ def test_texts_come_with_the_candidates(index, monkeypatch):
             seen.append(dict(zip(request.ids, request.texts, strict=True)))
             return super().rerank(request)
 
-    asked = index.engine.request
-    monkeypatch.setattr(index.engine, "request", lambda *args, **kwargs: requests.append(args[1]) or asked(*args, **kwargs))
+    request = index.engine.request
+    monkeypatch.setattr(index.engine, "request", lambda *args, **kwargs: requests.append(args[1]) or request(*args, **kwargs))
     hits = index.search("json functions", rerank=Spy(candidates=20), k=20)
     assert len([path for path in requests if path.endswith("_msearch")]) == 1
     assert not [path for path in requests if path.endswith("_search") and "probe" not in path]
-    texts = {hit.id: hit.fields["text"] for hit in hits}
-    assert seen[0].items() <= texts.items()
+    assert seen[0].items() <= {hit.id: hit.fields["text"] for hit in hits}.items()
     assert len(seen[0]) == 20
-    chained = index.search("json functions", rerank="rnn>longest", k=5)
-    explained = chained[0].explain()
-    assert {"rnn", "longest"} <= {part["name"] for part in explained["parts"]}
-    assert sum(part["share"] for part in explained["parts"]) == pytest.approx(chained[0].score)
+    (best,) = index.search("json functions", rerank="rnn>longest", k=1)
+    parts = best.explain()["parts"]
+    assert {"rnn", "longest"} <= {part["name"] for part in parts}
+    assert sum(part["share"] for part in parts) == pytest.approx(best.score)
 
 
 DOCUMENTS = "abcdefgh"

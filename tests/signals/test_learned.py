@@ -181,9 +181,8 @@ def test_an_index_with_all_four_signals(opensearch_engine, built):
         {"match": {"learned": "Barking dogs"}},
         {"multi_match": {"query": "barking dogs", "fields": ["title^3", "learned^2"]}},
         {"query_string": {"query": "learned:(barking AND dogs)"}},
-        {"bool": {"must": [{"match": {"text": "cat"}}], "should": [{"match": {"learned": "dogs"}}]}},
     ],
-    ids=["match", "multi_match", "query_string", "bool"],
+    ids=["match", "multi_match", "query_string"],
 )
 def test_any_client_searches_it(opensearch_engine, built, query):
     highlight = {"require_field_match": False, "fields": {"text": {}}}

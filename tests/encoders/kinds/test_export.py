@@ -79,12 +79,13 @@ def corpus(tmp_path):
     folder = tmp_path / "corpus"
     (folder / "qrels").mkdir(parents=True)
     words = [f"{chr(97 + number % 26)}{chr(97 + number // 3)} thing number {number}" for number in range(30)]
-    rows = [json.dumps({"_id": f"d{number}", "title": "", "text": f"All about {text}."}) for number, text in enumerate(words)]
-    (folder / "corpus.jsonl").write_text("\n".join(rows))
-    queries = [json.dumps({"_id": f"q{number}", "text": text}) for number, text in enumerate(words[:20])]
-    (folder / "queries.jsonl").write_text("\n".join(queries))
-    judgements = ["query-id\tcorpus-id\tscore", *(f"q{number}\td{number}\t1" for number in range(20))]
-    (folder / "qrels" / "test.tsv").write_text("\n".join(judgements))
+    lines = {
+        "corpus.jsonl": [json.dumps({"_id": f"d{number}", "text": f"All about {text}."}) for number, text in enumerate(words)],
+        "queries.jsonl": [json.dumps({"_id": f"q{number}", "text": text}) for number, text in enumerate(words[:20])],
+        "qrels/test.tsv": ["query-id\tcorpus-id\tscore", *(f"q{number}\td{number}\t1" for number in range(20))],
+    }
+    for file, rows in lines.items():
+        (folder / file).write_text("\n".join(rows))
     return folder
 
 

@@ -7,12 +7,11 @@ from functools import partial
 import pytest
 
 from termweave.catalog import lineage
-from termweave.errors import EngineError, TermweaveError, UsageError
+from termweave.errors import EngineError, UsageError
 from termweave.indexer.generations import copy as generation_copy
 from termweave.indexer.generations import deletion, publication
 from termweave.indexer.generations.publication import promote
 from termweave.indexer.job import Job
-from termweave.indexer.ledger import storage
 from tests.indexer.conftest import stopping
 
 pytestmark = pytest.mark.engine
@@ -55,30 +54,6 @@ def test_what_was_sent_of_another_source_is_not_published(desk):
     assert len(desk.generations) == 2  # the copy of the other source is gone
 
 
-def test_a_copy_is_let_go_of_when_an_older_one_cannot_be_thrown_away(desk, monkeypatch):
-    desk.build(10)
-    leave_a_copy(desk, 12)
-    file = storage.file_of(desk.engine, f"{desk.name}-20000101000000-00000000")
-    with storage.snapshot(desk.engine, desk.live, file) as older:
-        older.put("name", desk.name)
-        older.put("state", "copying")
-    ledgers, of_host = [], storage.open_ledgers
-
-    def watched(*arguments):
-        for index, ledger in of_host(*arguments):
-            ledgers.append(ledger)
-            yield index, ledger
-
-    monkeypatch.setattr(storage, "open_ledgers", watched)
-    with stopping(deletion, "remove_generation"), pytest.raises(KeyboardInterrupt):
-        desk.update(12, new=True)
-    assert len(ledgers) >= 2
-    for ledger in ledgers:
-        with pytest.raises(TermweaveError, match="closed"):
-            ledger.get("state")
-    assert desk.update(12, new=True).sent == 0  # it goes on with the copy
-
-
 @pytest.mark.parametrize("back", [False, True], ids=["live", "rolled back"])
 def test_a_copy_whose_update_died_just_after_publishing_it_stays(desk, back):
     built = desk.build(10)
@@ -100,15 +75,12 @@ def test_a_copy_that_misses_its_gate_leaves_the_live_generation(desk):
     source = desk.source(6)
     assert desk.update(source, new=True, gate=lambda _: "No.").missed == "No."
     assert desk.live == built.index
-    assert desk.clean() == 5
     refused = desk.generations[0]
     assert (refused.complete, refused.missed, refused.documents) == (True, "No.", 6)
     with pytest.raises(UsageError, match="needs a new generation"):
         desk.update(source, gate=lambda _: "No.")
     assert desk.update(source, new=True).documents == 6
     assert refused in desk.generations  # it is whole: only `prune` removes it
-    promote(desk.engine, desk.name, refused.index)
-    assert desk.clean(source) == 6
 
 
 @pytest.mark.parametrize("updating", [False, True], ids=["build", "update"])

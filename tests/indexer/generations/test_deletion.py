@@ -54,8 +54,9 @@ def test_where_nothing_is_deleted_the_generation_stays_what_it_was(desk):
     assert (done.documents, done.absent) == ([], ["nobody"])
     assert up_to_date(desk.engine, source, desk.name, CUT)
     assert Index.open(desk.engine, desk.name).lineage.updated == ""
-    message = f"'{index}' is one generation of '{desk.name}'. Give the name it was built under: '{desk.name}'"
-    with pytest.raises(UsageError, match=message):  # the lock of the generation's name would not keep an update away
+    with pytest.raises(
+        UsageError, match="is one generation of"
+    ):  # the lock of the generation's name would not keep an update away
         find(desk.engine, index, ["a"])
 
 
@@ -82,13 +83,3 @@ def test_an_update_that_was_stopped_is_remembered(desk):
     assert fingerprint() == lineage.CHANGING
     desk.update(documents(b=3), CUT)
     assert fingerprint() == ""
-
-
-def test_another_hosts_update_is_seen_still(desk, monkeypatch, tmp_path, capsys):
-    desk.build(documents(a=5, b=3), CUT)
-    with monkeypatch.context() as there:
-        there.setattr("termweave.support.paths.state", lambda: tmp_path / "elsewhere")
-        desk.update(documents(a=5, b=3, c=2), CUT)
-    remove(desk, "a")
-    desk.run("verify", status=4)
-    assert "It was updated from another host" in capsys.readouterr().err

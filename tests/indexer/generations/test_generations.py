@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from termweave.catalog.profiles import Profile
-from termweave.cli import run
 from termweave.errors import UsageError
 from termweave.indexer.generations import deletion, listing, publication
 from termweave.indexer.ledger import storage
-from termweave.python import Connection
 from termweave.search import Index
-from tests.indexer.builds import LEXICAL
 
 pytestmark = pytest.mark.engine
 
@@ -43,22 +37,6 @@ def test_listed_newest_first_with_what_is_in_them(desk, three):
     assert len(desk.generations) == 3
 
 
-def test_more_generations_are_listed_than_an_address_holds(desk):
-    desk.name = f"{desk.name}-".ljust(200, "x")
-    for number in range(20):
-        meta = {"mappings": {"_meta": {"termweave": {"name": desk.name, "created": str(number)}}}}
-        body = {**meta, "settings": {"number_of_replicas": 0}}
-        desk.engine.request("PUT", f"/{desk.name}-{number:023}", params={"wait_for_active_shards": 0}, body=body)
-    assert [int(each.created) for each in desk.generations] == sorted(range(20), key=str, reverse=True)
-
-
-def test_nested_objects_are_no_documents(desk):
-    nested = {"properties": {"offers": {"type": "nested", "properties": {"a": {"type": "integer"}}}}}
-    shops = [{"_id": each, "text": "a shop", "offers": [{"a": 1}, {"a": 2}]} for each in "xyz"]
-    desk.build(shops, replace(LEXICAL, mapping=nested))
-    assert [each.documents for each in desk.generations] == [3]
-
-
 def test_promote_and_rollback_move_the_name(desk, three):
     index = Index.open(desk.engine, desk.name)
     assert publication.promote(desk.engine, desk.name, three[0]) == three[2]
@@ -86,38 +64,13 @@ def test_rollback_does_not_return_to_what_was_rolled_back_from(desk, three):
     assert publication.previous(desk.engine, desk.name) == three[2]
 
 
-def test_another_profile_is_said(desk, three, capsys, caplog):
-    Index.open(desk.engine, desk.name).adopt(Profile("tuned", {"lexical": 1.0}, "adaptive", None))
-    desk.run("rollback")
-    assert "The profile in use was tuned and is none: weights, rules, pinned and hidden" in capsys.readouterr().err
-    desk.run("promote", three[0])
-    assert "profile" not in capsys.readouterr().err
-    Index.open(desk.engine, desk.name).adopt(Profile("tuned", {"lexical": 1.0}, "rrf", None))
-    desk.run("promote", three[2])
-    assert "The profile in use was tuned and is another tuned" in capsys.readouterr().err
-    Connection(desk.engine).rollback(desk.name)
-    assert "The profile in use was tuned and is none" in caplog.text
-
-
-def test_a_closed_generation_is_called_so_and_neither_published_nor_copied(desk, three, tmp_path, capsys):
-    def turn(verb):
-        desk.engine.request("POST", f"/{three[1]}/{verb}", params={"wait_for_active_shards": 1} if verb == "_open" else None)
-
-    turn("_close")
+def test_a_closed_generation_is_not_published_and_can_be_deleted(desk, three, capsys):
+    desk.engine.request("POST", f"/{three[1]}/_close")
     desk.run("rollback", status=2)
     assert f"POST /{three[1]}/_open" in capsys.readouterr().err
     assert desk.live == three[2]
-    desk.run("generations")
-    assert "closed" in capsys.readouterr().out
-    turn("_open")
-    desk.run("rollback")
-    turn("_close")
-    update = ["index", str(tmp_path / "corpus.jsonl"), desk.name, "--update", "--new", "--url", desk.engine.url]
-    assert run(update) == 2
-    assert f"The index '{three[1]}' is closed." in capsys.readouterr().err
-    turn("_open")
-    assert run(update) == 0
-    assert documents(desk) == 3
+    desk.run("delete", "--yes")
+    assert desk.live is None
 
 
 def unfinished(desk, index):
@@ -158,7 +111,7 @@ def test_a_name_that_is_unknown_or_that_of_one_generation_is_said(desk, three):
         listing.list_generations(desk.engine, three[0])
 
 
-@pytest.mark.parametrize("verb", [["generations"], ["rollback"], ["delete", "--yes"], ["prune", "--yes"]])
+@pytest.mark.parametrize("verb", [["rollback"], ["delete", "--yes"]])
 def test_what_termweave_did_not_make_is_said_to_be_there(desk, capsys, verb):
     desk.engine.request("PUT", f"/{desk.name}")
     desk.run(*verb, status=2)

@@ -54,19 +54,16 @@ def test_passages_are_joined_to_a_text_that_is_cut_alike(desk, built):
     assert desk.build(source, replace(LEXICAL, passages=window)).passages == passages
 
 
-def test_the_fingerprint_changes_with_the_documents(desk, built):
-    def fingerprint():
-        return LiveDocuments(desk.engine, generations.find_live(desk.engine, desk.name)).fingerprint
+def test_a_document_that_another_program_changed_is_refused_and_one_that_is_gone_changes_the_fingerprint(desk, built):
+    def opened():
+        return LiveDocuments(desk.engine, generations.find_live(desk.engine, desk.name))
 
-    before = built().fingerprint
-    assert fingerprint() == before
-    desk.request("DELETE", "/_doc/short")
-    assert fingerprint() != before
-
-
-def test_a_document_that_another_program_changed_is_refused(desk, built):
     source = built()
+    before = source.fingerprint
+    assert opened().fingerprint == before
     desk.request("POST", "/_update/short", {"doc": {"text": "changed"}})
     desk.request("POST", "/_refresh")
     with pytest.raises(InputError, match=r"'short' of .* differs from what was sent"):
         list(source.documents())
+    desk.request("DELETE", "/_doc/short")
+    assert opened().fingerprint != before

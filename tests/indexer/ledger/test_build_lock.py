@@ -10,13 +10,11 @@ from functools import partial
 
 import pytest
 
-from termweave.engine import EngineResponseError, connect
+from termweave.engine import EngineResponseError
 from termweave.errors import EngineError, TermweaveError
 from termweave.indexer.generations.index_setup import close_writer, is_written, open_writer, writer
 from termweave.indexer.ledger import build_lock
 from termweave.indexer.ledger.build_lock import Lease, hold_lease
-from termweave.settings import load
-from tests.engine.forwarding import ForwardingProxy
 from tests.indexer.builds import numbered
 from tests.indexer.conftest import Bench, ended
 
@@ -45,16 +43,6 @@ def old(monkeypatch):
         monkeypatch.setattr(Lease, "_expired", undone)
 
     return by
-
-
-def test_another_host_is_told_who_holds_it_and_gets_it_when_it_is_given_back(opensearch_engine, name, monkeypatch):
-    monkeypatch.setattr(build_lock, "EXPIRY", 3600.0)
-    with hold_lease(opensearch_engine, name, "here") as lease:
-        lease.check()
-        with pytest.raises(TermweaveError, match=rf"Another build of '{name}' is running on .* \(process \d+, since"):
-            Lease(opensearch_engine, name, "there").take()
-    with hold_lease(opensearch_engine, name, "there"):
-        pass
 
 
 @pytest.mark.parametrize("clock", [-3600, 3600])
@@ -91,45 +79,17 @@ def test_a_holder_that_sends_is_left_alone_though_no_renewal_gets_through(opense
     opensearch_engine.request("PUT", f"/{index}", body={"aliases": {writer(index, holder.number): {}}})
     ended = threading.Event()
 
-    def send():
+    def live():
         while not ended.wait(0.3):
             opensearch_engine.request("POST", f"/{index}/_doc", body={})
 
-    sending = threading.Thread(target=send)
-    sending.start()
+    living = threading.Thread(target=live)
+    living.start()
     with pytest.raises(TermweaveError, match="is running on"):
         Lease(opensearch_engine, name, "here").take()
     ended.set()
-    sending.join()
+    living.join()
     Lease(opensearch_engine, name, "here").take()
-
-
-class SlowWithLeases(ForwardingProxy):
-    """A server that answers the second write of a lease, its first renewal, after three seconds."""
-
-    writes = 0
-
-    def intercept(self, method, path, headers, body):
-        del headers, body
-        if method == "PUT" and f"{build_lock.INDEX}/_doc" in path:
-            self.writes += 1
-            if self.writes == 2:
-                time.sleep(3)
-
-
-def test_a_renewal_that_takes_long_is_no_outage(opensearch_engine, name, monkeypatch):
-    """It was said ten times in a build that was sending throughout."""
-    monkeypatch.setattr(build_lock, "EXPIRY", 30.0)
-    monkeypatch.setattr(build_lock, "BEAT", 0.1)
-    said = []
-    with SlowWithLeases(opensearch_engine.url) as proxy, connect(load(url=proxy.url)) as engine:
-        with hold_lease(engine.patient(60, said.append), name, "here") as lease:
-            first, end = lease._version, time.monotonic() + 60
-            while lease._version == first and time.monotonic() < end:
-                time.sleep(0.1)
-            assert lease._version != first
-        assert lease.engine is not engine
-    assert said == []
 
 
 def test_of_two_heirs_one_gets_it(opensearch_engine, name, old):

@@ -13,7 +13,6 @@ import pytest
 from termweave.catalog.layout import bucket_of, source_digest
 from termweave.errors import RefusedDocuments, TermweaveError, UsageError
 from termweave.indexer.ledger import storage
-from termweave.indexer.ledger.diff import LedgerDiff
 from termweave.indexer.ledger.ledger import BucketSum, Ledger
 from termweave.indexer.pipeline import dead_letters
 from termweave.records import Document
@@ -88,16 +87,6 @@ def test_it_outlives_its_process_and_serves_threads(tmp_path):
         assert second.get("nothing") is None
 
 
-def test_a_file_that_is_no_ledger_is_a_sentence(tmp_path):
-    good, bad = tmp_path / "good.sqlite", tmp_path / "bad.sqlite"
-    Ledger(good).close()
-    bad.write_bytes(b"this is no database" * 100)
-    with pytest.raises(TermweaveError, match=r"ledger .*bad.sqlite cannot be opened"):
-        Ledger(bad)
-    with pytest.raises(TermweaveError, match=r"ledger .*good.sqlite cannot be read"):
-        LedgerDiff(good, bad)
-
-
 def test_a_full_disk_is_a_sentence_and_takes_nothing_back(ledger):
     ledger.enter([entry(str(number), number, number) for number in range(1000)])
     ledger.acknowledge([(str(number), 1) for number in range(100)])
@@ -145,29 +134,6 @@ def test_closing_waits_for_whoever_is_writing(tmp_path):
         each.join(60)
     assert len(ends) == 3
     assert "closed" in ends[0]
-
-
-def test_a_ledger_that_nobody_gets_is_closed_and_one_that_is_handed_over_stays_open(tmp_path):
-    with Ledger(tmp_path / "one.sqlite").closed_on_error() as given:
-        pass
-    given.put("state", "open")
-    with pytest.raises(KeyboardInterrupt), given.closed_on_error():
-        raise KeyboardInterrupt
-    with pytest.raises(TermweaveError, match="closed"):
-        given.get("state")
-
-
-@pytest.mark.parametrize(
-    ("total", "refused", "share"), [(1000, 7, "0.7%"), (40, 1, "2.5%"), (30_000, 1, "0.1%"), (100, 29, "29%")]
-)
-def test_the_share_that_is_named_lets_the_refused_go(tmp_path, total, refused, share):
-    with Ledger(tmp_path / "ledger.sqlite") as ledger:
-        ledger.enter([entry(str(number), number, 1) for number in range(total)])
-        ledger.refuse([(str(number), "no") for number in range(refused)])
-        with pytest.raises(RefusedDocuments) as raised:
-            dead_letters.check_share(ledger, "index", 0.0)
-        assert raised.value.hint.endswith(f"--allow-refused {share}.")
-        assert dead_letters.check_share(ledger, "index", float(share.removesuffix("%")) / 100)
 
 
 class OddServer:

@@ -128,30 +128,24 @@ def test_a_version_conflict_is_settled():
     assert send(Script(reject("a", status=409)), items("a")) == ([("a", 1)], [])
 
 
-def test_a_batch_too_large_is_split_down_to_the_document():
+TOO_MUCH = "rejected execution [coordinating_operation_bytes=1501, max_coordinating_and_primary_bytes=1000]"
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "setting"),
+    [(413, "too large", "http.max_content_length"), (429, TOO_MUCH, "indexing_pressure.memory.limit")],
+)
+def test_a_batch_too_large_is_split_down_to_the_document_that_is_never_taken(status, reason, setting):
     def limited(ids):
         if "b" in ids:
-            raise EngineResponseError(413, "too large", None)
+            raise EngineResponseError(status, reason, None)
         return take(ids)
 
-    done, refused = send(Script(*[limited] * 10), items("a", "b", "c", "d"))
+    done, refused = send(Script(*[limited] * 10), items("a", "b", "c", "d"), patience=5.0 if status == 413 else 0.0)
     assert [identity for identity, _ in done] == ["a", "c", "d"]
-    assert [identity for identity, _ in refused] == ["b"]
-    assert "http.max_content_length" in refused[0][1]
-
-
-def test_a_document_beyond_all_that_the_engine_takes_at_a_time_is_refused_and_the_others_are_not():
-    def limited(ids):
-        if "b" in ids:
-            size = 1500 + len(ids)
-            words = f"rejected execution of coordinating operation [coordinating_operation_bytes={size}, max_coordinating_and_primary_bytes=1000]"
-            raise EngineResponseError(429, words, None)
-        return take(ids)
-
-    done, refused = send(Script(*[limited] * 10), items("a", "b", "c", "d"), patience=0.0)
-    assert [identity for identity, _ in done] == ["a", "c", "d"]
-    assert [identity for identity, _ in refused] == ["b"]
-    assert "indexing_pressure.memory.limit" in refused[0][1]
+    ((identity, advice),) = refused
+    assert identity == "b"
+    assert setting in advice
 
 
 def test_patience_ends_in_the_engines_own_words():

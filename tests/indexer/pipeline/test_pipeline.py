@@ -9,10 +9,7 @@ import pytest
 
 from termweave.errors import EngineError
 from termweave.indexer.pipeline import throttle
-from termweave.indexer.pipeline.pipeline import StageCounts
 from termweave.indexer.pipeline.throttle import LARGEST, MB, SMALLEST, Throttle
-from termweave.indexer.preparation.corpus_pass import blocks
-from termweave.records import Document
 from termweave.support.batching import ahead
 
 
@@ -37,14 +34,6 @@ def test_batches_grow_while_requests_are_quick_and_shrink_when_they_are_slow():
     assert found.size == SMALLEST
     found.succeeded(found.wait(), 1000, 0.01)  # the last rest of a source is quick because it is small
     assert found.size == SMALLEST
-
-
-def test_a_server_that_takes_no_large_requests_is_not_asked_again():
-    found = Throttle(10, threading.Event())
-    found.limit_size(4 * MB)
-    for _ in range(20):
-        found.succeeded(found.wait(), found.size, 0.1)
-    assert found.size == 2 * MB
 
 
 def test_trouble_is_a_growing_pause_for_all_and_counts_once_however_many_meet_it(clock):
@@ -76,18 +65,6 @@ def test_patience_is_for_the_whole_sender(clock):
         fails(12, progress=False)
 
 
-def test_a_pause_ends_when_all_is_to_stop():
-    stop = threading.Event()
-    found = Throttle(1000, stop)
-    for _ in range(8):
-        found.failed(found._failures, EngineError("busy"))
-    waiting = threading.Thread(target=found.wait)
-    waiting.start()
-    stop.set()
-    waiting.join(30)
-    assert not waiting.is_alive()
-
-
 def test_a_stage_runs_ahead_no_further_than_its_queue():
     made = []
 
@@ -113,30 +90,3 @@ def test_what_a_stage_raises_comes_out_where_its_item_would_have_been():
     assert next(found) == 1
     with pytest.raises(EngineError, match="broken"):
         next(found)
-
-
-def test_a_stop_ends_a_stage_that_waits():
-    stop = threading.Event()
-    found = ahead([iter(range(1000))], "stopped", stop)
-    next(found)
-    stop.set()
-    assert len(list(found)) <= 1
-    for thread in threading.enumerate():
-        if thread.name == "termweave-stopped":
-            thread.join(30)
-            assert not thread.is_alive()
-
-
-def test_counts_say_what_was_refused_only_where_something_was():
-    assert str(StageCounts(10, 4, 3, 2, 1)) == "read 4 encoded 3 sent 2 acknowledged 1"
-    assert str(StageCounts(10, 4, 3, 2, 1, 1)).endswith("refused 1")
-
-
-def test_a_small_corpus_comes_in_several_blocks_so_that_its_stages_overlap():
-    def sizes(count, *told):
-        return [len(block) for block in blocks((Document(str(number), "text") for number in range(count)), *told)]
-
-    assert sizes(150, 150) == [32, 32, 32, 32, 22]
-    assert sizes(1600, 1600) == [100] * 16
-    assert set(sizes(5120 * 4, 5120 * 4)) == {512}
-    assert sizes(150) == [150]
