@@ -43,17 +43,23 @@ throttle.LARGEST = 64 * 1024
 
 #: Waits on standard input before the batch of that number.
 HOLD = """
+import threading
+from termweave.indexer.ledger.ledger import Ledger
 from termweave.indexer.pipeline.bulk_sender import BulkSender
-batches = 0
-once = BulkSender._request
+batches, acknowledged = 0, threading.Event()
+once, enter = BulkSender._request, Ledger.acknowledge
+def acknowledge(self, *documents):
+    enter(self, *documents)
+    acknowledged.set()
 def held(self, batch):
     global batches
     batches += 1
     if batches == 5:
+        acknowledged.wait(60)  # the ledger has some of the batches before
         print("HELD", flush=True)
         sys.stdin.readline()
     return once(self, batch)
-BulkSender._request = held
+BulkSender._request, Ledger.acknowledge = held, acknowledge
 """
 
 
