@@ -1,4 +1,4 @@
-"""Rerankers: what `--rerank` names, one file each, and their arithmetic. This package sends no requests."""
+"""The rerankers that `--rerank` names, one file each, and the arithmetic behind them. This package sends no requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rerankers that know what a shop or a newspaper wants, without learning: `boost`, `decay`, `match` and `diverse`.
+"""Rerankers for wishes of a shop or a newspaper, such as popular or recent documents first; no training: `boost`, `decay`, `match`, `diverse`.
 
     boost@votes:0.2            (1 - 0.2) * s + 0.2 * log(1 + votes) / log(1 + the most votes of a candidate)
     boost@votes:0.2:500        (1 - 0.2) * s + 0.2 * votes / (votes + 500)
@@ -7,9 +7,10 @@
     decay@place:0.2:10km:52.5,13.4
                                (1 - 0.2) * s + 0.2 * 2^(-distance from that latitude and longitude / 10 km)
     match@title:0.2            (1 - 0.2) * s + 0.2 * idf of the query's terms that the title holds / idf of all its terms
-    diverse@0.3                maximal marginal relevance: (1 - 0.3) * s - 0.3 * the largest cosine with a document that stands above, at least 0
+    diverse@0.3                maximal marginal relevance: (1 - 0.3) * s - 0.3 * the largest cosine with a document ranked above, at least 0
 
-s is the score so far, which a fusion puts into [0, 1]. A document without the value gets nothing for it. Dates to come have no age.
+s is the score so far, which a fusion puts into [0, 1]. A document without the value gets 0 for the second
+summand. A date in the future has the age 0.
 """
 
 from __future__ import annotations
@@ -48,17 +49,18 @@ _RADIUS = 6371.0
 
 @dataclass(frozen=True, slots=True)
 class FieldRule(Reranker):
-    """A value of the metadata that raises a score.
+    """The reranker `boost` or `decay`: raises a document's score by the worth of a metadata value, such as many votes or a recent date.
 
     Attributes:
-        name: As `--rerank` takes it.
-        field: The typed metadata entry.
-        share: Its share in the score, from 0 to 1.
-        pivot: With `boost` the value that is worth a half; None: by logarithm. With `decay` the distance at which the worth is halved, in
-            seconds for dates, in kilometres for points.
-        origin: With `decay` of numbers or points (latitude, longitude), the value that is worth most; None: the entry is a date.
+        name: The name that `--rerank` takes, with its option: "boost@votes:0.2".
+        field: Name of the metadata entry, which has a type (number, date or point).
+        share: Weight of the value's worth in the new score, from 0 to 1; the score so far has the weight 1 - share.
+        pivot: With `boost` the value that is worth 0.5; None: the worth is the logarithm, divided by the largest one among the candidates. With
+            `decay` the distance at which the worth is halved, in seconds for dates, in kilometres for points, in the entry's own unit for numbers.
+        origin: With `decay` of numbers or points (latitude, longitude), the value that is worth most; None: the entry is a date, or the rule is
+            `boost`.
         decays: Whether the rule is `decay`.
-        candidates: How many of the best documents are ranked anew.
+        candidates: How many of the best documents get new scores.
     """
 
     name: str
@@ -71,14 +73,14 @@ class FieldRule(Reranker):
 
     @property
     def needs(self) -> frozenset[Need]:
-        """The metadata entry."""
+        """The metadata entry that search must read for each candidate."""
         return frozenset({METADATA + self.field})
 
     def rerank(self, request: RerankRequest) -> RerankResult:
-        """Add what the values are worth.
+        """Add the worth of each candidate's metadata value to its score.
 
         Raises:
-            UsageError: A value is of another type.
+            UsageError: A candidate's value is not of the type that the rule reads.
         """
         assert request.metadata is not None
         try:
@@ -97,7 +99,7 @@ class FieldRule(Reranker):
         return RerankResult([self.share * each for each in worth], 1 - self.share, details=details)
 
     def check(self, layout: DocumentLayout) -> None:
-        """Raise `UsageError` for an index whose entry has another type than the rule reads."""
+        """Raise `UsageError` if the metadata entry has another type in this index than the rule reads."""
         column = layout.column(self.field)
         if column is not None and (column.number or column.kind) not in _KINDS[self._reads]:
             raise self._refusal()
@@ -112,12 +114,12 @@ class FieldRule(Reranker):
         return UsageError(f"{self.name} reads {self._reads}, and {self.field!r} holds something else.", hint)
 
     def _best(self, values: Sequence[Any], now: datetime) -> tuple[Any, float]:
-        """The value that is worth most, and its worth; without a value None and 0."""
+        """The value of a document that is worth most, and its worth; (None, 0) for a document without a value."""
         worth = [self._worth(value, now) for value in values]
         return max(zip(values, worth, strict=True), key=lambda pair: pair[1], default=(None, 0.0))
 
     def _worth(self, value: Any, now: datetime) -> float:
-        """The worth of a value; with `boost` and no pivot its logarithm, which `rerank` divides by the largest one."""
+        """The worth of one value, from 0 to 1; with `boost` and no pivot log(1 + value), which `rerank` then divides by the largest one."""
         if not self.decays:
             above = max(0.0, number(value))
             return math.log1p(above) if self.pivot is None else above / (above + self.pivot)
@@ -131,13 +133,13 @@ class FieldRule(Reranker):
 
 @dataclass(frozen=True, slots=True)
 class FieldMatch(Reranker):
-    """The share of the query's terms that a field holds, weighted by idf.
+    """The reranker `match`: raises a score by the idf-weighted share of the query's terms that a field of the document holds.
 
     Attributes:
-        name: As `--rerank` takes it.
+        name: The name that `--rerank` takes, with its option: "match@title:0.2".
         field: Title, text or an entry of the metadata.
-        share: Its share in the score, from 0 to 1.
-        candidates: How many of the best documents are ranked anew.
+        share: Weight of the matching terms in the new score, from 0 to 1; the score so far has the weight 1 - share.
+        candidates: How many of the best documents get new scores.
     """
 
     name: str
@@ -147,11 +149,11 @@ class FieldMatch(Reranker):
 
     @property
     def needs(self) -> frozenset[Need]:
-        """The text of the field."""
+        """The text of the field, which search must read for each candidate."""
         return frozenset({WORDS + self.field})
 
     def rerank(self, request: RerankRequest) -> RerankResult:
-        """Add what the terms are worth. A part of a query that has synonyms is worth that of the best of them."""
+        """Add the worth of the query's terms that each document holds. Of a query part and its synonyms, the best match counts."""
         assert request.index_terms is not None
         assert request.metadata is not None
         index_terms, rewritten = request.index_terms, request.query.rewritten
@@ -178,19 +180,19 @@ class FieldMatch(Reranker):
 
 
 def _shared(weighed: Mapping[str, float], terms: set[str]) -> float:
-    """The part of the weight of these terms that belongs to some of them."""
+    """The share of the total weight of weighted terms (term -> weight) that falls to terms in a set; 0 if all weights are 0."""
     whole = sum(weighed.values())
     return sum(weight for term, weight in weighed.items() if term in terms) / whole if whole else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Diversity(Reranker):
-    """Maximal marginal relevance (Carbonell and Goldstein 1998) over the documents' vectors.
+    """The reranker `diverse`: maximal marginal relevance (Carbonell and Goldstein 1998), by the cosines between the documents' vectors.
 
     Attributes:
-        name: As `--rerank` takes it.
-        share: lambda, the share of what a document repeats.
-        candidates: How many of the best documents are ranked anew.
+        name: The name that `--rerank` takes, with its option: "diverse@0.3".
+        share: lambda, the weight of a document's similarity to documents above it, which lowers its score.
+        candidates: How many of the best documents get new scores.
     """
 
     name: str
@@ -199,14 +201,16 @@ class Diversity(Reranker):
 
     @property
     def needs(self) -> frozenset[Need]:
-        """The documents' vectors."""
+        """The documents' vectors, which search must read with the candidates."""
         return frozenset({"vectors"})
 
     def rerank(self, request: RerankRequest) -> RerankResult:
-        """Choose one document after the other. Their scores fall from one to the next, so that sorting by them repeats the choice.
+        """Choose the documents one after the other, each time the best after the penalty for similarity to those already chosen.
+
+        The new scores fall from each chosen document to the next, so that sorting by score gives the same order.
 
         Raises:
-            UsageError: The query has no vector.
+            UsageError: The index has no vectors.
         """
         if request.vectors is None:
             raise UsageError("diverse needs vectors, and this index has no dense model.", "Index with a dense model.")
@@ -228,13 +232,16 @@ class Diversity(Reranker):
 
 
 def boost(option: str = "") -> FieldRule:
-    """The reranker `boost`, for the entry point: ``FIELD[:SHARE[:PIVOT]]``."""
+    """Make the reranker `boost` from its option ``FIELD[:SHARE[:PIVOT]]`` (an entry point of rerankers)."""
     field, share, pivot = _parts("boost", option, "FIELD[:SHARE[:PIVOT]], such as boost@votes:0.2", 3)
     return FieldRule(f"boost@{option}", field, _share("boost", share), _above_zero("boost", pivot) if pivot else None)
 
 
 def decay(option: str = "") -> FieldRule:
-    """The reranker `decay`, for the entry point: ``FIELD:SHARE:HALF-LIFE`` of a date, ``FIELD:SHARE:DISTANCE:BEST`` of a number or a point."""
+    """Make the reranker `decay` from its option (an entry point of rerankers).
+
+    The option is ``FIELD:SHARE:HALF-LIFE`` for a date, and ``FIELD:SHARE:DISTANCE:BEST`` for a number or a point.
+    """
     form = (
         "FIELD:SHARE:HALF-LIFE, such as decay@released:0.2:30d, or FIELD:SHARE:DISTANCE:BEST, such as decay@price:0.2:10:25 or "
         "decay@place:0.2:10km:52.5,13.4"
@@ -260,18 +267,18 @@ def decay(option: str = "") -> FieldRule:
 
 
 def match(option: str = "") -> FieldMatch:
-    """The reranker `match`, for the entry point: ``FIELD[:SHARE]``."""
+    """Make the reranker `match` from its option ``FIELD[:SHARE]`` (an entry point of rerankers)."""
     field, share = _parts("match", option, "FIELD[:SHARE], such as match@title:0.2", 2)
     return FieldMatch(f"match@{option}", field, _share("match", share))
 
 
 def diverse(option: str = "") -> Diversity:
-    """The reranker `diverse`, for the entry point: the share of what a document repeats."""
+    """Make the reranker `diverse` from its option ``SHARE``, 0.3 if it is empty (an entry point of rerankers)."""
     return Diversity(f"diverse@{option}" if option else "diverse", _share("diverse", option or "0.3"))
 
 
 def _point(text: str) -> tuple[float, float]:
-    """Latitude and longitude, as a server writes them ("52.5, 13.4"); raise `ValueError` for anything else."""
+    """Read latitude and longitude in degrees from the server's form ("52.5, 13.4"); raise `ValueError` for anything else."""
     latitude, longitude = map(float, text.split(","))
     if not (abs(latitude) <= 90 and abs(longitude) <= 180):
         raise ValueError
@@ -279,14 +286,14 @@ def _point(text: str) -> tuple[float, float]:
 
 
 def _kilometres(one: tuple[float, float], other: tuple[float, float]) -> float:
-    """The distance of two points on a sphere, by the haversine formula."""
+    """The distance in kilometres between two points (latitude, longitude in degrees) on a sphere, by the haversine formula."""
     (a, east), (b, west) = (map(math.radians, point) for point in (one, other))
     half = math.sin((a - b) / 2) ** 2 + math.cos(a) * math.cos(b) * math.sin((east - west) / 2) ** 2
     return 2 * _RADIUS * math.asin(min(1.0, math.sqrt(half)))
 
 
 def _parts(name: str, option: str, form: str, most: int) -> list[str]:
-    """The parts of an option, which colons separate: the field, without "metadata.", and what else is there, "" for what is not."""
+    """Split an option at its colons: the field without "metadata.", then its further parts, with "" for each part that is missing."""
     field, *others = option.split(":")
     if not field or len(others) >= most:
         raise UsageError(f"{name}@{option} cannot be read." if option else f"{name} names no field.", f"Write {name}@{form}.")

@@ -1,26 +1,26 @@
-"""The features of a candidate: what a search knows of it besides its text, as numbers that a model can rank by.
+"""The features of a candidate: numbers that a search knows about it besides its text, by which a trained model can rank.
 
 ==================  =======================================================================================================
 ``score``           the score so far, of the fusion or of the reranker before
-``rank``            its place by that score, from 1
+``rank``            the candidate's rank by that score, from 1
 ``terms``           number of the query's terms
 ``NAME.score``      score of the signal NAME, such as ``dense.score``; missing where the signal did not return the document
-``NAME.rank``       its place in the signal's list, from 1; missing likewise
-``NAME.value``      its score, scaled to [0, 1] by min-max as fusion does; 0 where the signal did not return it
-``NAME.best``       the best score of the list
-``NAME.spread``     how far its scores lie apart, reduced where not even the best document holds all words (`Signal.spread`)
-``cosine``          of the document's vector with the query's
-``jaccard``         rNN's J among the candidates
-``neighbours``      mean cosine with the three candidates that are best so far, itself left out
-``clicks``          clicks of all queries over those that its positions make likely (`corpora.behaviour.click_model`)
-``conversions``     purchases, downloads and the like, likewise
+``NAME.rank``       the document's rank in the signal's list, from 1; missing likewise
+``NAME.value``      the signal's score, scaled to [0, 1] by min-max as fusion does; 0 where the signal did not return it
+``NAME.best``       the best score in the signal's list
+``NAME.spread``     how far the signal's scores lie apart, less if not even its best document holds all words (`Signal.spread`)
+``cosine``          cosine of the document's vector with the query's
+``jaccard``         share of near neighbours in common with the query: rNN's J (`rerank.neighbours.reciprocal`)
+``neighbours``      mean cosine with the three candidates that are best so far, the document itself left out
+``clicks``          clicks of all queries / clicks expected from the positions shown (`corpora.behaviour.click_model`)
+``conversions``     purchases, downloads and the like, divided likewise
 ``metadata.F``      number or truth value of the metadata entry F; the largest of several
 ``metadata.F.age``  days since the date F; negative for a date to come
 ``metadata.F=V``    1 where V is among the texts of F, else 0
 ==================  =======================================================================================================
 
-Those of a signal look at its window alone, so that a deeper page does not change them. Clicks and conversions are those of the log that the model
-was trained with; a document that it did not show has 1.
+Features of a signal read only its window (the best candidates, which fusion counts), so that a deeper page does not change them. Clicks and
+conversions come from the log that the model was trained with; a document that the log did not show has 1.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _SECONDS_OF_400_YEARS = 146_097 * 86_400
 
 
 def names(signals: Sequence[str], types: Mapping[str, str], values: Mapping[str, Sequence[str]]) -> list[str]:
-    """All features of the candidates of an index.
+    """The names of all features that the candidates of an index can have.
 
     Args:
         signals: Names of the signals that are searched.
@@ -94,10 +94,10 @@ def names(signals: Sequence[str], types: Mapping[str, str], values: Mapping[str,
 
 
 def checked_entries(types: Mapping[str, str], hint: str) -> Mapping[str, str]:
-    """The metadata entries that become features, entry -> type.
+    """Return the metadata entries that become features (entry -> type), after a check of their number.
 
     Raises:
-        UsageError: They are too many for one search; `hint` says what to do.
+        UsageError: There are more entries than one search can read; `hint` says what to do.
     """
     if len(types) > _MOST_ENTRIES:
         raise UsageError(f"{len(types)} entries could be features, and a server gives at most {_MOST_ENTRIES} in a search.", hint)
@@ -105,10 +105,10 @@ def checked_entries(types: Mapping[str, str], hint: str) -> Mapping[str, str]:
 
 
 def needs(features: Iterable[str], types: Mapping[str, str]) -> frozenset[str]:
-    """The data that must be fetched with the candidates to compute some features (`rerankers.Need`).
+    """The data that search must fetch with the candidates so that these features can be computed (`rerankers.Need`).
 
     Args:
-        features: Names.
+        features: Names of the features.
         types: Metadata entry -> its type when the model was trained.
     """
     needed = set[str]()
@@ -123,10 +123,12 @@ def needs(features: Iterable[str], types: Mapping[str, str]) -> frozenset[str]:
 
 
 def _entry(feature: str, types: Mapping[str, str]) -> tuple[str, str, str] | None:
-    """The metadata entry of a feature, its type, and the text that it looks for; None for a feature of another kind.
+    """The metadata entry of a feature, the entry's type, and the text that the entry is compared with ("" for a number or a date).
+
+    None: the feature does not read metadata.
 
     Raises:
-        UsageError: The feature is not known.
+        UsageError: There is no feature of this name.
     """
     if feature.startswith(METADATA):
         entry = feature.removeprefix(METADATA)
@@ -144,14 +146,14 @@ def _entry(feature: str, types: Mapping[str, str]) -> tuple[str, str, str] | Non
 
 @dataclass(frozen=True)
 class FeatureReader:
-    """Computes features.
+    """Computes the features of candidates.
 
     Attributes:
-        features: Their names, in the order of the columns.
+        features: Names of the features, in the order of the columns.
         types: Metadata entry -> its type when the model was trained.
-        read: The features that the model looks at; the columns of the others are left empty. None: all.
-        now: The time from which ages count; None: that of the search.
-        rates: Document -> its rates of clicks and conversions.
+        read: The features that the model uses; all other columns are left empty (NaN). None: all features are computed.
+        now: The time from which the age of a date counts; None: the time of the search.
+        rates: Document id -> its features `clicks` and `conversions`.
     """
 
     features: tuple[str, ...]
@@ -162,7 +164,7 @@ class FeatureReader:
 
     @cached_property
     def needs(self) -> frozenset[str]:
-        """See `needs`."""
+        """The data that search must fetch with the candidates, as the function `needs` says."""
         return needs(self.features if self.read is None else sorted(self.read), self.types)
 
     def matrix(self, request: RerankRequest) -> Column:
@@ -186,7 +188,7 @@ class FeatureReader:
         return columns.T
 
     def _columns(self, feature: str, request: RerankRequest) -> Mapping[str, _Values]:
-        """The column of a feature, and those of others that come with it."""
+        """The values of a feature for all candidates, and of further features that the same computation gives: feature -> values."""
         if feature in OF_BEHAVIOUR:
             which = OF_BEHAVIOUR.index(feature)
             return {feature: [self.rates[document][which] if document in self.rates else UNSEEN for document in request.ids]}
@@ -233,34 +235,35 @@ class FeatureReader:
 def neighbourhood_features(
     query: NDArray[np.float32], vectors: NDArray[np.float32]
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Cosine and rNN's J of each candidate: float32 ``(n,)`` twice.
+    """The features `cosine` and `jaccard` (rNN's J) of each candidate: two arrays float32 ``(n,)``.
 
     Args:
         query: Unit vector ``(d,)``.
-        vectors: Unit vectors of the candidates ``(n, d)``, those that are reranked together.
+        vectors: Unit vectors ``(n, d)`` of all candidates that are reranked together.
     """
     context = neighbourhood(query, vectors, Rules(*_SETS, 0.0, clamp=True))
     return context.similarity, context.jaccard
 
 
 def _text(value: object) -> str:
-    """A text of the metadata; raise `TypeError` for anything else."""
+    """Return a value of the metadata that is a text; raise `TypeError` for anything else."""
     if isinstance(value, str):
         return value
     raise TypeError
 
 
 def number(value: object) -> float:
-    """A number or truth value of the metadata; raise `TypeError` for anything else."""
+    """Return a value of the metadata that is a number or a truth value, as a float; raise `TypeError` for anything else."""
     if isinstance(value, bool | int | float):
         return float(value)
     raise TypeError
 
 
 def seconds_since(value: object, now: datetime) -> float:
-    """Seconds from a date of the metadata to `now`, negative for one to come; raise `ValueError` for what is no date.
+    """Seconds from a date of the metadata to `now`, negative for a date in the future; raise `ValueError` for a value that is no date.
 
-    Servers have years that Python has not, and write them with a sign. The calendar repeats after 400 years, so the date is moved by these.
+    Servers know years before 1 and after 9999, which Python's datetime lacks. The calendar repeats every 400 years, so such a date is moved by
+    a multiple of 400 years before it is read.
     """
     text, moved = str(value), 0
     if year := _FAR_YEAR.match(text):
@@ -271,7 +274,7 @@ def seconds_since(value: object, now: datetime) -> float:
 
 
 def _of_signal(ranked: Ranked, ids: Sequence[str]) -> dict[str, _Values]:
-    """The columns of a signal, by the last part of their names."""
+    """The five features of one signal for the candidates: last part of the feature's name ("score", "rank", ...) -> values."""
     window = list(islice(ranked.scores, ranked.within))
     places = dict(zip(window, range(1, len(window) + 1), strict=True))
     scaled = dict(zip(window, ranked.normalised(), strict=False))

@@ -1,4 +1,4 @@
-"""The reranker `ltr`: boosted decision trees over what the search knows of each candidate (`candidate_features`)."""
+"""The reranker `ltr`: boosted decision trees over the features that a search knows of each candidate (`candidate_features`)."""
 
 from __future__ import annotations
 
@@ -34,14 +34,15 @@ KIND, TREES, RATES = "ltr", "trees.txt", "rates.json"
 
 @dataclass(frozen=True)
 class FeatureRanker:
-    """An opened model.
+    """A model of the reranker `ltr`, read from its folder.
 
     Attributes:
-        info: Its name, hash and folder.
-        trees: The trees.
-        reader: Computes their features.
-        mode: The signals, weights and fusion of the first stage that it was trained behind.
-        clicks_until: Time of the latest record of the log that its clicks come from, in seconds since 1970; None: it has no clicks.
+        info: The model's name, hash and folder.
+        trees: The decision trees, which give the scores.
+        reader: Computes the features that the trees read.
+        mode: The signals, weights and fusion of the first search, whose candidates the model was trained on.
+        clicks_until: Time of the latest record in the log of clicks that the model was trained with, in seconds since 1970; None: the model has no
+            clicks.
     """
 
     info: ModelInfo
@@ -53,13 +54,13 @@ class FeatureRanker:
 
 @dataclass(frozen=True, slots=True)
 class FeatureReranker(Reranker):
-    """Rerank by decision trees. The score of a document is the sum of its leaves, a number without a unit; it replaces the score so far.
+    """Rerank by decision trees. The sum of the leaves that a document reaches, a number without a unit, replaces the score so far.
 
     Attributes:
         model: A folder that `termweave train ltr` wrote.
-        candidates: How many of the best documents are reranked; the others keep their order below.
-        hash: Content hash of the model, if the profile of an index names it: only a model that this host has is opened, and only with
-            this hash.
+        candidates: How many of the best documents are reranked; all others keep their order below them.
+        hash: Content hash that the model must have, if the profile of an index names the model: then only a model on this host is opened, and only
+            with this hash. "": any model.
     """
 
     model: str
@@ -67,21 +68,21 @@ class FeatureReranker(Reranker):
     hash: str = ""
 
     def __post_init__(self) -> None:
-        """Raise `UsageError` for a value outside its range."""
+        """Raise `UsageError` if there are no candidates."""
         check_range(KIND, self.candidates)
 
     @property
     def name(self) -> str:
-        """The name that `--rerank` takes."""
+        """The name that `--rerank` takes: "ltr@MODEL"."""
         return f"{KIND}@{self.model}"
 
     @property
     def needs(self) -> frozenset[Need]:
-        """The vectors, metadata and signals that the model's features are computed of."""
+        """The vectors, metadata entries and signals from which the model's features are computed."""
         return open_feature_ranker(self.model, self.hash).reader.needs
 
     def rerank(self, request: RerankRequest) -> RerankResult:
-        """Score the candidates.
+        """Score the candidates by the model.
 
         Raises:
             ModelError: The model cannot be opened.
@@ -107,11 +108,11 @@ class FeatureReranker(Reranker):
 
 @cache
 def open_feature_ranker(model: str, expected: str) -> FeatureRanker:
-    """Open a model, once in a process.
+    """Open a model of the reranker `ltr`; each model is read once in a process.
 
     Args:
-        model: A folder or a name.
-        expected: The hash that a profile was made with; "": any.
+        model: The model's folder or name.
+        expected: The hash that the model had when a profile was made with it; "": any hash.
 
     Raises:
         ModelError: The folder holds no such model, or one with another hash.
@@ -142,10 +143,10 @@ def open_feature_ranker(model: str, expected: str) -> FeatureRanker:
 
 
 def create(option: str = "") -> FeatureReranker:
-    """The reranker with a model, for the entry point; the option names the model.
+    """Make the reranker `ltr` from its option, the name or folder of a model (an entry point of rerankers).
 
     Raises:
-        UsageError: No model is named, or there is none of this name.
+        UsageError: The option names no model, or no model of this name exists.
     """
     if not option:
         hint = "Train one: 'termweave train ltr --help'; then --rerank ltr@FOLDER."

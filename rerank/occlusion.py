@@ -2,7 +2,7 @@
 
     effect of a word = logit of the text - logit of the text without the word, at all of its places
 
-A positive effect: the word makes the document look relevant. Words act together, so the effects do not sum to the logit.
+A positive effect means that the word makes the document look relevant to the ranker. Words act together, so the effects do not sum to the logit.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _WORD = re.compile(rf"[{_CJK}]|[^\W{_CJK}]+(?:['\u2019-][^\W{_CJK}]+)*")
 
 
 def places(text: str) -> dict[str, list[tuple[int, int]]]:
-    """Word in lower case -> start and end of each of its places.
+    """Find the words of a text: word in lower case -> start and end of each of its occurrences, in characters.
 
     Example:
         >>> places("A cat, a dog")
@@ -38,13 +38,13 @@ def places(text: str) -> dict[str, list[tuple[int, int]]]:
 
 
 def effects(text: str, score: Score) -> list[dict[str, Any]]:
-    """The words with the largest effects, positive or negative, largest first: ``{"word", "effect"}``.
+    """The ten words whose omission changes the logit most, up or down, largest change first: ``{"word", "effect"}``.
 
-    Of a text with more than 64 different words, those of the parts whose omission changes the logit most are tried.
+    If a text has more than 64 different words, only words from those parts are tried whose omission changes the logit most.
 
     Args:
         text: The text, short enough for the ranker to read all of it.
-        score: Computes the logits of texts.
+        score: Computes the ranker's logits of texts for the query.
     """
     words = places(text)
     (whole,) = score([text])
@@ -56,7 +56,7 @@ def effects(text: str, score: Score) -> list[dict[str, Any]]:
 
 
 def _without(text: str, spans: Sequence[tuple[int, int]]) -> str:
-    """The text without some of its words."""
+    """The text without the parts at these spans (start, end)."""
     ends, starts = [0, *(end for _, end in spans)], [*(start for start, _ in spans), len(text)]
     return "".join(text[end:start] for end, start in zip(ends, starts, strict=True))
 
@@ -64,7 +64,7 @@ def _without(text: str, spans: Sequence[tuple[int, int]]) -> str:
 def _of_the_weightiest_parts(
     text: str, words: dict[str, list[tuple[int, int]]], whole: float, score: Score
 ) -> dict[str, list[tuple[int, int]]]:
-    """At most 64 of the words: those of the parts of the text whose omission changes the logit most."""
+    """Choose at most 64 words: those in the parts of the text whose omission changes the logit most."""
     spans = sorted((start, end, word) for word, each in words.items() for start, end in each)
     size = -(-len(spans) // _PARTS)
     parts = [spans[first : first + size] for first in range(0, len(spans), size)]

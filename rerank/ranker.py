@@ -1,6 +1,6 @@
 """The reranker `ranker`: a cross-encoder reads the query with each candidate (`termweave.encoders.Ranker` runs it).
 
-A ranker may have an anchor: what search knows of a candidate before the ranker reads it, added to the logit with learned weights.
+A ranker may have an anchor: features that search knows of a candidate before the ranker reads the text, added to the logit with learned weights.
 
     logit = residual(query, document) + sum over features of weight * feature
 
@@ -42,11 +42,11 @@ WINDOWS = 4
 
 @dataclass(slots=True)
 class _Answered:
-    """The logits that a ranker has computed for one query.
+    """The logits that a ranker has computed for one query so far, so that no text is scored twice.
 
     Attributes:
-        logits: Text -> logit.
-        seconds: The time that scoring took.
+        logits: Text of a document -> logit.
+        seconds: The time that scoring took so far.
     """
 
     logits: dict[str, float] = field(default_factory=dict)
@@ -59,21 +59,21 @@ class CrossEncoderReranker(Reranker):
 
     r is the model's logit, scaled so that the lowest and the highest logit of a query become the lowest and the highest score s of
     the same documents. A document without text gets the lowest r. An anchored model adds the first stage's features to the logit.
-    The text of a document in passages is that of its best passage. A text that is too long for the model is read in up to four windows,
-    and its logit is that of the best one.
+    Of a document that is cut into passages, the best passage is read. A text that is too long for the model is read in up to four windows,
+    and the best window gives its logit.
 
-    With a budget the documents are scored in the order so far until the time is up. Those that were not scored keep their score and
-    their order, below those that were.
+    With a budget the documents are scored in the order so far until the time is up. Documents that were not scored keep their score
+    and their order, below the scored ones.
 
     Attributes:
         model: A folder, the name of a model, or ``hf:OWNER/NAME``.
-        candidates: How many of the best documents are reranked; the others keep score and order below.
+        candidates: How many of the best documents are reranked; all others keep score and order below them.
         weight: The share of the cross-encoder, from 0 to 1.
         budget: Milliseconds for scoring the candidates of one query; None: no limit. Opening the model is not part of it.
-        hash: Content hash of the model, if the profile of an index names it: only a model that this host has is opened, and only with
-            this hash.
-        scorer: The opened model, if it was opened already; None: it is opened at the first query, once in a process.
-        answered: Set by `for_one_query`: logits and time so far.
+        hash: Content hash that the model must have, if the profile of an index names the model: then only a model on this host is opened, and only
+            with this hash. "": any model.
+        scorer: The opened model, if it is open already; None: the first query opens the model, once in a process.
+        answered: Logits and scoring time of one query so far, set by `for_one_query`; None: nothing is kept between calls.
     """
 
     model: str
@@ -85,7 +85,7 @@ class CrossEncoderReranker(Reranker):
     answered: _Answered | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Raise `UsageError` for a value outside its range."""
+        """Raise `UsageError` if the number of candidates, the weight or the budget is outside its range."""
         check_range("ranker", self.candidates, self.weight)
         if self.budget is not None and not (isinstance(self.budget, int | float) and self.budget >= 0):
             hint = "Write budget=80, or None for no limit."
@@ -93,19 +93,19 @@ class CrossEncoderReranker(Reranker):
 
     @property
     def name(self) -> str:
-        """The name that `--rerank` takes."""
+        """The name that `--rerank` takes: "ranker@MODEL"."""
         return f"ranker@{self.model}"
 
     @property
     def needs(self) -> frozenset[Need]:
-        """The documents' texts, and their vectors if the model's anchor reads them."""
+        """The data that search must fetch: the documents' texts, and their vectors if the model's anchor reads vectors."""
         try:
             return frozenset({"texts", "vectors"} if _reads_vectors(self.model, self.hash) else {"texts"})
         except TermweaveError:  # opening the model will say what is wrong
             return frozenset({"texts"})
 
     def open_scorer(self) -> Ranker:
-        """The opened model. It is opened once in a process, also if several threads ask for it at once.
+        """Return the opened model, which is opened once in a process even if several threads ask at once.
 
         Raises:
             ModelError: The model cannot be opened, or the one on this host has another hash.
@@ -116,18 +116,18 @@ class CrossEncoderReranker(Reranker):
             return open_ranker(self.model, self.hash)
 
     def with_budget(self, milliseconds: float) -> CrossEncoderReranker:
-        """The same ranker with a time limit for each query; infinity: without one."""
+        """Return this reranker with a time limit in milliseconds for each query; infinity: without a limit."""
         return replace(self, budget=None if milliseconds == inf else milliseconds)
 
     def for_one_query(self) -> CrossEncoderReranker:
-        """The same ranker for one query: it scores no text twice, and all calls share the budget.
+        """Return this reranker for one query: all calls share the time budget, and a text is scored only once.
 
-        A page that reaches beyond the candidates searches deeper and ranks again, mostly the same documents.
+        This helps where a page reaches beyond the candidates: the query is then searched deeper, and mostly the same documents are ranked again.
         """
         return replace(self, answered=_Answered())
 
     def rerank(self, request: RerankRequest) -> RerankResult:
-        """Score the texts and mix the scores.
+        """Score the candidates' texts by the model, and mix the result with the scores so far.
 
         Raises:
             ModelError: The model cannot be opened, is not a ranker, or gives something that is not a number.
@@ -146,7 +146,7 @@ class CrossEncoderReranker(Reranker):
             return {"logit": by_row[row], "weight": self.weight} if row in by_row else {"scored": False}
 
         def effects(row: int) -> list[dict[str, Any]]:
-            """The words of a text's best window that the logit depends on most."""
+            """The words in a text's best window that the logit depends on most; none for a text that was not scored."""
             if row not in by_row:
                 return []
             scorer, query = self.open_scorer(), request.query.text
@@ -156,7 +156,7 @@ class CrossEncoderReranker(Reranker):
         return RerankResult(shares, 1 - self.weight, 1.0, details, scored=None if complete else len(logits), word_effects=effects)
 
     def _logits(self, query: str, texts: Sequence[str]) -> list[float]:
-        """The logits of the texts; with a budget those of the first texts."""
+        """The logits of the texts, in their order; fewer, for the first texts only, if the time budget ended."""
         if self.budget is not None and self.budget <= 0:  # the model is not even opened
             return []
         answered = self.answered or _Answered()
@@ -173,13 +173,13 @@ class CrossEncoderReranker(Reranker):
         return [answered.logits[text] for text in takewhile(answered.logits.__contains__, texts)]
 
     def _anchored(self, logits: Mapping[int, float], request: RerankRequest) -> dict[int, float]:
-        """The logits, row -> logit, with what the model's anchor adds to them."""
+        """Add the anchor's part to each logit: row of the candidate -> logit."""
         added = anchor_shares(self.open_scorer().anchor if logits else {}, request)
         return {row: logit + added[row] for row, logit in logits.items()}
 
     @staticmethod
     def _scaled(logits: Mapping[int, float], scores: Sequence[float]) -> list[float]:
-        """The logits in the range of the scores, one for each score; the lowest for a row without a logit."""
+        """Scale the logits to the range of the scores, one value for each score; a row without a logit gets the lowest value."""
         if not logits:
             return list(scores)
         lowest, highest = min(logits.values()), max(logits.values())
@@ -190,11 +190,11 @@ class CrossEncoderReranker(Reranker):
 
 @cache
 def _reads_vectors(model: str, expected: str) -> bool:
-    """Whether the anchor of a ranker reads vectors. A model on the hub is fetched, as opening it would fetch it.
+    """Whether a ranker's anchor reads vectors. A model on the hub is downloaded for this, as it is when it is opened.
 
     Args:
-        model: A name or folder.
-        expected: The model's hash, if the profile of an index names it: then only models that this host has are read.
+        model: Name or folder of the model.
+        expected: The hash of the model, if the profile of an index names the model: then only models on this host are read. "": any model.
     """
     folder = ranker_folder(model, expected)
     weights = anchor_of(read_folder(folder, check=False).manifest) if (folder / MANIFEST).is_file() else {}
@@ -202,10 +202,10 @@ def _reads_vectors(model: str, expected: str) -> bool:
 
 
 def anchor_shares(weights: Mapping[str, float], request: RerankRequest) -> list[float]:
-    """The number that the anchor adds to the logit of each candidate.
+    """The number that a ranker's anchor adds to the logit of each candidate.
 
     Args:
-        weights: Feature -> weight.
+        weights: Feature of the anchor -> its weight.
         request: The query and its candidates.
 
     Raises:
@@ -220,17 +220,20 @@ def anchor_shares(weights: Mapping[str, float], request: RerankRequest) -> list[
 
 @cache
 def open_ranker(model: str, expected: str) -> Ranker:
-    """Open a ranker by folder or name; `expected` is the hash that a profile was tuned with, "" for any."""
+    """Open a ranker by folder or name, once in a process.
+
+    `expected` is the hash that the model had when a profile was tuned with it; "" allows any hash.
+    """
     scorer = Ranker.load(ranker_folder(model, expected) if expected else model)
     scorer.score("", [""])  # opens the graph, so that it is opened once and no query's budget pays for it
     return scorer
 
 
 def create(option: str = "") -> CrossEncoderReranker:
-    """The ranker with a model, for the entry point; the option names the model.
+    """Make the reranker `ranker` from its option, the name or folder of a model (an entry point of rerankers).
 
     Raises:
-        UsageError: No model is named, or there is none of this name.
+        UsageError: The option names no model, or no model of this name exists.
     """
     if not option:
         hint = "Name a cross-encoder: --rerank ranker@FOLDER, or --rerank ranker@hf:OWNER/NAME."

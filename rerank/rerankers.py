@@ -1,7 +1,7 @@
-"""The contract of rerankers, and how `--rerank` names them.
+"""The contract that all rerankers fulfil, and the names under which `--rerank` finds rerankers.
 
-A reranker says what it needs besides the query and the scores (`Need`). Search brings exactly that, in the same request as the
-candidates. The reranker returns one number for each candidate and how much of the earlier score it keeps::
+A reranker names the data that it needs besides the query and the scores (`Need`). Search fetches exactly these data, in the same request as
+the candidates. The reranker returns one number for each candidate, its share, and the factor by which it keeps the earlier score::
 
     final score = keep * earlier score + share
 
@@ -54,11 +54,11 @@ MOST_STAGES = 4
 
 @dataclass(frozen=True, slots=True)
 class IndexTerms:
-    """The terms of an index.
+    """How an index cuts texts into terms, and how much each term weighs.
 
     Attributes:
-        cut: Texts -> the terms of each, repetitions included, as the signal weights cuts them.
-        idf: A term -> its idf in the index.
+        cut: Cuts texts as the signal weights does: texts -> the terms of each text, repetitions included.
+        idf: Gives the idf of a term in the index.
     """
 
     cut: Callable[[Sequence[str]], list[list[str]]]
@@ -70,15 +70,17 @@ class RerankRequest:
     """One query and the candidates to be reranked.
 
     Attributes:
-        query: The encoded query. With `like` its text is the text of the liked documents.
-        ids: Document ids, best first, ordered by the fusion or by the reranker before.
-        scores: Their scores so far; fused scores lie in [0, 1].
-        vectors: float32 ``(len(ids), d)`` if the reranker needs vectors; a row of zeros for a document without one.
-        texts: Title and text of each document (of its best passage) if the reranker needs texts; "" for a document without text.
-        liked: float32 ``(n, d)``: vectors of documents known to be relevant, if the search was made with `like`.
-        lists: Signal name -> its ranking, of the signals that the mode or the reranker searches.
-        metadata: Typed entry -> its values, of each document, if the reranker needs entries; "words.NAME" -> the text of a field likewise.
-        index_terms: Cuts such texts into terms; None without the signal weights.
+        query: The encoded query. In a search for similar documents (`like`) its text is the text of these documents.
+        ids: Ids of the candidates, best first, in the order that the fusion or the reranker before gave them.
+        scores: Scores of the candidates so far, in the order of `ids`; fused scores lie in [0, 1].
+        vectors: float32 ``(len(ids), d)``, a row of zeros for a document without a vector; None: the reranker does not need vectors.
+        texts: Title and text of each document (of the best passage if it is cut into passages), "" for a document without text; None: the reranker
+            does not need texts.
+        liked: float32 ``(n, d)``: vectors of documents known to be relevant, if the search was made with `like`; None: it was not.
+        lists: Signal name -> the ranked candidates of this signal, for each signal that the mode or the reranker searches.
+        metadata: For each candidate: typed metadata entry -> its values, and "words.NAME" -> the texts of the field NAME. None: the reranker needs
+            neither.
+        index_terms: Cuts the texts of "words.NAME" into terms; None: the index does not have the signal weights.
     """
 
     query: Encoding
@@ -92,13 +94,13 @@ class RerankRequest:
     index_terms: IndexTerms | None = None
 
     def dense(self, reader: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """The vectors of the query and of the candidates.
+        """The vectors of the query ``(d,)`` and of the candidates ``(n, d)``.
 
         Args:
-            reader: Who reads them, for the message.
+            reader: Who reads the vectors, for the message of the error.
 
         Raises:
-            UsageError: The query has none.
+            UsageError: The query has no vector.
         """
         if self.query.vector is None or self.vectors is None:
             hint = "Use --rerank none, or index with a dense model."
@@ -112,15 +114,15 @@ class RerankResult:
 
     Attributes:
         shares: One finite number for each candidate, in the order of the request.
-        keep: Factor of the earlier scores, at least 0. 0, the default: the shares replace them.
-        keep_below: Factor of the earlier scores of documents beyond the reranker's candidates. They stay below all candidates,
-            whatever their scores. None: `keep`, or 1 where that is 0.
-        details: Row of a candidate -> JSON values that explanations show, without "name", "share", "rank" and "terms". Called only for
-            documents that are explained.
-        details_below: The earlier score of a document beyond the candidates -> likewise.
+        keep: Factor of the earlier scores, at least 0. With 0, the default, the shares replace the earlier scores.
+        keep_below: Factor of the earlier scores of documents beyond the reranker's candidates. These documents stay below all candidates, whatever
+            their scores. None: the same factor as `keep`, or 1 if `keep` is 0.
+        details: From the row of a candidate to JSON values for its explanation; the keys "name", "share", "rank" and "terms" are taken. Called only
+            for documents that are explained.
+        details_below: From the earlier score of a document beyond the candidates to JSON values for its explanation.
         scored: How many of the candidates were scored before a time budget ended; None: all of them.
-        word_effects: Row of a candidate -> its words with the largest effect on the reranker's score, ``{"word", "effect"}``. Called
-            only where somebody asks for them, because it is slow.
+        word_effects: From the row of a candidate to the words of its text with the largest effect on the reranker's score, ``{"word", "effect"}``.
+            Called only on request, because it is slow.
     """
 
     shares: Sequence[float]
@@ -134,12 +136,12 @@ class RerankResult:
 
 @dataclass(frozen=True, slots=True)
 class CutShort:
-    """A reranker that ran out of time.
+    """A note that a reranker's time budget ended before all candidates were scored.
 
     Attributes:
         name: Name of the reranker.
-        scored: How many documents it scored.
-        candidates: How many it would have scored.
+        scored: Number of documents that were scored in time.
+        candidates: Number of documents that should have been scored.
     """
 
     name: str
@@ -152,7 +154,10 @@ class CutShort:
 
 
 def budgets_remark(cut_short: Sequence[CutShort], of: str = "") -> str:
-    """Say in a sentence how often time budgets ended early, and how many documents were scored then; `of` names whose budgets."""
+    """A sentence for the user: how often time budgets ended early, and which share of the documents was scored then.
+
+    `of` names whose budgets they were, "" for nobody's.
+    """
     share = sum(each.scored for each in cut_short) / sum(each.candidates for each in cut_short)
     return (
         f"The time budget{of and f' of {of}'} ended early {counted(len(cut_short), 'time')}: {share:.0%} of those documents were scored; "
@@ -161,27 +166,30 @@ def budgets_remark(cut_short: Sequence[CutShort], of: str = "") -> str:
 
 
 class Reranker(ABC):
-    """A reranker inherits from this. Creating one must be cheap: load models in the first call of `rerank`. Several threads may call it at once."""
+    """The base class of rerankers. Several threads may call one reranker at once.
+
+    Creating a reranker must be cheap: load models in the first call of `rerank`.
+    """
 
     __slots__ = ()
     if TYPE_CHECKING:  # a dataclass would take a real property for the default of its field
 
         @property
         def name(self) -> str:
-            """The name as `--rerank` takes it, with its option: "rnn", "rnn@dense"."""
+            """The name that `--rerank` takes, with the option: "rnn", "rnn@dense"."""
 
         @property
         def candidates(self) -> int:
-            """Number of the best documents that are reranked."""
+            """Number of the best documents that get new scores."""
 
     @property
     def needs(self) -> frozenset[Need]:
-        """The data that must be fetched with the candidates: see `Need`."""
+        """The data that search must fetch with the candidates, as `Need` describes them; none by default."""
         return frozenset()
 
     @property
     def budget(self) -> float | None:
-        """Milliseconds for the candidates of one query; None: no limit."""
+        """Milliseconds in which the candidates of one query must be scored; None: no limit."""
         return None
 
     @abstractmethod
@@ -189,20 +197,23 @@ class Reranker(ABC):
         """Score the candidates of one query."""
 
     def with_option(self, option: str) -> Reranker:
-        """This reranker of a profile with the option that `--rerank` names. By default another option forgets the profile's parameters."""
+        """Return this reranker of a profile with the option that `--rerank` names.
+
+        By default a reranker with another option has default parameters, not the profile's.
+        """
         name = self.name.partition("@")[0]
         return self if self.name == f"{name}@{option}" else _create(name, option)
 
     def with_budget(self, milliseconds: float) -> Reranker | None:  # noqa: ARG002 - an override reads it
-        """The same reranker with a time limit; infinity: without one. None, the default: it cannot stop early."""
+        """Return the same reranker with a time limit; infinity: without a limit. None, the default, means that this reranker cannot stop early."""
         return None
 
     def for_one_query(self) -> Reranker:
-        """A reranker that may keep what it computed: it ranks one query, perhaps several times."""
+        """Return a reranker that is used for one query only, perhaps several times, and may keep what it computed for that query."""
         return self
 
     def check(self, layout: DocumentLayout) -> None:  # noqa: B027 - most rerankers take any type
-        """Raise `UsageError` where the layout of an index has what this reranker reads as another type."""
+        """Raise `UsageError` if an index of this layout stores a field that the reranker reads with a type that it cannot read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +221,7 @@ class Reranking:
     """The rerankers of a search, first to last.
 
     Attributes:
-        stages: At least one, at most `MOST_STAGES`. Each gets the order that the one before it made.
+        stages: At least one reranker, at most `MOST_STAGES`. Each gets the order that the reranker before it made.
     """
 
     stages: tuple[Reranker, ...]
@@ -223,22 +234,22 @@ class Reranking:
 
     @property
     def name(self) -> str:
-        """The name that `--rerank` takes: "rnn", "rnn>mine"."""
+        """The name that `--rerank` takes for the whole chain: "rnn", "rnn>mine"."""
         return CHAIN.join(stage.name for stage in self.stages)
 
     @property
     def needs(self) -> frozenset[Need]:
-        """The data that the stages need together."""
+        """The data that search must fetch for all stages together."""
         return frozenset[Need]().union(*(stage.needs for stage in self.stages))
 
     def for_page(self, start: int) -> Reranking:
-        """The same rerankers for the page of one query. They may rank several times, each time from a deeper search.
+        """Return the same rerankers for one page of one query. Each may rank several times, each time the candidates of a deeper search.
 
         Args:
-            start: How many hits the pages before it have.
+            start: Number of hits on the pages before this page.
 
         Raises:
-            UsageError: It is not the first page, and a time budget could cut each page at another document.
+            UsageError: This is not the first page, and a reranker has a time budget, which could end at another document for each page.
         """
         if start and any(stage.budget is not None for stage in self.stages):
             hint = "Ask for more hits at once (-k), or leave the budget out (--rerank-budget none)."
@@ -246,10 +257,10 @@ class Reranking:
         return Reranking(tuple(stage.for_one_query() for stage in self.stages))
 
     def within(self, milliseconds: float) -> Reranking:
-        """The same rerankers with a time budget, which those that can stop early share equally.
+        """Return the same rerankers with a time budget in milliseconds, shared equally by the rerankers that can stop early.
 
         Raises:
-            UsageError: None of them can stop early.
+            UsageError: No reranker of the chain can stop early.
         """
         limited = sum(stage.with_budget(inf) is not None for stage in self.stages)
         if not limited and milliseconds == inf:
@@ -262,7 +273,7 @@ class Reranking:
 
 
 def check_range(name: str, candidates: int, weight: float = 0.0) -> None:
-    """Check the parameters of a reranker.
+    """Check the number of candidates and the weight of a reranker.
 
     Raises:
         UsageError: There are no candidates, or the weight does not lie in [0, 1].
@@ -274,16 +285,17 @@ def check_range(name: str, candidates: int, weight: float = 0.0) -> None:
 
 
 def choose(rerank: str | Reranker | Reranking | None, profile: Reranking | None = None) -> Reranking | None:
-    """The rerankers that the user of a search names.
+    """Return the rerankers that a user names for a search; None: no reranking.
 
     Args:
-        rerank: Names, as `--rerank` takes them ("none", "rnn", "rnn@dense", "rnn>mine"), or a reranker; None: those of the profile.
-            A folder or ``hf:OWNER/NAME`` is short for ``ranker@FOLDER``, ``ranker@hf:OWNER/NAME``. "profile" stands for those of the
-            profile, so that "profile>boost@votes" goes on behind them.
-        profile: The rerankers of the profile in use. A stage with the same name takes its parameters from there.
+        rerank: Names as `--rerank` takes them ("none", "rnn", "rnn@dense", "rnn>mine"), or a reranker; None: the rerankers of the profile. A folder
+            or ``hf:OWNER/NAME`` is short for ``ranker@FOLDER``, ``ranker@hf:OWNER/NAME``. "profile" stands for the profile's rerankers, so that
+            "profile>boost@votes" puts a further reranker behind them.
+        profile: The rerankers of the profile in use; None: no profile, or one without rerankers. A named reranker that the profile has, too, takes
+            its parameters from there.
 
     Raises:
-        UsageError: There is no such reranker, or the argument is none.
+        UsageError: There is no such reranker, or `rerank` is neither a name nor a reranker.
     """
     if rerank is None:
         return profile
@@ -302,10 +314,10 @@ def choose(rerank: str | Reranker | Reranking | None, profile: Reranking | None 
 
 
 def split_chain(chain: str) -> list[str]:
-    """The names in a chain of rerankers.
+    """Split a chain of rerankers, such as "rnn>mine", into the names of its rerankers.
 
     Raises:
-        UsageError: The profile does not come first.
+        UsageError: "profile" stands elsewhere than at the beginning.
     """
     names = [name.strip() for name in chain.split(CHAIN)]
     if PROFILE in names[1:]:
@@ -314,7 +326,7 @@ def split_chain(chain: str) -> list[str]:
 
 
 def _stage(text: str, profile: Reranking | None) -> Reranker:
-    """One reranker of a chain: NAME or NAME@OPTION."""
+    """Return the reranker that one part of a chain names: NAME or NAME@OPTION."""
     name, _, option = text.partition("@")
     registered = plugins.names("rerankers")
     if name not in registered and (text.startswith("hf:") or paths.written_as_path(text)):
@@ -331,10 +343,10 @@ def _stage(text: str, profile: Reranking | None) -> Reranker:
 
 
 def rule(text: str) -> Reranker:
-    """The rule that a profile stores: it reads fields of documents, and opens nothing.
+    """Return a rule (`boost`, `decay`, `match` or `diverse`) that a profile may store, because it reads only fields and opens no model.
 
     Raises:
-        UsageError: The text names another reranker.
+        UsageError: The text names a reranker that is not a rule.
     """
     if text.partition("@")[0] not in RULES:
         hint = f"It keeps rnn if it comes first, then rules ({', '.join(RULES)}); 'termweave tune' adopts a model."
@@ -344,7 +356,7 @@ def rule(text: str) -> Reranker:
 
 @lru_cache(_KEPT)
 def _create(name: str, option: str) -> Reranker:
-    """Make a reranker, once in a process: models stay loaded from search to search."""
+    """Make a reranker by its name and option, once in a process, so that models stay loaded from search to search."""
     factory = plugins.load("rerankers", name)
     with plugins.answerable("rerankers", name):
         reranker: Reranker = factory(option) if option else factory()

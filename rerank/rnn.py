@@ -1,4 +1,4 @@
-"""The reranker `rnn`: reciprocal nearest neighbours among the candidates (`termweave.rerank` computes them)."""
+"""The reranker `rnn`: reciprocal nearest neighbours among the candidates (`termweave.rerank.neighbours` has the arithmetic)."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ if TYPE_CHECKING:
 class ReciprocalNeighbours(Reranker):
     """Rerank by the close neighbours that a candidate shares with the query: ``weight * s + (1 - weight) * J``.
 
-    Negative weights of neighbours (Eq. 7) count as 0, so that J lies in [0, 1]. The defaults suit unit vectors. Visible data sets chose the
-    weight (docs/fusion.md); the others were not fitted to an encoder: use `tune` for that.
+    J is the overlap of the candidate's neighbours with the query's. Negative weights of neighbours (Eq. 7) count as 0, so that J lies in
+    [0, 1]. The defaults suit unit vectors. The default weight was chosen on visible data sets (docs/fusion.md); k, k_exp and tau were not
+    fitted to an encoder: use `tune` to fit them.
 
     Attributes:
-        candidates: N, how many of the best documents are reranked; the others keep their order below.
-        k: Neighbours of an element besides itself.
-        k_exp: Entries of the neighbour list that are averaged.
+        candidates: N, how many of the best documents are reranked; all others keep their order below them.
+        k: Number of neighbours of an element (the query or a candidate) besides the element itself.
+        k_exp: Number of entries of the neighbour list whose rows are averaged.
         tau: Size of the sets that expand the neighbour sets, as a share of k.
         weight: lambda, the share of the similarity s.
-        similarity: "fused": s is the score so far, in [0, 1]; "dense": the inner product with the query, as in the paper.
+        similarity: What s is. "fused": the score so far, in [0, 1]; "dense": the inner product with the query, as in the paper.
     """
 
     candidates: int = 60
@@ -40,29 +41,29 @@ class ReciprocalNeighbours(Reranker):
     similarity: Literal["fused", "dense"] = "fused"
 
     def __post_init__(self) -> None:
-        """Raise `UsageError` for a value outside its range; `Rules` checks k, k_exp and tau."""
+        """Raise `UsageError` if the number of candidates or the weight is outside its range; `Rules` checks k, k_exp and tau."""
         check_range("rNN", self.candidates, self.weight)
 
     @property
     def name(self) -> str:
-        """The name that `--rerank` takes."""
+        """The name that `--rerank` takes: "rnn" or "rnn@dense"."""
         return "rnn" if self.similarity == "fused" else "rnn@dense"
 
     @property
     def needs(self) -> frozenset[Need]:
-        """The documents' vectors."""
+        """The documents' vectors, which search must read with the candidates."""
         return frozenset({"vectors"})
 
     @property
     def rules(self) -> Rules:
-        """The parameters of the neighbour sets."""
+        """The parameters of the neighbour sets, as `termweave.rerank.neighbours` takes them."""
         return Rules(self.k, self.k_exp, self.tau, clamp=True)
 
     def with_option(self, option: str) -> ReciprocalNeighbours:
-        """The same parameters with another similarity: "fused" or "dense".
+        """Return this reranker with the same parameters and another similarity s: "fused" or "dense".
 
         Raises:
-            UsageError: There is no such similarity.
+            UsageError: The option is neither of the two.
         """
         if option not in {"fused", "dense"}:
             hint = "Known: rnn or rnn@fused (the fused score), rnn@dense (the inner product)."
@@ -70,7 +71,7 @@ class ReciprocalNeighbours(Reranker):
         return replace(self, similarity="dense" if option == "dense" else "fused")
 
     def rerank(self, request: RerankRequest) -> RerankResult:
-        """Mix the similarity of each candidate with J, the Jaccard similarity of its neighbours and the query's.
+        """Mix the similarity s of each candidate with J, the Jaccard similarity of the candidate's neighbours and the query's.
 
         Raises:
             UsageError: The query has no vector.
@@ -98,5 +99,5 @@ class ReciprocalNeighbours(Reranker):
 
 
 def create(option: str = "fused") -> ReciprocalNeighbours:
-    """The reranker with default parameters, for the entry point; the option is the similarity."""
+    """Make the reranker `rnn` with default parameters (an entry point of rerankers); the option is the similarity, "fused" or "dense"."""
     return ReciprocalNeighbours().with_option(option)

@@ -1,4 +1,4 @@
-"""The rerankers that a profile stores."""
+"""Make the rerankers that a profile stores, and check them against an index."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _NUMBERS = frozenset({"long", "double"})
 
 
 def reranking_of(profile: Profile | None) -> Reranking | None:
-    """The rerankers of a profile; None without reranking. Errors as in `stages_of`."""
+    """Make the chain of rerankers that a profile stores; None: the profile stores none, or there is no profile. Errors as in `stages_of`."""
     stages = stages_of(profile)
     return Reranking(stages) if stages else None
 
 
 def stages_of(profile: Profile | None) -> tuple[Reranker, ...]:
-    """The rerankers of a profile: rNN, a ranker, its rules.
+    """Make the rerankers that a profile stores, in their order: rNN, a ranker, then its rules; () without a profile.
 
     Raises:
-        TypeError: What is stored has a parameter that this version does not know, or a ranker that `termweave tune` does not store.
+        TypeError: The profile stores a parameter that this version does not know, or a ranker that `termweave tune` does not store.
     """
     if profile is None:
         return ()
@@ -44,10 +44,10 @@ def stages_of(profile: Profile | None) -> tuple[Reranker, ...]:
 
 
 def _ranker(model: str, hash: str, kind: str = "", **parameters: Any) -> Reranker:  # noqa: A002 - the stored name
-    """A stored ranker, which opens only a model that this host has, and only with this hash.
+    """Make the ranker that a profile stores. It opens only a model on this host, and only with the stored hash.
 
-    Anyone who can write to the index can change what is stored. Without a hash the name would be opened as if the user had given
-    it: as a path, or from the hub.
+    Anyone who can write to the index can change the stored name. Without the hash it would be opened as if the user had given it: as a
+    path, or from the hub.
     """
     makers: dict[str, Callable[..., Reranker]] = {"": CrossEncoderReranker, feature_ranker.KIND: feature_ranker.FeatureReranker}
     is_ours = kind in makers and isinstance(model, str) and is_hash(hash)
@@ -57,12 +57,12 @@ def _ranker(model: str, hash: str, kind: str = "", **parameters: Any) -> Reranke
 
 
 def rules_of(profile: Profile | None) -> tuple[Reranker, ...]:
-    """The rules of a profile as rerankers."""
+    """Make the rules (`boost`, `decay`, `match`, `diverse`) that a profile stores; () without a profile."""
     return tuple(rerankers.rule(name) for name in (profile.rules if profile else None) or ())
 
 
 def leave_room(profile: Profile, others: int, who: str) -> None:
-    """Check that a chain has room for the rules of a profile behind so many rerankers, which `who` may choose.
+    """Check that the rules of a profile fit into a chain behind `others` further rerankers. `who` names who chooses these, for the message.
 
     Raises:
         UsageError: The chain would be too long.
@@ -75,11 +75,11 @@ def leave_room(profile: Profile, others: int, who: str) -> None:
 
 
 def fitting(tuned: Lineage, layout: DocumentLayout) -> tuple[dict[str, Any], list[str]]:
-    """The profiles as far as another generation can use them, as the fields of its lineage, and warnings about what it cannot.
+    """The stored profiles that another generation can still use, as fields of its lineage, and a warning for each part that it cannot use.
 
     Args:
-        tuned: The lineage of the generation that has them.
-        layout: The layout of the other one, which has the same models and signals.
+        tuned: The lineage of the generation that stores the profiles.
+        layout: The layout of the other generation, which has the same models and signals.
     """
     profiles, warnings = dict(tuned.profiles), []
     for name, stored in tuned.profiles.items():
@@ -102,7 +102,7 @@ def fitting(tuned: Lineage, layout: DocumentLayout) -> tuple[dict[str, Any], lis
 
 
 def _reads(stage: Reranker, before: DocumentLayout, now: DocumentLayout) -> bool:
-    """Whether a reranker finds in a layout what it found in the one before."""
+    """Whether a reranker finds in the layout `now` the fields that it found in the layout `before`, with the same types."""
     for need in stage.needs:
         if need.startswith(WORDS) and not now.paths(need.removeprefix(WORDS)):
             return False

@@ -1,4 +1,7 @@
-"""Search: a query through every signal, fused, reranked, explained. Public names are imported when they are first used."""
+"""Search: send a query through every signal, fuse and rerank the candidates, explain the scores.
+
+Public names are imported when they are first used.
+"""
 
 from __future__ import annotations
 

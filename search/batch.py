@@ -1,4 +1,4 @@
-"""Answer thousands of queries: several blocks at once, answers in the order of the queries."""
+"""Answer thousands of queries: several blocks of queries at once, the answers in the order of the queries."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ QUERIES = 16
 
 @dataclass
 class BatchReport:
-    """Notes on single queries of a batch.
+    """What happened to single queries of a batch, for remarks to the user.
 
     Attributes:
-        dropped: Names of signals, once for each query of which the signal left out terms because of the server's clause limit.
-        cut_short: The rerankers whose time budget ended early, once for each query.
-        refused: Why a query was not searched, by the query's id: it finds nothing.
-        self_matching: Ids of the queries that are documents of the index: each is ranked without its own document (`search.self_matches`).
+        dropped: Name of a signal, once for each query of which this signal left out terms because of the server's clause limit.
+        cut_short: A note on a reranker whose time budget ended early, once for each query.
+        refused: Query id -> the reason why this query was not searched; it has an empty ranking.
+        self_matching: Ids of the queries that are documents of the index themselves: each is ranked without its own document (`search.self_matches`).
     """
 
     dropped: list[str] = field(default_factory=list)
@@ -55,16 +55,16 @@ def ranked(
 ) -> Iterator[tuple[Query, Sequence[Place]]]:
     """Rank the documents for each of many queries.
 
-    Open the index with `Index.pinned`: then all answers come from one generation, even if the alias moves.
+    Open the index with `Index.pinned`, so that all answers come from one generation, even if the alias moves.
 
     Args:
         index: The index.
-        queries: Any number.
-        options: How they are ranked, and how many workers there are. At most twice as many blocks as workers are in memory.
-        report: Gets the notes on single queries.
+        queries: Any number of queries.
+        options: How documents are ranked, and how many workers search at once. At most about twice as many blocks as workers are in memory.
+        report: Is filled with the notes on single queries.
 
     Yields:
-        Each query with its places, best first, in the order of `queries`.
+        Each query with its ranked documents, best first, in the order of `queries`.
     """
     search = single_query.prepare(index.open_generation, index.name, options)
     plan = replace(search.plan, depth=max(options.candidates, options.k))
@@ -92,7 +92,7 @@ def ranked(
 
 
 def _in_order(call: Callable[[_Part], list[_Answer]], parts: Iterable[_Part], workers: int) -> Iterator[_Answer]:
-    """Call with each part, several at once, and yield the answers in the order of the parts."""
+    """Call a function with each part, several parts at once in threads, and yield the answers in the order of the parts."""
     pool = ThreadPoolExecutor(workers, thread_name_prefix="termweave-search")
     waiting: deque[Future[list[_Answer]]] = deque()
     try:
@@ -112,11 +112,11 @@ def run(index: Index, queries: Mapping[str, str], options: RunOptions) -> Run:
     Args:
         index: The index.
         queries: Query id -> text.
-        options: How they are ranked.
+        options: How documents are ranked.
 
     Returns:
-        A run, best first. A query that finds nothing, or that only excludes, has an empty ranking; one that is a document of the index
-        is ranked without it (`Run.self_matches`).
+        A run: the documents for each query, best first. A query without a hit, or with nothing but exclusions, has an empty ranking; a query that is
+        a document of the index is ranked without this document (`Run.self_matches`).
 
     Raises:
         UsageError: As `Index.answer`.

@@ -1,4 +1,4 @@
-"""A feature of a search: its options, and its steps on the way of a query. `search.features` has one file for each."""
+"""The contract of a search feature: its options, and its steps while a query is answered. `search.features` has one file for each feature."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ _OF_PART: dict[str, type[Feature[Any]]] = {}
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """A search, ready to take queries: the generation, mode, rerankers, plan and features.
+    """Everything that a search needs before its queries come: the generation, mode, rerankers, plan and features.
 
     Attributes:
-        generation: The generation, opened.
-        target: The name to search: the alias or the concrete index.
+        generation: The opened generation.
+        target: The name to which requests are sent: the alias or the concrete index.
         mode: The signals and their weights.
         reranking: The rerankers; None: no reranking.
-        plan: What each signal is asked for. Features see it grow (`Feature.plan`).
-        profile: The profile that the mode comes from; None: it is spelt out.
-        features: The features that take part.
+        plan: What each signal is asked for. Each feature may add to the plan (`Feature.plan`).
+        profile: The profile that the mode names; None: the mode names signals.
+        features: The features that take part in this search.
     """
 
     generation: OpenGeneration
@@ -54,7 +54,7 @@ class Search:
     features: Sequence[Feature[Any]] = ()
 
     def encode(self, texts: Sequence[str]) -> list[Encoding]:
-        """Encode queries as the features wish: the first one that takes part is asked first, and the models last."""
+        """Encode queries. Each feature may change how: the first feature is asked first, and the models of the generation last."""
         encode: Encode = self.generation.encode
         for each in reversed(self.features):
             encode = partial(each.encode, inner=encode)
@@ -63,19 +63,19 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """The ranked documents of one round. A search is repeated deeper, in another round, until the page is full.
+    """The ranked documents of one round. A round searches all signals to one depth; further, deeper rounds follow until the page is full.
 
     Attributes:
-        plan: What was retrieved.
-        candidates: The documents that the signals returned.
-        ranked: All of them, best first.
-        places: Those that earlier rounds did not find, without what features left out.
+        plan: What the signals were asked for.
+        candidates: The documents that the signals returned in this round.
+        ranked: All candidates of this round, best first.
+        places: The ranked documents that earlier rounds did not find, without documents that features left out.
         before: Number of documents that earlier rounds found.
-        complete: Whether no deeper round follows, however many pages are asked for.
-        cut_short: The rerankers that ran out of time.
-        shown: Those of the places that are on the page.
+        complete: Whether no deeper round could follow, however many pages are asked for.
+        cut_short: The rerankers whose time budget ended early.
+        shown: The places of this round that are on the page.
         stored: Id of a shown document -> the stored fields that were read of it.
-        memory: What features note of the rounds of one query: feature -> anything.
+        memory: What features remember from round to round of one query: feature -> anything.
     """
 
     plan: Retrieval
@@ -91,17 +91,17 @@ class Ranking:
 
     @property
     def pinned(self) -> Sequence[str]:
-        """Ids of the documents that come first; none if a feature orders the documents."""
+        """Ids of the pinned documents, which come first; none if a feature orders the documents, as `sort` does."""
         return () if self.plan.ordered else self.candidates.pinned
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A query of many, or a single one, that is ranked.
+    """A query with its ranked documents.
 
     Attributes:
-        query: Its id; of a single query its text, or the ids of the documents that it was made of.
-        rounds: Its rounds.
+        query: Id of the query; for a single search the query's text, or the ids of the documents that the query was made of.
+        rounds: The rounds of the query, each with its ranked documents.
     """
 
     query: str
@@ -110,10 +110,10 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The rounds and hits of a search, on which features and notices remark.
+    """The rounds and hits of a finished search, about which features and notices make remarks.
 
     Attributes:
-        rounds: Its rounds; the last one reached the page, or there was nothing more.
+        rounds: The rounds of the search. With the last round the page was full, or no further documents were found.
         shown: The hits of the page.
     """
 
@@ -122,25 +122,27 @@ class Report:
 
     @property
     def last(self) -> Ranking:
-        """The last round."""
+        """The last round of the search."""
         return self.rounds[-1]
 
     @property
     def ranked(self) -> int:
-        """Number of documents that the search ranked, on all pages."""
+        """Number of documents that the search ranked in all rounds, on all pages."""
         return self.last.before + len(self.last.places)
 
 
 class Feature(Generic[_Options]):
-    """A feature of a search. It has no state: blocks of queries run in threads, and what one query needs later is in `Ranking.memory`.
+    """The base class of search features, such as facets. An object serves one search, and keeps no state of single queries.
+
+    Blocks of queries run in threads; what a feature must remember of one query goes into `Ranking.memory`.
 
     Attributes:
-        Options: The dataclass that declares its options.
-        part: Name of what `count` adds to the answer (`Answer.parts`); "": nothing.
-        ranks: Whether it belongs to how documents are ranked: then runs and explanations have its options, too, if it is another package's.
-        local: Whether it is work of termweave, which the requests to the server do not show (`Index.requests`).
-        options: The options of the search.
-        search: The search.
+        Options: The dataclass that declares the options of the feature.
+        part: Name under which the result of `count` is in the answer (`Answer.parts`); "": the feature adds no part.
+        ranks: Whether the feature affects the ranking. If so, runs and explanations have the options of a feature of another package, too.
+        local: Whether termweave itself does the work, so that the requests to the server do not show the feature (`Index.requests`).
+        options: The options of the search, with those of the feature.
+        search: The search that the feature serves.
     """
 
     Options: ClassVar[type[Any]]
@@ -149,93 +151,95 @@ class Feature(Generic[_Options]):
     ranks: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Let the options and the part find their feature."""
+        """Register the feature under its class of options and under the name of its part."""
         super().__init_subclass__(**kwargs)
         _OF_OPTIONS[cls.Options] = cls
         if cls.part:
             _OF_PART[cls.part] = cls
 
     def __init__(self, options: _Options, search: Search) -> None:
-        """Serve one search."""
+        """Make the feature for one search."""
         self.options, self.search = options, search
 
     @classmethod
     def takes_part(cls, options: Any) -> bool:
-        """Whether it takes part in a search with these options: one of its own is set."""
+        """Whether the feature takes part in a search with these options; by default if one of its own options is set."""
         return isinstance(options, cls.Options) and any(getattr(options, each.name) for each in fields(cls.Options))
 
     def plan(self, plan: Retrieval) -> Retrieval:
-        """Say what is to be retrieved. Refuse what this index cannot do, before anything is sent."""
+        """Return the plan with what the feature needs. An index that cannot do this is refused here, before anything is sent."""
         return plan
 
     def encode(self, texts: Sequence[str], inner: Encode) -> list[Encoding]:
-        """Encode a block of queries; `inner` does it without this feature."""
+        """Encode a block of queries; `inner` encodes queries as without this feature."""
         return inner(texts)
 
     def rank(self, ranking: Ranking) -> Ranking:
-        """Leave ranked documents out, or change their order."""
+        """Return the round with some ranked documents left out, or in another order."""
         return ranking
 
     def enough(self, ranking: Ranking) -> bool:
-        """Whether a deeper search finds nothing else."""
+        """Whether the search is finished with this round, because a deeper search would find nothing that the feature keeps."""
         del ranking
         return False
 
     def show(self, hits: list[Hit], ranking: Ranking) -> list[Hit]:
-        """Add to the hits of the page.
+        """Return the hits of the page with what the feature adds to each hit.
 
         Args:
-            hits: Those of one round.
-            ranking: The round, with what was read.
+            hits: The hits of the page that come from one round.
+            ranking: The round, with the stored fields that were read.
         """
         del ranking
         return hits
 
     def count(self, rounds: Sequence[Ranking]) -> Any:
-        """The part that the feature adds to the answer, beside the hits."""
+        """The feature's part of the answer, beside the hits; None: it adds no part."""
         del rounds
 
     @staticmethod
     def json(part: Any) -> Any:
-        """The part of the answer, as JSON has it."""
+        """Turn the feature's part of the answer into JSON values."""
         return asdict(part) if is_dataclass(part) and not isinstance(part, type) else part
 
     @staticmethod
     def lines(part: Any) -> Iterator[str]:
-        """The part of the answer, as lines below the hits."""
+        """Turn the feature's part of the answer into lines that are printed below the hits."""
         yield str(part)
 
     def through(self, answered: Iterator[Answered]) -> Iterator[Answered]:
-        """See all answers pass, in the order of the queries: what is opened before them is closed behind them."""
+        """Pass on the answers in the order of the queries. A feature may open a file before the first answer, and close it after the last."""
         return answered
 
     def remarks(self, report: Report) -> Iterator[str]:
-        """Sentences that warn the user if the answer is probably not what was meant."""
+        """Sentences that warn the user where the answer is probably not what he meant."""
         del report
         yield from ()
 
 
 def of_part(name: str) -> type[Feature[Any]]:
-    """The feature that gives a part of an answer."""
+    """The feature that gives the part of this name in an answer."""
     return _OF_PART[name]
 
 
 def known_to(options: type[Any]) -> list[type[Feature[Any]]]:
-    """The features whose options a class inherits, in the order of their steps: that in which it names them."""
+    """The features whose options a class of options inherits, in the order in which the class names them, which is the order of their steps."""
     return [_OF_OPTIONS[base] for base in options.__mro__ if base in _OF_OPTIONS]
 
 
 def features_of(options: object, search: Search) -> list[Feature[Any]]:
-    """The features that take part in a search."""
+    """Make the features that take part in a search."""
     return [feature(options, search) for feature in known_to(type(options)) if feature.takes_part(options)]
 
 
 def with_features_from_outside(record: type[_Options], *, ranking: bool) -> type[_Options]:
-    """The options of a search with those of other packages' features (entry points `termweave.search_features`), whose steps come last.
+    """Extend a class of search options by the options of other packages' features (entry points `termweave.search_features`).
+
+    The steps of these features come last.
 
     Args:
-        record: The class of options.
-        ranking: Whether only features that belong to ranking count (`Feature.ranks`).
+        record: The class of options that is extended.
+        ranking: Whether only features that affect the ranking are added (`Feature.ranks`).
 
     Raises:
         UsageError: Two features have an option of the same name, or a package cannot be imported.

@@ -1,4 +1,4 @@
-"""An index to search: opened once, searched many times."""
+"""An index to search, opened once and searched many times."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ _DEFAULTS = SearchOptions()
 
 
 class Index:
-    """A live index behind its alias. Threads may share it.
+    """A live index, searched through its alias. Threads may share an object.
 
     The alias may move to a new generation at any time. Each search uses one generation from the encoding of the query to the
     hits: if another generation answers, the answer is discarded, the new generation is opened, and the search starts anew.
 
-    Whatever the name hides in the server, by the filter or routing of an alias or by a default search pipeline, is hidden here.
+    Documents that the name hides in the server, by the filter or routing of an alias or by a default search pipeline, are hidden here, too.
     """
 
     def __init__(self, engine: Engine, name: str, models: Mapping[str, str | Path | None]) -> None:
@@ -73,53 +73,53 @@ class Index:
 
     @classmethod
     def open(cls, engine: Engine, name: str, **models: str | Path | None) -> Self:
-        """Open an index. Arguments and errors as `Connection.index`."""
+        """Open an index by its name. Arguments and errors as `Connection.index`."""
         return cls(engine, name, models)
 
     @classmethod
     def pinned(cls, engine: Engine, name: str, **models: str | Path | None) -> Self:
-        """Open the generation that a name stands for now: all answers come from it, even if the alias moves later."""
+        """Open the generation that a name stands for now. All answers come from this generation, even if the alias moves later."""
         return cls(engine, name, models).pin()
 
     def pin(self) -> Self:
-        """This index with the generation that is open now, and what the name hides of it."""
+        """Return this index tied to the generation that is open now; documents that the name hides stay hidden."""
         pinned = copy(self)
         pinned.name, pinned._pinned = self.generation, True  # noqa: SLF001
         return pinned
 
     @property
     def engine(self) -> Engine:
-        """The server. Its requests read only the documents that the name shows."""
+        """The server, restricted to documents that the name shows."""
         return self._now.engine
 
     @property
     def generation(self) -> str:
-        """Name of the concrete index that is searched."""
+        """Name of the concrete index that searches use now."""
         return self._now.index
 
     @property
     def open_generation(self) -> OpenGeneration:
-        """The generation with its lineage, layout, statistics and models."""
+        """The generation that searches use now, with its lineage, layout, statistics and models."""
         return self._now
 
     @property
     def lineage(self) -> Lineage:
-        """The lineage of the generation."""
+        """What the generation records about its origin."""
         return self._now.lineage
 
     @property
     def book(self) -> str:
-        """The name of the book of judgements about what this index shows."""
+        """Name of the book that keeps people's judgements about the documents of this index."""
         return book_of(self._now.name, self._now.lineage)
 
     @property
     def layout(self) -> DocumentLayout:
-        """The signals and fields of the generation."""
+        """The signals and fields that the generation stores."""
         return self._now.layout
 
     @property
     def signals(self) -> list[str]:
-        """Names of the signals."""
+        """Names of the signals that the generation stores."""
         return [signal.name for signal in self._now.layout.signals]
 
     def __repr__(self) -> str:
@@ -130,7 +130,7 @@ class Index:
         """The best documents for a query, best first.
 
         Args:
-            query: Text; may be empty with `like`.
+            query: Text of the query; may be empty with `like`.
             options: See below.
         """
         answer = self.answered(query, options)
@@ -139,7 +139,7 @@ class Index:
 
     @with_options(RunOptions)
     def run(self, queries: Mapping[str, str], options: RunOptions) -> Run:
-        """The best documents for each of many queries (query id -> text)."""
+        """Rank the best documents for each of many queries (query id -> text)."""
         return batch.run(self, queries, options)
 
     @with_options(SearchOptions, "")
@@ -147,38 +147,42 @@ class Index:
         """The best documents for a query, with remarks on the answer.
 
         Args:
-            query: Text; may be empty with `like`.
+            query: Text of the query; may be empty with `like`.
             options: See below.
         """
         return self.answered(query, options)
 
     def answered(self, query: str, options: SearchOptions) -> Answer:
-        """Answer a query with a record of options: of `SearchOptions`, or of a class of another package that inherits it."""
+        """Answer a query, with the options as a record: `SearchOptions`, or a class of another package that inherits from it."""
         check_query(query)
         return self._consistently(lambda generation, target: single_query.answer(generation, target, query, options))
 
     @with_options(SearchOptions, "")
     async def asearch(self, query: str, options: SearchOptions) -> Hits:
-        """Search, awaited: ``hits = await index.asearch("parse json")``. It runs in a thread of asyncio's default executor."""
+        """Search without blocking the event loop: ``hits = await index.asearch("parse json")``.
+
+        The search runs in a thread of asyncio's default executor.
+        """
         answer = await asyncio.to_thread(self.answered, query, options)
         answer.hits.remarks = answer.all_remarks
         return answer.hits
 
     @with_options(SearchOptions, "")
     async def aanswer(self, query: str, options: SearchOptions) -> Answer:
-        """Answer, awaited: as `answer`, in a thread of asyncio's default executor."""
+        """Do as `answer` without blocking the event loop, in a thread of asyncio's default executor."""
         return await asyncio.to_thread(self.answered, query, options)
 
     @with_options(ExplainOptions)
     def explain(self, query: str, document: str, options: ExplainOptions) -> Hit:
         """Explain the score of one document for a query.
 
-        A document that is not among the candidates has rank 0 and the score it would have below the last of them: one signal
-        alone gives its own score, several fuse to 0. Its explanation shows what each signal gives it and the score it lacks.
+        A document that is not among the candidates has rank 0 and the score that it would have below the last candidate: one signal
+        alone gives its own score, several fuse to 0. The explanation shows the score that each signal gives the document, and the lowest
+        score among the candidates.
         If a filter excludes the document, the explanation has ``"excluded": True``.
 
         Args:
-            query: Text.
+            query: Text of the query.
             document: Id of the document.
             options: See below.
 
@@ -190,22 +194,22 @@ class Index:
         return self._consistently(lambda generation, target: single_query.explain(generation, target, query, document, options))
 
     def mode(self, text: str) -> Mode:
-        """The mode that a text names (as `--mode` takes it): a profile, or signals of this index."""
+        """Read the text of a mode (as `--mode` takes it): the name of a profile, or signals of this index."""
         return self.choose(text)[0]
 
     def choose(
         self, mode: str | None, rerank: str | Reranker | Reranking | None = None, rerank_budget: float | None = None
     ) -> tuple[Mode, Reranking | None]:
-        """The mode and the rerankers of a search. Arguments as `answer`."""
+        """The mode and the rerankers that a search with these options uses; None in place of rerankers: no reranking. Arguments as `answer`."""
         RankingOptions(mode=mode, rerank_budget=rerank_budget)
         return single_query.choose(self._now.lineage, mode, rerank, rerank_budget)
 
     def adopt(self, profile: Profile, *, use: bool = True) -> None:
-        """Store a profile with the generation; one of the same name stays as NAME-1 (`catalog.profiles.adopted`).
+        """Store a profile with the generation. An earlier profile of the same name is kept as NAME-1 (`catalog.profiles.adopted`).
 
         Args:
             profile: The profile.
-            use: Whether searches use it from now on; if not, it is a proposal, which a search names as its mode.
+            use: Whether searches use the profile from now on; if not, only a search that names the profile as its mode uses it.
         """
         now = self._now
         store_lineage(self._server, now.index, adopted(read_lineage(self._server, now.index), profile, use=use))
@@ -214,12 +218,12 @@ class Index:
     def encode(
         self, queries: Sequence[str | Encoding], generation: OpenGeneration | None = None, rewrite: Rewriting | None = None
     ) -> list[Encoding]:
-        """Encode queries with the models and statistics of a generation. Encoded queries are returned as they are.
+        """Encode queries with the models and statistics of a generation. Queries that are encoded already are returned as they are.
 
         Args:
             queries: Texts, or encoded queries.
-            generation: The generation; None: the one that is open now.
-            rewrite: How texts are rewritten; None: not at all.
+            generation: The generation; None: the generation that is open now.
+            rewrite: How texts are rewritten before; None: not at all.
         """
         listed = arguments.listed(queries)
         texts = [query_text(each) if isinstance(each, str) else each for each in listed if not isinstance(each, Encoding)]
@@ -237,16 +241,16 @@ class Index:
         needs: Collection[Need] = (),
         rewrite: Rewriting | None = None,
     ) -> list[Candidates]:
-        """The candidates of each query from each signal, in one request.
+        """The candidates for each query: the best documents of each signal, found in one request.
 
         Args:
             queries: Texts, or queries that this generation encoded.
             signals: Names of the signals.
-            depth: How many documents each signal gives.
-            window: How many of them count in the fusion; None: `depth`.
+            depth: How many documents each signal returns.
+            window: How many of these documents count in the fusion; None: `depth`.
             where: Filters, as `termweave.search.options.RankingOptions`.
-            needs: What rerankers need (`termweave.rerank.rerankers.Need`).
-            rewrite: As `encode`.
+            needs: The data that rerankers need of the candidates (`termweave.rerank.rerankers.Need`).
+            rewrite: How texts are rewritten before; None: not at all.
         """
         listed, filters = arguments.listed(queries), RankingOptions(where=where).where
 
@@ -257,7 +261,7 @@ class Index:
         return self._consistently(once)
 
     def _consistently(self, call: Callable[[OpenGeneration, str], _T]) -> _T:
-        """Call with an open generation and the name to search, and again if the alias moved or a hit was deleted meanwhile.
+        """Call a function with an open generation and the name to search; call it again if the alias moved or a hit was deleted meanwhile.
 
         The first tries search the alias, which costs no request to resolve it: the hits name the index that answered. The last
         try searches the concrete index, so that an alias that moves all the time cannot starve a search.
@@ -276,14 +280,14 @@ class Index:
         return call(generation, generation.index)
 
     def _current(self) -> OpenGeneration:
-        """The generation to search: the open one, if the name stood for it a moment ago."""
+        """The generation to search: the open one, after a look at what the name stands for if the last look is more than a second ago."""
         if time.monotonic() - self._looked > _FRESH:
             self._looked = time.monotonic()  # other threads go on with what is open
             self._follow(self._now)
         return self._now
 
     def _follow(self, searched: OpenGeneration) -> bool:
-        """If the name stands for something else than what was searched, open that; return whether it does."""
+        """Open the generation that the name stands for now, if it is another one than `searched`; return whether it is."""
         if self._now is not searched:  # another thread has opened it
             return True
         if self._pinned or resolve_name(self._server, self.name) == searched.name:
@@ -293,13 +297,13 @@ class Index:
 
     @with_options(SearchOptions)
     def requests(self, query: str, options: SearchOptions) -> list[dict[str, Any]]:
-        """The requests that `search` would send, for applications that are not in Python. Arguments as `answer`.
+        """The requests that `search` would send to the server, for applications that are not in Python. Arguments as `answer`.
 
-        The first request has "dropped" like `Answer` if the query has more terms than the server allows, and "left_out" if the search
-        reranks or has pins, which termweave does with the answers.
+        The first request has the key "dropped" (as in `Answer`) if the query has more terms than the server allows, and the key "left_out" if
+        the search reranks or pins documents, because termweave does this with the server's answers.
 
         Raises:
-            UsageError: An option asks for what termweave does itself: like, pin, facets, sort, collapse, min_score, explain, ...
+            UsageError: An option asks for something that termweave does itself: like, pin, facets, sort, collapse, min_score, explain, ...
         """
         if local := [name for name, value in vars(options).items() if name not in SENT and value != getattr(_DEFAULTS, name)]:
             raise UsageError(

@@ -1,4 +1,4 @@
-"""Open a generation: read its lineage once, and load its statistics and models."""
+"""Open a generation for searches: read its lineage, and load its statistics and models, once."""
 
 from __future__ import annotations
 
@@ -26,16 +26,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OpenGeneration:
-    """One generation, ready to be searched. A search uses the same one from the encoding of the query to the hits.
+    """A generation (one complete build of an index) that is ready to be searched.
+
+    A search uses the same generation from the encoding of the query to the hits.
 
     Attributes:
         index: Name of the concrete index.
-        lineage: Its lineage.
-        layout: Its signals and fields.
-        statistics: The counts of its corpus, which query weights depend on; None without a weights model.
-        encoder: Its models.
-        name: The name that it was opened by, resolved.
-        engine: The server. Its requests read only the documents that the name shows.
+        lineage: What the generation records about its origin.
+        layout: The signals and fields that the generation stores.
+        statistics: The counts of the corpus, on which query weights depend; None: the generation has no model of term weights.
+        encoder: The models that encode queries.
+        name: The name by which the generation was opened, with the indices and filters that the name stands for.
+        engine: The server, restricted to documents that the name shows.
     """
 
     index: str
@@ -47,20 +49,22 @@ class OpenGeneration:
     engine: Engine
 
     def encode(self, texts: Sequence[str]) -> list[Encoding]:
-        """Encode queries with its models and statistics."""
+        """Encode queries with the models and statistics of the generation."""
         return self.encoder.encode(texts, kind="query", statistics=self.statistics)
 
     def signals(self, names: Collection[str]) -> list[Signal]:
-        """The signals with these names, in the order of the layout."""
+        """The signals with these names, in the order in which the layout has them."""
         return [signal for signal in self.layout.signals if signal.name in names]
 
     def columns_of(self, documents: Sequence[str], *columns: str, **order: Any) -> list[dict[str, Any]]:
-        """The server's hits for documents, each with its id and these columns; a document in passages counts once.
+        """Read the values of some fields of documents: the server's hits, each with its id and these fields.
+
+        A document that is cut into passages has only one hit.
 
         Args:
-            documents: Ids, at most 10,000.
-            columns: Names of fields.
-            order: The entry `sort` of the search, if there is one.
+            documents: Ids of the documents, at most 10,000.
+            columns: Names of the fields.
+            order: The order of the hits, as the entry `sort` of the request; without it the order is not defined.
         """
         body = {"size": len(documents), "query": among(documents, self.layout), **order, "_source": False}
         body |= {"docvalue_fields": [self.layout.id_field, *columns], "track_total_hits": False}
@@ -69,12 +73,12 @@ class OpenGeneration:
 
 
 def open_generation(engine: Engine, name: str, models: Mapping[str, str | Path | None]) -> OpenGeneration:
-    """Open the generation that a name stands for now.
+    """Open the generation that a name stands for now, with its models.
 
     Args:
         engine: The server.
         name: An alias, or the name of a generation.
-        models: Models to use in place of the recorded ones, as `encoder_of` takes them.
+        models: Models to use in place of the models that the lineage records, as `encoder_of` takes them; {}: the recorded ones.
     """
     resolved = resolve_name(engine, name)
     index = resolved.index

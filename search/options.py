@@ -44,7 +44,7 @@ FIELDS = ("title", "text", "metadata")
 
 
 def _rerank(value: Any) -> Any:
-    """Check a reranker as far as that is possible without the index: a "ranker" may be that of the profile."""
+    """Return the value of `rerank` after the checks that need no index; a "ranker" is not checked, because a profile may define it."""
     from termweave.rerank import rerankers  # noqa: PLC0415 - not needed by `--help`
 
     if not isinstance(value, str):
@@ -57,7 +57,7 @@ def _rerank(value: Any) -> Any:
 
 
 def _milliseconds(value: Any) -> Any:
-    """Return milliseconds: "80ms" and "0.5s" are read, and "none" is infinity."""
+    """Turn a time such as "80ms" or "0.5s" into milliseconds, and "none" into infinity; return numbers and None as they are."""
     if isinstance(value, str):
         if value.strip() == "none":
             return float("inf")
@@ -126,7 +126,7 @@ class RankingOptions(RewritingOptions, FilterOptions):
     ] = DEPTH
 
     def __post_init__(self) -> None:
-        """Raise `UsageError` for a value that cannot be used."""
+        """Raise `UsageError` for an option with a value that cannot be used."""
         check(self)
 
 
@@ -181,7 +181,7 @@ class SearchOptions(
     ] = FIELDS
 
     def __post_init__(self) -> None:
-        """Raise `UsageError` for a value that cannot be used, or for values that exclude each other."""
+        """Raise `UsageError` for an option with a value that cannot be used, or for a page beyond the server's limit."""
         super().__post_init__()
         if self.last > MAX_DEPTH:
             raise UsageError(
@@ -229,10 +229,10 @@ if not TYPE_CHECKING:
 
 
 def check_query(query: object) -> str:
-    """Return a query that is a text.
+    """Return a query after a check that it is a text.
 
     Raises:
-        UsageError: It is something else.
+        UsageError: The query is not a text.
     """
     if not isinstance(query, str):
         raise UsageError(f"A query is text, not {type(query).__name__}.", "Queries that are encoded already go to `candidates`.")

@@ -1,4 +1,4 @@
-"""Profiles in a search: the mode and the rewriting of a profile, and the profile that a mode names."""
+"""Find the profile that a mode names, and make a search's mode and rewriting of it, or put a new profile together."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 def mode_of(profile: Profile) -> Mode:
-    """The signals, weights and fusion method of a profile."""
+    """The mode that a profile stores: its signals, weights and fusion method."""
     return Mode(profile.name, profile.weights, profile.fusion)
 
 
 def rewriting_of(profile: Profile | None) -> Rewriting | None:
-    """The rewriting that a profile stores; None if it has none.
+    """The rewriting of queries that a profile stores; None: the profile stores none, or there is no profile.
 
     Raises:
         UsageError: The stored synonyms or pins cannot be read.
@@ -34,23 +34,23 @@ def rewriting_of(profile: Profile | None) -> Rewriting | None:
 
 
 def inherited(profile: Profile) -> str:
-    """Name the rules and the rewriting of a profile, which stay when fusion and rerankers are chosen anew; "" for nothing."""
+    """Name the rules and the rewriting of a profile, which are kept when tuning chooses fusion and rerankers anew; "" if it has neither."""
     rules = f"rules ({', '.join(profile.rules)})" if profile.rules else ""
     return " and ".join(filter(None, (rules, f"rewriting ({rewriting_of(profile)})" if profile.rewrite else "")))
 
 
 def composed(lineage: Lineage, name: str, mode: Mode, reranking: Reranking | None, rewriting: Rewriting | None) -> Profile:
-    """A profile that somebody puts together: of the profile in use, if the mode is one, or of signals.
+    """Put together a profile: an extension of an existing profile, if the mode names one, or a new one of signals.
 
     Args:
-        lineage: The lineage.
+        lineage: The lineage of the generation, which stores the existing profiles.
         name: Name of the new profile.
-        mode: The signals, weights and fusion; that of a profile has its name.
-        reranking: The rerankers: those of that profile or rNN, then rules.
-        rewriting: How queries are rewritten; None: as in that profile.
+        mode: The signals, weights and fusion; the mode of an existing profile has the name of that profile.
+        reranking: The rerankers: those of the existing profile or rNN, then rules. None: no rerankers.
+        rewriting: How queries are rewritten; None: as in the existing profile.
 
     Raises:
-        UsageError: A reranker is neither of that profile, nor rNN, nor a rule.
+        UsageError: A reranker is neither one of the existing profile, nor rNN, nor a rule.
     """
     former = find(lineage, mode.name)
     stages = list(reranking.stages if reranking else ())
@@ -71,7 +71,7 @@ def composed(lineage: Lineage, name: str, mode: Mode, reranking: Reranking | Non
 
 
 def find(lineage: Lineage, mode: str | None) -> Profile | None:
-    """The profile that a mode names; None if the mode is not a profile.
+    """The profile that a mode names; None: the mode names signals, or is None and no profile is adopted.
 
     Args:
         lineage: The lineage of the generation.
@@ -96,12 +96,12 @@ def find(lineage: Lineage, mode: str | None) -> Profile | None:
 
 
 def rewriting(lineage: Lineage, mode: str | None) -> Rewriting | None:
-    """The rewriting of the profile that a mode names; None if it has none. Arguments as `find`."""
+    """The rewriting of the profile that a mode names; None: the mode names no profile, or the profile stores no rewriting. Arguments as `find`."""
     return rewriting_of(find(lineage, mode))
 
 
 def with_rewriting(lineage: Lineage, rewriting: Rewriting) -> str:
-    """The name of a profile that rewrites queries so; "" if there is none."""
+    """Name of a profile that rewrites queries in exactly this way; "" if no profile does."""
     for name in lineage.profiles:
         with suppress(EngineError):
             if (profile := find(lineage, name)) and rewriting_of(profile) == rewriting:

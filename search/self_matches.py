@@ -1,7 +1,7 @@
-"""Queries that are documents of the index, as in ArguAna or Quora: the hit with a query's own id does not count, as BEIR has it.
+"""Queries that are documents of the index themselves, as in ArguAna or Quora: as in BEIR, the hit with a query's own id does not count.
 
-The same id is not enough: queries and documents may both be numbered 1, 2, 3. The query's text must be the document's text or title
-(`Query.is_document`). And a document that the judgements name as an answer to its own query counts: somebody looks for what is known.
+The same id is not enough, because queries and documents may both be numbered 1, 2, 3: the query's text must also be the document's text or
+title (`Query.is_document`). A query's own document does count if the judgements name it as an answer, as where known documents are sought.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ def without_own(
     again: Callable[[list[Encoding]], list[Candidates]],
     qrels: Qrels | None = None,
 ) -> tuple[list[Candidates], set[str]]:
-    """The candidates without the queries' own documents: whoever found its own is searched again without it, so that no place is lost.
+    """Leave each query's own document out of its candidates. Such a query is searched again without the document, so that no place is lost.
 
     Args:
         generation: The generation that was searched.
         queries: The queries.
-        retrieved: Their candidates.
-        again: Searches encoded queries once more.
-        qrels: Judgements; the own document of a query that they grade above 0 counts. None: there are none.
+        retrieved: The candidates of each query.
+        again: Searches encoded queries again, and returns their candidates.
+        qrels: Judgements; a query's own document counts if they grade it above 0. None: there are no judgements.
 
     Returns:
-        The candidates of each query, and the ids of the queries that are documents.
+        The candidates of each query, and the ids of the queries that are documents themselves.
     """
     judged = qrels or {}
     possible = [
@@ -58,7 +58,7 @@ def without_own(
 
 
 def _which_are_documents(generation: OpenGeneration, queries: Sequence[Query]) -> set[str]:
-    """The ids of the queries that are documents of the index."""
+    """The ids of those queries that are documents of the index themselves."""
     numbers = (None, 1) if generation.lineage.passages else (None,)
     keys = {engine_id(Passage.key(query.id, number)): query.id for query in queries for number in numbers}
     stored = read_stored(generation, generation.index, keys, ("title", "text"))
@@ -70,14 +70,14 @@ def _which_are_documents(generation: OpenGeneration, queries: Sequence[Query]) -
 
 
 def _without(query: Encoding, document: str, layout: DocumentLayout) -> Encoding:
-    """An encoded query that does not find a document."""
+    """Add to an encoded query a filter that leaves one document out."""
     rewritten = query.rewritten or RewrittenQuery(query.text)
     clause = {"bool": {"must_not": [layout.with_ids([document])]}}
     return replace(query, rewritten=replace(rewritten, where=(*rewritten.where, clause)))
 
 
 def of_other_program(run: Run, self_matching: Collection[str]) -> Run:
-    """A saved run without the hits that are their own queries."""
+    """Leave out of a saved run each hit that is its own query."""
     scores = {
         query: {document: score for document, score in ranked.items() if document != query} if query in self_matching else ranked
         for query, ranked in run.scores.items()
@@ -86,10 +86,10 @@ def of_other_program(run: Run, self_matching: Collection[str]) -> Run:
 
 
 def remarks(self_matching: Collection[str]) -> list[str]:
-    """A sentence about queries that are documents; [] where none is.
+    """A sentence, in a list, about queries that are documents themselves; [] if there are none.
 
     Args:
-        self_matching: Their ids.
+        self_matching: Ids of these queries.
     """
     if not self_matching:
         return []

@@ -1,4 +1,4 @@
-"""Methods that take an options record are called with its fields as keyword arguments, which type checkers and notebooks know."""
+"""Let methods that take a record of options be called with the record's fields as keyword arguments, visible to type checkers and notebooks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _Result = TypeVar("_Result")
 
 
 class _Decorator(Protocol[_Fields, _Record_co]):
-    """Replaces the last argument of a method, a record, by keyword arguments."""
+    """The type of a decorator that replaces the last argument of a method, a record, by keyword arguments."""
 
     @overload
     def __call__(
@@ -35,13 +35,13 @@ class _Decorator(Protocol[_Fields, _Record_co]):
 
 
 def with_options(record: Callable[_Fields, _Record_co], default: str | None = None) -> _Decorator[_Fields, _Record_co]:
-    """Let a method whose last argument is an options record take the fields of the record as keyword arguments.
+    """Make a decorator for methods whose last argument is a record of options: callers give the fields of the record as keyword arguments.
 
-    The method gets the signature and the documentation of the record, too.
+    The decorated method has a signature and a documentation with the record's fields.
 
     Args:
-        record: The record, a dataclass. Its classes describe their fields under "Attributes:".
-        default: Default of the first argument; None: it has none.
+        record: The class of the record, a dataclass. Its base classes describe their fields under "Attributes:".
+        default: Default value of the method's first argument; None: the argument has no default.
     """
     options_class: type[Any] = record  # type: ignore[assignment]
 
@@ -75,6 +75,6 @@ def with_options(record: Callable[_Fields, _Record_co], default: str | None = No
 
 
 def _described(record: type[Any]) -> str:
-    """The descriptions of the fields of one class, indented."""
+    """The description of the fields of one class, from its docstring, indented for another docstring."""
     _, heading, entries = (record.__doc__ or "").partition("Attributes:\n")
     return "".join(f"{line[4:]}\n" for line in entries.rstrip().splitlines()) if heading else ""

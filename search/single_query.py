@@ -1,6 +1,6 @@
-"""One query, answered or explained by one generation: prepare, retrieve, rank, show, remark.
+"""Answer or explain one query in one generation: prepare, retrieve, rank, show, remark.
 
-`Index` opens the generation and searches again where the alias has moved.
+`Index` opens the generation, and searches again if the alias has moved.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
 
 
 def answer(generation: OpenGeneration, target: str, query: str, options: SearchOptions) -> Answer:
-    """The best documents for a query, from one generation.
+    """Search for the best documents for a query in one generation.
 
     Args:
-        generation: The generation, opened.
+        generation: The opened generation.
         target: The name to search: the alias or the concrete index.
-        query: Text; may be empty with `like`.
+        query: Text of the query; may be empty with `like`.
         options: The options.
     """
     search, encoded = of_query(prepare(generation, target, options), query)
@@ -78,11 +78,11 @@ def answer(generation: OpenGeneration, target: str, query: str, options: SearchO
 
 
 def prepare(generation: OpenGeneration, target: str, options: RankingOptions) -> Search:
-    """Choose the mode and the rerankers, and let each feature say what it needs.
+    """Choose mode and rerankers for a search, and let each feature add its needs to the plan.
 
     Args:
-        generation: The generation, opened.
-        target: The name to search.
+        generation: The opened generation.
+        target: The name to search: the alias or the concrete index.
         options: The options.
     """
     profile = profiles.find(generation.lineage, options.mode)
@@ -97,7 +97,7 @@ def prepare(generation: OpenGeneration, target: str, options: RankingOptions) ->
 
 
 def of_query(search: Search, text: str) -> tuple[Search, Encoding]:
-    """Encode one query; what its own words say of filters is added to the plan."""
+    """Encode one query, and add to the plan the filters that its own text contains, such as excluded words."""
     (encoded,) = search.encode([query_text(text)])
     if encoded.rewritten is None:
         return search, encoded
@@ -115,15 +115,15 @@ def rank(
     earlier: Collection[str] = (),
     memory: MutableMapping[Any, Any] | None = None,
 ) -> Ranking:
-    """Fuse and rerank candidates, and let each feature change what came out.
+    """Fuse and rerank the candidates of one query, and let each feature change the ranking.
 
     Args:
         search: The search.
-        plan: What was retrieved.
+        plan: What the signals were asked for.
         candidates: The candidates of one query.
-        limit: How many documents are needed; None: all. Features that leave documents out, order or count them, see all of them.
+        limit: How many documents are needed; None: all. Features that leave out, order or count documents get all of them in any case.
         earlier: Ids of documents that earlier rounds found.
-        memory: What features note of the rounds of the query; None: this is the only one.
+        memory: What features remember from round to round of the query; None: there is only one round.
     """
     mode = search.mode if plan.server_fusion is None else hybrid_query.ANSWER_MODE
     if plan.counts or any(type(each).rank is not Feature.rank for each in search.features):
@@ -138,7 +138,7 @@ def rank(
 
 
 def _rounds(search: Search, encoded: Encoding, options: SearchOptions) -> Iterator[Ranking]:
-    """Search and rank, deeper in each round, until the page is reached. Documents of a later round follow those before it."""
+    """Search and rank in rounds, each deeper than the last, until the page is full; a later round adds only new documents."""
     if search.reranking:  # texts that one round has scored are not scored again
         search = replace(search, reranking=search.reranking.for_page(options.start))
     seen: set[str] = set()
@@ -156,7 +156,7 @@ def _rounds(search: Search, encoded: Encoding, options: SearchOptions) -> Iterat
 
 
 def explain(generation: OpenGeneration, target: str, query: str, document: str, options: ExplainOptions) -> Hit:
-    """The score of one document for a query, explained from one generation. Arguments as `answer`."""
+    """Explain the score of one document for a query in one generation. Arguments as `answer`."""
     search, encoded = of_query(prepare(generation, target, options), query)
     search = replace(search, plan=search.plan.with_explanations())
     (candidates,) = execution.retrieve(generation, target, [encoded], search.plan)
@@ -180,7 +180,7 @@ def explain(generation: OpenGeneration, target: str, query: str, document: str, 
 
 
 def _explained(search: Search, ranking: Ranking, place: Place, number: int) -> tuple[Hit, Ranking]:
-    """The hit of one place, explained, and the ranking with what was read of it."""
+    """Make an explained hit of a ranked document; return it, and the round with the stored fields that were read."""
     (hit,), ranking = hits.make(search.generation, ranking, [place], first=number, fields=FIELDS)
     parts = hits.explained(search.generation, ranking.candidates, [place], ranking.stored)
     return replace(hit, explanation=parts[place.id]), ranking
@@ -189,7 +189,7 @@ def _explained(search: Search, ranking: Ranking, place: Place, number: int) -> t
 def choose(
     lineage: Lineage, mode: str | None, rerank: str | Reranker | Reranking | None, budget: float | None = None
 ) -> tuple[Mode, Reranking | None]:
-    """The mode and the rerankers for an index with this lineage.
+    """The mode and the rerankers that a search of an index with this lineage uses; None in place of rerankers: no reranking.
 
     Raises:
         UsageError: The index has no such signal or profile, or there is no such reranker.

@@ -1,8 +1,8 @@
-"""The dense signal: one unit vector per document, searched by HNSW, and a half-precision copy of it for reranking.
+"""The dense signal: one unit vector per document, searched by HNSW, and a half-precision copy of the vector for reranking.
 
 On OpenSearch the mapping names the k-NN engine `lucene` explicitly: the default since 2.18 is faiss, which needs native libraries that the
 plugin archive does not contain. Rerankers read the vectors of candidates from `vector_fp16`, a binary field with doc values:
-100 vectors take 1 ms from there, and 25 ms or more from `_source` (measured on 3.6.0). It works on every version, and on Elasticsearch.
+100 vectors take 1 ms from there, and 25 ms or more from `_source` (measured on 3.6.0). This field works on every version, and on Elasticsearch.
 """
 
 from __future__ import annotations
@@ -57,17 +57,20 @@ def to_half(vector: NDArray[np.float32]) -> str:
 
 
 def from_half(value: str) -> NDArray[np.float32]:
-    """Decode `to_half`, with a relative error of up to 5e-4. The server's doc values lack the "=" at the end (3.6.0)."""
+    """Decode the base64 text of `to_half` to a vector, float32 ``(d,)``, with a relative error of up to 5e-4.
+
+    The server's doc values lack the "=" at the end (3.6.0).
+    """
     import numpy as np  # noqa: PLC0415
 
     return np.frombuffer(pybase64.b64decode(_padded(value), validate=True), "<f2").astype(np.float32)
 
 
 def from_halves(values: Sequence[str | None], dimension: int) -> NDArray[np.float32]:
-    """Decode many vectors at once, three times as fast as one by one.
+    """Decode the base64 texts of many vectors at once, three times as fast as one by one.
 
     Returns:
-        float32 ``(len(values), dimension)``, with a row of zeros for None.
+        float32 ``(len(values), dimension)``, with a row of zeros for each value that is None.
     """
     import numpy as np  # noqa: PLC0415
 
@@ -80,22 +83,23 @@ def from_halves(values: Sequence[str | None], dimension: int) -> NDArray[np.floa
 
 
 def _padded(text: str) -> str:
-    """Base64 with the padding that the server leaves out."""
+    """Add to a base64 text the padding "=" that the server leaves out."""
     return text + "=" * (-len(text) % 4)
 
 
 @dataclass(frozen=True)
 class Dense(Signal):
-    """Dense vectors of unit length, compared by inner product.
+    """The signal `dense`: vectors of unit length, compared by inner product.
 
     Attributes:
-        dimension: Dimension of the vectors.
-        m: Links per node of the HNSW graph.
-        ef_construction: Candidates compared when a node is linked.
-        background: Standard deviation of the similarity between two random documents of the corpus, where `unit` is not known.
-        unit: The difference between similarities that counts as much as the whole score of a signal of words; 0 if the model
-            was not calibrated.
-        byte_scale: The server has each number of a vector times this, as a whole number from -127 to 127; 0: it has floats.
+        dimension: Number of components of each vector.
+        m: Number of links of each node of the HNSW graph.
+        ef_construction: Number of candidates that are compared when a node is linked into the graph.
+        background: Standard deviation of the similarity between two random documents of the corpus, used where `unit` is 0.
+        unit: The difference between two similarities that counts in fusion as much as the whole score of a signal of words; 0: the model was not
+            calibrated.
+        byte_scale: Factor by which each number of a vector is multiplied and then rounded to a whole number from -127 to 127 for the server; 0: the
+            server stores floats.
     """
 
     name: ClassVar[str] = "dense"
@@ -112,7 +116,7 @@ class Dense(Signal):
 
     @classmethod
     def fit(cls, fitting: Fitting) -> Self:
-        """Take the encoder's dimension and spread, and measure in the sample how large a vector's numbers are."""
+        """Make the signal for an index: dimension and unit from the encoder, the scale of the numbers from a sample of vectors."""
         if fitting.dimension is None:
             hint = "Name a model with --dense, or leave the signal out with --signals."
             raise ModelError("The signal 'dense' needs a model that gives vectors, and there is none.", hint)
@@ -129,15 +133,15 @@ class Dense(Signal):
 
     @classmethod
     def unavailable(cls, capabilities: Capabilities, analysis: str | None = None) -> str | None:
-        """Ask the dialect of the server."""
+        """The reason why this server cannot search vectors; None: it can."""
         return dialect_of(capabilities).vectors_obstacle(capabilities)
 
     def parameters(self) -> dict[str, Any]:
-        """The parameters; an index of floats has those that earlier versions know."""
+        """The parameters that the lineage stores; for an index of floats only those that earlier versions know, too."""
         return {name: value for name, value in super().parameters().items() if name not in {"byte_scale", "unit"} or value}
 
     def properties(self, dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
-        """The k-NN field, and the half-precision copy."""
+        """The mapping of the k-NN field and of the field with the half-precision copy."""
         field = dialect.vector_field(self.dimension, self.m, self.ef_construction)
         return {
             "vector": {**field, **dialect.byte_vectors} if self.byte_scale else field,
@@ -145,11 +149,11 @@ class Dense(Signal):
         }
 
     def settings(self, dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
-        """The settings that enable k-NN."""
+        """The index settings that enable k-NN."""
         return dialect.vector_settings()
 
     def fields(self, document: Document, encoding: Encoding, statistics: CorpusStatistics | None = None) -> dict[str, Any]:
-        """The vector and its half-precision copy. A blank document has none."""
+        """The vector of a document and its half-precision copy, as the index stores them; {} for a blank document."""
         if document.blank:
             return {}
         vector = encoding.vector
@@ -162,7 +166,7 @@ class Dense(Signal):
         return {"vector": self.stored_vector(vector), VECTOR_FIELD: to_half(vector)}
 
     def canonical(self, stored: Mapping[str, Any]) -> bytes:
-        """The numbers that the server has as float32 bytes, followed by the half-precision copy."""
+        """Bytes for a document's digest: the stored numbers as float32, followed by the half-precision copy."""
         import numpy as np  # noqa: PLC0415
 
         vector = stored.get("vector")
@@ -171,9 +175,9 @@ class Dense(Signal):
     def clause(
         self, query: Encoding, *, size: int, where: Sequence[Mapping[str, Any]], capabilities: Capabilities
     ) -> Clause | None:
-        """A k-NN clause with the filters applied during graph search.
+        """A k-NN clause that applies the filters during graph search; None: the query has no vector.
 
-        It asks for more than `size` neighbours because the search is approximate.
+        The clause asks for more than `size` neighbours because the search is approximate.
         """
         if query.vector is None or not query.text.strip():
             return None
@@ -182,53 +186,58 @@ class Dense(Signal):
         return Clause(dialect_of(capabilities).vector_query(f"{self.prefix}vector", vector, count, where), scale, reach=count)
 
     def query_vector(self, vector: NDArray[np.float32]) -> tuple[NDArray[Any], float]:
-        """The vector of a query ``(d,)`` as the server gets it, and the number that its inner products are multiplied by."""
+        """The vector of a query ``(d,)`` in the form that the server gets, and the factor by which this form multiplies inner products."""
         if not self.byte_scale:
             return vector, 1.0
         step = _BYTE / max(float(abs(vector).max()), 1e-6)  # each query uses all steps
         return _as_bytes(vector, step), step * self.byte_scale
 
     def stored_vector(self, vector: NDArray[np.float32]) -> NDArray[Any]:
-        """The vector of a document ``(d,)`` as the server gets it."""
+        """The vector of a document ``(d,)`` in the form that the server stores."""
         return _as_bytes(vector, self.byte_scale) if self.byte_scale else vector
 
     def score(self, engine_score: float, clause: Clause) -> float:
-        """The inner product. The server's score is 1 + ip for ip >= 0, and 1 / (1 - ip) below, with ip in steps if it has bytes."""
+        """The inner product ip of query and document, computed from the server's score.
+
+        The server's score is 1 + ip for ip >= 0, and 1 / (1 - ip) below, with ip multiplied by the clause's scale where the index holds bytes.
+        """
         return (engine_score - 1.0 if engine_score >= 1.0 else 1.0 - 1.0 / engine_score) / clause.scale
 
     def restricted(
         self, clause: Clause, query: Encoding, where: Sequence[Mapping[str, Any]], *, size: int, capabilities: Capabilities
     ) -> dict[str, Any]:
-        """`Signal.restricted`, with the filter inside the k-NN clause."""
+        """The clause for some documents only, as `Signal.restricted`, with the filter inside the k-NN clause."""
         return (self.clause(query, size=size, where=where, capabilities=capabilities) or clause).query
 
     def spread(self, low: float, high: float, full_match_score: float | None = None) -> float:
-        """The difference in units of the model and the corpus.
+        """The difference between two similarities, in a unit that depends on the model and the corpus.
 
-        In an index of an earlier version the unit is a number of standard deviations of the similarity between random documents, the
+        In an index of an earlier version the unit is a number of standard deviations of the similarity between random documents. The deviation is the
         geometric mean of this corpus's and the usual one: a corpus on one subject has a large deviation, but only a part of it is chance.
         """
         return (high - low) / (self.unit or _EARLIER_UNIT * math.sqrt(self.background * _BACKGROUND))
 
 
 def reach(size: int) -> int:
-    """The number of neighbours that a clause for `size` documents asks for."""
+    """The number of neighbours that a k-NN clause asks for to find `size` documents."""
     return min(_EFFORT * size, max(size, _MOST))
 
 
 def _unit(spread: float, length: float) -> float:
-    """`Dense.unit`: vectors count more in short documents, which hold few of the words that a query may use.
+    """Compute `Dense.unit`, which is smaller for short documents.
+
+    Vectors count more there, because short documents hold few of the words that a query may use.
 
     Args:
-        spread: `Fitting.dense_spread`.
-        length: `Fitting.average_length`.
+        spread: The model's own spread of similarities (`Fitting.dense_spread`).
+        length: The average length of a document in terms (`Fitting.average_length`); 0: it is not known.
     """
     typical = min(_LONGEST, max(_SHORTEST, length)) if length else _LENGTH
     return _SHARE * spread * math.pow(typical / _LENGTH, _POWER)
 
 
 def _byte_scale(vectors: Sequence[NDArray[np.float32]], dimension: int) -> float:
-    """`Dense.byte_scale` for a sample of vectors: a high quantile of their numbers becomes 127, and larger ones are clipped to it."""
+    """Compute `Dense.byte_scale` from a sample of vectors: a high quantile of their numbers becomes 127, and larger numbers are clipped."""
     import numpy as np  # noqa: PLC0415
 
     largest = float(np.quantile(np.abs(np.stack(vectors)), _QUANTILE)) if vectors else 0.0
@@ -236,7 +245,7 @@ def _byte_scale(vectors: Sequence[NDArray[np.float32]], dimension: int) -> float
 
 
 def _as_bytes(vector: NDArray[np.float32], scale: float) -> NDArray[np.int8]:
-    """A vector times `scale`, as whole numbers from -127 to 127."""
+    """Multiply a vector by `scale`, and round it to whole numbers from -127 to 127."""
     import numpy as np  # noqa: PLC0415
 
     steps: NDArray[np.float32] = np.rint(vector * scale)
@@ -244,7 +253,7 @@ def _as_bytes(vector: NDArray[np.float32], scale: float) -> NDArray[np.int8]:
 
 
 def _deviation(vectors: Sequence[NDArray[np.float32]]) -> float:
-    """Standard deviation of the inner products of all pairs of vectors; the usual one if there are few vectors."""
+    """Standard deviation of the inner products of all pairs of vectors; a usual value if there are fewer than 30 vectors."""
     import numpy as np  # noqa: PLC0415
 
     if len(vectors) < _ENOUGH:

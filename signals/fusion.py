@@ -6,9 +6,9 @@ can have there: the lowest score of the list, or the signal's floor if the list 
 
 The methods differ in how much each signal counts for a query. Min-max gives the best document of a signal 1 even if all its
 scores are nearly equal, so that a signal without a clear winner counts as much as one that has found the answer. ``adaptive``,
-the default, weighs each signal by the square of its spread (`Signal.spread`), which every signal measures in its own unit. For
-signals of words it is the difference between the best and the lowest score as a share of the best, reduced where even the best
-document does not hold all of the query's words. For vectors it is that difference in a unit of the model and the corpus
+the default, weighs each signal by the square of its spread (`Signal.spread`), which every signal measures in its own unit. The spread
+of a signal of words is the difference between the best and the lowest score as a share of the best, reduced where even the best
+document does not hold all of the query's words. The spread of vectors is that difference in a unit of the model and the corpus
 (`termweave.encoders.calibration`, `signals.dense`). No method needs judgements; docs/fusion.md has the figures.
 """
 
@@ -32,18 +32,18 @@ _RRF = 60
 
 
 class FusedList:
-    """The server's fused list. It takes the place of a signal, and its scores are used as they are."""
+    """A stand-in for a signal where the server fuses: the server's one list, whose scores are used as they are."""
 
     name = "hybrid"
     needs = None
     floor = None
 
     def score(self, engine_score: float, clause: Clause) -> float:
-        """The server's score, in [0, 1]."""
+        """The server's fused score, in [0, 1], unchanged."""
         return engine_score
 
     def spread(self, low: float, high: float, full_match_score: float | None = None) -> float:
-        """1: the only list counts in full."""
+        """Always 1, because the only list counts in full."""
         return 1.0
 
 
@@ -51,12 +51,12 @@ class FusedList:
 class Ranked:
     """The candidates of one signal, ranked.
 
-    Fusion counts only the best documents of the list, its window.
+    Fusion counts only the best documents of the list, which are called its window.
 
     Attributes:
         scores: Document id -> the signal's score, best first.
-        low: The highest score that a document outside the window can have.
-        high: The best score.
+        low: The highest score that a document outside the window can have; fusion maps it to 0.
+        high: The best score; fusion maps it to 1.
         within: Number of documents in the window.
         spread: `Signal.spread` of the window: how far its scores lie apart, in a unit that all signals share.
         passages: Document id -> number of the passage that has this score, for documents indexed in passages.
@@ -78,18 +78,19 @@ class Ranked:
         passages: Mapping[str, int] | None = None,
         full_match_score: float | None = None,
     ) -> Ranked:
-        """Rank (id, score) pairs.
+        """Rank one signal's documents by their scores, best first.
 
         Equal scores are ordered by id. If an id occurs twice (another program wrote the document a second time), its best score
         counts.
 
         Args:
             pairs: Document ids with scores, in any order.
-            window: How many of the best documents count; None: all. Documents below count 0, as if the signal had not returned
-                them, so that a fused score does not depend on the page that is shown.
-            signal: The signal, which gives the floor and the spread. None: no floor, and a spread of 1.
-            passages: Document id -> number of the passage that was returned.
-            full_match_score: `Clause.full_match_score`.
+            window: How many of the best documents count; None: all. Documents below the window count 0, as if the signal had not returned them, so
+                that a fused score does not depend on the page that is shown.
+            signal: The signal that gave the scores, which knows their floor (lowest possible score) and computes the spread. None: no floor, and a
+                spread of 1.
+            passages: Document id -> number of the passage that the signal returned; None: documents are not cut into passages.
+            full_match_score: The score of an average document that holds each term of the query once (`Clause.full_match_score`); None: not known.
         """
         best = sorted([(-score, document) for document, score in pairs])
         ordered = {document: -negative for negative, document in best}
@@ -123,9 +124,9 @@ class FusionMethod:
     """A method that fuses ranked lists.
 
     Attributes:
-        name: The name that a mode gives it, as in ``hybrid@rrf``.
-        extent: Computes how much a signal's list counts for this query, before the mode's weights.
-        values: Computes the value of each document of a list, in [0, 1], in the order of the list.
+        name: The name by which a mode names the method, as in ``hybrid@rrf``.
+        extent: Computes how much a signal's list counts for this query, before the weights of the mode are applied.
+        values: Computes a value in [0, 1] for each document of a list, in the order of the list.
     """
 
     name: str
@@ -142,7 +143,7 @@ def _deviations(ranked: Ranked) -> float:
 
 
 def _reciprocal_ranks(ranked: Ranked) -> list[float]:
-    """The reciprocal rank of each document, moved by a constant and scaled to 1 for the best one; 0 outside the window."""
+    """The reciprocal rank of each document, 61 / (60 + rank), so that the best document has 1; 0 outside the window."""
     return [(_RRF + 1) / (_RRF + rank) if rank <= ranked.within else 0.0 for rank in range(1, len(ranked.scores) + 1)]
 
 
@@ -167,13 +168,13 @@ DEFAULT = "adaptive"
 
 @dataclass(frozen=True, slots=True)
 class Fusion:
-    """The fused ranking, and what each signal contributed to it.
+    """The fused ranking, and how much each signal contributed to it.
 
     Attributes:
-        ranking: (id, fused score in [0, 1]), best first. Equal scores are ordered by the best rank in any list, then by id.
-        counts: Signal name -> how much the signal counts for this query; they sum to 1 unless every list is empty.
-        lists: Signal name -> its candidates.
-        values: Signal name -> the value of each candidate, in [0, 1].
+        ranking: Pairs of document id and fused score in [0, 1], best first. Equal scores are ordered by the best rank in any list, then by id.
+        counts: Signal name -> how much the signal counts for this query; the numbers sum to 1 unless every list is empty.
+        lists: Signal name -> the signal's ranked candidates.
+        values: Signal name -> the value in [0, 1] of each of its candidates, in the order of the list.
     """
 
     ranking: list[tuple[str, float]]
@@ -182,7 +183,7 @@ class Fusion:
     values: Mapping[str, list[float]]
 
     def signal_scores(self, documents: Collection[str], factor: float = 1.0) -> dict[str, dict[str, SignalScore]]:
-        """Document id -> each signal's score of the document, with its share of the fused score times `factor`."""
+        """For each of these documents: signal name -> the signal's score of it, with the signal's share of the fused score times `factor`."""
         collected: dict[str, dict[str, SignalScore]] = {document: {} for document in documents}
         for name, ranked in self.lists.items() if collected else ():
             scale, values, scores = factor * self.counts[name], self.values[name], ranked.scores
@@ -194,7 +195,7 @@ class Fusion:
 
 
 def method(name: str) -> FusionMethod:
-    """The fusion method with this name.
+    """Return the fusion method of this name.
 
     Raises:
         UsageError: No fusion method has this name.
@@ -208,8 +209,8 @@ def fuse(lists: Mapping[str, Ranked], weights: Mapping[str, float], by: str = DE
     """Fuse the lists of several signals.
 
     Args:
-        lists: Signal name -> its candidates.
-        weights: Signal name -> weight.
+        lists: Signal name -> the signal's ranked candidates.
+        weights: Signal name -> weight of the signal, as the mode says.
         by: Name of the fusion method.
 
     Example:

@@ -6,13 +6,13 @@
 (after DeepCT, Dai and Callan 2020, which stores learned weights as term frequencies.) The server's BM25 multiplies by its own idf and
 saturates; the stored frequency is the inverse of both. So the score is the dot product of the impacts with the counts of
 the query's words, on the scale of BM25's scores, up to rounding and to the difference between the idf of the build and that of the server
-(which counts each shard by itself, and goes on counting). Length normalisation is off: impacts have it.
+(which counts each shard by itself, and goes on counting). Length normalisation is off, because impacts are normalised already.
 
 The field needs only core OpenSearch (`delimited_term_freq`, 2.10 and newer). It splits a value ``"term|f"`` at the first bar, and refuses
 the whole document if a term contains a bar or f is below 1 (3.6.0).
 
 The field's search analyzer cuts words as the model's analysis does, so that a plain `match` query finds the terms that documents store.
-Its words are those of `encoders.analysis.words` but for three sorts of characters: those that Unicode named lately, which the
+The analyzer's words are those of `encoders.analysis.words` except for three sorts of characters: those that Unicode named lately, which the
 server's Java knows and the tokeniser does not; letters of Hangul and halves of Indic vowel signs that are written one by one, which the
 model joins; and marks of musical notation.
 """
@@ -54,11 +54,11 @@ _MOST = 0.9
 
 @dataclass(frozen=True)
 class LearnedWeights(MatchSignal, WeightedTerms):
-    """Learned term weights as term frequencies of a text field.
+    """The signal `learned`: learned term weights, stored as the term frequencies of a text field.
 
     Attributes:
         analysis: Id of the model's analysis, which the field's search analyzer repeats.
-        k1: BM25's saturation, and the frequency of the impact `w_max`, which is divided by its term's idf here.
+        k1: BM25's saturation parameter, and the frequency of the impact `w_max`. An impact is divided by its term's idf in this signal.
     """
 
     name: ClassVar[str] = "learned"
@@ -70,7 +70,7 @@ class LearnedWeights(MatchSignal, WeightedTerms):
 
     @classmethod
     def fit(cls, fitting: Fitting) -> Self:
-        """Take a high quantile of the sample's impacts, each divided by its term's idf, as `w_max`."""
+        """Make the signal for an index: `w_max` is a high quantile of a sample's impacts, each divided by its term's idf."""
         statistics = fitting.statistics
         sample = [each.weights for each in fitting.sample if each.weights is not None]
         shares = [_over_idf(weights.terms, weights.weights, statistics) for weights in sample] if statistics else []
@@ -79,7 +79,10 @@ class LearnedWeights(MatchSignal, WeightedTerms):
 
     @classmethod
     def unavailable(cls, capabilities: Capabilities, analysis: str | None = None) -> str | None:
-        """Elasticsearch has no token filter that reads term frequencies, and other analyses no analyzer of the server."""
+        """The reason why an index cannot have this signal; None: it can.
+
+        Elasticsearch has no token filter that reads term frequencies, and no server analyzer repeats other analyses than that of English words.
+        """
         if dialect_of(capabilities) is not OPENSEARCH:
             return "Elasticsearch has no token filter 'delimited_term_freq'"
         if analysis not in {None, ANALYSIS}:
@@ -87,12 +90,12 @@ class LearnedWeights(MatchSignal, WeightedTerms):
         return None
 
     def properties(self, dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
-        """A text field whose search analyzer takes ordinary text."""
+        """The mapping of the text field, whose search analyzer takes ordinary text."""
         names = {"analyzer": ANALYZER, "search_analyzer": f"{ANALYZER}_search", "similarity": ANALYZER}
         return {FIELD: {"type": "text", "index_options": "freqs", "norms": False, **names}}
 
     def settings(self, dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
-        """The filter that reads ``term|f`` and its analyzer, the search analyzer, and the similarity."""
+        """The index settings: the filter that reads ``term|f`` and its analyzer, the search analyzer, and the similarity."""
         return {
             f"index.analysis.filter.{ANALYZER}.type": "delimited_term_freq",
             f"index.analysis.filter.{ANALYZER}.delimiter": DELIMITER,
@@ -106,7 +109,7 @@ class LearnedWeights(MatchSignal, WeightedTerms):
         }
 
     def fields(self, document: Document, encoding: Encoding, statistics: CorpusStatistics | None = None) -> dict[str, Any]:
-        """The values ``term|f``, one per term."""
+        """The values ``term|f`` of a document, one for each term, as the index stores them; {} for a document without weights."""
         weights = self.stored_weights(document, encoding)
         if weights is None or statistics is None:
             return {}
@@ -114,17 +117,20 @@ class LearnedWeights(MatchSignal, WeightedTerms):
         return {FIELD: [f"{escape(term, DELIMITER)}{DELIMITER}{f}" for term, f in zip(weights.terms, frequencies, strict=True)]}
 
     def quantise(self, impacts: NDArray[np.float32]) -> NDArray[np.int64]:
-        """Round impacts divided by idf ``(n,)`` to frequencies from 1 to 9 * k1, so that rounding loses no word."""
+        """Round impacts that were divided by idf ``(n,)`` to term frequencies from 1 to 9 * k1; the least is 1, so that no word is lost."""
         y = np.minimum(impacts.astype(np.float64) / (2 * self.w_max), _MOST)
         frequencies: NDArray[np.int64] = np.maximum(np.rint(self.k1 * y / (1 - y)), 1).astype(np.int64)
         return frequencies
 
     def canonical(self, stored: Mapping[str, Any]) -> bytes:
-        """The sorted values, one per line."""
+        """Bytes for a document's digest: the stored values in sorted order, one per line."""
         return "\n".join(sorted(stored.get(FIELD) or ())).encode()
 
     def levels_of(self, stored: Mapping[str, Any]) -> dict[str, float]:
-        """Term -> its frequency; 1 if a value has none, as the server counts it (another program may have written such values)."""
+        """Term -> its frequency in a document's `_source`.
+
+        A value without a frequency, which another program may have written, counts 1, as it does for the server.
+        """
         field = stored.get(FIELD)
         values = field if isinstance(field, list) else [field]
         pairs = (str(value).partition(DELIMITER) for value in values if value is not None)
@@ -132,7 +138,7 @@ class LearnedWeights(MatchSignal, WeightedTerms):
 
 
 def _over_idf(terms: Sequence[str], weights: NDArray[np.float32], statistics: CorpusStatistics) -> NDArray[np.float32]:
-    """Weights ``(n,)``, each divided by the idf of its term."""
+    """Divide each weight ``(n,)`` by the idf of its term."""
     return (weights / BM25().idf(terms, statistics)).astype("float32")
 
 
@@ -146,7 +152,7 @@ _HANGUL = range(0xAC00, 0xD7A4)
 
 
 def _plain(character: str) -> str:
-    """A character as the model's tokeniser reads it, but for its case."""
+    """The form in which the model's tokeniser reads a character, except for upper and lower case."""
     read = replacement(character) or character
     if read.isspace():
         return " "
@@ -156,19 +162,19 @@ def _plain(character: str) -> str:
 
 @cache
 def _mappings() -> list[str]:
-    """The rules of a `mapping` character filter, which replaces letters with marks, ligatures and separators."""
+    """The rules of a `mapping` character filter that writes accented letters, ligatures and separators as the tokeniser reads them."""
     characters = [chr(code) for code in range(sys.maxunicode + 1) if code not in _HANGUL and not 0xD800 <= code <= 0xDFFF]
     replaced = ((character, _plain(character)) for character in characters)
     return [f"{_written(character)}=>{_written(plain)}" for character, plain in replaced if plain != character]
 
 
 def _written(text: str) -> str:
-    """A text as a rule of a `mapping` filter writes it, which reads no white space and no line ends."""
+    """Write a text as a rule of a `mapping` filter must have it: with escapes for white space, line ends and other signs."""
     return "".join(sign if sign.isalpha() or sign > "\uffff" else f"\\u{ord(sign):04x}" for sign in text)
 
 
 def english_words(name: str) -> dict[str, Any]:
-    """The settings of an analyzer `name` that repeats the analysis of English words, and of its parts, whose names begin with `name`."""
+    """The index settings of an analyzer `name` that repeats the model's analysis of English words; the names of its parts begin with `name`."""
     parts: Mapping[str, Mapping[str, Any]] = {
         f"char_filter.{name}_plain": {"type": "mapping", "mappings": _mappings()},
         f"char_filter.{name}_nothing": {"type": "pattern_replace", "pattern": _NOTHING, "replacement": ""},

@@ -31,29 +31,30 @@ _TERM_NODE = re.compile(r"weight\((Synonym\((?P<synonyms>.*)\)|(?P<terms>.*)) in
 
 
 class MatchSignal(Signal):
-    """A signal whose words are in text fields, where a `match` query finds them."""
+    """The base class of signals whose words are in text fields, where a `match` query finds them."""
 
     def clause(
         self, query: Encoding, *, size: int, where: Sequence[Mapping[str, Any]], capabilities: Capabilities
     ) -> Clause | None:
-        """The `match` query that any client can send."""
+        """The `match` query of a text, which any client could send; None: the text has no words."""
         return match_clause(self.text_fields, query.text, where, capabilities)
 
     def explain(
         self, query: Encoding, clause: Clause, stored: Mapping[str, Any], engine_explanation: Mapping[str, Any] | None
     ) -> list[TermShare]:
-        """The share of each term, read from the server's explanation: only the server knows the shard's statistics."""
+        """The share of each term in the score, read from the server's explanation, because only the server knows the shard's statistics."""
         return term_shares(engine_explanation, self.text_fields)
 
 
 @dataclass(frozen=True)
 class Lexical(MatchSignal):
-    """Text analysed by OpenSearch, scored by BM25 (k1 1.2, b .75, Lucene).
+    """The signal `lexical`: text analysed by OpenSearch, scored by BM25 (k1 1.2, b .75, Lucene).
 
     Attributes:
-        analyzer: An analyzer of the server: "english" by default, "cjk" for Chinese, Japanese and Korean.
-        of_application: In an index of an application its own text fields, which keep their analyzers -> their weights. The score of a document is
-            the weighted sum of its BM25 scores in these fields. {}: title and text together, which termweave stores.
+        analyzer: Name of the server's analyzer: "english" by default, "cjk" for Chinese, Japanese and Korean.
+        of_application: In an index that belongs to an application: the application's text fields, which keep their analyzers -> their weights. The
+            score of a document is the weighted sum of its BM25 scores in these fields. {}: termweave stores title and text, and searches both
+            together.
     """
 
     name: ClassVar[str] = "lexical"
@@ -63,28 +64,28 @@ class Lexical(MatchSignal):
 
     @property
     def text_fields(self) -> Mapping[str, float]:
-        """The application's own, or `content`."""
+        """The fields that are searched, with their weights: an application's own text fields, or `content`."""
         return self.of_application or super().text_fields
 
     def parameters(self) -> dict[str, Any]:
-        """The analyzer, or the fields of an application, which have their own."""
+        """The parameters that the lineage stores: the analyzer, or an application's fields, which have analyzers of their own."""
         without = "analyzer" if self.of_application else "of_application"
         return {name: value for name, value in super().parameters().items() if name != without}
 
     @classmethod
     def fit(cls, fitting: Fitting) -> Self:
-        """Use the analyzer of the build options."""
+        """Make the signal for an index, with the analyzer that the build options name."""
         return cls(analyzer=fitting.analyzer)
 
     def properties(self, dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
-        """`title` and `text`, and `content`, which holds both; nothing in an index of an application."""
+        """The mapping of `title`, `text`, and `content`, which holds both; {} in an index of an application."""
         if self.of_application:
             return {}
         text = {"type": "text", "analyzer": self.analyzer}
         return {"title": text | {"copy_to": "content"}, "text": text | {"copy_to": "content"}, "content": text}
 
     def fields(self, document: Document, encoding: Encoding, statistics: CorpusStatistics | None = None) -> dict[str, Any]:
-        """Title and text. The server fills `content` from them."""
+        """Title and text of a document, as the index stores them; the server fills `content` from both."""
         if self.of_application:
             return {}
         return {"title": document.title, "text": document.text}
@@ -93,10 +94,10 @@ class Lexical(MatchSignal):
 def match_clause(
     fields: str | Mapping[str, float], text: str, where: Sequence[Mapping[str, Any]], capabilities: Capabilities
 ) -> Clause | None:
-    """A `match` on a text field, or on several whose weighted scores add up; None if the text has no words.
+    """A `match` query on one text field, or on several whose weighted scores are added; None: the text has no words.
 
-    The server refuses a query with more clauses than it allows. A query with more words than that loses repeated words first,
-    then its last words. (`search.retrieval.clause_limit` puts the words that contribute least last.)
+    The server refuses a query with more clauses than its limit. A query with too many words loses repeated words first, then its last
+    words. (`search.retrieval.clause_limit` puts the words that contribute least last.)
     """
     if not (count := pieces(text)):
         return None
@@ -110,12 +111,12 @@ def match_clause(
 
 
 def pieces(text: str) -> int:
-    """The most tokens that an analyzer can make of a text."""
+    """An upper bound for the number of tokens that an analyzer makes of a text."""
     return sum(1 for _ in PIECE.finditer(text))
 
 
 def _shortened(text: str, limit: int) -> tuple[str, tuple[str, ...]]:
-    """The unique words of a text up to `limit` pieces, and the words left out.
+    """The unique words of a text that fit into `limit` pieces (possible tokens), and the words that were left out.
 
     A first word that is longer than the limit, such as a Chinese or Thai text without spaces, is cut.
     """
@@ -137,10 +138,10 @@ def _shortened(text: str, limit: int) -> tuple[str, tuple[str, ...]]:
 
 
 def term_shares(explanation: Mapping[str, Any] | None, fields: str | Collection[str]) -> list[TermShare]:
-    """The share of each indexed term in the score, heaviest first.
+    """The share of each indexed term in the score of a hit, heaviest first.
 
     Args:
-        explanation: `_explanation` of a hit.
+        explanation: The server's `_explanation` of the hit; None: there is none.
         fields: The text field, or fields, that were searched.
     """
     shares: dict[str, float] = {}
@@ -151,7 +152,7 @@ def term_shares(explanation: Mapping[str, Any] | None, fields: str | Collection[
 
 
 def _scores(node: Mapping[str, Any], prefixes: tuple[str, ...]) -> Iterator[tuple[str, float]]:
-    """Term and score of each node that stands for one term."""
+    """Term and score of each node of an explanation that stands for one term."""
     description = str(node.get("description", ""))
     if description.startswith(_FILTER):
         return

@@ -18,8 +18,8 @@ class Mode:
     """The signals of a search, their weights, and the fusion method.
 
     Attributes:
-        name: The text of the mode.
-        weights: Signal name -> weight; they sum to 1.
+        name: The mode as the user wrote it, or the name of a profile.
+        weights: Signal name -> weight; the weights sum to 1.
         fusion: Name of the fusion method.
     """
 
@@ -29,18 +29,18 @@ class Mode:
 
     @property
     def single(self) -> bool:
-        """Whether the mode has one signal, whose own scores are the result."""
+        """Whether the mode has only one signal, whose scores then are the final scores."""
         return len(self.weights) == 1
 
 
 def parse(text: str, available: Sequence[str], profiles: Collection[str] = ()) -> Mode:
-    """Read a mode.
+    """Read the text of a mode.
 
     Args:
         text: "hybrid", the name of a signal, or a list of signals with weights: ``weights:0.6,dense:0.4``. ``@METHOD`` at the end
             names the fusion method.
-        available: The signals of the index.
-        profiles: Names of the profiles of the index, for messages.
+        available: Names of the signals that the index has.
+        profiles: Names of the profiles that the index has, for messages.
 
     Raises:
         UsageError: The index does not have a named signal, a weight is not a number, or the fusion method is unknown.
@@ -78,19 +78,19 @@ def parse(text: str, available: Sequence[str], profiles: Collection[str] = ()) -
 
 
 def _list_of_modes(available: Sequence[str], profiles: Collection[str]) -> str:
-    """A sentence with the modes that the index has."""
+    """A sentence that lists the modes which the index has."""
     modes = f"Known: hybrid, {', '.join(available)}, or signals with weights (weights:0.6,dense:0.4)"
     return f"{modes}; profiles of tune: {', '.join(profiles)}." if profiles else f"{modes}."
 
 
 def hybrid(available: Sequence[str]) -> list[str]:
-    """The signals of the mode "hybrid": weights and dense. Without weights, lexical or else another signal replaces it."""
+    """Names of the signals in the mode "hybrid": weights and dense. If weights is missing, lexical or else the first signal replaces it."""
     words = [name for name in ("weights", "lexical", *available) if name in available][:1]
     return list(dict.fromkeys(name for name in (*words, "dense") if name in available))
 
 
 def finite(text: str) -> float:
-    """The number that a text writes; NaN where the text writes none, or one that is not finite."""
+    """Read a text as a number; NaN for a text that is no number, or an infinite one."""
     try:
         number = float(text)
     except ValueError:

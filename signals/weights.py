@@ -1,6 +1,6 @@
 """The weights signal: learned term weights, stored as `rank_features` (Elasticsearch: `sparse_vector`) and scored as an exact dot product.
 
-`WeightedTerms` is the base class of signals with weighted terms: how impacts become integers, and which terms are stored and sent.
+`WeightedTerms` is the base class of signals with weighted terms: it says how impacts become integers, and which terms are stored and sent.
 Impacts are rounded to integers from 1 to `levels`, which the server stores exactly (9 significant bits: every integer up to 512,
 measured on OpenSearch 3.6.0 and Elasticsearch 9.2.0). Every term gets at least 1, so that rounding loses no word of a document.
 """
@@ -38,15 +38,15 @@ _QUANTILE = 0.999
 
 @dataclass(frozen=True)
 class WeightedTerms(Signal):
-    """A signal that stores term weights as integers.
+    """The base class of signals that store term weights as integers.
 
     Attributes:
-        w_max: The impact at the top of the scale, chosen before the first document is sent.
-        levels: The integer stored for `w_max`; heavier impacts are clipped to it.
-        prune_share: `Pruning.share`.
-        prune_below: `Pruning.below`.
-        unit: The spread that counts as the whole score: of a sparse model of others its own, else 1; 0 in an index of an earlier
-            version.
+        w_max: The impact at the top of the scale, which becomes the integer `levels`; chosen before the first document is sent.
+        levels: The integer that stores the impact `w_max`; heavier impacts are clipped to it.
+        prune_share: Which weights are left out, as `Pruning.share` says.
+        prune_below: Which weights are left out, as `Pruning.below` says.
+        unit: The spread that counts as much as the whole score: of a foreign sparse model its measured spread, of other models 1. 0: an index of an
+            earlier version, which has no unit.
     """
 
     needs: ClassVar[Output | None] = "weights"
@@ -59,18 +59,18 @@ class WeightedTerms(Signal):
 
     @classmethod
     def fit(cls, fitting: Fitting) -> Self:
-        """Take a high quantile of the sample's impacts as `w_max`."""
+        """Make the signal for an index: `w_max` is a high quantile of a sample's impacts."""
         w_max, pruning = scale([each.weights.weights for each in fitting.sample if each.weights is not None]), fitting.pruning
         return cls(w_max=w_max, prune_share=pruning.share, prune_below=pruning.below, unit=fitting.weights_spread or 1.0)
 
     def parameters(self) -> dict[str, Any]:
-        """The parameters; an index of an earlier version has no unit."""
+        """The parameters that the lineage stores; `unit` only if it is not 0, so that an index of an earlier version stays as it is."""
         return {name: value for name, value in super().parameters().items() if name != "unit" or value}
 
     def spread(self, low: float, high: float, full_match_score: float | None = None) -> float:
-        """The difference as a share of the best score, times the share of the query's words that the best document holds.
+        """The difference of two scores as a share of the best score, times the share of the query's words that the best document holds.
 
-        That share is the best score over `full_match_score`, at most 1. In an index of an earlier version the square of the spread is reduced
+        The share of the words is the best score over `full_match_score`, at most 1. In an index of an earlier version the square of the spread is reduced
         in proportion if even the best document has less than half of the words.
         """
         apart = super().spread(low, high, full_match_score)
@@ -79,14 +79,14 @@ class WeightedTerms(Signal):
         return apart * (min(1.0, high / full_match_score) if full_match_score else 1.0) / self.unit
 
     def quantise(self, impacts: NDArray[np.float32]) -> NDArray[np.int64]:
-        """Round impacts ``(n,)`` to integers from 1 to `levels`, so that rounding loses no word."""
+        """Round impacts ``(n,)`` to integers from 1 to `levels`; the least is 1, so that rounding loses no word."""
         import numpy as np  # noqa: PLC0415 - not needed by `--help`
 
         rounded = np.rint(impacts.astype(np.float64) * (self.levels / self.w_max))
         return np.minimum(np.maximum(rounded, 1), self.levels).astype(np.int64)  # np.clip is four times as slow on one text
 
     def impacts_of(self, stored: Mapping[str, Any]) -> TermWeights:
-        """The impacts of a document from its `_source`, up to rounding and clipping."""
+        """The impacts of a document, read from the integers in its `_source`; rounding and clipping are not undone."""
         import numpy as np  # noqa: PLC0415 - not needed by `--help`
 
         by_term = self.levels_of(stored)
@@ -94,21 +94,21 @@ class WeightedTerms(Signal):
         return TermWeights(tuple(by_term), (levels * (self.w_max / self.levels)).astype(np.float32))
 
     def full_match_score(self, query: TermWeights) -> float | None:
-        """`TermWeights.full_match_score` on the scale of the stored integers."""
+        """The score of an average document that holds each term of the query once, on the scale of the stored integers; None: the model has no such unit."""
         if query.full_match_score is None or float(query.weights.sum()) <= 0:
             return None
         return query.full_match_score * (self.levels / self.w_max)
 
     def rounded(self, weights: TermWeights) -> TermWeights:
-        """The weights of a text as the integers that would be stored."""
+        """Round the weights of a text to the integers that an index would store."""
         return TermWeights(weights.terms, self.quantise(weights.weights).astype("float32"))
 
     @abstractmethod
     def levels_of(self, stored: Mapping[str, Any]) -> dict[str, float]:
-        """Term -> its integer in a document's `_source`."""
+        """Term -> the integer that a document's `_source` holds for it."""
 
     def stored_weights(self, document: Document, encoding: Encoding) -> TermWeights | None:
-        """The weights of a document that are stored; None if it has none.
+        """The weights of a document that the index stores, after pruning; None: the document has no weights.
 
         Raises:
             ModelError: A weight is NaN or infinite.
@@ -124,7 +124,7 @@ class WeightedTerms(Signal):
 
 
 def scale(sample: Sequence[NDArray[np.float32]]) -> float:
-    """`WeightedTerms.w_max` for the impacts of a sample of texts; 1 if there are none.
+    """Compute `WeightedTerms.w_max` from the impacts of a sample of texts; 1 if there are no impacts.
 
     Raises:
         ModelError: An impact is NaN or infinite.
@@ -145,7 +145,7 @@ def _not_finite(texts: str) -> ModelError:
 
 
 def escape(term: str, sign: str) -> str:
-    """Escape a character of a term that has a special meaning in the field. `unescape` reverses it.
+    """Escape the character `sign`, which has a special meaning in the field, in a term. `unescape` reverses this.
 
     Example:
         >>> escape("3.5", "."), escape("100%", ".")
@@ -155,18 +155,18 @@ def escape(term: str, sign: str) -> str:
 
 
 def unescape(name: str, sign: str) -> str:
-    """Reverse `escape`."""
+    """Turn an escaped name back into the term that `escape` got."""
     return name.replace(f"%{ord(sign):02X}", sign).replace("%25", "%")
 
 
 def _storable(term: str) -> bool:
-    """Whether a term can be a feature name or a token."""
+    """Whether a term is short enough, and not empty, to be stored."""
     return 0 < len(term) <= _LONGEST
 
 
 @dataclass(frozen=True)
 class Weights(WeightedTerms):
-    """Learned term weights; impacts above `w_max` are clipped."""
+    """The signal `weights`: learned term weights as features, scored as a dot product; impacts above `w_max` are clipped."""
 
     name: ClassVar[str] = "weights"
     explains_from: ClassVar[tuple[str, ...]] = ("weights",)
@@ -174,15 +174,15 @@ class Weights(WeightedTerms):
 
     @classmethod
     def unavailable(cls, capabilities: Capabilities, analysis: str | None = None) -> str | None:
-        """Ask the dialect of the server."""
+        """The reason why this server cannot search learned weights; None: it can."""
         return dialect_of(capabilities).weights_obstacle(capabilities)
 
     def properties(self, dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
-        """The features, and their number and sum as fields that can be aggregated (the features cannot)."""
+        """The mapping of the features (term -> integer), of their number, and of their sum; only the last two can be aggregated."""
         return {"weights": dialect.weights_field(), "weights_terms": {"type": "integer"}, "weights_sum": {"type": "long"}}
 
     def fields(self, document: Document, encoding: Encoding, statistics: CorpusStatistics | None = None) -> dict[str, Any]:
-        """The features of one document, their number and their sum. Empty features are left out."""
+        """The features of one document (term -> integer), their number and their sum, as the index stores them. A document without weights has no features."""
         weights = self.stored_weights(document, encoding)
         if weights is None:
             return {"weights_terms": 0, "weights_sum": 0}
@@ -194,7 +194,10 @@ class Weights(WeightedTerms):
         return {"weights": features, "weights_terms": len(features), "weights_sum": sum(features.values())}
 
     def canonical(self, stored: Mapping[str, Any]) -> bytes:
-        """The features as JSON, sorted by name. Elasticsearch 9.2 makes the integers it returns from its index: 3.0 is the same as 3."""
+        """Bytes for a document's digest: the features as JSON, sorted by name.
+
+        Elasticsearch 9.2 computes the integers that it returns from its index, so that 3.0 is the same as 3.
+        """
         import orjson  # noqa: PLC0415 - not needed by `--help`
 
         features = stored.get("weights") or {}
@@ -205,7 +208,7 @@ class Weights(WeightedTerms):
         return orjson.dumps(features, option=orjson.OPT_SORT_KEYS)
 
     def levels_of(self, stored: Mapping[str, Any]) -> dict[str, float]:
-        """Term -> its integer."""
+        """Term -> the integer that a document's `_source` holds for it."""
         features = stored.get("weights") or {}
         # The server accepts lists of objects, and numbers in quotes.
         parts = features if isinstance(features, list) else [features]
@@ -214,7 +217,7 @@ class Weights(WeightedTerms):
     def clause(
         self, query: Encoding, *, size: int, where: Sequence[Mapping[str, Any]], capabilities: Capabilities
     ) -> Clause | None:
-        """The dot product with the query's weights. The lightest terms are dropped if the server allows fewer clauses."""
+        """The dot product with the query's weights; the lightest terms are dropped if the server allows fewer clauses. None: no term is left."""
         # Heaviest first.
         weights = query.weights.as_dict() if query.weights is not None else {}
         ordered = [(term, weight) for term, weight in weights.items() if weight > 0 and _storable(term)]
@@ -227,14 +230,14 @@ class Weights(WeightedTerms):
         return Clause(filtered(product, where), scale, terms, dropped, full_match_score=full_match_score)
 
     def query_features(self, query: Encoding, capabilities: Capabilities) -> dict[str, float]:
-        """The features of a query with the factors that `clause` sends, for a client that makes the clause itself."""
+        """The features of a query with the factors that `clause` sends, for a client that builds the clause itself."""
         clause = self.clause(query, size=1, where=(), capabilities=capabilities)
         return {} if clause is None else _features({term: factor * clause.scale for term, factor in (clause.terms or {}).items()})
 
     def explain(
         self, query: Encoding, clause: Clause, stored: Mapping[str, Any], engine_explanation: Mapping[str, Any] | None
     ) -> list[TermShare]:
-        """The share of each term: its factor times its stored impact. The shares sum to the server's score exactly."""
+        """The share of each term in the score: its factor times its stored impact. The shares sum exactly to the server's score."""
         levels = self.levels_of(stored)
         shares: dict[str, float] = {}
         for alternatives in clause.parts or [[clause.terms or {}]]:
@@ -247,5 +250,5 @@ class Weights(WeightedTerms):
 
 
 def _features(weights: Mapping[str, float]) -> dict[str, float]:
-    """Weights of terms under the names that the field has for them."""
+    """Weights of terms, under the escaped names that the field has for the terms."""
     return {escape(term, SEPARATOR): weight for term, weight in weights.items()}

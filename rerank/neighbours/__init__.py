@@ -1,1 +1,1 @@
-"""Reciprocal nearest neighbours (rNN) and evidence, as functions of arrays."""
+"""Reciprocal nearest neighbours (rNN) and soft evidence (similarity to documents known to be relevant), as functions of arrays."""

@@ -1,6 +1,6 @@
-"""The parameters of rNN, with their checks, and its neighbour sets, computed element by element as the equations are written.
+"""The parameters of rNN, with their checks, and the neighbour sets of rNN, computed element by element as the paper's equations are written.
 
-Handles ties, negative weights and empty sets. `fast_sets` is tested against this module.
+This module handles ties, negative weights and empty sets. `fast_sets` is tested against this module.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class Rules:
     """The parameters of rNN: how neighbours are found and weighted.
 
     Attributes:
-        k: Neighbours an element lists besides itself; at most N count.
-        k_exp: Entries of the list, itself included, that are averaged (Eq. 8); 1 averages nothing.
-        tau: Size of the sets that expand R, as a share of k, in [0, 1] (Eq. 5); 0 expands nothing.
-        weight_function: "linear": v = s; "exp": v = exp(weight_parameter * s) - 1.
-        weight_parameter: For "exp", above 0 and at most a million.
-        normalize: Divide each row of similarities by its maximum or mean before anything else.
+        k: Number of neighbours on an element's list besides the element itself; at most N, the number of candidates.
+        k_exp: Number of entries of the list, the element itself included, whose rows are averaged (Eq. 8); 1 averages nothing.
+        tau: Size of the sets that expand R (the reciprocal neighbours), as a share of k, in [0, 1] (Eq. 5); 0 expands nothing.
+        weight_function: Turns a similarity s into a weight v (Eq. 7). "linear": v = s; "exp": v = exp(weight_parameter * s) - 1.
+        weight_parameter: Factor of s in the weight function "exp", above 0 and at most a million.
+        normalize: Divide each row of similarities by its "max" or "mean" before anything else; None: keep the similarities.
         inclusive: Expand at an overlap of exactly two thirds too (Eq. 5 as printed; the authors' program does not).
         clamp: Take negative weights of Eq. 7 as 0, which keeps J in [0, 1].
 
@@ -77,11 +77,14 @@ class Rules:
         return min(self.k + 1, elements)
 
     def averaged(self, columns: int) -> int:
-        """Entries of the list that Eq. 8 averages."""
+        """Number of list entries whose rows Eq. 8 averages."""
         return min(self.k_exp, columns)
 
     def close(self, columns: int) -> int:
-        """Length of the shorter list of Eq. 5. Reading: round(tau (k + 1)) + 2, half to even, at most `columns`."""
+        """Length of the shorter neighbour list, whose sets expand R (Eq. 5).
+
+        Reading: round(tau (k + 1)) + 2, half to even, at most `columns`.
+        """
         return min(round(self.tau * columns) + 2, columns)
 
     def weights(self, similarity: NDArray[np.float32], members: NDArray[np.bool_]) -> NDArray[np.float32]:
@@ -107,12 +110,13 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Sets:
-    """Overlaps of the neighbour sets in a context of m elements.
+    """How far neighbour sets overlap, in a context of m elements (the query and its candidates).
 
     Attributes:
-        jaccard: J of each probe with each element, float32 ``(probes, m)``.
+        jaccard: J, the overlap, of each probe's set with each element's set, float32 ``(probes, m)``. A probe is an element that all others are
+            compared with, mostly the query.
         shared: float32 ``(probes, m, m)``: the part of J that each element j adds, ``min(v_pj, v_cj) / sum_j max(v_pj, v_cj)``; sums to
-            `jaccard` over the last axis. None if it was not requested.
+            `jaccard` over the last axis. None: these parts were not requested.
     """
 
     jaccard: NDArray[np.float32]
@@ -120,7 +124,7 @@ class Sets:
 
 
 def exact_sets(similarity: NDArray[np.float32], rules: Rules, probes: Sequence[int] = (0,)) -> Sets:
-    """Compute the overlaps of neighbour sets from the similarities ``(m, m)``: J of each probe with each element, and its parts."""
+    """Compute the overlaps of neighbour sets from the similarities ``(m, m)``: J of each probe with each element, and J's parts."""
     columns = rules.columns(len(similarity))
     nearest = np.argsort(-similarity, axis=1, kind="stable")[:, :columns]
     members = _mutual(nearest)
@@ -143,7 +147,7 @@ def exact_sets(similarity: NDArray[np.float32], rules: Rules, probes: Sequence[i
 
 
 def normalised(similarity: NDArray[np.float32], how: Normalisation | None) -> NDArray[np.float32]:
-    """Rows divided by their maximum or mean; a zero divisor leaves the row as it is."""
+    """Divide each row by its maximum or mean, as `normalize` says; a row whose divisor is 0 stays as it is."""
     if how is None:
         return similarity
     rows = similarity.max(axis=1) if how == "max" else _summed(similarity) / len(similarity) + np.float32(1e-8)
@@ -158,7 +162,7 @@ def _summed(rows: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _mutual(nearest: NDArray[np.intp]) -> NDArray[np.bool_]:
-    """Whether two elements are on each other's lists (Eq. 4): lists ``(m, columns)`` -> bool ``(m, m)``."""
+    """Whether two elements are on each other's neighbour lists (Eq. 4): from lists ``(m, columns)`` to bool ``(m, m)``."""
     elements = len(nearest)
     listed = np.zeros((elements, elements), np.bool_)
     np.put_along_axis(listed, nearest, values=True, axis=1)
@@ -166,7 +170,7 @@ def _mutual(nearest: NDArray[np.intp]) -> NDArray[np.bool_]:
 
 
 def expanded(members: NDArray[np.bool_], close: NDArray[np.bool_], *, inclusive: bool) -> NDArray[np.bool_]:
-    """Eq. 5: R*(i) is R(i) with the close set of every member that shares more than two thirds of that set with R(i).
+    """Expand each set R(i) by Eq. 5: add the close set of every member that shares more than two thirds of its close set with R(i).
 
     The sets are compared with R(i), not with the growing set. Counts below 2^24 are exact in float32.
     """
@@ -182,7 +186,7 @@ def expanded(members: NDArray[np.bool_], close: NDArray[np.bool_], *, inclusive:
 def _jaccard(
     rows: NDArray[np.float32], undefined: NDArray[np.bool_], probe: int
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Eq. 11 of every row with the probe's row: J ``(m,)``, and the part of it that each element adds ``(m, m)``.
+    """Compare every row with the probe's row (Eq. 11): J ``(m,)``, and the part of J that each element adds ``(m, m)``.
 
     Reading: J is 0 if both sets are empty, or if the weights of a set, or of a set averaged into it, sum to 0. The authors'
     program divides by 0 there, and sorts the NaN first.

@@ -1,8 +1,8 @@
-"""Soft evidence: how similar each candidate is to the candidates that are known to be relevant, and labels made of it.
+"""Soft evidence: how similar each candidate is to the candidates known to be relevant, and training labels made from these similarities.
 
 Paper 002, Algorithm 1. The context is one query (element 0) and its N candidates. Each relevant candidate l is the probe once, and
-line 5 averages the mixed similarity s*(l, c) over all l. Relevance feedback ranks by it. Lines 6 to 9 turn it into labels for a
-list-wise loss.
+line 5 averages the mixed similarity s*(l, c) over all l. Relevance feedback ranks by this average. Lines 6 to 9 turn it into labels
+for a list-wise loss.
 
 Example:
     The first of three candidates is known to be relevant. The second has the same direction, the third another one.
@@ -50,9 +50,10 @@ def evidence(
         query: float32 ``(d,)``.
         vectors: float32 ``(N, d)``, all candidates, including the relevant ones.
         relevant: Positions of the relevant candidates, from 0 to N - 1; at least one.
-        grades: A factor for each relevant candidate. Reading: the sum is divided by their number, not by the sum of the factors.
+        grades: A factor for each relevant candidate; None: 1 for each. Reading: the sum is divided by the number of relevant candidates, not by the
+            sum of the factors.
         weight: lambda, the share of the plain similarity, in [0, 1].
-        rules: The other parameters, as for `reciprocal`.
+        rules: The parameters of the neighbour sets, as for `reciprocal`.
 
     Returns:
         float32 ``(N,)``, in the order of the candidates, including the relevant ones.
@@ -84,10 +85,10 @@ def labels(
     Args:
         scores: ``(N,)``, the scores of the candidates.
         relevant: Positions of the relevant candidates.
-        boost: b, the factor of their normalised scores.
+        boost: b, the factor of the relevant candidates' normalised scores.
         keep: n_max, the number of best candidates that get a label; relevant candidates always get one. None: all.
             Reading: the best by `scores`; equal scores by position.
-        normalize: f_n: "max-min" (Eq. 13), "std" (Eq. 14, of the population), or None. Equal scores become 0.
+        normalize: f_n, which scales the scores: "max-min" (Eq. 13), "std" (Eq. 14, of the population); None: the scores stay. Equal scores become 0.
 
     Returns:
         float64 ``(N,)``, which sums to 1.
@@ -115,10 +116,10 @@ def labels(
 
 
 def _positions(relevant: Sequence[int], count: int) -> NDArray[np.intp]:
-    """The positions of the relevant candidates as an array.
+    """Return the positions of the relevant candidates as an array, after a check.
 
     Raises:
-        UsageError: There are none, or a position does not exist.
+        UsageError: There are no positions, or a position does not exist.
     """
     places = np.asarray(relevant, np.intp)
     if places.ndim != 1 or not len(places):

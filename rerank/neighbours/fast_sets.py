@@ -1,6 +1,6 @@
-"""Neighbour sets of rNN, computed from sorted values: the same numbers as `equations`, several times as fast.
+"""Compute the neighbour sets of rNN from sorted values: the same numbers as `equations`, several times as fast.
 
-Works for lists without ties and with similarities above 0. Why the shortcuts are correct:
+This works for neighbour lists without ties and with similarities above 0. Why the shortcuts are correct:
 
 * numpy vectorises sorting of values, not of indices. Floats above 0 sort like their bits, and integers sort 1.5 times as fast.
 * S is symmetric, so i and j are on each other's lists if ``S[i, j] >= max(t_i, t_j)``, where t_i is the last value on i's list.
@@ -37,9 +37,9 @@ _SHORT = 256
 def fast_sets(
     similarity: NDArray[np.float32], rules: Rules, probes: Sequence[int] = (0,), *, with_shares: bool = True
 ) -> Sets | None:
-    """Compute the overlaps from symmetric similarities ``(m, m)``; None if the shortcuts are not valid for them.
+    """Compute the overlaps of neighbour sets from symmetric similarities ``(m, m)``.
 
-    Then `exact_sets` computes them.
+    None: ties or similarities of 0 and below make the shortcuts invalid, and `exact_sets` must compute the overlaps.
     """
     count = len(similarity)
     columns, averaged = rules.columns(count), rules.averaged(rules.columns(count))
@@ -71,7 +71,7 @@ def fast_sets(
 
 
 def _best(similarity: NDArray[np.float32], columns: int) -> NDArray[np.float32]:
-    """The largest values of each row, ascending, ``(m, columns)``; negative values are in any order."""
+    """The largest values of each row in ascending order, ``(m, columns)``; negative values are not in order."""
     count = len(similarity)
     groups = count // _GROUP
     values = similarity.view(np.int32)
@@ -90,7 +90,7 @@ def _best(similarity: NDArray[np.float32], columns: int) -> NDArray[np.float32]:
 
 
 def _ambiguous(best: NDArray[np.float32], sizes: Collection[int]) -> bool:
-    """Whether a tie makes it ambiguous which element is the last on a list of one of these sizes."""
+    """Whether a tie leaves open which element is the last on a neighbour list of one of these lengths."""
     ties = best[:, 1:] == best[:, :-1]
     return bool(ties.any()) and any(size < best.shape[1] and bool(ties[:, -size].any()) for size in sizes)
 
@@ -103,14 +103,14 @@ def _mutual(similarity: NDArray[np.float32], last: NDArray[np.float32]) -> NDArr
 
 
 def _all_minima(rows: NDArray[np.float32], sums: NDArray[np.float32], near: NDArray[np.bool_]) -> _Minima:
-    """Eq. 8, times k_exp, over all columns: a function that gives the minima of a probe's row and every other row."""
+    """Return a function of a probe: the minima of the probe's row and every other row, over all columns. The rows are those of Eq. 8, times k_exp."""
     rows /= sums[:, None]
     around = near.astype(np.float32) @ rows
     return lambda probe: (slice(None), np.minimum(around, around[probe]))
 
 
 def _some_minima(rows: NDArray[np.float32], sums: NDArray[np.float32], near: NDArray[np.bool_], averaged: int) -> _Minima:
-    """`_all_minima` over only the columns ``(c,)`` where the probe's row is not 0: minima ``(m, c)``."""
+    """Do as `_all_minima`, but only in the columns ``(c,)`` where the probe's row is not 0: minima ``(m, c)``."""
     places = (np.flatnonzero(near) % len(near)).reshape(-1, averaged)
 
     def minima(probe: int) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
@@ -127,7 +127,7 @@ def _some_minima(rows: NDArray[np.float32], sums: NDArray[np.float32], near: NDA
 
 
 def _expanded(members: NDArray[np.bool_], close: NDArray[np.bool_], *, inclusive: bool) -> NDArray[np.bool_]:
-    """Eq. 5 on rows of bits; only pairs of an element and its member are compared."""
+    """Expand the sets by Eq. 5, stored as rows of bits; only pairs of an element and one of its members are compared."""
     count = len(members)
     if count < _MANY:
         return expanded(members, close, inclusive=inclusive)
@@ -151,7 +151,7 @@ def _counted(rows: NDArray[np.uint64]) -> NDArray[np.int64]:
 
 
 def _bits(rows: NDArray[np.bool_]) -> NDArray[np.uint64]:
-    """Rows of flags as rows of 64-bit words."""
+    """Pack rows of flags into rows of 64-bit words."""
     packed = np.packbits(rows, axis=1, bitorder="little")
     words = np.zeros((len(rows), -(-packed.shape[1] // 8) * 8), np.uint8)
     words[:, : packed.shape[1]] = packed

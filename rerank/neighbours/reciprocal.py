@@ -5,8 +5,8 @@ the paper leaves a choice open, the text says "Reading" (method notes, section 3
 
 The context of one query has m = N + 1 elements: 0 is the query, 1..N are its candidates. They are compared by inner product.
 
-1. Every element lists its k + 1 most similar elements, itself competing like any other (ties: lower index first). Reading: in Eq. 3 the
-   element is one of the k; the authors' program, which their k belongs to, lists k besides it.
+1. Every element lists the k + 1 elements that are most similar to it, itself competing like any other (ties: lower index first). Reading: in
+   Eq. 3 the element itself is one of k; the authors' program, for which their k was chosen, lists k further elements.
 2. R(i): the elements on i's list that have i on theirs (Eq. 4).
 3. With tau > 0, R(i) grows by the smaller set R(c, tau k) of each member c that lies mostly inside R(i) (Eq. 5).
 4. v_i: the similarities to the members of R*(i) (Eq. 7), averaged over i's k_exp nearest (Eq. 8). Reading: each row is
@@ -60,7 +60,7 @@ class Neighbourhood:
     shared: NDArray[np.float32]
 
     def neighbours(self, candidate: int) -> list[int]:
-        """The other candidates in the averaged sets of both the query and this candidate, ordered by what they add to J."""
+        """The candidates whose share in this candidate's J is above 0, without the candidate itself, largest share first."""
         shares = self.shared[candidate, 1 : len(self.jaccard) + 1]
         ordered = np.argsort(-shares, kind="stable")[: np.count_nonzero(shares)].tolist()
         return [other for other in ordered if other != candidate]
@@ -69,13 +69,13 @@ class Neighbourhood:
 def reciprocal(
     query: NDArray[np.float32], vectors: NDArray[np.float32], *, weight: float = 0.9, rules: Rules = _DEFAULT
 ) -> NDArray[np.float32]:
-    """Score candidates by the mixed distance, Eq. 1 with similarities.
+    """Score candidates by a mix of their similarity to the query and J, the overlap of their neighbour sets (Eq. 1 with similarities).
 
     Args:
         query: float32 ``(d,)``.
         vectors: float32 ``(N, d)``, the candidates in first-stage order.
         weight: lambda, the share of the plain similarity, in [0, 1].
-        rules: The other parameters.
+        rules: The parameters of the neighbour sets.
 
     Returns:
         float32 ``(N,)``: final scores in the order of the candidates.
@@ -103,7 +103,7 @@ def reciprocal_batch(
         queries: Q vectors ``(d,)``, or one array ``(Q, d)``.
         candidates: Q arrays ``(N, d)``; N may differ, and may be 0.
         weight: lambda, the share of the plain similarity, in [0, 1].
-        rules: The other parameters.
+        rules: The parameters of the neighbour sets.
 
     Returns:
         Q arrays float32 ``(N,)``.
@@ -121,14 +121,14 @@ def reciprocal_batch(
 def neighbourhood(
     query: NDArray[np.float32], vectors: NDArray[np.float32], rules: Rules = _DEFAULT, relevant: NDArray[np.float32] | None = None
 ) -> Neighbourhood:
-    """The two parts of `reciprocal` before they are mixed, and the neighbours that J comes from.
+    """Compute the two parts of a score of `reciprocal`, similarity and J, before they are mixed, and each element's share in J.
 
     Args:
         query: float32 ``(d,)``.
         vectors: float32 ``(N, d)``, the candidates in first-stage order.
-        rules: The parameters.
-        relevant: float32 ``(L, d)``, relevant documents that are not candidates. They join the context after the candidates. Each
-            replaces the query as the probe once, and the result is the mean over them (Algorithm 1, line 5).
+        rules: The parameters of the neighbour sets.
+        relevant: float32 ``(L, d)``, relevant documents that are not candidates; they follow the candidates in the context. Each of them is the probe
+            once, in place of the query, and the result is the mean over all of them (Algorithm 1, line 5). None: the query is the probe.
 
     Raises:
         UsageError: The shapes do not fit, or a vector is not finite.
@@ -146,7 +146,7 @@ def neighbourhood(
 
 
 def mix(similarity: NDArray[np.float32], jaccard: NDArray[np.float32], weight: float) -> NDArray[np.float32]:
-    """Eq. 1: ``weight * similarity + (1 - weight) * jaccard``.
+    """Mix similarity and J by Eq. 1: ``weight * similarity + (1 - weight) * jaccard``.
 
     Raises:
         UsageError: The weight does not lie in [0, 1].
@@ -164,13 +164,15 @@ def compare(
     *,
     with_shares: bool = True,
 ) -> tuple[NDArray[np.float32], Sets]:
-    """Similarities ``(m, m)`` of a context, row-normalised if `Rules.normalize` is set, and the overlaps of its neighbour sets.
+    """Compute the similarities ``(m, m)`` of a context (the query and its candidates), and the overlaps of its neighbour sets.
+
+    The similarities are row-normalised if `Rules.normalize` is set.
 
     Args:
         query: float32 ``(d,)``, element 0.
         vectors: float32 ``(N, d)``, elements 1..N.
         rules: The parameters.
-        probes: The elements that all others are compared with.
+        probes: The elements that every other element is compared with; 0 is the query.
         with_shares: Compute the part of J that each element adds, too.
 
     Raises:
@@ -197,9 +199,9 @@ def compare(
 
 
 def _products(elements: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The inner products ``(m, m)`` of vectors, equal to the last bit where vectors are, so that copies tie: each copy is multiplied once.
+    """The inner products ``(m, m)`` of vectors. Equal vectors get exactly equal products, because each distinct vector is multiplied once.
 
-    In one product with copies, sums run in other orders where BLAS gives the last rows to another thread.
+    If copies were multiplied, too, their products could differ in the last bit: BLAS may sum the last rows in another order, in another thread.
     """
     if len(set(elements[:, :1].ravel().tolist())) == len(elements):  # no two begin alike
         return elements @ elements.T

@@ -1,1 +1,1 @@
-"""Boosted decision trees: the files that LightGBM and XGBoost write, and their scores."""
+"""Boosted decision trees: read the files that LightGBM and XGBoost write, and compute scores with them."""

@@ -1,9 +1,9 @@
-"""Boosted decision trees: score rows, and say what each feature adds. `tree_files` reads what LightGBM and XGBoost write.
+"""Boosted decision trees: score rows, and say how much each feature adds to a score. `tree_files` reads trees of LightGBM and XGBoost.
 
 All rows walk down all trees together, a level at a time. 100 rows and 100 trees of 15 leaves take about a millisecond.
 
-The contributions follow the path of a row: each condition adds the difference between the expected values below and above it to its
-feature (Saabas 2014). With the value at the roots they sum to the score.
+The contribution of a feature follows the path of a row: each condition on the feature adds the difference between the expected values
+below and above the condition (Saabas 2014). The contributions and the values at the roots sum to the score.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DecisionTree:
-    """One tree. Node 0 is the root; a leaf has the children -1.
+    """One decision tree, as arrays with an entry for each node. Node 0 is the root; a leaf has -1 as both children.
 
     Attributes:
-        left: Child of each node where its condition holds.
-        right: Child where it does not.
-        feature: Index of the feature that a node compares.
-        threshold: The condition is ``value <= threshold``.
-        missing_left: Whether the condition holds for a value that is not a number.
-        value: Value of a leaf; of an inner node the expected value of the rows that reach it.
+        left: The child of each node for rows where the node's condition holds.
+        right: The child of each node for rows where the condition does not hold.
+        feature: Index of the feature that a node compares with its threshold.
+        threshold: The t in a node's condition ``value <= t``.
+        missing_left: Whether the condition counts as true for a value that is missing (NaN).
+        value: Of a leaf its value; of an inner node the expected value of the rows that reach it.
     """
 
     left: NDArray[np.int64]
@@ -43,12 +43,12 @@ class DecisionTree:
 
 @dataclass(frozen=True)
 class DecisionTrees:
-    """Trees whose values are summed.
+    """Decision trees whose values are summed to a score.
 
     Attributes:
-        features: Names of the features, in the order of the columns.
+        features: Names of the features, in the order of a row's columns.
         trees: The trees.
-        base: Added to every score.
+        base: A number that is added to every score.
         single: Whether values are compared in float32, as XGBoost does.
     """
 
@@ -58,10 +58,10 @@ class DecisionTrees:
     single: bool = False
 
     def with_names(self, names: Sequence[str]) -> DecisionTrees:
-        """The same trees with other names of the features.
+        """Return the same trees with other names of the features.
 
         Raises:
-            ValueError: These are more or fewer, or no texts.
+            ValueError: The number of names is not the number of features, or a name is not a text.
         """
         if not all(isinstance(name, str) for name in names):
             raise ValueError("its description names features that are no texts")
@@ -71,14 +71,14 @@ class DecisionTrees:
 
     @property
     def used(self) -> frozenset[str]:
-        """The features that a tree compares."""
+        """Names of the features that at least one tree compares."""
         return frozenset(self.features[at] for tree in self.trees for at in tree.feature[tree.left >= 0].tolist())
 
     def scores(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The score of each row.
+        """The score of each row, float64 ``(n,)``.
 
         Args:
-            rows: ``(n, len(features))``; NaN where a value is missing.
+            rows: The features, ``(n, len(features))``; NaN where a value is missing.
         """
         walk = self._walk
         compared = self._compared(rows)
@@ -95,7 +95,7 @@ class DecisionTrees:
         return total + self.base
 
     def contributions(self, row: NDArray[np.float64]) -> tuple[float, dict[str, float]]:
-        """The score of a row of which nothing is known, and the number that each feature on the row's paths adds to that score."""
+        """The expected score of any row, and by feature the number that this row's value adds to it; together they sum to the row's score."""
         start, added = self.base, dict[str, float]()
         values = self._compared(row[None])[0]
         for tree in self.trees:
@@ -115,12 +115,12 @@ class DecisionTrees:
 
     @property
     def depth(self) -> int:
-        """Conditions on the longest path."""
+        """Number of conditions on the longest path from a root to a leaf."""
         return self._walk.depth
 
     @cached_property
     def _walk(self) -> _Walk:
-        """The nodes of all trees in one row; a leaf leads to itself."""
+        """The nodes of all trees one after the other, in shared arrays; a leaf is its own child."""
         roots = np.cumsum([0, *(len(tree.left) for tree in self.trees)])[:-1]
         column, threshold, children, value, deepest = [], [], [], [], 0
         for root, tree in zip(roots.tolist(), self.trees, strict=True):
@@ -143,15 +143,16 @@ class DecisionTrees:
 
 @dataclass(frozen=True)
 class _Walk:
-    """The nodes of all trees as arrays.
+    """The nodes of all trees in shared arrays, for the walk of many rows down all trees at once.
 
     Attributes:
-        roots: Node of each tree's root.
-        column: Column that a node compares: of the first half where a missing value goes left.
-        threshold: The condition is ``value <= threshold``.
-        children: Of node i at 2i the child where the condition does not hold, and behind it the other.
+        roots: Index of each tree's root.
+        column: Column of the values that a node compares. There are twice as many columns as features: in the first half a missing value goes left,
+            in the second half right.
+        threshold: The t in a node's condition ``value <= t``.
+        children: The children of node i: at 2i for rows where the condition does not hold, at 2i + 1 for rows where it holds.
         value: Value of each node.
-        depth: Conditions on the longest path.
+        depth: Number of conditions on the longest path.
     """
 
     roots: NDArray[np.int64]

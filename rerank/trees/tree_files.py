@@ -1,6 +1,6 @@
-"""Read the boosted decision trees that LightGBM and XGBoost write; it needs neither library.
+"""Read the boosted decision trees that LightGBM and XGBoost write, without these libraries.
 
-A file may be of anybody: limits come before the work, and whatever is no tree is refused.
+A file may come from anybody: sizes are checked before the work, and content that is no tree is refused.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _NAN = 8
 
 
 def content_of(file: Path) -> str:
-    """The text of a file of trees, for `read`.
+    """Read the text of a file of trees, which `read` then takes.
 
     Raises:
-        OSError: It cannot be read.
-        ValueError: It is too large, or not text.
+        OSError: The file cannot be read.
+        ValueError: The file is too large, or not text in UTF-8.
     """
     with file.open("rb") as stream:
         content = stream.read(_MOST_BYTES + 1)
@@ -56,7 +56,7 @@ def read(content: str) -> DecisionTrees:
     """Read trees that LightGBM (``Booster.save_model``) or XGBoost (``Booster.save_model("FILE.json")``) wrote.
 
     Raises:
-        ValueError: The text is neither, or too large, or the trees split by categories, or by something else that is not a number.
+        ValueError: The text is of neither library, is too large, or has trees that split by categories or hold something that is not a number.
     """
     if content.count("[") + content.count("{") > _MOST_LISTS:
         raise _Refusal(_NEITHER)
@@ -77,14 +77,14 @@ def read(content: str) -> DecisionTrees:
 
 
 class _Refusal(ValueError):
-    """A fault of a model, in words for people; other errors name what Python could not do."""
+    """The error of a model that is refused, with a reason for people; other errors name what Python could not do."""
 
 
 def _checked(names: Sequence[Any], count: int, trees: Iterable[DecisionTree]) -> tuple[DecisionTree, ...]:
-    """The trees, made one by one until there are too many.
+    """Check trees one by one as they are made, and return them.
 
     Raises:
-        ValueError: They are too many, or one does not hold what a tree holds.
+        ValueError: There are too many features, trees or nodes, or the nodes of a tree do not fit together.
     """
     if len(names) > MOST_FEATURES:
         raise _Refusal(f"it has more than {MOST_FEATURES:,} features")
@@ -112,7 +112,7 @@ def _check_count(nodes: int) -> None:
 
 
 def _whole(values: Sequence[Any]) -> NDArray[np.int64]:
-    """Whole numbers; TypeError for anything else, because a number such as 0.7 is no place."""
+    """Return whole numbers as an array; raise `TypeError` for anything else, because a number such as 0.7 cannot be the index of a node."""
     array = np.array(values)
     if array.dtype.kind not in "ib":
         raise TypeError
@@ -133,7 +133,10 @@ def _lines(block: str) -> dict[str, str]:
 
 
 def _lightgbm_tree(lines: Mapping[str, str]) -> DecisionTree:
-    """LightGBM numbers inner nodes from 0 and leaves as -1, -2 and so on; here leaves follow the inner nodes."""
+    """Make a tree from the lines of LightGBM's file.
+
+    LightGBM numbers inner nodes from 0 and leaves -1, -2 and so on; here the leaves follow the inner nodes.
+    """
     if lines.get("is_linear", "0") != "0":
         raise _Refusal("its leaves are linear models")
     leaves = lines["leaf_value"].split()
@@ -163,7 +166,7 @@ def _lightgbm_tree(lines: Mapping[str, str]) -> DecisionTree:
 
 
 def _order(left: Sequence[int], right: Sequence[int]) -> list[int]:
-    """The nodes that the root leads to, so that no child comes before its parent; the children of a leaf are -1."""
+    """The nodes that can be reached from the root, parents before children; a leaf has -1 as both children."""
     order = [0]
     for node in order:
         if left[node] >= 0:
@@ -181,7 +184,7 @@ def _tree(
     missing: Sequence[int],
     values: Sequence[float],
 ) -> DecisionTree:
-    """A tree of these nodes, numbered anew in the order of `_order`."""
+    """Make a tree from these nodes, numbered anew in the order that `_order` gives."""
     order = _order(left, right)
     place = {node: at for at, node in enumerate(order)}
     return DecisionTree(
@@ -216,7 +219,10 @@ def _xgboost(model: Mapping[str, Any]) -> DecisionTrees:
 
 
 def _xgboost_tree(tree: Mapping[str, Any]) -> DecisionTree:
-    """XGBoost's condition is ``value < threshold`` in float32: ``value <=`` the number before it. Nodes that pruning cut off are left out."""
+    """Make a tree from XGBoost's JSON; nodes that pruning cut off are left out.
+
+    XGBoost's condition is ``value < threshold`` in float32, which becomes ``value <=`` the next smaller number.
+    """
     if any(tree.get("split_type", [])):
         raise _Refusal("its trees split by categories")
     _check_count(len(tree["left_children"]))

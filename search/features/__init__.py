@@ -1,1 +1,1 @@
-"""Features of a search, one file each: their options, and their step on the way of a query (`search.feature`)."""
+"""Features of a search, one file each: the feature's options, and its steps while a query is answered (`search.feature`)."""

@@ -1,4 +1,4 @@
-"""Keep the best documents of each value of a field: `--collapse brand`, `--collapse brand:2`."""
+"""Keep only the best documents of each value of a field: `--collapse brand`, `--collapse brand:2`."""
 
 from __future__ import annotations
 
@@ -23,10 +23,12 @@ _COUNT = re.compile(r"\d{1,9}", re.ASCII)
 
 
 def parse(text: str) -> tuple[str, int]:
-    """Read the field of `--collapse`, and how many documents of each value stay: "brand" keeps the best of each brand, "brand:2" the best two.
+    """Read the value of `--collapse`: the field, and how many documents of each value are kept.
+
+    "brand" keeps the best document of each brand, "brand:2" the best two.
 
     Raises:
-        UsageError: The text does not name a field, or keeps none.
+        UsageError: The text does not name a field, or keeps no document.
     """
     name, colon, count = text.strip().removeprefix("metadata.").rpartition(":")
     if not colon or not _COUNT.fullmatch(count):
@@ -60,14 +62,14 @@ class CollapseOptions:
 
 
 class Collapse(Feature[CollapseOptions]):
-    """Keeps the best documents of each value of a field, over all rounds of a search."""
+    """Keeps only the best documents of each value of a field, over all rounds of a search."""
 
     Options = CollapseOptions
 
     def rank(self, ranking: Ranking) -> Ranking:
-        """Keep documents whose value has fewer than the wanted number above them, and those without a value.
+        """Keep a document if fewer than the wanted number of documents above it have its value, or if it has no value.
 
-        The 10,001st document and all below it are left out.
+        All documents below the 10,000th are left out.
         """
         field, most = parse(str(self.options.collapse))
         first = ranking.places[:MAX_DEPTH]
@@ -82,19 +84,19 @@ class Collapse(Feature[CollapseOptions]):
         return replace(ranking, places=places)
 
     def remarks(self, report: Report) -> Iterator[str]:
-        """Say that no document has a value."""
+        """Say that nothing was left out, because no document has a value of the field."""
         if report.last.ranked and not report.last.memory[self]:
             field, _ = parse(str(self.options.collapse))
             yield f"No document of this answer has a value of {field!r}, so that none is left out."
 
 
 def _values(generation: OpenGeneration, documents: Sequence[str], name: str) -> dict[str, Any]:
-    """Document -> its value of a field, the first of several; a document without one is left out.
+    """Document id -> the document's first value of a field, for the documents that have a value.
 
     Args:
         generation: The generation that answered.
-        documents: Ids, at most 10,000.
-        name: The field.
+        documents: Ids of the documents, at most 10,000.
+        name: Name of the field.
     """
     layout = generation.layout
     field = layout.usable(name).field

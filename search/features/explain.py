@@ -1,4 +1,4 @@
-"""Explain each score of the page now: `--explain`. `Hit.explain` requests the explanation of one hit later."""
+"""Explain each score of the page now: `--explain`. Without the option, `Hit.explain` requests the explanation of one hit later."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ class ExplanationOptions:
 
 
 class Explanation(Feature[ExplanationOptions]):
-    """Explains hits if that is asked for, or if the plan says that scores are explained."""
+    """Explains the scores of hits if the user asks for explanations, or if another feature does (by the plan)."""
 
     Options = ExplanationOptions
 
     @classmethod
     def takes_part(cls, options: Any) -> bool:
-        """Other features ask for it, too."""
+        """Always take part, because another feature may ask for explanations."""
         return isinstance(options, ExplanationOptions)
 
     def plan(self, plan: Retrieval) -> Retrieval:
-        """Read the texts of the hits."""
+        """Ask for the texts of the hits, in which an explanation shades words."""
         return plan.with_explanations() if self.options.explain else plan
 
     def show(self, hits: list[Hit], ranking: Ranking) -> list[Hit]:
-        """Add explanations."""
+        """Add an explanation to each hit."""
         from termweave.search.results.hits import explained  # noqa: PLC0415 - not needed by `--help`
 
         if not (ranking.plan.explained and hits):

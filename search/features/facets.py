@@ -1,6 +1,6 @@
 """Count the values of fields among the documents of an answer: `--facet kind`.
 
-`--facet kind:20` counts the 20 most frequent values, and `--facet price:10/50` three ranges: below 10, from 10 to below 50, from 50 on.
+`--facet kind:20` counts the 20 most frequent values, and `--facet price:10/50` counts three ranges: below 10, from 10 to below 50, from 50 on.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class FacetValue:
     """One value, or one range of values, of a facet.
 
     Attributes:
-        value: The value, as text; of a range "below 10", "10 to 50" or "from 50".
-        count: How many documents have it.
-        filter: The filter expression for it.
+        value: The value as text; for a range "below 10", "10 to 50" or "from 50".
+        count: Number of documents that have the value.
+        filter: The filter expression that exactly these documents pass.
     """
 
     value: str
@@ -53,12 +53,12 @@ class FacetValue:
 
 @dataclass(frozen=True)
 class Facet:
-    """A facet that is asked for: a field, and which of its values or ranges are counted.
+    """A request for a facet: a field, and which of its values or ranges are counted.
 
     Attributes:
-        name: The entry of the metadata.
-        size: How many of its values, the most frequent first.
-        bounds: Where its ranges begin, lowest first; (): single values are counted.
+        name: Name of the metadata entry.
+        size: How many values are counted at most, the most frequent first.
+        bounds: Numbers or dates at which a range ends and the next begins, lowest first; (): single values are counted.
     """
 
     name: str
@@ -67,10 +67,10 @@ class Facet:
 
 
 def parse(text: str) -> Facet:
-    """Read what `--facet` names: "kind", "kind:20" or "price:10/50"; "price:10/" has one bound.
+    """Read a value of `--facet`: "kind", "kind:20" or "price:10/50"; "price:10/" has one bound.
 
     Raises:
-        UsageError: The text does not name a field, or too many values.
+        UsageError: The text does not name a field, or asks for too many values.
     """
     name, colon, rest = text.strip().removeprefix("metadata.").rpartition(":")
     if not colon or not (_SIZE.fullmatch(rest) or "/" in rest):
@@ -116,26 +116,29 @@ class FacetOptions:
 
 
 class Facets(Feature[FacetOptions]):
-    """Counts the documents that the first round lists, so that every page shows the same numbers; `Totals` says how many these are."""
+    """Counts values among the documents that the first round lists, so that every page shows the same numbers.
+
+    `Totals` says how many documents that are.
+    """
 
     Options, part = FacetOptions, "facets"
 
     def plan(self, plan: Retrieval) -> Retrieval:
-        """Whoever shows facets shows totals, too."""
+        """Ask for totals, too, which say among how many documents values are counted."""
         return replace(plan, counts=True)
 
     def count(self, rounds: Sequence[Ranking]) -> dict[str, tuple[FacetValue, ...]]:
-        """Field -> its values."""
+        """Field, as the user named it -> the counted values, for the answer."""
         return facets(self.search.generation, [place.id for place in rounds[0].places], self.options.facets)
 
     @staticmethod
     def json(part: Mapping[str, Sequence[FacetValue]]) -> Any:
-        """Field -> its values."""
+        """Field -> its counted values, as JSON."""
         return {name: [asdict(value) for value in values] for name, values in part.items()}
 
     @staticmethod
     def lines(part: Mapping[str, Sequence[FacetValue]]) -> Iterator[str]:
-        """A line for each field."""
+        """One line of text for each field, with its values and their counts."""
         for name, values in part.items():
             counts = ", ".join(f"{clipped(each.value, _SHOWN)} {each.count:,}" for each in values) or "no values"
             yield f"{name}, among the listed documents: {counts}"
@@ -147,10 +150,10 @@ def facets(generation: OpenGeneration, listed: Sequence[str], names: Sequence[st
     Args:
         generation: The generation that answered.
         listed: Ids of the documents.
-        names: The fields, as `parse`.
+        names: The fields with their sizes or ranges, as `parse` reads them.
 
     Returns:
-        Each of `names` -> its values. A document with several values counts for each.
+        Each of `names` -> its counted values. A document with several values counts once for each of them.
     """
     parsed = {name: parse(name) for name in names}
     columns = [(facet, generation.layout.usable(facet.name)) for facet in parsed.values()]
@@ -164,10 +167,10 @@ def facets(generation: OpenGeneration, listed: Sequence[str], names: Sequence[st
 
 
 def _aggregation(facet: Facet, column: Column) -> dict[str, Any]:
-    """The aggregation of a facet.
+    """The server's aggregation that counts a facet.
 
     Raises:
-        UsageError: The field has no ranges, or a bound does not have its type.
+        UsageError: The field's type has no ranges, or a bound does not have the type of the field.
     """
     if not facet.bounds:
         # An application may store dates in a format of its own, which filters do not read.

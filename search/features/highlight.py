@@ -1,8 +1,8 @@
-"""Highlight the words of a query in hits, and choose the passage that shows most of them.
+"""Mark the words of a query in the hits, and choose the passage of each hit that shows most of them.
 
-The terms of the weights signal are found on the client, by the analysis that made them. The words of the lexical signal are found
-by the server's highlighter, because only the server has the analyzer. The server marks whole fields; their texts are matched to
-the texts of the hits.
+The terms of the signal weights are found on the client, by the analysis that made the terms. The words of the lexical signal are found
+by the server's highlighter, because only the server has the analyzer. The server marks words in whole fields, whose texts are
+then matched to the texts of the hits.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class MarkedWords(Feature[HighlightOptions]):
     Options, local = HighlightOptions, False
 
     def show(self, hits: list[Hit], ranking: Ranking) -> list[Hit]:
-        """Add highlights: at most one passage per field, and none for a field without a word of the query."""
+        """Add highlights to each hit: at most one passage for each field, and none for a field without a word of the query."""
         from termweave.search.retrieval import clause_limit  # noqa: PLC0415 - not needed by `--help`
 
         generation = self.search.generation
@@ -90,7 +90,7 @@ class MarkedWords(Feature[HighlightOptions]):
 
 
 def passage(name: str, text: str, spans: Iterable[tuple[int, int]]) -> Highlight:
-    """The part of a field that shows the most different words, cut between words. A short field is shown whole.
+    """The part of a field that shows the most different words of the query, cut between words; a short field is shown whole.
 
     Example:
         >>> passage("text", "to parse json", [(3, 8), (9, 13)])
@@ -101,7 +101,7 @@ def passage(name: str, text: str, spans: Iterable[tuple[int, int]]) -> Highlight
     if len(text) > PASSAGE:
 
         def shown(place: int) -> int:
-            """Number of different words in the passage that begins before the match at this place."""
+            """Number of different words in the passage that begins shortly before the match with this number."""
             low = max(0, merged[place][0] - _BEFORE)
             return len({text[a:b].casefold() for a, b in merged[place:] if b <= low + PASSAGE})
 
@@ -117,7 +117,7 @@ def passage(name: str, text: str, spans: Iterable[tuple[int, int]]) -> Highlight
 
 
 def _merged(spans: Iterable[tuple[int, int]]) -> Spans:
-    """The spans in order, with overlapping ones merged."""
+    """Sort spans (start, end), and merge those that overlap."""
     merged: Spans = []
     for start, end in sorted(spans):
         if merged and start < merged[-1][1]:
@@ -128,7 +128,7 @@ def _merged(spans: Iterable[tuple[int, int]]) -> Spans:
 
 
 def _marked(generation: OpenGeneration, clause: Clause, hits: Sequence[Hit]) -> dict[str, Spans]:
-    """Text of a field -> the spans in which the server found words of the query."""
+    """Text of a field -> the spans (start, end) in which the server found words of the query."""
     body: dict[str, Any] = {
         # A document may have several passages. The text of a hit tells which of them it shows.
         "size": min(1000, 20 * len(hits)),
@@ -157,7 +157,10 @@ def _marked(generation: OpenGeneration, clause: Clause, hits: Sequence[Hit]) -> 
 
 
 def _matches(text: str, marked: Mapping[str, Spans]) -> Spans:
-    """The spans of a text that the server marked. Its highlighter splits a text at U+0000 and marks each part separately."""
+    """The spans (start, end) of a text in which the server marked words.
+
+    The server's highlighter splits a text at U+0000 and marks each part separately.
+    """
     spans, start = [], 0
     for value in text.split("\0") if marked else ():
         spans += [(start + a, start + b) for a, b in marked.get(value, ())]

@@ -1,11 +1,11 @@
-"""Search for documents similar to some, `--like ID`: relevance feedback, which makes the query of their stored fields.
+"""Search for documents similar to given ones, `--like ID`: relevance feedback, which makes the query from the fields stored for them.
 
 No model runs. The query's vector is the mean of the documents' stored vectors. Its term weights are the heaviest of the mean of
-their stored impacts. Its text, for the lexical signal, is the text of the documents. If there is also a query of words, documents
+their stored impacts. Its text, for the lexical signal, is the text of the documents. If the user also gives a query in words, documents
 and words count the same: vectors and weights are scaled to length 1 and added. This is the formula of Rocchio (1971) with
 alpha = beta and without irrelevant documents.
 
-The documents themselves are excluded from the answer. The reranker rNN uses the mean of their similarities to a candidate instead
+The given documents themselves are excluded from the answer. The reranker rNN uses the mean of their similarities to a candidate instead
 of the query's similarity (Algorithm 1 of paper 002, line 5; `termweave.rerank.neighbourhood`).
 """
 
@@ -64,12 +64,12 @@ class LikeOptions:
 
 
 class Like(Feature[LikeOptions]):
-    """Makes the query of documents, or of documents and words, and leaves the documents out of the answer."""
+    """Makes the query from given documents, or from documents and words, and leaves these documents out of the answer."""
 
     Options = LikeOptions
 
     def plan(self, plan: Retrieval) -> Retrieval:
-        """Leave the documents out."""
+        """Add a filter that leaves the given documents out."""
         ids = set(self.options.like)
         if len(ids) > _MOST:
             raise UsageError(f"{len(ids):,} documents are too many to search with.", f"Name at most {_MOST:,}.")
@@ -77,7 +77,7 @@ class Like(Feature[LikeOptions]):
         return replace(plan, where=[*plan.where, {"bool": {"must_not": [without]}}])
 
     def encode(self, texts: Sequence[str], inner: Encode) -> list[Encoding]:
-        """Combine the query of words, if there is one, with the documents. Its words may only exclude."""
+        """Combine each query of words with the given documents. A query may be empty, or only exclude words."""
         liked = encoding_of(self.search.generation, tuple(dict.fromkeys(self.options.like)))
         combined = []
         for text in texts:
@@ -93,7 +93,7 @@ class Like(Feature[LikeOptions]):
 
 
 def encoding_of(generation: OpenGeneration, ids: Sequence[str]) -> Encoding:
-    """Make an encoded query of stored documents.
+    """Make an encoded query from stored documents.
 
     Args:
         generation: The generation that is searched.
@@ -134,7 +134,7 @@ def encoding_of(generation: OpenGeneration, ids: Sequence[str]) -> Encoding:
 
 
 def _heaviest(lists: Iterable[tuple[Sequence[str], Sequence[float]]]) -> TermWeights:
-    """The `TERMS` heaviest terms of lists of terms and weights, which are added up."""
+    """Add up the weights of each term over several lists of terms and weights, and keep the `TERMS` heaviest terms."""
     import numpy as np  # noqa: PLC0415
 
     summed: dict[str, float] = {}
@@ -146,7 +146,7 @@ def _heaviest(lists: Iterable[tuple[Sequence[str], Sequence[float]]]) -> TermWei
 
 
 def _both(query: Encoding, liked: Encoding) -> Encoding:
-    """Combine a query of words with documents, both scaled to length 1."""
+    """Combine the encoded query of words with the encoded documents; vectors and weights of both are scaled to length 1 before."""
     vector = liked.vector if query.vector is None else query.vector
     if query.vector is not None and liked.vector is not None:
         vector = _unit(_unit(query.vector) + liked.vector)
@@ -157,6 +157,6 @@ def _both(query: Encoding, liked: Encoding) -> Encoding:
 
 
 def _unit(vector: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The vector scaled to length 1; zeros stay zeros."""
+    """Scale a vector to length 1; a vector of zeros stays as it is."""
     length = float((vector @ vector) ** 0.5)
     return vector / vector.dtype.type(length) if length > 0 else vector

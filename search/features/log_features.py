@@ -1,4 +1,7 @@
-"""Write what a feature ranker sees of each candidate to a file: `--log-features FILE`. The formats: `termweave.search.results.feature_log`."""
+"""Write the features of each candidate, as a feature ranker reads them, to a file: `--log-features FILE`.
+
+`termweave.search.results.feature_log` describes the formats.
+"""
 
 from __future__ import annotations
 
@@ -45,32 +48,32 @@ class LogOptions:
 
 
 class FeatureLogging(Feature[LogOptions]):
-    """Computes the features of the first round of each query, and writes them in the order of the queries."""
+    """Computes the features of the candidates in the first round of each query, and writes them to a file in the order of the queries."""
 
     Options = LogOptions
 
     def __init__(self, options: LogOptions, search: Search) -> None:
-        """Log what the feature ranker of the search reads, else the features of the first stage."""
+        """Choose the features: those that the search's feature ranker reads, or else those of the signals and the metadata."""
         from termweave.search.results import feature_log  # noqa: PLC0415 - not needed by `--help`
 
         super().__init__(options, search)
         self._recorder = feature_log.recorder(search.generation.layout, search.reranking)
 
     def plan(self, plan: Retrieval) -> Retrieval:
-        """Fetch what the features are made of."""
+        """Ask for the data from which the features are computed."""
         if plan.server_fusion is not None:
             hint = "Remove --server-fusion or --log-features."
             raise UsageError("With --server-fusion the server returns one list, and features are of each signal.", hint)
         return replace(plan, needs={*plan.needs, *self._recorder.needs})
 
     def rank(self, ranking: Ranking) -> Ranking:
-        """Note the features of the candidates."""
+        """Compute and remember the features of the candidates; the ranking stays."""
         if FeatureLogging not in ranking.memory:
             ranking.memory[FeatureLogging] = self._recorder.features(ranking.candidates, self.search.mode)
         return ranking
 
     def through(self, answered: Iterator[Answered]) -> Iterator[Answered]:
-        """Write them; after an error the file is as it was."""
+        """Write the features of each answered query to the file; after an error an earlier file is as it was."""
         from termweave.search.results import feature_log  # noqa: PLC0415 - not needed by `--help`
 
         assert self.options.log_features

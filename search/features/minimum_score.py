@@ -1,7 +1,7 @@
-"""A minimum score, `--min-score 0.3`: a final score that hits need, and scores of signals that a document needs in at least one of them.
+"""A minimum score, `--min-score 0.3`: the lowest final score of a hit, and lowest scores of signals, of which one must be reached.
 
 The final score of several signals is relative: the best candidate of a query gets nearly 1, also where nothing fits. The scores of one signal
-can be compared between queries, so that ``dense:0.3`` leaves out what only vectors found, and found far away.
+can be compared between queries, so that ``dense:0.3`` leaves out documents that only vectors found, with a score below 0.3.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ _ENTRY = re.compile(r"(?:(\w+):)?\s*(\S+)")
 
 @dataclass(frozen=True)
 class MinimumScore:
-    """The scores that a hit needs.
+    """The lowest scores with which a document is kept.
 
     Attributes:
-        final: The lowest final score.
-        signals: Signal name -> the lowest score. A document is kept if one of the signals that found it reaches its own; a signal
-            without an entry always does.
+        final: The lowest final score; minus infinity: any.
+        signals: Signal name -> the lowest score of this signal. A document is kept if it reaches the lowest score of at least one signal that found
+            it; a signal without an entry keeps every document that it found.
     """
 
     final: float = -math.inf
     signals: Mapping[str, float] = field(default_factory=dict)
 
     def keeps(self, place: Place) -> bool:
-        """Whether a document has the scores."""
+        """Whether the scores of a document are high enough."""
         return place.score >= self.final and any(
             signal.score >= self.signals.get(name, -math.inf) for name, signal in place.signals.items() if signal.rank is not None
         )
 
 
 def parse(value: Any) -> Any:
-    """Return the `MinimumScore` that a number or a text means; anything else is returned as it is.
+    """Turn a number, or a text such as "0.1,dense:0.3", into a `MinimumScore`; return anything else as it is.
 
     Raises:
         UsageError: The text is not a minimum score.
@@ -101,7 +101,7 @@ class MinimumScoreOptions:
 
 
 class ScoreFloor(Feature[MinimumScoreOptions]):
-    """Leaves out documents that are too weak, unless they are pinned."""
+    """Leaves out documents with too low scores, unless they are pinned."""
 
     Options = MinimumScoreOptions
 
@@ -111,19 +111,19 @@ class ScoreFloor(Feature[MinimumScoreOptions]):
         return minimum
 
     def plan(self, plan: Retrieval) -> Retrieval:
-        """Check that the search asks the signals that have a minimum."""
+        """Check that each signal with a minimum score is searched."""
         for unknown in (name for name in self._minimum.signals if name not in plan.lists):
             message = f"The minimum score names {unknown!r}, and the search asks {', '.join(plan.lists)}."
             raise UsageError(message, "Name one of these signals.")
         return replace(plan, floor=True)
 
     def rank(self, ranking: Ranking) -> Ranking:
-        """Leave weak documents out."""
+        """Leave out documents with too low scores."""
         minimum, pinned = self._minimum, ranking.pinned
         return replace(ranking, places=[each for each in ranking.places if each.id in pinned or minimum.keeps(each)])
 
     def enough(self, ranking: Ranking) -> bool:
-        """A deeper search finds nothing else that is kept."""
+        """Whether a deeper search could find only documents that are left out."""
         minimum, ranked = self._minimum, ranking.ranked
         return bool(ranked and ranked[-1].score < minimum.final) or all(
             len(each.scores) < ranking.plan.depth or min(each.scores.values()) < minimum.signals.get(name, -math.inf)
@@ -131,6 +131,6 @@ class ScoreFloor(Feature[MinimumScoreOptions]):
         )
 
     def remarks(self, report: Report) -> Iterator[str]:
-        """Say that nothing is left."""
+        """Say that the minimum score leaves out all candidates."""
         if not report.ranked and report.last.ranked:
             yield f"The minimum score leaves out all {counted(len(report.last.ranked), 'candidate')} of the query."

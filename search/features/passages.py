@@ -1,8 +1,8 @@
-"""The best passages of each hit, where documents are cut into passages: `--passages 3`, with neighbouring text `--passages 3+1`.
+"""The best passages of each hit, where documents are cut into passages: `--passages 3`; `--passages 3+1` adds the passages beside each.
 
-A passage is worth what the signals that ranked the documents give it, scaled and weighed as they were for the documents: the sum over
-the signals of ``counts * (score - lowest) / (highest - lowest)``; one signal alone gives its own score. A passage that overlaps a better one is
-left out, and so is one that the neighbours of a better one show.
+The worth of a passage is computed from the signals' scores of it, scaled and weighed as the scores of documents were: the sum over
+the signals of ``counts * (score - lowest) / (highest - lowest)``; one signal alone gives its own score. A passage is left out if it overlaps a
+better passage, or is shown as the neighbour of a better one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _FORM = re.compile(r"(\d{1,3})(?:\+(\d{1,3}))?")
 
 @dataclass(frozen=True, slots=True)
 class _Scored:
-    """A passage and what it is worth."""
+    """A passage of a document (its number, start and end) and its worth."""
 
     number: int
     start: int
@@ -45,15 +45,15 @@ class _Scored:
     worth: float
 
     def around(self, beside: int) -> range:
-        """The numbers of it and of so many neighbours on each side."""
+        """The numbers of this passage and of `beside` neighbours on each side."""
         return range(max(1, self.number - beside), self.number + beside + 1)
 
 
 def parse(value: str | int) -> tuple[int, int]:
-    """Read what `--passages` names: how many, and how many neighbours on each side.
+    """Read the value of `--passages`: how many passages, and how many neighbours on each side of a passage.
 
     Raises:
-        UsageError: It is something else.
+        UsageError: The value is something else, or too large.
 
     Example:
         >>> parse("3+1"), parse(2)
@@ -95,7 +95,7 @@ class BestPassages(Feature[PassageOptions]):
     Options = PassageOptions
 
     def show(self, hits: list[Hit], ranking: Ranking) -> list[Hit]:
-        """Add passages; none to a document that is not cut. Rerankers do not change what a passage is worth.
+        """Add the best passages to each hit; none to a document that is short enough for one passage. Rerankers do not change the worth.
 
         Raises:
             UsageError: The documents of the index are not cut into passages.
@@ -117,7 +117,7 @@ class BestPassages(Feature[PassageOptions]):
 
 
 def _best(passages: Sequence[_Scored], count: int, beside: int) -> list[_Scored]:
-    """The best passages of a document, best first, of which none overlaps a better one or is among its neighbours."""
+    """The best passages of a document, best first. None of them overlaps a better one, or is among the neighbours of a better one."""
     best: list[_Scored] = []
     for each in sorted(passages, key=lambda passage: (-passage.worth, passage.number)):
         apart = all(
@@ -129,7 +129,7 @@ def _best(passages: Sequence[_Scored], count: int, beside: int) -> list[_Scored]
 
 
 def _scored(generation: OpenGeneration, candidates: Candidates, mode: Mode, hits: Sequence[Hit]) -> dict[str, list[_Scored]]:
-    """Document -> its passages that a signal finds, with what they are worth. One request for all hits and signals."""
+    """Document id -> the document's passages that a signal finds, with their worth. One request is sent for all hits and signals."""
     engine, columns = generation.engine, ["passage", "passage_start", "passage_end"]
     searches: list[tuple[str, dict[str, Any]]] = []
     searched: list[tuple[Signal, Hit]] = []
@@ -171,7 +171,7 @@ def _scored(generation: OpenGeneration, candidates: Candidates, mode: Mode, hits
 
 
 def _stored(generation: OpenGeneration, numbers_of: Mapping[str, Sequence[int]]) -> dict[str, dict[int, tuple[int, int, str]]]:
-    """Document -> number of a passage -> its start, end and text."""
+    """Document id -> number of a passage -> start, end and text of this passage."""
     keys = [engine_id(Passage.key(document, number)) for document, numbers in numbers_of.items() for number in sorted({*numbers})]
     if not keys:
         return {}
@@ -185,7 +185,7 @@ def _stored(generation: OpenGeneration, numbers_of: Mapping[str, Sequence[int]])
 
 
 def _joined_with_neighbours(best: _Scored, beside: int, stored: Mapping[int, tuple[int, int, str]]) -> FoundPassage:
-    """A passage with the text of its neighbours, at the offsets that it has in the document; white space between passages is blanks."""
+    """Join a passage and its neighbours to one text, at their offsets in the document; white space between them becomes blanks."""
     parts = sorted(stored[number] for number in best.around(beside) if number in stored)
     text = ""
     start = parts[0][0] if parts else best.start

@@ -1,4 +1,4 @@
-"""Put documents first, in a given order: `--pin ID`. Each gets a share of the score that lifts it."""
+"""Put given documents first, in the given order: `--pin ID`. A share of the score lifts each of them above the next."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class PinOptions:
 
 
 class Pin(Feature[PinOptions]):
-    """Puts documents first, before those that the rewriting of a query pins."""
+    """Puts given documents first, before the documents that the rewriting of a query pins."""
 
     Options = PinOptions
 
     def plan(self, plan: Retrieval) -> Retrieval:
-        """The documents come with the candidates."""
+        """Ask for the pinned documents with the candidates."""
         return replace(plan, pin=self.options.pin)

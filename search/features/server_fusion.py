@@ -1,4 +1,4 @@
-"""Let the server fuse the signals: `--server-fusion`. How it does, and in what it differs: `termweave.search.retrieval.hybrid_query`."""
+"""Let the server fuse the signals: `--server-fusion`. `termweave.search.retrieval.hybrid_query` says how the server's fusion differs."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class ServerFusionOptions:
 
 
 class ServerFusion(Feature[ServerFusionOptions]):
-    """Retrieves one list in place of one of each signal."""
+    """Retrieves one list that the server fused, in place of one list from each signal."""
 
     Options, local = ServerFusionOptions, False
 
     def plan(self, plan: Retrieval) -> Retrieval:
-        """Name what the server fuses."""
+        """Ask the server to fuse the signals of the mode."""
         return replace(plan, server_fusion=self.search.mode)

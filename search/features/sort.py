@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def parse(text: str) -> tuple[str, str]:
-    """The field and the direction of an order: "year" or "year:asc" ascends, "year:desc" descends.
+    """Read the value of `--sort`: the field and the direction. "year" and "year:asc" ascend, "year:desc" descends.
 
     Raises:
         UsageError: The text does not name a field.
@@ -61,25 +61,25 @@ class SortOptions:
 
 
 class Sort(Feature[SortOptions]):
-    """Sorts all candidates of the first round."""
+    """Sorts all candidates of the first round by a field."""
 
     Options = SortOptions
 
     def plan(self, plan: Retrieval) -> Retrieval:
-        """All candidates are sorted and counted, and none is pinned."""
+        """Ask that all candidates be ordered by this feature and counted, with none pinned."""
         return replace(plan, ordered=True, counts=True)
 
     def rank(self, ranking: Ranking) -> Ranking:
-        """Sort the places."""
+        """Sort the ranked documents of the round by the field."""
         return replace(ranking, places=ordered(self.search.generation, ranking.places, str(self.options.sort)))
 
     def enough(self, ranking: Ranking) -> bool:
-        """A deeper search would bring other, weaker documents between those that were shown."""
+        """Always True: a deeper search would put further, weaker documents between those that were shown."""
         del ranking
         return True
 
     def remarks(self, report: Report) -> Iterator[str]:
-        """Say that numbers are sorted as text, and how weak the sorted documents are."""
+        """Say that numbers are sorted as text, if so, and how low the scores of the sorted documents go."""
         name, _ = parse(str(self.options.sort))
         if self.search.generation.layout.short_texts(name):
             values = [value for hit in report.shown for key, value in entries(hit.fields.get("metadata") or {}) if key == name]
@@ -101,12 +101,12 @@ class Sort(Feature[SortOptions]):
 
 
 def ordered(generation: OpenGeneration, places: Sequence[Place], order: str) -> list[Place]:
-    """Sort ranked documents by a field, documents without it last; equal ones keep their order.
+    """Sort ranked documents by a field. Documents without a value come last; documents with equal values keep their order.
 
     Args:
         generation: The generation that answered.
         places: The documents, best first; those beyond the 10,000th are left out.
-        order: As `parse`.
+        order: The field and the direction, as `parse` reads them.
     """
     name, direction = parse(order)
     layout = generation.layout

@@ -1,4 +1,4 @@
-"""Count the documents that a query lists, those that pass its filters, and those that contain a word of it: `--totals`."""
+"""Count the documents that a query lists, those that pass its filters, and those that contain a word of the query: `--totals`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Totals:
-    """Numbers of documents.
+    """Numbers of documents: those that a query lists, those that pass the filters, and those that contain a word of the query.
 
     Attributes:
         listed: Documents on all pages, which facets count: the candidates, without those that a minimum score or collapsing leaves out, and
@@ -67,21 +67,21 @@ class TotalsOptions:
 
 
 class CountedTotals(Feature[TotalsOptions]):
-    """Counts documents if that is asked for, or if the plan says that the answer counts."""
+    """Counts documents if the user asks for totals, or if another feature does (by the plan)."""
 
     Options, part = TotalsOptions, "totals"
 
     def plan(self, plan: Retrieval) -> Retrieval:
-        """All candidates are ranked to be counted."""
+        """Ask that all candidates be ranked, so that they can be counted."""
         return replace(plan, counts=plan.counts or self.options.totals)
 
     @classmethod
     def takes_part(cls, options: Any) -> bool:
-        """Other features ask for it, too."""
+        """Always take part, because another feature may ask for totals."""
         return isinstance(options, TotalsOptions)
 
     def count(self, rounds: Sequence[Ranking]) -> Totals | None:
-        """The numbers of the first round, so that every page shows the same; with one request."""
+        """The totals of the first round, so that every page shows the same numbers; None: nobody asked for totals. One request is sent."""
         from termweave.search.retrieval import clause_limit  # noqa: PLC0415 - not needed by `--help`
 
         first, generation = rounds[0], self.search.generation

@@ -1,4 +1,4 @@
-"""Explain rankers by words: `--explain-words` scores each hit once without each of its words."""
+"""Explain rankers by words: with `--explain-words` a ranker scores each hit again, once without each of its words."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ class WordEffectOptions:
 
 
 class WordEffects(Feature[WordEffectOptions]):
-    """Adds the words that matter to rankers to explained hits."""
+    """Adds to the explanation of a hit the words that a ranker's score depends on most."""
 
     Options = WordEffectOptions
 
     def plan(self, plan: Retrieval) -> Retrieval:
-        """Explain, too."""
+        """Ask for explanations, to which the words are added."""
         return plan.with_explanations()
 
     def show(self, hits: list[Hit], ranking: Ranking) -> list[Hit]:
-        """Add the words."""
+        """Add the words to the explanation of each hit."""
         return [_with_effects(hit, place) for hit, place in zip(hits, ranking.shown, strict=True)]
 
 
 def _with_effects(hit: Hit, place: Place) -> Hit:
-    """Add the words that each reranker's score depends on most to an explained hit: ``"effects": [{"word", "effect"}]``."""
+    """Add the words that each reranker's score depends on most to the explanation of a hit: ``"effects": [{"word", "effect"}]``."""
     explained = hit.explanation or {"parts": []}
     first = len(explained["parts"]) - len(place.reranked)  # the rerankers' parts are the last ones
     parts = list(explained["parts"][:first])

@@ -1,1 +1,1 @@
-"""Filters: which documents may be found. The grammar, its clauses for the server, and the option of a search."""
+"""Filters, which say which documents may be found: the grammar, the translation into clauses for the server, and the search option."""

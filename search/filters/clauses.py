@@ -1,4 +1,4 @@
-"""The clauses of comparisons: an entry of the metadata, or a field of an application, equals, matches, or lies below or above a value."""
+"""Translate the comparisons of a filter into clauses of the query DSL: a field equals a value, matches a pattern, or is below or above a value."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _BOUNDS = {"<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
 
 
 def stored_field(name: str) -> str:
-    """The field that holds an entry as text."""
+    """Name of the server's field that holds a metadata entry as text; "id" stays "id"."""
     return name if name == "id" else f"metadata.{name.removeprefix('metadata.')}"
 
 
 def _field(name: str, layout: DocumentLayout) -> Column | None:
-    """The field that filters compare; None: an entry of the metadata that termweave built and that is compared as text alone.
+    """The field that a filter compares; None: a metadata entry of an index that termweave built, which can be compared as text only.
 
     Raises:
-        UsageError: The application has no such field, or filters cannot compare it.
+        UsageError: The application has no such field, or filters cannot compare the field.
     """
     if layout.application is None:
         column = None if name == "id" else layout.column(name)
@@ -45,10 +45,12 @@ def _field(name: str, layout: DocumentLayout) -> Column | None:
 
 
 def _compared(name: str, operator: str, value: str, column: Column) -> Clause | None:
-    """Compare a field with a value; None if one equal to the value is asked for, and it does not have the type of the field.
+    """The clause for documents in which a field compares with a value as `operator` says.
+
+    None: the operator is "=", and the value does not have the type of the field.
 
     Raises:
-        UsageError: The value does not have the type of the field, or the type has no order.
+        UsageError: The operator is not "=", and the value does not have the type of the field, or the type has no order.
     """
     if column.kind == "range":  # a document passes whose range holds some of what is asked for
         kind, declared = RANGES[column.type]
@@ -67,17 +69,17 @@ def _compared(name: str, operator: str, value: str, column: Column) -> Clause | 
 
 
 def _term(field: str, value: Any) -> Clause:
-    """A field has a value. A text may be stored in any of its forms: by an application, or by an earlier version."""
+    """The clause for documents whose field has a value. A text matches in every Unicode form that an application or an earlier version may store."""
     return any_of([{"term": {field: each}} for each in (forms(value) if isinstance(value, str) else [value])])
 
 
 def none_of(clause: Clause) -> Clause:
-    """A document passes where a clause does not."""
+    """The clause for documents that do not pass `clause`."""
     return {"bool": {"must_not": [clause]}}
 
 
 def of_same_objects(clauses: Sequence[Clause]) -> list[Clause]:
-    """Clauses that must all pass. Those of a nested object are joined: one object of a list must pass them."""
+    """Clauses for documents that pass all given clauses. All clauses on a nested object must be passed by the same object of a list."""
     parts = list(_parts(clauses))
     if not any("nested" in part for part in parts):
         return list(clauses)
@@ -89,7 +91,7 @@ def of_same_objects(clauses: Sequence[Clause]) -> list[Clause]:
 
 
 def _parts(clauses: Sequence[Clause]) -> Iterator[Clause]:
-    """The clauses, and in place of one that joins others by AND these others."""
+    """Yield the clauses; a clause that joins others by AND is replaced by its parts."""
     for clause in clauses:
         if clause.keys() == {"bool"} and clause["bool"].keys() == {"filter"}:
             yield from _parts(clause["bool"]["filter"])
@@ -98,7 +100,7 @@ def _parts(clauses: Sequence[Clause]) -> Iterator[Clause]:
 
 
 def _by_object(clauses: Sequence[Clause]) -> dict[str, list[Clause]]:
-    """Nested object -> what the clauses ask of it."""
+    """Path of a nested object -> the queries that the clauses make about this object."""
     inside: dict[str, list[Clause]] = {}
     for nested in (clause["nested"] for clause in clauses if "nested" in clause):
         inside.setdefault(nested["path"], []).append(nested["query"])
@@ -106,7 +108,10 @@ def _by_object(clauses: Sequence[Clause]) -> dict[str, list[Clause]]:
 
 
 def any_of(clauses: Sequence[Clause]) -> Clause:
-    """A document passes where one of the clauses does. The values of a field are one list, which the server counts as one clause."""
+    """The clause for documents that pass at least one of `clauses`.
+
+    Several values of one field become one list, which the server counts as a single clause.
+    """
     values: dict[str, list[Any]] = {}
     others: list[Clause] = [
         {"nested": {"path": path, "query": any_of(of)}} for path, of in _by_object(clauses).items()
@@ -127,7 +132,10 @@ def any_of(clauses: Sequence[Clause]) -> Clause:
 
 
 def exists(name: str, layout: DocumentLayout) -> Clause:
-    """A document has an entry. One that nobody knows is no error: an application may ask before the first document has it."""
+    """The clause for documents that have a metadata entry or field.
+
+    An unknown name is no error, because an application may ask before the first document has the field.
+    """
     column = layout.mapped.get(name)
     if layout.application and not (column and column.searched):
         if not layout.may_hold(name):
@@ -139,10 +147,10 @@ def exists(name: str, layout: DocumentLayout) -> Clause:
 
 
 def matching(name: str, pattern: str, layout: DocumentLayout) -> Clause:
-    """An entry matches a pattern with ``*``.
+    """The clause for documents whose metadata entry or field matches a pattern, in which ``*`` stands for any characters.
 
     Raises:
-        UsageError: The entry is not a short text, which alone has patterns.
+        UsageError: The field does not hold short texts; other fields cannot be compared with a pattern.
     """
     column = layout.usable(name, "filter") if layout.application or name in layout.mapped else layout.column(name)
     if column is None or column.kind != "keyword" or column.type in _NO_PATTERNS:
@@ -155,10 +163,12 @@ def matching(name: str, pattern: str, layout: DocumentLayout) -> Clause:
 
 
 def equal(name: str, value: str, layout: DocumentLayout) -> Clause:
-    """An entry equals a value. In an index that termweave built, a value of another type than the field's is compared as text.
+    """The clause for documents whose metadata entry or field equals a value.
+
+    In an index that termweave built, a value that does not have the type of the field is compared as text.
 
     Raises:
-        UsageError: The value does not have the type of the field of an application.
+        UsageError: The value does not have the type of an application's field.
     """
     column = _field(name, layout)
     if column is None or column == Column(_typed(name), "keyword"):  # its metadata hold longer texts, too
@@ -172,7 +182,7 @@ def equal(name: str, value: str, layout: DocumentLayout) -> Clause:
 
 
 def in_range(name: str, operator: str, value: str, layout: DocumentLayout) -> Clause:
-    """An entry is below or above a value.
+    """The clause for documents whose metadata entry or field is below or above a value, as `operator` says.
 
     Raises:
         UsageError: The value does not have the type of the field, or the type has no order.
@@ -186,7 +196,7 @@ def in_range(name: str, operator: str, value: str, layout: DocumentLayout) -> Cl
 
 
 def _bounded(name: str, operator: str, value: str, column: Column) -> Clause:
-    """A field is below, above or (dates) at a value.
+    """The clause for documents whose field is below or above a value; with "=" for those whose date is within a year, month or day.
 
     Raises:
         UsageError: The value does not have the type of the field, or the type has no order.
@@ -215,7 +225,7 @@ def _bounded(name: str, operator: str, value: str, column: Column) -> Clause:
 
 
 def _dated(name: str, operator: str, value: str, column: Column) -> Clause:
-    """A field of dates is below, above or at a value. Errors as `_bounded`."""
+    """The clause for documents whose date is before, after or within the year, month or day of a value. Errors as in `_bounded`."""
     if _RELATIVE.fullmatch(value):
         if operator == "=":
             raise UsageError(f"{name}={value} asks for one instant.", f"Write {name}>={value}.")
@@ -232,7 +242,7 @@ def _dated(name: str, operator: str, value: str, column: Column) -> Clause:
 
 
 def _unlike(name: str, operator: str, value: str, column: Column) -> UsageError:
-    """The error of a value that does not have the type of its field."""
+    """Make the error for a value that does not have the type of its field."""
     if column.kind == "date":
         hint = f"Write {name}{operator}2024, 2024-05 or 2024-05-31; with < and > also now-7d."
         return UsageError(f"The field {name!r} holds dates, and {value!r} is not a date.", hint)

@@ -1,4 +1,4 @@
-"""Check the filters of a search: whether a document passes them, and whether their fields and values occur in the index."""
+"""Ask the index about the filters of a search: which documents pass, and which of the filters' fields and values occur at all."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ _SAMPLE, _SHOWN = 20, 3
 
 @dataclass(frozen=True)
 class Unmet:
-    """A filter's value that no document has.
+    """A value that a filter looks for and no document has.
 
     Attributes:
         field: Name of the field.
-        value: The value.
-        others: Some values that documents have in that field, in the form that filters compare.
+        value: The value that the filter looks for.
+        others: Some values that documents have in this field, in the form in which filters compare them.
     """
 
     field: str
@@ -52,12 +52,12 @@ class Unmet:
 def documents_passing(
     engine: Engine, index: str, layout: DocumentLayout, documents: Sequence[str], where: Sequence[Mapping[str, Any]]
 ) -> tuple[str, ...]:
-    """The documents that the index holds and that pass all filters, each once, in the order given.
+    """The ids of the documents that are in the index and pass all filters, each once, in the order given.
 
     Args:
         engine: The server.
         index: The concrete index.
-        layout: Its fields.
+        layout: Signals and fields of the index.
         documents: Ids of the documents in the source.
         where: Filters of the query DSL.
     """
@@ -74,7 +74,7 @@ def documents_passing(
 
 
 def advise(error: EngineError, where: Sequence[Mapping[str, Any]]) -> None:
-    """Add a hint to a search error that was probably caused by the user's filter."""
+    """Add a hint to the error of a search, if a filter of the user probably caused the error."""
     if where and not error.hint:
         error.hint = (
             "If the filter caused this, correct it: it is a clause of OpenSearch's query DSL, "
@@ -83,7 +83,7 @@ def advise(error: EngineError, where: Sequence[Mapping[str, Any]]) -> None:
 
 
 def absent(generation: OpenGeneration, names: Sequence[str]) -> list[str]:
-    """The stored fields among these that no document has, found with one request; none if the server does not say."""
+    """The names of the given stored fields that no document has. One request is sent; [] if the server refuses it."""
     if not names:
         return []
     aggregations = {str(at): {"filter": {"exists": {"field": name}}} for at, name in enumerate(names)}
@@ -94,7 +94,7 @@ def absent(generation: OpenGeneration, names: Sequence[str]) -> list[str]:
 def unmet(generation: OpenGeneration, where: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[Unmet]]:
     """Find the fields and values of filters that no document has, with one request.
 
-    It reads the fields of clauses on one field (term, terms, range ...), and the values of "term" clauses (and of "terms" with the forms of one value).
+    Fields are taken from clauses on one field (term, terms, range ...), and values from "term" clauses and "terms" clauses with forms of one value.
 
     Returns:
         The fields that no document has, and the values that no document has in an existing field.
@@ -127,7 +127,7 @@ def unmet(generation: OpenGeneration, where: Sequence[Mapping[str, Any]]) -> tup
 def passing(
     generation: OpenGeneration, alone: Sequence[Mapping[str, Any]], together: Sequence[Mapping[str, Any]]
 ) -> tuple[list[int], int] | None:
-    """Count the documents that pass each filter alone, and those that pass all of them together; None if the server does not say."""
+    """Count the documents that pass each filter of `alone`, and the documents that pass all of `together`; None: the server refused to count."""
     # A passage counts for its document: a filter on a document's id or metadata passes all its passages or none.
     documents = {"cardinality": {"field": "id", "precision_threshold": 40_000}}
     one = {"aggs": {"documents": documents}} if generation.layout.application is None else {}
@@ -140,7 +140,7 @@ def passing(
 
 
 def lists_of_objects(generation: OpenGeneration, where: Sequence[Mapping[str, Any]], paths: Sequence[str]) -> list[str]:
-    """The objects of which a document that passes has several, in a list; up to a hundred documents are read."""
+    """The paths at which a document that passes the filters has a list of several objects. Up to a hundred documents are read."""
     body = {"size": 100, "query": {"bool": {"filter": list(where)}}, "_source": list(paths), "track_total_hits": False}
     with suppress(EngineResponseError):
         sources = [hit["_source"] for hit in generation.engine.search(generation.index, body)["hits"]["hits"]]
@@ -149,7 +149,7 @@ def lists_of_objects(generation: OpenGeneration, where: Sequence[Mapping[str, An
 
 
 def _several(value: Any, path: Sequence[str]) -> bool:
-    """Whether a list with several objects lies on a path."""
+    """Whether a list with more than one object is at a path inside a value, or on the way to the path's end."""
     if isinstance(value, list):
         inner = [each for each in value if isinstance(each, dict)]
         return len(inner) > 1 or any(_several(each, path) for each in inner)
@@ -157,7 +157,7 @@ def _several(value: Any, path: Sequence[str]) -> bool:
 
 
 def _aggregated(generation: OpenGeneration, aggregations: Mapping[str, Any]) -> dict[str, Any]:
-    """The results of aggregations over all documents; {} if the server refuses: the answer of a search stays without a remark then."""
+    """The results of aggregations over all documents. {}: the server refused, and the remark that would use the results is left out."""
     body = {"size": 0, "aggs": aggregations}
     with suppress(EngineResponseError):
         counts: dict[str, Any] = generation.engine.search(generation.index, body)["aggregations"]
@@ -166,11 +166,11 @@ def _aggregated(generation: OpenGeneration, aggregations: Mapping[str, Any]) -> 
 
 
 def compared_as_texts(where: Any, *, years: bool = False) -> list[str]:
-    """The metadata entries with a range filter on numbers or dates, which the server compares as text (10 before 9).
+    """The metadata entries that a range filter compares with a number or date, although the server compares them as text (10 before 9).
 
     Args:
-        where: The clauses.
-        years: Count years and ISO 8601 dates, too: an entry that has a type and is text has more than dates.
+        where: The clauses of the filters.
+        years: Report comparisons with years and ISO 8601 dates, too. Texts sort these correctly, unless an entry mixes them with other values.
     """
     forms = [_UNORDERED, *([_TIME] if years else [])]
     texts = ((name, str(bound)) for name, bound in _ranges(where) if name.startswith("metadata."))
@@ -178,14 +178,14 @@ def compared_as_texts(where: Any, *, years: bool = False) -> list[str]:
 
 
 def times_as_numbers(generation: OpenGeneration, where: Any) -> list[str]:
-    """The fields of whole numbers that a filter compares with a year, and that hold times since 1970; found with one request."""
+    """The fields of whole numbers that a filter compares with a year, although they hold times in seconds since 1970. One request is sent."""
     names = list(dict.fromkeys(name for name, bound in _ranges(where) if name.startswith(typed_fields.FIELD) and bound in _YEARS))
     lowest = _aggregated(generation, {name: {"min": {"field": name}} for name in names}) if names else {}
     return [as_metadata(name) for name in names if lowest and (lowest[name]["value"] or 0) >= _SECONDS]
 
 
 def _ranges(where: Any) -> Iterator[tuple[str, Any]]:
-    """The fields of range filters, each with its bounds."""
+    """Yield the field and one bound of each range filter, at any depth of the clauses."""
     if isinstance(where, dict):
         clause = where.get("range")
         for name, bounds in clause.items() if isinstance(clause, dict) else ():
@@ -195,13 +195,13 @@ def _ranges(where: Any) -> Iterator[tuple[str, Any]]:
 
 
 def as_metadata(name: str) -> str:
-    """The name of a field as users know it: a typed field by its metadata entry."""
+    """The name by which users know a field: a typed field is named as its metadata entry."""
     inner = name.removeprefix(f"{typed_fields.FIELD}.")
     return name if inner == name else f"metadata.{inner}"
 
 
 def _leaves(clause: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
-    """Kind, field and value of each clause on one field that must match: a clause itself, or those inside a `bool`."""
+    """Yield kind, field and value of each clause on one field that must match: of a clause itself, or of the clauses in a `bool`."""
     for kind, body in clause.items():
         if not isinstance(body, dict):
             continue
@@ -214,7 +214,7 @@ def _leaves(clause: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
 
 
 def _one_value(kind: str, name: str, value: Any) -> list[Any]:
-    """The forms of the only value that a "term" or "terms" clause looks for; [] for other clauses, for several values, and for ids."""
+    """The Unicode forms of the only value that a "term" or "terms" clause looks for; [] for other clauses, for several values, and for ids."""
     if kind == "term":
         value = [value["value"] if isinstance(value, dict) else value]
     single = (

@@ -31,7 +31,7 @@ _LONG = 40
 
 
 def _filters(where: Any) -> list[Mapping[str, Any] | FilterExpression]:
-    """Parse filters, and refuse what cannot be a clause of the query DSL."""
+    """Parse the filters that a user gives, and refuse a filter that cannot be a clause of the query DSL."""
     import orjson  # noqa: PLC0415 - not needed by `--help`
 
     from termweave.search.filters.grammar import FilterExpression, parse  # noqa: PLC0415
@@ -54,7 +54,7 @@ def _filters(where: Any) -> list[Mapping[str, Any] | FilterExpression]:
 
 
 def _clause(clause: Any) -> Mapping[str, Any]:
-    """Return a clause of the query DSL, which may be written as JSON: it has one key, and its value is an object."""
+    """Return a clause of the query DSL, given as a dict or as JSON, after a check that it has one key whose value is an object."""
     import orjson  # noqa: PLC0415 - not needed by `--help`
 
     if isinstance(clause, str):
@@ -102,25 +102,25 @@ class FilterOptions:
 
 
 class Filters(Feature[FilterOptions]):
-    """Searches only documents that pass."""
+    """Restricts a search to documents that pass the user's filters."""
 
     Options, local = FilterOptions, False
 
     def plan(self, plan: Retrieval) -> Retrieval:
-        """Translate the filters for the server."""
+        """Add the filters to the plan, as clauses for the server."""
         return replace(plan, where=[*plan.where, *translated(self.options.where, self.search.generation)])
 
     def remarks(self, report: Report) -> Iterator[str]:
-        """Say which filter leaves nothing, and why."""
+        """Say which filter leaves no document, and why."""
         empty, shown = not report.ranked and not report.last.ranked, [hit.id for hit in report.shown]
         return on_filters(self.search.generation, self.options.where, empty=empty, shown=shown)
 
 
 def translated(where: Any, generation: OpenGeneration) -> list[Any]:
-    """The clauses of filters for the server.
+    """Translate filters into clauses for the server.
 
     Raises:
-        UsageError: A value does not have the type of its field, or a comparison names a field that neither the mapping nor a document has.
+        UsageError: A value does not have the type of its field, or a comparison names a field that neither the mapping nor any document has.
     """
     from termweave.search.filters import grammar  # noqa: PLC0415 - not needed by `--help`
 
@@ -130,13 +130,13 @@ def translated(where: Any, generation: OpenGeneration) -> list[Any]:
 
 
 def on_filters(generation: OpenGeneration, where: Any, *, empty: bool, shown: Sequence[str] = ()) -> Iterator[str]:
-    """Remarks on filters. If the search found nothing, they say which filter leaves nothing, and why.
+    """Remarks on filters, for example that a field is unknown. If the search found nothing, they say which filter leaves no document, and why.
 
     Args:
         generation: The generation that answered.
         where: The filters.
         empty: Whether the search found nothing.
-        shown: Ids of the hits; (): there is no page of hits.
+        shown: Ids of the hits on the page; (): there is no page.
     """
     import orjson  # noqa: PLC0415 - not needed by `--help`
 
@@ -193,7 +193,10 @@ def on_filters(generation: OpenGeneration, where: Any, *, empty: bool, shown: Se
 
 
 def _unknown_to_filters(generation: OpenGeneration, where: Sequence[Any], kind: type[Comparison | Exists]) -> dict[str, str]:
-    """The fields that parts of filter expressions name and no document has: stored name -> name as written. Typed fields need no request."""
+    """The fields that filter expressions name and no document has: name of the stored field -> name as the user wrote it.
+
+    Only parts of the given kind, comparisons or exists(), are read. Typed fields need no request.
+    """
     from termweave.search.filters import documents, grammar  # noqa: PLC0415 - not needed by `--help`
 
     layout = generation.layout
@@ -205,7 +208,7 @@ def _unknown_to_filters(generation: OpenGeneration, where: Sequence[Any], kind: 
 
 
 def _nowhere(name: str, layout: DocumentLayout) -> tuple[str, str]:
-    """Say that no document has a field, and which it may be."""
+    """A message that no document has a field, and a hint which field may be meant."""
     if name in {"title", "text"} and layout.application is None:
         return f"Filters read the metadata and the id, not the {name}.", "Search its words with the query."
     able = layout.able("filter")
@@ -213,13 +216,13 @@ def _nowhere(name: str, layout: DocumentLayout) -> tuple[str, str]:
 
 
 def _short(name: str) -> str:
-    """A metadata field as filter expressions name it; an entry called "id" keeps its prefix, because "id" is the document's."""
+    """The name of a metadata entry in a filter expression, without "metadata."; an entry "id" keeps the prefix, because "id" is the document's id."""
     inner = name.removeprefix("metadata.")
     return name if inner == "id" else inner
 
 
 def _left(labels: Sequence[str], counts: Sequence[int], together: int) -> str:
-    """Say which filter leaves nothing, whether the filters exclude each other, or that only the query finds nothing."""
+    """Say which filter no document passes, or that no document passes all filters together, or that only the query finds nothing."""
     if nothing := [label for label, count in zip(labels, counts, strict=True) if not count]:
         return f"No document passes the filter {few(nothing, between=' nor ')}."
     if not together:
@@ -231,5 +234,5 @@ def _left(labels: Sequence[str], counts: Sequence[int], together: int) -> str:
 
 
 def listed_fields(names: Sequence[str]) -> str:
-    """Names of fields for a sentence: "a field 'a'" or "fields 'a', 'b'"."""
+    """Names of fields as a part of a sentence: "a field 'a'" or "fields 'a', 'b'"."""
     return f"{'a field' if len(names) == 1 else 'fields'} {', '.join(map(repr, names))}"

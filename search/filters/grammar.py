@@ -1,4 +1,4 @@
-r"""Filters as a user writes them: ``year>=2020 AND (kind=class OR kind=function) AND NOT exists(deprecated)``.
+r"""Read filters as a user writes them: ``year>=2020 AND (kind=class OR kind=function) AND NOT exists(deprecated)``.
 
     filter     = all { "OR" all }
     all        = one { "AND" one }
@@ -7,7 +7,7 @@ r"""Filters as a user writes them: ``year>=2020 AND (kind=class OR kind=function
 
 FIELD is an entry of the metadata, or ``id``. VALUE ends before ``AND``, ``OR`` or a closing bracket; in double quotes it may contain
 anything (``\"`` is a quote). Outside of quotes ``*`` stands for any characters, and a date may be relative to now: ``day>=now-7d``. The
-types of the index decide how values are compared: numbers as numbers, dates as dates.
+types that the index has for its fields decide how values are compared: numbers as numbers, dates as dates.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ _DEEPEST, _LEVELS = 50, 20
 
 @dataclass(frozen=True)
 class Comparison:
-    """FIELD operator VALUE.
+    """A comparison in a filter: FIELD operator VALUE.
 
     Attributes:
-        name: The field.
-        operator: The operator.
-        value: The value.
+        name: Name of the field.
+        operator: "=", "!=", "<", "<=", ">" or ">=".
+        value: The value, without quotes.
         pattern: Whether ``*`` in the value stands for any characters.
     """
 
@@ -62,7 +62,7 @@ class Comparison:
     pattern: bool = False
 
     def clause(self, layout: DocumentLayout) -> Clause:
-        """The clause of the query DSL."""
+        """Translate the comparison into a clause of the query DSL."""
         name = layout.spelled(self.name)
         if self.operator not in {"=", "!="}:
             return filter_clauses.in_range(name, self.operator, normal(self.value), layout)
@@ -72,35 +72,35 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Exists:
-    """exists(FIELD)."""
+    """The part exists(FIELD) of a filter."""
 
     name: str
 
     def clause(self, layout: DocumentLayout) -> Clause:
-        """The clause of the query DSL."""
+        """Translate exists(FIELD) into a clause of the query DSL."""
         return filter_clauses.exists(layout.spelled(self.name), layout)
 
 
 @dataclass(frozen=True)
 class Not:
-    """NOT part."""
+    """A part of a filter behind NOT."""
 
     part: Node
 
     def clause(self, layout: DocumentLayout) -> Clause:
-        """The clause of the query DSL."""
+        """Translate the negated part into a clause of the query DSL."""
         return filter_clauses.none_of(self.part.clause(layout))
 
 
 @dataclass(frozen=True)
 class Junction:
-    """Parts joined by AND or by OR."""
+    """Parts of a filter that are joined by AND or by OR."""
 
     word: str
     parts: tuple[Node, ...]
 
     def clause(self, layout: DocumentLayout) -> Clause:
-        """The clause of the query DSL."""
+        """Translate the joined parts into one clause of the query DSL."""
         clauses = [part.clause(layout) for part in self.parts]
         return (
             {"bool": {"filter": filter_clauses.of_same_objects(clauses)}}
@@ -114,11 +114,11 @@ Node = Comparison | Exists | Not | Junction
 
 @dataclass(frozen=True)
 class FilterExpression:
-    """A filter that was read.
+    """A filter expression that was read from a text.
 
     Attributes:
-        text: As the user wrote it.
-        root: Its structure.
+        text: The filter as the user wrote it.
+        root: The outermost part of the filter, which holds the others.
     """
 
     text: str
@@ -128,24 +128,27 @@ class FilterExpression:
         return self.text
 
     def fields(self, kind: type[Comparison | Exists]) -> dict[str, str]:
-        """The fields that comparisons, or each exists(), name: as written, and as the server stores them as text."""
+        """The fields that all comparisons, or all exists(), name: name as written -> name of the field that stores it as text."""
         return {name: filter_clauses.stored_field(name) for name in _names(self.root, kind)}
 
 
 def _names(node: Node, kind: type[Comparison | Exists]) -> list[str]:
-    """The fields that parts of a kind name, as written."""
+    """The names, as written, of the fields in all parts of one kind (comparisons, or exists())."""
     if isinstance(node, Junction):
         return [name for part in node.parts for name in _names(part, kind)]
     return _names(node.part, kind) if isinstance(node, Not) else [node.name] * isinstance(node, kind)
 
 
 def objects(expressions: Sequence[FilterExpression]) -> set[str]:
-    """The objects of whose values one document must pass several comparisons: "variants" of "variants.color=red AND variants.size=L"."""
+    """The objects about which expressions make several comparisons that a document must pass together.
+
+    An example is "variants" in "variants.color=red AND variants.size=L".
+    """
     return _objects(Junction("AND", tuple(each.root for each in expressions)))[1]
 
 
 def _objects(node: Node) -> tuple[set[str], set[str]]:
-    """The objects of which a filter compares values, and those of which it compares two that must pass together."""
+    """The objects whose values a part of a filter compares, and the objects about which it makes several comparisons joined by AND."""
     if isinstance(node, Not):
         return _objects(node.part)
     if not isinstance(node, Junction):
@@ -159,10 +162,10 @@ def _objects(node: Node) -> tuple[set[str], set[str]]:
 
 
 def parse(text: str) -> FilterExpression:
-    """Read a filter.
+    """Read a filter expression.
 
     Raises:
-        UsageError: The text is not a filter.
+        UsageError: The text is not a filter expression.
 
     Example:
         >>> parse("year>=2020 AND NOT kind=draft").root.word
@@ -176,18 +179,18 @@ def parse(text: str) -> FilterExpression:
 
 
 class _Reader:
-    """Reads a filter from left to right."""
+    """Reads a filter expression from left to right."""
 
     def __init__(self, text: str) -> None:
         self._text, self._at = text, 0
 
     @property
     def rest(self) -> str:
-        """The text that is still to be read."""
+        """The part of the text that is not read yet."""
         return self._text[self._at :].strip()
 
     def error(self, cause: str) -> UsageError:
-        """The error that the filter cannot be read."""
+        """Make the error for a filter that cannot be read; `cause` says why."""
         return UsageError(f"The filter {self._text!r} cannot be read: {cause}.", HELP)
 
     def filter(self, depth: int) -> Node:
@@ -219,7 +222,7 @@ class _Reader:
         return self._comparison()
 
     def _listed(self, name: str) -> Node:
-        """The values of an IN, up to its closing bracket."""
+        """Read the values of an IN up to its closing bracket; return a comparison for each value, joined by OR."""
         parts: list[Node] = []
         while True:
             match = _LISTED.match(self._text, self._at)
@@ -264,7 +267,7 @@ class _Reader:
         return name
 
     def _value(self) -> tuple[str, bool]:
-        """The value that comes next, and whether it stands in quotes."""
+        """Read the value that comes next; return it, and whether it stands in quotes."""
         self._take("")
         if quoted := _QUOTED.match(self._text, self._at):
             end = quoted.end()
@@ -282,7 +285,7 @@ class _Reader:
         return self._text[begin : self._at].strip(), False
 
     def _take(self, pattern: str) -> bool:
-        """Skip white space, and the pattern if it comes next; whether it does."""
+        """Skip white space and then the pattern, if the pattern comes next; return whether it does."""
         match = re.compile(rf"\s*(?:{pattern})").match(self._text, self._at)
         if match:
             self._at = match.end()
@@ -294,7 +297,7 @@ def _unquoted(text: str) -> str:
 
 
 def clauses(where: Any, layout: DocumentLayout, dialect: ServerDialect = OPENSEARCH) -> list[Clause]:
-    """The clauses of filters: expressions are translated for an index with this layout, clauses of the query DSL stay as they are.
+    """Translate filters into clauses for an index with this layout; clauses of the query DSL stay as they are.
 
     Raises:
         UsageError: A value does not have the type of its field.

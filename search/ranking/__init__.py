@@ -1,1 +1,1 @@
-"""The order of candidates. This package sends no requests."""
+"""Rank candidates by fusion and rerankers. This package sends no requests."""

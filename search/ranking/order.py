@@ -1,4 +1,4 @@
-"""Rank candidates: fusion, then reranking. This module sends no requests, so that evaluation can rank the same lists many times."""
+"""Rank candidates: fuse the lists of the signals, then rerank. This module sends no requests, so that evaluation can rank the same lists often."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RerankShare:
-    """A reranker's part of the score of a document.
+    """The part of a document's score that one reranker gave.
 
     Attributes:
         name: Name of the reranker.
-        share: What it contributes to the final score.
-        details: Returns JSON values for explanations; empty for a document below the reranker's candidates.
-        word_effects: Returns the words with the largest effect, as `RerankResult.word_effects`.
+        share: The number that the reranker contributes to the final score.
+        details: Returns JSON values about the share for an explanation.
+        word_effects: Returns the words of the text with the largest effect on the reranker's score, as `RerankResult.word_effects`.
     """
 
     name: str
@@ -45,13 +45,13 @@ class RerankShare:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A ranked document.
+    """A document in a ranking.
 
     Attributes:
         id: Id of the document in the source.
-        score: Final score; the shares of `signals` and `reranked` sum to it.
+        score: The final score, which is the sum of the shares in `signals` and `reranked`.
         signals: Signal name -> the signal's score, rank and share.
-        reranked: The share of each reranker, in the order in which they ran.
+        reranked: The share of each reranker in the final score, in the order in which the rerankers ran.
     """
 
     id: str
@@ -70,14 +70,14 @@ def order(
     """Rank the candidates of one query.
 
     A single signal keeps its own scores. The scores of several signals are fused into [0, 1]. Each reranker then changes the
-    scores of its best candidates (`termweave.rerank.rerankers`); the other documents stay below those. Pinned documents come first.
+    scores of its best candidates (`termweave.rerank.rerankers`); all other documents stay below these. Pinned documents come first.
 
     Args:
-        candidates: The lists of the signals.
+        candidates: The ranked list of each signal for the query.
         mode: Signals and their weights.
         reranking: The rerankers; None: no reranking.
-        limit: How many documents to return; None: all. All candidates are ranked in either case.
-        report: Called for each reranker whose time budget ended before it had scored its candidates.
+        limit: How many documents to return; None: all of them. All candidates are ranked in either case.
+        report: Called with a note on each reranker whose time budget ended before it had scored its candidates.
     """
     if candidates.pinned:
         return with_pinned(order(replace(candidates, pinned=()), mode, reranking, None, report), candidates.pinned)[:limit]
@@ -97,11 +97,13 @@ def order(
 
 
 def with_pinned(places: Sequence[Place], pinned: Sequence[str]) -> list[Place]:
-    """Put documents first, in this order. Each has a score 1 above the next one's, and the last of them 1 above the best of the others, at least 2.
+    """Put the pinned documents first, in the given order.
+
+    Each has a score 1 above the next one's. The last has a score 1 above the best of all other documents, and at least 2.
 
     Args:
         places: The ranked documents.
-        pinned: Ids, some of which may not be ranked.
+        pinned: Ids of the pinned documents; some of them may not be in the ranking.
     """
     ranked = {place.id: place for place in places}
     others = ranked.keys() - pinned
@@ -115,9 +117,9 @@ def with_pinned(places: Sequence[Place], pinned: Sequence[str]) -> list[Place]:
 
 
 def below_all(places: Sequence[Place], document: str, reranking: Reranking | None) -> Place:
-    """Rank a document that no signal returned.
+    """Make a place for a document that no signal returned, below all ranked documents.
 
-    It goes below the last place, whose score can be negative, for example when rNN mixes in inner products.
+    Its score is 0, or that of the last place if this is negative, for example when rNN mixes in inner products.
     """
     lowest = places[-1].score if places else 0.0
     if reranking is None or lowest >= 0:
@@ -127,15 +129,15 @@ def below_all(places: Sequence[Place], document: str, reranking: Reranking | Non
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """One reranker's effect on the scores.
+    """The effect of one reranker on the scores of a ranking.
 
     Attributes:
         name: Name of the reranker.
-        rows: Document id -> row in the result, for the reranked documents.
-        below: Document id -> earlier score, for all other documents.
-        result: The reranker's answer.
-        keep_below: Factor of the earlier score, for all other documents.
-        offset: The number added to their score; at most 0.
+        rows: Id of each reranked document -> the document's row in the result.
+        below: Id of each document below the reranked ones -> score before this stage.
+        result: The reranker's result, with a share for each row.
+        keep_below: Factor of the earlier scores of the documents below.
+        offset: The number that is added to the scores of the documents below, so that they stay below; at most 0.
     """
 
     name: str
@@ -146,11 +148,11 @@ class _Stage:
     offset: float
 
     def share(self, document: str, scale: float) -> tuple[RerankShare, float]:
-        """The reranker's share in a document's final score, and the factor of the score before this stage.
+        """The reranker's share in a document's final score, and the factor by which the score before this stage counts in the final score.
 
         Args:
             document: Id of the document.
-            scale: The factor that later stages apply to this stage's score.
+            scale: The factor by which this stage's score counts in the final score, after all later stages.
         """
         row = self.rows.get(document)
         if row is None:
@@ -163,7 +165,7 @@ class _Stage:
 def _reranked(
     candidates: Candidates, fused: Fusion, reranking: Reranking, limit: int | None, report: Callable[[CutShort], None]
 ) -> list[Place]:
-    """`order` for fused lists with rerankers: run the stages one after the other, then add up the shares."""
+    """Rank fused lists with rerankers: run these one after the other, then add up the shares of each document."""
     ranking: Scored = fused.ranking
     if not ranking:
         return []
@@ -190,7 +192,10 @@ def _reranked(
 
 
 def head_size(fused: Fusion, size: int) -> int:
-    """The number of documents that are reranked: only documents in the windows of the lists, so that a deeper page does not change scores."""
+    """The number of documents that a reranker gets: at most `size`, and only documents in the windows of the lists.
+
+    So a deeper page, with longer lists, does not change the scores.
+    """
     lists = fused.lists.values()
     if all(ranked.within < size for ranked in lists):
         return min(size, len({document for ranked in lists for document in islice(ranked.scores, ranked.within)}))
@@ -200,7 +205,9 @@ def head_size(fused: Fusion, size: int) -> int:
 def _run(
     reranker: Reranker, candidates: Candidates, ranking: Scored, signals: Collection[str], size: int
 ) -> tuple[Scored, _Stage]:
-    """Rerank the first `size` documents of a ranking by these signals.
+    """Let a reranker score the first `size` documents of a ranking; return the new ranking, and the effect of the reranker.
+
+    In an index of passages, the passages that these signals returned stand for the documents.
 
     Raises:
         UsageError: The reranker did not give a finite number for each candidate.

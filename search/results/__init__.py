@@ -1,1 +1,1 @@
-"""Results: hits, explanations, highlights, notices."""
+"""The results of a search: hits, explanations, highlights, remarks."""

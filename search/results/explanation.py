@@ -1,4 +1,4 @@
-"""Explain the score of a hit: the parts that it is the sum of, and the words of its text, shaded by their share of it."""
+"""Explain the score of a hit: the parts whose sum is the score, and the words of the text, shaded by their share of the score."""
 
 from __future__ import annotations
 
@@ -36,21 +36,20 @@ _ANALYSED = 9_000
 def explain(
     generation: OpenGeneration, candidates: Candidates, places: Sequence[Place], *, words: Mapping[str, str]
 ) -> dict[str, dict[str, Any]]:
-    """Explain the scores of documents.
+    """Explain the scores of ranked documents by their parts.
 
     Args:
         generation: The generation that was searched.
         candidates: The candidates that were ranked.
         places: The documents to explain.
-        words: Term -> the word of the query that it comes from.
+        words: Term -> the word of the query from which the term was made.
 
     Returns:
-        Document id -> ``{"score", "parts": [{"name", "share", ...}]}``. The shares sum to the final score. The part of a signal has
-        the signal's `score`, the document's `rank`, and `terms`, which sum to that score. If signals are fused, ``share =
-        normalised * counts``: the score or rank mapped to [0, 1], and how much the signal counts. `lowest` is the score that is
-        mapped to 0: the last candidate's, or the floor if the list is short. The part of a signal that did not return the document
-        has the score that the signal would give it, rank None and share 0. `approximate` is set if the signal's search can miss
-        documents.
+        Document id -> ``{"score", "parts": [{"name", "share", ...}]}``. The shares sum to the final score. The part of a signal has the signal's
+        `score`, the document's `rank`, and `terms`, whose shares sum to the signal's score. If signals are fused, ``share = normalised * counts``:
+        `normalised` is the score or rank mapped to [0, 1], and `counts` is how much the signal counts. `lowest` is the score that is mapped to 0: the
+        last candidate's, or the signal's floor if the list is short. The part of a signal that did not return the document has the score that the
+        signal would give it, rank None and share 0. `approximate` is set if the signal's search can miss documents.
     """
     explained: dict[str, dict[str, Any]] = {place.id: {"score": place.score, "parts": []} for place in places}
     for signal in generation.layout.signals:
@@ -84,7 +83,7 @@ def explain(
 
 
 def _signal_part(scored: SignalScore, clause: Clause) -> dict[str, Any]:
-    """The part of one signal: its score of the document, and the limits of its clause."""
+    """The part of an explanation that a signal's score gives: score, rank and share, and the limits of the signal's search."""
     part: dict[str, Any] = {"score": scored.score, "rank": scored.rank, "share": scored.share}
     if scored.counts is not None:
         part |= {"normalised": scored.normalised, "counts": scored.counts}
@@ -98,7 +97,10 @@ def _signal_part(scored: SignalScore, clause: Clause) -> dict[str, Any]:
 def _request(
     generation: OpenGeneration, signal: Signal, clause: Clause, query: Encoding, ids: Sequence[str]
 ) -> dict[str, dict[str, Any]]:
-    """Document id -> the server's hit for its best passage, with score and explanation, if the clause matches the document."""
+    """Score documents by a signal's clause: document id -> the server's hit for the document's best passage.
+
+    The hit has a score and, if the signal needs it, the server's explanation. A document that the clause does not match is left out.
+    """
     engine, layout = generation.engine, generation.layout
     size = min(_REACH, _PASSAGES * len(ids))  # k of a k-NN clause must be large enough for every passage
     body = {
@@ -112,7 +114,7 @@ def _request(
 
 
 def with_own_score(hit: Hit) -> Hit:
-    """Add the signal's own score to a hit that a search by one signal did not return."""
+    """Replace the score of a hit by the signal's own score, for a document that a search by this one signal did not return."""
     explained = hit.explanation or {"parts": []}
     parts = [{**part, "share": part["score"]} for part in explained["parts"]]
     score = float(sum(part["score"] for part in parts))
@@ -121,14 +123,14 @@ def with_own_score(hit: Hit) -> Hit:
 
 
 def place(hit: Hit) -> str:
-    """The rank of an explained document in words, or the reason why it has none."""
+    """Say the rank of an explained document in words, or why it has none."""
     if (hit.explanation or {}).get("excluded"):
         return _EXCLUDED
     return f"rank {hit.rank}" if hit.rank else "not among the candidates of any signal"
 
 
 def as_text(explanation: Mapping[str, Any], *, terms: int = 6) -> str:
-    """The explanation as lines of text, the part with the largest share first."""
+    """Write an explanation as lines of text: a line for each part, largest share first, then the score."""
     rows = as_rows(explanation, terms=terms)
     width = max((len(name) for _, name, _ in rows), default=0)
     lines = [f"  {share:+.4f}  {name:<{width}}  {sentence}" for share, name, sentence in rows]
@@ -136,14 +138,14 @@ def as_text(explanation: Mapping[str, Any], *, terms: int = 6) -> str:
 
 
 def as_rows(explanation: Mapping[str, Any], *, terms: int = 6) -> list[tuple[float, str, str]]:
-    """Share, name and description of each part, the largest share first."""
+    """Turn an explanation into rows: share, name and description of each part, largest share first."""
     parts = sorted(explanation["parts"], key=lambda part: -part["share"])
     excluded = explanation.get("excluded", False)
     return [(part["share"], part["name"], _description(part, terms, excluded=excluded)) for part in parts]
 
 
 def _description(part: Mapping[str, Any], terms: int, *, excluded: bool) -> str:
-    """One line about a part of a score."""
+    """Describe a part of a score in one line."""
     if "rank" not in part:
         kind = part["name"].partition("@")[0]
         return next((describe for key, describe in _RERANKERS.get(kind, {}).items() if key in part), _any_reranker)(part, terms)
@@ -216,12 +218,12 @@ _RERANKERS: Mapping[str, Mapping[str, Callable[[Mapping[str, Any], int], str]]] 
 
 
 def _short(value: float | None) -> str:
-    """The value of a feature; a dash where it is missing."""
+    """Write the value of a feature in few digits; a dash if the value is missing."""
     return "-" if value is None else f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def _missed(part: Mapping[str, Any]) -> str:
-    """The reason why a signal did not return a document."""
+    """Say why a signal did not return a document."""
     if part["score"] <= part["lowest"] + 1e-6 + 1e-5 * abs(part["lowest"]):  # the server's scores vary by this much
         return f"not among its candidates, the last of which has {part['lowest']:.4f}"
     return f"passed over, although its last candidate has {part['lowest']:.4f}: k-NN search is approximate"
@@ -230,17 +232,17 @@ def _missed(part: Mapping[str, Any]) -> str:
 def shade(text: str, parts: Sequence[Mapping[str, Any]], generation: OpenGeneration) -> list[dict[str, Any]]:
     """Find the words of a text that contribute to the score of a hit.
 
-    The share of a word is what its terms contribute to the final score, over all signals. A term that occurs several times has the
+    The share of a word is the sum of its terms' contributions to the final score, over all signals. A term that occurs several times has the
     same share at each place. If no signal contributes to the final score (the hit is the last candidate of every list), the shares
     are those of the signals' own scores.
 
     Args:
-        text: The text as it was indexed: title and text.
+        text: Title and text of the document, as they were indexed.
         parts: The parts of the explanation.
-        generation: The generation that was searched: its encoder finds the terms of models, its server those of the source.
+        generation: The generation that was searched: its models find the terms of learned signals, and its server finds the terms of text fields.
 
     Returns:
-        ``{"start", "end", "term", "share"}`` in reading order, without overlaps; offsets are characters of `text`.
+        The words as ``{"start", "end", "term", "share"}`` in reading order, without overlaps; start and end are offsets in characters of `text`.
     """
     scored = [part for part in parts if part.get("terms") and part["score"] > 0]
     no_share = not any(part["share"] > 0 for part in scored)
@@ -277,9 +279,9 @@ def without_overlaps(words: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]
 
 
 def _split(group: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Split a group of overlapping words at their edges, and add up the shares of the words over each piece.
+    """Split overlapping words at their edges into pieces; the share of a piece is the sum over the words that cover it.
 
-    If one word contains all others, the whole group becomes one word.
+    If one word contains all others, this word becomes the only piece.
     """
     if len(group) < 2:
         yield from group
@@ -294,7 +296,10 @@ def _split(group: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def _analysed(text: str, field: str, generation: OpenGeneration) -> Located:
-    """The terms of a text in a field of the source. Lucene counts offsets in UTF-16 units, of which an emoji has two."""
+    """The terms that the server's analyzer makes of a text, each with start and end in characters. [] if the user may not analyse texts.
+
+    Lucene counts offsets in UTF-16 units, of which an emoji has two.
+    """
     text = text[:_ANALYSED]
     try:
         answer = generation.engine.request(
@@ -307,7 +312,7 @@ def _analysed(text: str, field: str, generation: OpenGeneration) -> Located:
 
 
 def characters(text: str) -> Sequence[int]:
-    """The character at each UTF-16 offset of a text; the server counts offsets in UTF-16."""
+    """For each UTF-16 offset of a text the offset in characters, because the server counts offsets in UTF-16."""
     if len(text) == len(text.encode("utf-16-le", "surrogatepass")) // 2:
         return range(len(text) + 1)
     offsets: list[int] = []
@@ -317,7 +322,9 @@ def characters(text: str) -> Sequence[int]:
 
 
 def window(text: str, words: Sequence[Mapping[str, Any]], width: int) -> tuple[int, int]:
-    """Start and end of the part of a text whose words have the largest sum of shares, cut between words if possible.
+    """Start and end of the part of a text, about `width` characters long, whose words have the largest sum of shares.
+
+    The text is cut between words if possible.
 
     Example:
         >>> window("a very long beginning and then the answer", [{"start": 35, "end": 41, "share": 1.0}], 20)

@@ -1,6 +1,6 @@
-"""Features of searches for other tools: what a feature ranker sees of each candidate, in a file.
+"""Write the features of candidates to a file, as a feature ranker reads them, for other tools.
 
-A file that ends in ``.csv`` is a table: query, document, label, and a column for each feature, empty where a value is missing. One that ends in
+A file that ends in ``.csv`` is a table: query, document, label, and a column for each feature, empty where a value is missing. A file that ends in
 ``.txt`` or ``.letor`` is in the format of SVMrank and LETOR: ``label qid:N number:value ... # query document``, with the names of the features on top.
 """
 
@@ -39,11 +39,11 @@ _TABLE, _LETOR = ".csv", (".txt", ".letor")
 
 @dataclass(frozen=True)
 class CandidateFeatures:
-    """The candidates of one query, best first.
+    """The features of one query's candidates, best candidate first.
 
     Attributes:
-        ids: Ids of the documents.
-        rows: float64 ``(len(ids), features)``; NaN where a value is missing.
+        ids: Ids of the candidates.
+        rows: The features, float64 ``(len(ids), features)``; NaN where a value is missing.
     """
 
     ids: Sequence[str]
@@ -52,12 +52,12 @@ class CandidateFeatures:
 
 @dataclass(frozen=True)
 class FeatureRecorder:
-    """Computes the features of candidates as a search does.
+    """Computes the features of a query's candidates, exactly as a feature ranker in a search sees them.
 
     Attributes:
-        reader: Computes the values.
-        candidates: How many of the best documents are read.
-        before: The rerankers before: they make the order and the score that are features.
+        reader: Computes the features.
+        candidates: How many of the best documents get features.
+        before: The rerankers that run before: their order and scores are features.
     """
 
     reader: FeatureReader
@@ -66,15 +66,15 @@ class FeatureRecorder:
 
     @property
     def needs(self) -> frozenset[Need]:
-        """The fields that must be fetched with the candidates."""
+        """The data that search must fetch with the candidates."""
         return self.reader.needs.union(*(stage.needs for stage in self.before))
 
     def features(self, candidates: Candidates, mode: Mode) -> CandidateFeatures:
-        """The features of the candidates of a query.
+        """Compute the features of the candidates of a query.
 
         Args:
-            candidates: What the search found, with `needs`.
-            mode: Signals and fusion.
+            candidates: The documents that the search found, with the data that `needs` names.
+            mode: The signals and their fusion.
         """
         import numpy as np  # noqa: PLC0415 - `--help` does not rank
 
@@ -85,7 +85,7 @@ class FeatureRecorder:
 
 @dataclass(frozen=True)
 class _Recording(Reranker):
-    """A reranker that changes nothing and records the features of its candidates."""
+    """A reranker that changes no score, and records the features of its candidates."""
 
     reader: FeatureReader
     candidates: int
@@ -102,14 +102,14 @@ class _Recording(Reranker):
 
 
 def recorder(layout: DocumentLayout, reranking: Reranking | None) -> FeatureRecorder:
-    """The recorder of a search: it logs the features that its ranker `ltr` reads, else those of the first stage.
+    """Make the recorder for a search. It records the features that the search's reranker `ltr` reads, or else those of signals and metadata.
 
     Args:
         layout: The signals and fields of the index.
-        reranking: The rerankers of the search.
+        reranking: The rerankers of the search; None: no reranking.
 
     Raises:
-        UsageError: The index has more metadata entries than a server gives in a search.
+        UsageError: The index has more metadata entries than one search can read.
     """
     stages = reranking.stages if reranking else ()
     for number, stage in enumerate(stages):
@@ -124,10 +124,10 @@ def recorder(layout: DocumentLayout, reranking: Reranking | None) -> FeatureReco
 
 
 def check_name(path: str | Path) -> Path:
-    """The path of a log, whose ending names a format.
+    """Return the path of a log after a check that its ending names a format.
 
     Raises:
-        UsageError: It does not.
+        UsageError: The ending names no format.
     """
     if Path(path).suffix.lower() not in (_TABLE, *_LETOR):
         hint = f"Write NAME{_TABLE} for a table, or NAME{_LETOR[0]} or NAME{_LETOR[1]} for the format of SVMrank and LETOR."
@@ -137,10 +137,10 @@ def check_name(path: str | Path) -> Path:
 
 @contextmanager
 def created(path: Path, names: Sequence[str]) -> Iterator[FeatureLog]:
-    """A log to add queries to, which replaces the file in the end; after an error the file is as it was.
+    """Open a log for queries. At the end it replaces the file; after an error the earlier file is as it was.
 
     Args:
-        path: The file; its ending names the format.
+        path: The file, whose ending names the format.
         names: Names of the features.
 
     Raises:
@@ -162,7 +162,7 @@ def created(path: Path, names: Sequence[str]) -> Iterator[FeatureLog]:
 
 
 class FeatureLog:
-    """Writes features query by query."""
+    """Writes features to an open file, query by query."""
 
     def __init__(self, file: IO[str], names: Sequence[str], *, is_table: bool) -> None:
         self._file, self._queries = file, 0
@@ -173,12 +173,12 @@ class FeatureLog:
             file.writelines(f"# {number} {_on_one_line(name)}\n" for number, name in enumerate(names, 1))
 
     def add(self, query: str, candidates: CandidateFeatures, labels: Sequence[int] = ()) -> None:
-        """Add the candidates of a query.
+        """Write the candidates of one query.
 
         Args:
             query: Id or text of the query.
-            candidates: The candidates.
-            labels: The grade of each; empty: 0, because nothing is judged.
+            candidates: The features of the candidates.
+            labels: The judged grade of each candidate; (): nothing is judged, and 0 is written.
         """
         self._queries += 1
         query = _on_one_line(query)
@@ -194,5 +194,5 @@ class FeatureLog:
 
 
 def _on_one_line(text: str) -> str:
-    """A text without line ends: a query, an id and a value of the metadata may have some."""
+    """Replace line ends and other white space of a text (a query, an id or a name) by blanks."""
     return " ".join(text.split())

@@ -1,4 +1,4 @@
-"""The hits of a search as Python shows them: a list with a short repr, a table for notebooks, and a DataFrame."""
+"""The list of hits that Python users get: with a short repr, a table for notebooks, and a DataFrame."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _CELL = "text-align:left;vertical-align:top;white-space:normal"
 
 
 class Hits(list[Hit]):
-    """The hits of a search, best first: a list, which notebooks show as a table with shaded passages.
+    """The hits of a search, best first: a list that notebooks show as a table with shaded passages.
 
     Attributes:
-        remarks: What `Index.search` has to say, for example which filter leaves nothing, or how many terms of the query a signal left out.
+        remarks: Remarks of `Index.search`, for example which filter leaves no document, or how many terms of the query a signal left out.
     """
 
     remarks: tuple[str, ...] = ()
@@ -42,11 +42,11 @@ class Hits(list[Hit]):
     def __getitem__(self, index: slice) -> Hits: ...
 
     def __getitem__(self, index: SupportsIndex | slice) -> Hit | Hits:
-        """One hit; or several, which are `Hits` again."""
+        """Return one hit by its place, or for a slice several hits as another `Hits`."""
         return Hits(super().__getitem__(index)) if isinstance(index, slice) else super().__getitem__(index)
 
     def _repr_html_(self) -> str:
-        """The table that a notebook shows; words are shaded by what they add to the score."""
+        """The HTML table that a notebook shows; words are shaded by their share of the score."""
         remarks = "".join(f"<p>{escape(each)}</p>" for each in self.remarks)
         if not self:
             return f"<p>Nothing found.</p>{remarks}"
@@ -57,7 +57,7 @@ class Hits(list[Hit]):
         return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{below}{remarks}"
 
     def to_pandas(self) -> pd.DataFrame:
-        """The hits as a DataFrame: rank, id, score, the stored fields (metadata with dots), and the share of each signal.
+        """Return the hits as a DataFrame: rank, id, score, the stored fields (metadata.NAME), and the share of each signal.
 
         Raises:
             UsageError: pandas is not installed.
@@ -90,7 +90,10 @@ def _row(hit: Hit) -> str:
 
 
 def _passage(hit: Hit) -> str:
-    """The passage that matched best, with shaded words; the beginning of the text if the hit cannot be explained any more."""
+    """The HTML of the part of a hit's text that adds most to the score, with shaded words.
+
+    If the hit cannot be explained any more, the beginning of the text is returned.
+    """
     try:
         explained = hit.explain()
     except TermweaveError:  # the document was deleted, or the server is gone: a table is still shown

@@ -47,7 +47,7 @@ _ENDS = tuple(".?!:\u3002\uff1f\uff01\uff1a\u2026")
 
 
 class DocumentGone(EngineError):
-    """A hit was deleted after the search and before its fields were read."""
+    """Raised if a hit was deleted after the search found it and before its fields were read."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,9 @@ class Answer:
     Attributes:
         hits: The hits, best first.
         dropped: Signal name -> query terms left out because the server allows no more clauses, heaviest first.
-        remarks: Sentences, for example that no word of the query occurs in a document, or that a requested field does not exist.
+        remarks: Sentences for the user, for example that no word of the query occurs in a document, or that a requested field does not exist.
         cut_short: The rerankers whose time budget ended before they had scored their candidates.
-        parts: What features add, by their names: "facets" and "totals", and those of other packages.
+        parts: Parts that features add, by name: "facets", "totals", and those of other packages' features.
     """
 
     hits: Hits
@@ -70,52 +70,52 @@ class Answer:
 
     @property
     def facets(self) -> Mapping[str, tuple[FacetValue, ...]]:
-        """Field -> how many listed documents have each of its most frequent values."""
+        """Field -> its counted values among the listed documents; {} if no facets were asked for."""
         counted: Mapping[str, tuple[FacetValue, ...]] = self.parts.get("facets", {})
         return counted
 
     @property
     def totals(self) -> Totals | None:
-        """Numbers of documents that are listed, pass the filters, and contain a word of the query; None if they were not asked for."""
+        """How many documents are listed, pass the filters, and contain a word of the query; None: totals were not asked for."""
         return self.parts.get("totals")
 
     def __repr__(self) -> str:
         return "\n".join([repr(self.hits), *self.lines, *self.all_remarks])
 
     def _repr_html_(self) -> str:
-        """The hits as a notebook shows them, with facets and remarks below."""
+        """The HTML that a notebook shows: the hits, with facets and remarks below."""
         return self.hits._repr_html_() + "".join(f"<p>{escape(line)}</p>" for line in (*self.lines, *self.all_remarks))
 
     @property
     def lines(self) -> list[str]:
-        """The parts that features add, as lines."""
+        """The parts that features add, such as facets, as lines of text."""
         return [line for name, part in self.parts.items() for line in of_part(name).lines(part)]
 
     @property
     def all_remarks(self) -> tuple[str, ...]:
-        """The remarks, and a sentence for each signal and each reranker that left something out."""
+        """The remarks, with a sentence for each signal that left out terms, and for each reranker whose time budget ended early."""
         dropped = [f"{signal} left out {len(terms):,} terms of the query." for signal, terms in self.dropped.items()]
         return (*self.remarks, *dropped, *(f"{cut}." for cut in self.cut_short))
 
     def to_pandas(self) -> pd.DataFrame:
-        """The hits as a DataFrame (`Hits.to_pandas`)."""
+        """Return the hits as a DataFrame, as `Hits.to_pandas` does."""
         return self.hits.to_pandas()
 
 
 def make(
     generation: OpenGeneration, ranking: Ranking, places: Sequence[Place], *, first: int, fields: Sequence[str]
 ) -> tuple[list[Hit], Ranking]:
-    """Make hits of ranked documents; `Hit.explain` requests the explanation of one.
+    """Make hits of ranked documents: read their stored fields. An explanation is requested only when `Hit.explain` is called.
 
     Args:
         generation: The generation that was searched.
-        ranking: The round that found them.
+        ranking: The round of the search that found the documents.
         places: The documents, best first.
-        first: Rank of the first one.
-        fields: Names of the stored fields that the hits have.
+        first: Rank of the first document.
+        fields: Names of the stored fields that the hits get.
 
     Returns:
-        The hits, and the round with what was read.
+        The hits, and the round with the stored fields that were read.
 
     Raises:
         UsageError: The index does not hold one of the documents.
@@ -145,7 +145,10 @@ def make(
 
 
 def stored_names(fields: Sequence[str], layout: DocumentLayout) -> tuple[str, ...]:
-    """The stored fields that are meant: an entry of the metadata may be named without "metadata.", as in a filter; an alias has those of its field."""
+    """The full names of stored fields as users name them in the option `fields`.
+
+    A metadata entry may be named without "metadata.", as in a filter; an alias of a field stands for its field.
+    """
     stored = {name: f"metadata.{name}" for name in layout.types.keys() - layout.names}
     stored |= {name: column.path for name, column in layout.mapped.items()}
 
@@ -159,8 +162,8 @@ def stored_names(fields: Sequence[str], layout: DocumentLayout) -> tuple[str, ..
 def source_parameters(fields: Sequence[str], generation: OpenGeneration) -> dict[str, str]:
     """The parameters of a request that reads the stored fields of hits.
 
-    They are the named ones, long metadata, and id and position of the passage. A name with `*` is a pattern, which stands for the fields of
-    the source: numbers of the signals and digests are read only if they are named.
+    The request reads the named fields, long metadata, and id and position of the passage. A name with `*` is a pattern for fields of the
+    source; fields that signals and digests add to a document are read only if they are named without a pattern.
     """
     fields = stored_names(fields, generation.layout)
     if generation.layout.application is not None and not {*fields}.isdisjoint(_SHADED):
@@ -173,9 +176,10 @@ def source_parameters(fields: Sequence[str], generation: OpenGeneration) -> dict
 
 
 def reading(ids: Sequence[str], layout: DocumentLayout) -> tuple[str, dict[str, Any]]:
-    """The operation that reads documents by their ids, and its body.
+    """The server's operation that reads documents by their ids ("_mget" or "_search"), and the body of the request.
 
-    `_mget` looks where the `_id` leads. An application may have routed its documents elsewhere, so that a search of all shards finds them.
+    `_mget` asks only the shard to which the `_id` leads. An application may have routed a document to another shard, so that its documents are
+    read by a search of all shards.
     """
     if layout.application is None:
         return "_mget", {"ids": list(ids)}
@@ -183,14 +187,14 @@ def reading(ids: Sequence[str], layout: DocumentLayout) -> tuple[str, dict[str, 
 
 
 def _hidden(generation: OpenGeneration) -> frozenset[str]:
-    """The fields of a document that neither its source nor its application has: those of the signals, and digests."""
+    """Names of the fields that neither the source nor the application wrote: those of the signals, and digests."""
     enriched = generation.lineage.source.get("enriched")  # there all others are the application's
     written = generation.layout.names if enriched is None else frozenset(enriched.split())
     return written - {*generation.layout.extra, *_SHADED, *_ALWAYS, "metadata", "metadata_long"}
 
 
 def _check_read(entries: Sequence[Mapping[str, Any]]) -> None:
-    """Check that every document could be read: `_mget` names the errors of each document in an answer of status 200.
+    """Check that every document could be read: `_mget` answers with status 200 even if it reports errors of single documents.
 
     Raises:
         EngineError: The user's role may not read the documents.
@@ -206,7 +210,10 @@ def _check_read(entries: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _stored(generation: OpenGeneration, candidates: Candidates, places: Sequence[Place], fields: Sequence[str]) -> dict[str, Any]:
-    """Document id -> stored fields. For a document in passages, those of the passage that was found, else of the first passage."""
+    """Read the stored fields of ranked documents: document id -> fields.
+
+    Of a document that is cut into passages, the passage that was found is read, or else the first passage.
+    """
     keys: dict[str, str] = {}
     for place in places:
         number = candidates.passage(place.id, place.signals) if generation.lineage.passages else None
@@ -231,7 +238,7 @@ def _stored(generation: OpenGeneration, candidates: Candidates, places: Sequence
 
 
 def read_stored(generation: OpenGeneration, index: str, keys: Mapping[str, str], fields: Sequence[str]) -> dict[str, Any]:
-    """Document id -> stored fields, of those that the index holds.
+    """Read the stored fields of documents: document id -> fields; documents that the index does not hold are left out.
 
     Args:
         generation: The generation.
@@ -264,16 +271,16 @@ def read_stored(generation: OpenGeneration, index: str, keys: Mapping[str, str],
 def explained(
     generation: OpenGeneration, candidates: Candidates, places: Sequence[Place], stored: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Explain scores, with the text of each document and its shaded words.
+    """Explain the scores of ranked documents, with the text of each document and its shaded words.
 
     Args:
         generation: The generation that was searched.
         candidates: The candidates that were ranked.
-        places: The documents.
+        places: The documents to explain.
         stored: Id of a document -> its stored fields, with title and text.
 
     Returns:
-        Id of a document -> its explanation.
+        Id of a document -> its explanation, with "text" and "words".
     """
     query = candidates.query
     alternatives = chain.from_iterable(query.rewritten.parts if query.rewritten else ())
@@ -287,17 +294,20 @@ def explained(
 
 
 def _joined(title: str, text: str) -> str:
-    """Title and text, joined for readers; `Document.content`, which models read, always puts a full stop between them."""
+    """Join title and text for readers, with a full stop between them only if the title needs one.
+
+    `Document.content`, which models read, always has a full stop there.
+    """
     if not (title.strip() and text.strip()):
         return title if title.strip() else text
     return f"{title}{' ' if title.rstrip().endswith(_ENDS) else '. '}{text}"
 
 
 def _explain_later(generation: OpenGeneration, candidates: Candidates, place: Place) -> Mapping[str, Any]:
-    """The explanation of one hit, requested by `Hit.explain`.
+    """Explain the score of one hit, when `Hit.explain` is called.
 
     Raises:
-        UsageError: The server fused the signals.
+        UsageError: The server fused the signals, so that scores cannot be explained.
     """
     if FusedList.name in candidates.lists:
         raise hybrid_query.unexplained()
@@ -307,7 +317,7 @@ def _explain_later(generation: OpenGeneration, candidates: Candidates, place: Pl
 
 
 def _words(generation: OpenGeneration, query: str) -> dict[str, str]:
-    """Term -> the word of the query that it comes from, so that readers see "delay" and not the stem "delai"."""
+    """Term -> the word of the query from which the term was made, so that readers see "delay" and not the stem "delai"."""
     if generation.encoder.analysis is None:
         return {}
     shaded = generation.encoder.shade(query, statistics=generation.statistics, kind="query")
@@ -315,7 +325,7 @@ def _words(generation: OpenGeneration, query: str) -> dict[str, str]:
 
 
 def _fields(stored: Mapping[str, Any], names: Sequence[str], hidden: Collection[str]) -> dict[str, Any]:
-    """The fields with these names, or that match a pattern among them; both metadata fields of termweave are merged into one."""
+    """The fields of a hit that have one of the names, or match a pattern among them; long metadata are merged into the other metadata."""
     roots = {name.partition(".")[0] for name in names}
     patterns = [root for root in roots if "*" in root]
 
@@ -329,7 +339,7 @@ def _fields(stored: Mapping[str, Any], names: Sequence[str], hidden: Collection[
 
 
 def flat(fields: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Flatten the fields of a hit: a metadata entry is named with a dot, as in the option `fields`.
+    """Flatten the fields of a hit to pairs of name and value; a metadata entry is named "metadata.NAME", as in the option `fields`.
 
     Example:
         >>> dict(flat({"title": "Timer", "metadata": {"kind": "class"}}))

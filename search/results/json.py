@@ -1,4 +1,4 @@
-"""The JSON of results, the same for the command line, Python and web pages. The schemas are in docs/schemas."""
+"""Turn results into JSON, the same for the command line, Python and web pages. The schemas are in docs/schemas."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def search(query: str, answer: Answer, took: float) -> dict[str, Any]:
-    """The answer to one query.
+    """Turn the answer to one query into JSON values.
 
     Args:
         query: Text of the query.
-        answer: Its hits.
-        took: Duration in milliseconds.
+        answer: The answer, with its hits.
+        took: Duration of the search in milliseconds.
     """
     result: dict[str, Any] = {
         "schema": "termweave.search/1",
@@ -62,15 +62,15 @@ class BatchSummary:
 
 
 def batch(summary: BatchSummary) -> dict[str, Any]:
-    """The summary of a batch search."""
+    """Turn the summary of a batch search into JSON values."""
     return {"schema": "termweave.batch/1", **asdict(summary), "seconds": round(summary.seconds, 3)}
 
 
 def explain(query: str, hit: Hit) -> dict[str, Any]:
-    """One explained document."""
+    """Turn an explained document into JSON values."""
     return {"schema": "termweave.explain/1", "query": query, "hit": hit.as_dict()}
 
 
 def requests(sent: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The requests of a search, as `Index.requests` gives them."""
+    """Turn the requests of a search, as `Index.requests` returns them, into JSON values."""
     return {"schema": "termweave.requests/1", "requests": sent}

@@ -1,4 +1,4 @@
-"""Remarks on an answer: sentences that warn the user if the answer is probably not what was meant, or is behind its application."""
+"""Remarks on an answer: sentences that warn the user if it is probably not what he meant, or if documents have changed since they were enriched."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 
 def collect(generation: OpenGeneration, report: Report, options: SearchOptions, fields: Sequence[str]) -> tuple[str, ...]:
-    """Remarks on an answer.
+    """Collect the remarks on an answer, besides those of features.
 
     Args:
         generation: The generation that answered.
-        report: What the search did.
+        report: The rounds and hits of the search.
         options: The options of the search.
-        fields: The requested stored fields, as `hits.stored_names`.
+        fields: The requested stored fields, named as `hits.stored_names` returns them.
     """
     shown, ranked = report.shown, report.ranked
     candidates, remarks = report.last.candidates, list(generation.name.remarks)
@@ -65,7 +65,7 @@ def collect(generation: OpenGeneration, report: Report, options: SearchOptions, 
 
 
 def _unseen(generation: OpenGeneration, query: str) -> tuple[int, int] | None:
-    """The number of word-pieces that the dense model reads, and the number in the query, if the query has more."""
+    """The number of word-pieces that the dense model reads, and the number in the query; None: the model reads the whole query."""
     models = generation.encoder.models
     longest = models.get("dense_query", models["dense"]).max_length
     # An ASCII character is at most one word-piece, so ordinary queries need not be tokenised again.
@@ -76,10 +76,10 @@ def _unseen(generation: OpenGeneration, query: str) -> tuple[int, int] | None:
 
 
 def _unknown(generation: OpenGeneration, shown: Sequence[Hit], fields: Sequence[str]) -> list[str]:
-    """The requested fields that neither a hit nor the mapping has, though other documents may: patterns, and what a mapping does not list.
+    """The requested fields that neither a hit nor the index's mapping has, though documents that are not shown may have them.
 
     Raises:
-        UsageError: No document has one of them.
+        UsageError: A field was requested by its full name, and no document has it.
     """
     layout, enriched = generation.layout, generation.layout.application is not None
     names = {name for hit in shown for name, _ in flat(hit.fields)} | layout.names | layout.mapped.keys()
@@ -100,15 +100,15 @@ def _unknown(generation: OpenGeneration, shown: Sequence[Hit], fields: Sequence[
 
 @dataclass(frozen=True)
 class EnrichmentLag:
-    """The documents and hits of an enriched index whose signals are missing or old.
+    """How far an enriched index is behind its application: documents and hits whose signals are missing or outdated.
 
     Attributes:
-        name: The name that `enrich` takes.
-        documents: Documents that the searched name shows.
-        lacking: Those of them that have no signals.
-        changed: Hits that the application changed since they were enriched.
-        finished: Whether an enrichment ran to its end.
-        words: Whether the signal lexical finds documents that have no signals.
+        name: The name that `termweave enrich` takes for the index.
+        documents: Number of documents that the searched name shows.
+        lacking: Number of these documents that have no signals yet.
+        changed: Number of hits that the application changed since they were enriched.
+        finished: Whether an enrichment has ever run to its end.
+        words: Whether the signal lexical finds documents that have no signals yet.
     """
 
     name: str
@@ -119,13 +119,13 @@ class EnrichmentLag:
     words: bool
 
     def check_empty(self, ranked: int) -> None:
-        """Check an answer without documents: it says nothing where next to nothing is enriched.
+        """Refuse an answer without documents if too little is enriched to say that nothing was found.
 
         Args:
             ranked: Number of documents that the search ranked.
 
         Raises:
-            InputError: No enrichment ran to its end, or no document that it enriched is left.
+            InputError: Nothing was found, some documents lack signals, and no enrichment ran to its end, or no enriched document is left.
         """
         enriched = self.documents - self.lacking
         if not ranked and self.lacking and not (self.finished and enriched):
@@ -148,10 +148,12 @@ class EnrichmentLag:
 
 
 def enrichment_lag(generation: OpenGeneration, ids: Sequence[str] = ()) -> EnrichmentLag | None:
-    """Count the documents and hits whose signals are missing or old; None if there are none, or termweave built the index. One request.
+    """Count the documents and hits of an enriched index whose signals are missing or outdated. One request is sent.
+
+    None: no signals are missing or outdated, or termweave built the index itself.
 
     Args:
-        generation: The index.
+        generation: The generation that is searched.
         ids: Ids of the hits that are shown.
 
     Raises:
@@ -185,7 +187,7 @@ def enrichment_lag(generation: OpenGeneration, ids: Sequence[str] = ()) -> Enric
 
 
 def _changed(hit: Mapping[str, Any], reading: Reading, layout: DocumentLayout) -> bool:
-    """Whether a document has another title or text than those that its signals were made of."""
+    """Whether a hit's title or text differ from those of which its signals were made."""
     written = layout.of_signals(hit["_source"]).get("source_digest")
     source = {
         name: value for name, value in hit["_source"].items() if name not in {"source_digest", layout.prefix.removesuffix(".")}

@@ -1,6 +1,6 @@
-"""Show explained hits and weighted texts with shaded words, on pages and as one HTML page.
+"""Show hits and weighted texts with shaded words, as pictures for web pages or as one HTML page.
 
-That page is one file without scripts, fonts or links. It supports light and dark mode, right-to-left texts, and printing.
+The HTML page is one file without scripts, fonts or links. It supports light and dark mode, right-to-left texts, and printing.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _REFUSED = dict.fromkeys([*range(9), 11, *range(14, 32), *range(127, 160), *rang
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A text with shaded words.
+    """A text with shaded words, and what stands above it.
 
     Attributes:
         title: Heading of the text.
         text: The whole text.
         words: Start, end and weight of words, in reading order and without overlaps; offsets are characters of `text`.
         rows: Share, name and description of each part of the score, for the table above the text.
-        note: A line under the title.
+        note: A line below the title; "": no line.
     """
 
     title: str
@@ -52,7 +52,7 @@ class Picture:
     note: str = ""
 
     def runs(self) -> Iterator[tuple[str, float, float]]:
-        """Split the text into pieces: text, weight, and the weight as a share of the heaviest; 0 for the text between words."""
+        """Split the text into pieces: text of the piece, weight, and weight as a share of the heaviest word's; text between words has weight 0."""
         heaviest = max((weight for _, _, weight in self.words), default=0.0)
         at = 0
         for start, end, weight in self.words:
@@ -65,7 +65,7 @@ class Picture:
 
 
 def shade(share: float) -> str:
-    """The CSS colour behind a word, for a share from 0 (the page itself) to 1 (the heaviest word). The letters inherit their ink."""
+    """The CSS colour behind a word whose weight has this share of the heaviest word's: from 0 (no shade) to 1 (the darkest)."""
     red, green, blue = _GREEN
     return f"rgba({red},{green},{blue},{_MOST_OPAQUE * share:.3f})"
 
@@ -83,12 +83,12 @@ def html(title: str, pictures: Sequence[Picture]) -> str:
 
 
 def allowed(page: str) -> str:
-    """A page in which the characters that HTML does not allow are replaced."""
+    """Replace the characters of a page that HTML does not allow."""
     return page.translate(_REFUSED)
 
 
 def _section(picture: Picture) -> str:
-    """The HTML of one picture."""
+    """Write one picture as HTML."""
     lines = [f'<h2 dir="auto">{escape(picture.title)}</h2>']
     if picture.note:
         lines.append(f'<p class="note" dir="auto">{escape(picture.note)}</p>')
@@ -101,18 +101,18 @@ def _section(picture: Picture) -> str:
 
 
 def _run(piece: str, weight: float, share: float) -> str:
-    """The HTML of one piece of a text."""
+    """Write one piece of a text as HTML, shaded if its share is above 0."""
     if share <= 0:
         return escape(piece)
     return f'<mark style="background:{shade(share)}" title="{weight:.4g}">{escape(piece)}</mark>'
 
 
 def of_hit(hit: Hit, width: int = _ON_PAGE) -> list[Picture]:
-    """The shaded passage of a hit with the parts of its score, and what rankers depend on if that is known.
+    """Make the pictures of an explained hit: its best passage with the parts of its score, and a picture for each ranker explained by words.
 
     Args:
         hit: The hit, explained.
-        width: The most characters of the passage.
+        width: The most characters that are shown of the text.
     """
     explained = hit.explanation or {"score": 0.0, "parts": [], "text": "", "words": []}
     rows = explanation.as_rows(explained, terms=20)
@@ -124,7 +124,7 @@ def of_hit(hit: Hit, width: int = _ON_PAGE) -> list[Picture]:
 def passage(
     title: str, explained: Mapping[str, Any], width: int, rows: Sequence[tuple[float, str, str]] = (), note: str = ""
 ) -> Picture:
-    """The part of the text whose words add most to the score."""
+    """Make a picture of the part of a hit's text whose words add most to the score."""
     text = explained["text"]
     begin, end = explanation.window(text, explained["words"], width)
     before, after = "... " if begin else "", " ..." if end < len(text) else ""
@@ -138,7 +138,7 @@ def passage(
 
 
 def _effects(hit: Hit, title: str, explained: Mapping[str, Any]) -> list[Picture]:
-    """The words that the logit of each ranker depends on."""
+    """Make a picture for each ranker that was explained by words: the text, shaded where the ranker's logit depends on a word."""
     text, shown = explained["text"], []
     by_word = places(text)
     for part in explained["parts"]:

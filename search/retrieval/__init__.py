@@ -1,1 +1,1 @@
-"""Retrieval: requests to the server and the candidates that come back."""
+"""Retrieval: requests to the server, and the candidates that the server returns."""

@@ -1,4 +1,4 @@
-"""Candidates: the best documents of each signal for each query, from one `_msearch` with a search for each signal and query."""
+"""Candidates: the best documents of each signal for each query. One `_msearch` holds a search for each signal and query."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ _SEVERAL_IDS = (
 
 @dataclass(frozen=True)
 class SignalRequests:
-    """The searches of one query, ready to be sent.
+    """The searches of one query, one for each signal, ready to be sent.
 
     Attributes:
         query: The encoded query.
-        clauses: Signal name -> clause; none for a signal that cannot match anything of the query.
+        clauses: Signal name -> the signal's clause; a signal that cannot match anything of the query has no entry.
         bodies: Signal name -> request body.
-        entries: Metadata entry that a reranker reads, or "words.NAME" of short texts -> what holds it.
-        words: "words.NAME" -> where a `_source` holds the text of any other field.
-        numbers: Metadata entry of numbers that only a `_source` holds -> its field.
+        entries: Metadata entry that a reranker reads, or "words.NAME" for a field of short texts -> the column from which the values are read.
+        words: "words.NAME" for any other field of texts -> the paths in a document's `_source` where its texts are.
+        numbers: Metadata entry of numbers that only a document's `_source` holds -> the field from which the values are read.
     """
 
     query: Encoding
@@ -77,19 +77,19 @@ def signal_requests(
     reach: int | None = None,
     layout: DocumentLayout = _LAYOUT,
 ) -> SignalRequests:
-    """Build the searches of one query. They ask for ids and scores, and for what a reranker needs.
+    """Build the searches of one query, which ask for ids and scores, and for the data that a reranker needs.
 
     Args:
         query: The encoded query.
         signals: The signals to search with.
-        capabilities: What the server can do.
+        capabilities: The features and limits of the server.
         depth: How many documents each signal returns.
         where: Filters of the query DSL; all must match.
         needs: "vectors" asks for the documents' vectors (as doc values), "texts" for titles and texts, "metadata.NAME" for an
             entry, "words.NAME" for the text of a field.
-        reach: Set if documents are stored as passages. The server then returns the best passage of each document, and k-NN
-            searches look for this many passages.
-        layout: Says which fields of the server hold title, text and metadata.
+        reach: The number of passages that k-NN searches look for, if documents are stored as passages; the server then returns the best passage of
+            each document. None: documents are not cut into passages.
+        layout: Names the fields of the server that hold title, text and metadata.
     """
     clauses = {}
     for signal in signals:
@@ -137,13 +137,13 @@ def signal_requests(
 
 
 def unsorted(body: Mapping[str, Any]) -> dict[str, Any]:
-    """A body of `signal_requests` for queries that the server can only sort by score: the id becomes a column."""
+    """Change a request body of `signal_requests` for queries that the server sorts by score alone: the id is then read as a column."""
     others = {key: value for key, value in body.items() if key != "sort"}
     return others | {"docvalue_fields": [*body["sort"][1], *body["docvalue_fields"]]}
 
 
 def grouped(columns: Sequence[Any]) -> dict[str, Any]:
-    """The part of a request that groups passages by document: the best one of each, the first of equal ones."""
+    """The part of a request that groups passages by document: only the best passage of each is returned, and the first of equal ones."""
     return {
         "collapse": {"field": "id"},
         "sort": ["_score", {"id": "asc"}, {"passage": {"order": "asc", "unmapped_type": "integer"}}],
@@ -152,7 +152,10 @@ def grouped(columns: Sequence[Any]) -> dict[str, Any]:
 
 
 class HalfVectors(Mapping[str, "NDArray[np.float32]"]):
-    """Vectors that are decoded when they are read: of the about 200 candidates of a hybrid search a reranker reads 60."""
+    """Document vectors, stored as base64, that are decoded only when they are read.
+
+    A hybrid search has about 200 candidates, of which a reranker reads 60.
+    """
 
     def __init__(self, encoded: dict[str, str]) -> None:
         self._encoded = encoded
@@ -167,7 +170,7 @@ class HalfVectors(Mapping[str, "NDArray[np.float32]"]):
         return len(self._encoded)
 
     def stacked(self, documents: Sequence[str], dimension: int) -> NDArray[np.float32]:
-        """float32 ``(len(documents), dimension)``; a row of zeros for a document without a vector."""
+        """Decode the vectors of documents, float32 ``(len(documents), dimension)``; a row of zeros for a document without a vector."""
         return from_halves([self._encoded.get(document) for document in documents], dimension)
 
 
@@ -177,17 +180,17 @@ class Candidates:
 
     Attributes:
         query: The encoded query.
-        lists: Signal name -> its ranking; empty for a signal that has nothing to search for.
-        clauses: Signal name -> the clause as sent.
-        vectors: Key -> float32 ``(d,)``, if vectors were requested. The key is `Passage.key` of the passage that a signal returned: the
+        lists: Signal name -> the signal's ranked documents; empty for a signal that cannot match anything of the query.
+        clauses: Signal name -> the clause that was sent.
+        vectors: Key -> float32 ``(d,)``, if vectors were requested. The key is `Passage.key` of the passage that a signal returned, which is the
             document's id where documents are not cut into passages.
-        index: The generation that answered. Stored fields are read from it, even if the alias has moved meanwhile.
-        short: Whether a list is too short because its search looked at too few passages.
-        texts: Key, as for `vectors` -> title and text, if texts were requested.
-        metadata: Key, likewise -> typed entry -> its values, of the entries that were requested, and "words.NAME" -> the text of a field.
-        beside: The lists of signals that a reranker reads and the mode does not have.
-        pinned: Ids of documents that come first.
-        index_terms: The terms of the index; None without the signal weights.
+        index: Name of the generation that answered, from which stored fields are read, even if the alias has moved meanwhile.
+        short: Whether a list has too few documents because its k-NN search looked at too few passages.
+        texts: Key as in `vectors` -> title and text, if texts were requested.
+        metadata: Key as in `vectors` -> requested metadata entry -> its values, and "words.NAME" -> the texts of the field NAME.
+        beside: Signal name -> ranked documents, for signals that a reranker reads and the mode does not have.
+        pinned: Ids of the pinned documents, which come first.
+        index_terms: How the index cuts texts into terms and weighs them; None: the index does not have the signal weights.
     """
 
     query: Encoding
@@ -208,7 +211,10 @@ class Candidates:
         return {document for ranked in self.lists.values() for document in ranked.scores}
 
     def passage(self, document: str, signals: Mapping[str, SignalScore]) -> int | None:
-        """The passage that a hit shows: the one of the signal with the largest share, among the signals that returned the document."""
+        """Number of the passage that a hit shows: the passage of the signal with the largest share in the score.
+
+        None: that signal's search returned a whole document, or no signal returned the document.
+        """
         for name in sorted(signals, key=lambda name: -signals[name].share):
             ranked = self.lists.get(name)
             if ranked is not None and document in ranked.scores:
@@ -216,14 +222,14 @@ class Candidates:
         return None
 
     def keys(self, documents: Sequence[str], signals: Collection[str], first: str = "") -> Sequence[str]:
-        """The keys of `texts`, `vectors` and `metadata` for documents.
+        """The keys under which `texts`, `vectors` and `metadata` hold the data of documents.
 
-        In an index of passages, each signal may have returned another passage of a document. The one that ranks best stands for it.
+        In an index of passages, each signal may have returned another passage of a document. The passage that ranks best stands for the document.
 
         Args:
             documents: Ids of documents.
             signals: The signals of the mode: passages that only other signals returned do not count.
-            first: The signal whose passage comes before all others, if it is one of them and returned the document.
+            first: A signal whose passage is taken before all others, if it is among `signals` and returned the document; "": none.
         """
         lists = [self.lists[name] for name in signals if self.lists[name].passages]
         if not lists:
@@ -237,7 +243,7 @@ class Candidates:
         return [Passage.key(document, best[document][1]) if document in best else document for document in documents]
 
     def matrix(self, keys: Sequence[str]) -> NDArray[np.float32]:
-        """The vectors of keys, float32 ``(len(keys), d)``; a row of zeros for a document without a vector.
+        """The vectors under these keys, float32 ``(len(keys), d)``; a row of zeros for a document without a vector.
 
         A document without text has no vector. The query must have a vector.
         """
@@ -258,7 +264,7 @@ def gather(
     window: int | None = None,
     layout: DocumentLayout = _LAYOUT,
 ) -> tuple[list[Candidates], set[str]]:
-    """Send the searches of several queries as one `_msearch`.
+    """Send the searches of several queries as one `_msearch`, and return the candidates.
 
     Args:
         engine: The server.
@@ -266,7 +272,7 @@ def gather(
         prepared: The searches of each query.
         signals: The signals that the searches were built from.
         window: How many documents of each list count in the fusion; None: all.
-        layout: Says which stored fields are title and text.
+        layout: Names the stored fields that hold title and text.
 
     Returns:
         The candidates of each query, and the concrete indices that answered.
@@ -286,7 +292,9 @@ def gather(
 
 
 def answers_to(engine: Engine, target: str, searches: Sequence[tuple[str, Mapping[str, Any]]]) -> list[dict[str, Any]]:
-    """Send searches as one `_msearch`, again if a shard was missing: a node that ended a moment ago is replaced by the copies on other nodes.
+    """Send searches as one `_msearch`, and send them again if a shard was missing.
+
+    A node that ended a moment ago is replaced by the copies of its shards on other nodes.
 
     Args:
         engine: The server.
@@ -320,15 +328,15 @@ def _candidates(
     seen: set[str],
     layout: DocumentLayout,
 ) -> Candidates:
-    """The candidates of one query.
+    """Collect the candidates of one query from the server's answers.
 
     Args:
         prepared: The searches that were sent.
-        answered: Name, clause and answer of each signal.
+        answered: Name, clause and server's answer of each signal.
         signals: Name -> signal.
         window: How many documents of each list count in the fusion; None: all.
-        seen: The function adds the concrete indices that answered.
-        layout: Says which stored fields are title and text.
+        seen: A set to which the function adds the concrete indices that answered.
+        layout: Names the stored fields that hold title and text.
     """
     lists = {name: Ranked.from_scores([]) for name in signals}
     vectors: dict[str, str] = {}
@@ -370,7 +378,7 @@ def _candidates(
 
 
 def _metadata(hit: Mapping[str, Any], prepared: SignalRequests) -> dict[str, Any]:
-    """The metadata that rerankers read of a hit: entry -> its values, of columns or of the document itself."""
+    """The metadata of a hit that rerankers read: entry -> its values, read from columns or from the document's `_source`."""
     fields, source = hit.get("fields", _NO_FIELDS), hit.get("_source", _NO_FIELDS)
     values_of = {
         entry: column.shown(fields[column.field]) for entry, column in prepared.entries.items() if column.field in fields
@@ -384,7 +392,7 @@ def _metadata(hit: Mapping[str, Any], prepared: SignalRequests) -> dict[str, Any
 
 
 def _is_short(hits: Mapping[str, Any], clause: Clause, body: Mapping[str, Any]) -> bool:
-    """Whether a search with a larger `reach` would return more documents: the passages that it returned belong to too few."""
+    """Whether a search with a larger `reach` could return more documents, because the passages that were found belong to too few documents."""
     if clause.reach is None or "collapse" not in body or len(hits["hits"]) >= body["size"]:
         return False
     total: int = hits["total"]["value"]
@@ -392,7 +400,7 @@ def _is_short(hits: Mapping[str, Any], clause: Clause, body: Mapping[str, Any]) 
 
 
 class SearchFailed(EngineResponseError):
-    """The search of a signal failed, though the server answered the `_msearch` that held it."""
+    """Raised if the search of one signal failed, though the server answered the `_msearch` with all searches."""
 
     def __init__(self, status: int, message: str, hint: str, answer: Mapping[str, Any]) -> None:
         super().__init__(status, message, answer, hint=hint)
@@ -400,7 +408,7 @@ class SearchFailed(EngineResponseError):
 
 
 def hits_of(answer: Mapping[str, Any], signal: str) -> list[dict[str, Any]]:
-    """The hits of one signal's search in an `_msearch`.
+    """Return the hits in the answer to one signal's search, after a check that the search was complete.
 
     Raises:
         SearchFailed: The search failed, or only some of the shards answered. The status is 503 if it may succeed later.

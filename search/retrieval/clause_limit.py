@@ -41,11 +41,11 @@ def fit(
         generation: The generation that is searched.
         query: The encoded query.
         signals: The signals that are searched.
-        where: Filters; their clauses count, too.
-        capabilities: The server's capabilities, with the clause limit of one signal.
+        where: Filters, whose clauses count towards the limit, too.
+        capabilities: The features and limits of the server, with the number of clauses that one signal may use.
 
     Returns:
-        The query with the weighted terms that fit and, if it has too many words, with its words ordered by what they contribute,
+        The query with the weighted terms that fit and, if it has too many words, with its words ordered by their contribution,
         most first (the lexical signal keeps the first ones); and the weighted terms that were left out, heaviest first.
     """
     budget = clause_budget(capabilities, where)
@@ -68,7 +68,7 @@ def fit(
 
 
 def restored(prepared: SignalRequests, query: Encoding, left_out: tuple[str, ...], signals: Sequence[Signal]) -> SignalRequests:
-    """The searches of a shortened query, with the original query and the terms that were left out noted in the clauses."""
+    """Put the original query back into the searches that were built for its shortened form, and note in the clauses which terms were left out."""
     weighted = {signal.name for signal in signals if _weighted(signal)}
     clauses = {
         name: replace(clause, dropped=(*left_out, *clause.dropped)) if name in weighted else clause
@@ -78,12 +78,12 @@ def restored(prepared: SignalRequests, query: Encoding, left_out: tuple[str, ...
 
 
 def _weighted(signal: Signal) -> bool:
-    """Whether the clause of a signal has a part for each weighted term of the query."""
+    """Whether the clause of a signal has a part for each weighted term of a query."""
     return signal.needs == "weights" and not signal.text_fields
 
 
 def _ordered(generation: OpenGeneration, text: str, field: str, analyzer: str) -> str:
-    """The words of a text, each once, those that contribute most to BM25 first; the text itself if the server gives no counts."""
+    """The words of a text, each once, ordered by their contribution to BM25, largest first; the text as it is if the server gives no counts."""
     body: dict[str, Any] = {"doc": {field: text}, "fields": [field], "per_field_analyzer": {field: analyzer} if analyzer else {}}
     body |= {"term_statistics": True, "field_statistics": True, "positions": False, "payloads": False}
     answer: dict[str, Any] = {}

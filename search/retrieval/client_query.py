@@ -1,7 +1,7 @@
-"""A query that an application sends in the server's own language, rewritten to learned search.
+"""Turn a query in the server's own language, as applications send it, into a query of learned search.
 
-A search pipeline that `termweave connect` makes asks the model server for this. Any application then searches learned weights and vectors
-with the query that it has: the words of its ``match`` are encoded, and its filters are kept.
+A search pipeline that `termweave connect` makes asks the model server to rewrite queries. Any application then searches learned weights and vectors
+with the query that it sends already: the words of its ``match`` are encoded, and its filters are kept.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SYNTAX = {
 
 @dataclass(frozen=True, slots=True)
 class ClientQuery:
-    """A query of words, taken apart.
+    """An application's query, taken apart into its words and its filters.
 
     Attributes:
         words: The text that the user searches for.
@@ -46,15 +46,15 @@ class ClientQuery:
 
 
 def read(query: Mapping[str, Any]) -> ClientQuery | None:
-    """Take a query of the server's language apart.
+    """Take a query in the server's language apart into its words and its filters.
 
     Args:
         query: A query of words (`match`, `multi_match`, `combined_fields`, `query_string`, `simple_query_string`), or a `bool` with one of
             them and filters.
 
     Returns:
-        None for a query without words, such as `match_all`, for one that finds documents without its words, too, and for one in a syntax,
-        such as ``title:json AND year:2020``: such a query asks for exactly what it says.
+        The words and filters. None: the query has no words, as `match_all`, or also finds documents without its words, or is written in a syntax, as
+        ``title:json AND year:2020``: it must find exactly what it asks for, and is not rewritten.
 
     Raises:
         UsageError: The query holds words in a place from which they cannot be taken, or a clause that is not an object.
@@ -79,7 +79,7 @@ def read(query: Mapping[str, Any]) -> ClientQuery | None:
 
 
 def _read_bool(body: Mapping[str, Any]) -> ClientQuery | None:
-    """Take a `bool` apart; None if no clause has words."""
+    """Take a `bool` query apart; None: no clause has words, or documents without the words are found, too."""
     scoring = [(clause, read(clause)) for part in ("must", "should") for clause in _clauses(body, part)]
     worded = [query for _, query in scoring if query is not None]
     if not worded:
@@ -98,7 +98,7 @@ def _read_bool(body: Mapping[str, Any]) -> ClientQuery | None:
 
 
 def _has_words(part: Any) -> bool:
-    """Whether a query of words is anywhere inside."""
+    """Whether a query of words, such as `match`, is anywhere inside a part of a query."""
     if isinstance(part, list):
         return any(map(_has_words, part))
     if not isinstance(part, dict):
@@ -110,7 +110,7 @@ def _has_words(part: Any) -> bool:
 
 
 def _words(name: str, body: Any) -> str | None:
-    """The text of a query of words; None if it has none."""
+    """The text of a query of words, such as `match`; None: it has no text, or asks for phrases or prefixes."""
     if name == "match":
         body = next(iter(body.values()), None) if isinstance(body, dict) else None
     if isinstance(body, dict) and str(body.get("type", "")).startswith(("phrase", "bool_prefix")):
@@ -120,7 +120,7 @@ def _words(name: str, body: Any) -> str | None:
 
 
 def _clauses(body: Mapping[str, Any], part: str) -> list[Mapping[str, Any]]:
-    """The clauses of a part of a `bool`, which may be one clause or a list."""
+    """The clauses in one part of a `bool`, such as "must", which may hold one clause or a list."""
     value = body.get(part)
     clauses = [] if value is None else value if isinstance(value, list) else [value]
     if not all(isinstance(clause, dict) for clause in clauses):
@@ -132,7 +132,7 @@ def _clauses(body: Mapping[str, Any], part: str) -> list[Mapping[str, Any]]:
 def rewritten(
     generation: OpenGeneration, query: Encoding, signals: Sequence[str], where: Sequence[Mapping[str, Any]], depth: int
 ) -> dict[str, Any]:
-    """The query of learned search, with the same clauses as `termweave search` sends.
+    """Build the query of learned search in the server's language, with the same clauses as `termweave search` sends.
 
     Args:
         generation: The generation that encoded the query.

@@ -1,4 +1,4 @@
-"""Run the searches of queries against one generation: build the requests, send them, and search deeper where needed."""
+"""Run the searches of queries in one generation: build the requests, send them, and search deeper where needed."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 
 
 class AliasMoved(EngineError):
-    """The alias pointed at another generation than the one that the query was encoded for."""
+    """Raised if an alias points at another generation than the one for which the query was encoded."""
 
 
 def retrieve(generation: OpenGeneration, target: str, queries: Sequence[Encoding], plan: Retrieval) -> list[Candidates]:
-    """The candidates of each query, in one `_msearch` (several where passages need a deeper search).
+    """Find the candidates of each query with one `_msearch`, or with several where passages need a deeper search.
 
     Args:
         generation: The generation that the queries were encoded for.
         target: The name to search: the alias, or the concrete index.
         queries: Encoded queries.
-        plan: What to retrieve.
+        plan: What the signals are asked for.
 
     Raises:
         AliasMoved: Another generation answered.
@@ -75,7 +75,7 @@ def retrieve(generation: OpenGeneration, target: str, queries: Sequence[Encoding
 
 
 def _pinned(generation: OpenGeneration, query: Encoding, plan: Retrieval, candidates: Candidates) -> Candidates:
-    """Add the documents that come first: those that the index holds and that pass the filters."""
+    """Add to the candidates the ids of pinned documents that the index holds and that pass the filters."""
     of_query, where = (query.rewritten.pinned, query.rewritten.where) if query.rewritten else ((), ())
     ids = in_all_forms([*plan.pin, *of_query])
     pinned = documents.documents_passing(generation.engine, generation.index, generation.layout, ids, [*plan.where, *where])
@@ -83,7 +83,7 @@ def _pinned(generation: OpenGeneration, query: Encoding, plan: Retrieval, candid
 
 
 def _divided(candidates: Candidates, plan: Retrieval) -> Candidates:
-    """Put the lists that only a reranker reads aside: fusion, facets and explanations see those of the mode."""
+    """Put aside the lists of signals that only a reranker reads, so that fusion, facets and explanations see only the mode's signals."""
     if plan.server_fusion is not None or len(plan.searched) == len(plan.signals):
         return candidates
     beside = {name: ranked for name, ranked in candidates.lists.items() if name not in plan.signals}
@@ -91,17 +91,17 @@ def _divided(candidates: Candidates, plan: Retrieval) -> Candidates:
 
 
 def first_reach(generation: OpenGeneration, depth: int) -> int | None:
-    """The number of passages that k-NN looks for at first; None where documents are not cut into passages."""
+    """The number of passages that k-NN looks for at first; None: documents are not cut into passages."""
     return further(depth) if generation.lineage.passages else None
 
 
 def check_needs(name: str, layout: DocumentLayout, needs: Collection[Need]) -> None:
-    """Check that an index has what a reranker needs.
+    """Check that an index has the data that a reranker needs.
 
     Args:
         name: Name of the index.
-        layout: Its layout.
-        needs: What the reranker needs.
+        layout: Signals and fields of the index.
+        needs: Names of the data that the reranker needs.
 
     Raises:
         UsageError: The index has no vectors, no such metadata entry or field, or no terms.
@@ -124,7 +124,7 @@ def check_needs(name: str, layout: DocumentLayout, needs: Collection[Need]) -> N
 
 
 def _check_words(name: str, layout: DocumentLayout, field: str) -> None:
-    """Check that an index has terms, and the field in which the rule `match` looks for those of a query. Errors as `check_needs`."""
+    """Check that an index has terms, and the field in which the rule `match` looks for the query's terms. Errors as in `check_needs`."""
     if not any(signal.needs == "weights" for signal in layout.signals):
         hint = "Index with weights, or leave match out."
         raise UsageError(f"The rule match needs the terms of the signal weights, which the index {name!r} does not have.", hint)
@@ -145,12 +145,12 @@ def prepare(
     Args:
         generation: The generation that the queries were encoded for.
         queries: Encoded queries.
-        plan: What to retrieve.
+        plan: What the signals are asked for.
         reach: How many passages k-NN looks for; None: documents are not cut into passages.
-        joined: Whether the caller joins the clauses of a query into one, which has one clause limit, as the server's fusion does.
+        joined: Whether the caller joins all clauses of a query into one query, which has a single clause limit, as the server's fusion does.
 
     Raises:
-        UsageError: A reranker needs vectors and the index has none, or the server cannot fuse as asked.
+        UsageError: A reranker needs data that the index does not have, or the server cannot fuse as asked.
     """
     signals = generation.signals(plan.searched)
     check_needs(generation.lineage.name, generation.layout, plan.needs)

@@ -1,7 +1,7 @@
-"""Fusion by the server: one `hybrid` query through a search pipeline that is sent with the request.
+"""Fusion by the server: one `hybrid` query, with a search pipeline that is sent in the same request.
 
-This is an option. The client's fusion is the default, because it gives the same scores on every version and keeps the scores of
-each signal. The server differs: it normalises over the best documents of each shard, uses the lowest hit as the minimum of a
+The server's fusion is an option. The client's fusion is the default, because it gives the same scores on every version and keeps the scores of
+each signal. The server's fusion differs: it normalises over the best documents of each shard, uses the lowest hit as the minimum of a
 short list of words, gives the last document of a list .001 in place of 0, orders equal scores by internal number, and
 returns only the final score. Tried on 3.6.0 with the neural-search plugin.
 """
@@ -33,7 +33,7 @@ _MOST = 5
 
 
 def unexplained() -> UsageError:
-    """The error of a request for an explanation."""
+    """Make the error for a request to explain scores that the server fused."""
     return UsageError(
         "With --server-fusion the server returns only the final score, which cannot be explained.",
         "Remove --server-fusion or --explain.",
@@ -41,10 +41,10 @@ def unexplained() -> UsageError:
 
 
 def check(capabilities: Capabilities, mode: Mode) -> None:
-    """Check that the server can fuse this mode.
+    """Check that the server can fuse the signals of this mode.
 
     Raises:
-        UsageError: The server has no neural-search plugin, or the mode has one signal, too many, or another fusion.
+        UsageError: The server has no neural-search plugin, or the mode has one signal, too many signals, or a fusion method that the server lacks.
     """
     if capabilities.distribution == "elasticsearch":
         hint = "Remove --server-fusion: the client's own fusion gives the same ranking on every server."
@@ -61,7 +61,7 @@ def check(capabilities: Capabilities, mode: Mode) -> None:
 
 
 def share_clauses(capabilities: Capabilities, signals: Sequence[Signal]) -> Capabilities:
-    """The server's capabilities, with its clause limit divided among the word signals that share one query."""
+    """Divide the server's clause limit among the word signals that share one query; the other capabilities stay."""
     word_signals = sum(signal.needs != "dense" for signal in signals)
     if word_signals < 2:
         return capabilities
@@ -100,10 +100,10 @@ def fused(prepared: SignalRequests, mode: Mode, depth: int) -> SignalRequests:
 
 
 def normalisation(weights: Sequence[float]) -> dict[str, Any]:
-    """The processor of a search pipeline that fuses the queries of a `hybrid` query by min-max.
+    """The part of a search pipeline (a processor) that fuses the queries inside a `hybrid` query by min-max.
 
     Args:
-        weights: The weight of each query; they sum to 1.
+        weights: The weight of each of these queries; they sum to 1.
     """
     combination = {"technique": "arithmetic_mean", "parameters": {"weights": list(weights)}}
     return {"normalization-processor": {"normalization": {"technique": "min_max"}, "combination": combination}}

@@ -1,7 +1,7 @@
-"""The plan of a search: it begins with the signals, and each feature adds what it needs; and the depths at which signals search for a page.
+"""The plan of a search, to which each feature adds what it needs, and the depths at which the signals search until a page is full.
 
-Vector search is approximate: a deeper search finds other documents. So a page beyond the candidates shows the documents that a deeper
-search adds to the pages before it. No document is on two pages, and none is left out.
+Vector search is approximate: a deeper search may find other documents among the best. So a page beyond the candidates shows the documents that a deeper
+search adds to the earlier pages. No document is on two pages, and none is left out.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ _SPREAD = 4
 
 @dataclass(frozen=True, slots=True)
 class Retrieval:
-    """A plan of retrieval: what each signal is asked for, for each query.
+    """The plan of a search: what each signal is asked for, for each query.
 
     Attributes:
         signals: Names of the signals to search with.
         depth: How many documents each signal returns.
-        window: How many of each list count in the fusion; None: `depth`.
+        window: How many documents of each list count in the fusion; None: `depth`.
         where: Filters of the query DSL; all must match.
-        needs: What a reranker needs of the candidates.
+        needs: Names of the data that rerankers need of the candidates.
         server_fusion: The mode that the server fuses itself; None: the client fuses.
-        pin: Ids of documents that come first, before those that a query's own pins name.
-        ordered: Whether a feature gives the documents an order of its own: then none comes first.
-        floor: Whether weak documents are left out.
-        counts: Whether the answer has numbers of documents.
+        pin: Ids of pinned documents, which come first, before the documents that the rewriting of a query pins.
+        ordered: Whether a feature, such as `sort`, orders the documents; then no pinned document comes first.
+        floor: Whether documents with low scores are left out.
+        counts: Whether the answer says how many documents there are.
         explained: Whether each score is explained.
-        stored: Names of stored fields that are read of each hit of the page, besides those that it shows.
+        stored: Names of stored fields that are read of each hit on the page, besides the fields that the hit shows.
     """
 
     signals: Sequence[str]
@@ -57,10 +57,10 @@ class Retrieval:
     stored: Collection[str] = ()
 
     def with_explanations(self) -> Retrieval:
-        """This plan, with explained scores.
+        """Return this plan with explanations of the scores.
 
         Raises:
-            UsageError: The server fuses.
+            UsageError: The server fuses, so that scores cannot be explained.
         """
         from termweave.search.retrieval.hybrid_query import unexplained  # noqa: PLC0415 - not needed by `--help`
 
@@ -69,10 +69,10 @@ class Retrieval:
         return replace(self, explained=True, stored={*self.stored, "title", "text"})
 
     def checked(self) -> Retrieval:
-        """This plan, when all features have had their say.
+        """Return this plan after a check that the demands of all features go together.
 
         Raises:
-            UsageError: What they ask for excludes each other.
+            UsageError: Two demands exclude each other.
         """
         if self.pin and self.ordered:
             raise UsageError("Sorted documents have an order of their own, so none can be put first.", "Remove --sort or --pin.")
@@ -80,14 +80,14 @@ class Retrieval:
 
     @property
     def lists(self) -> list[str]:
-        """The lists that are ranked: one of each signal, or one that the server fused."""
+        """Names of the lists that are ranked: one for each signal, or a single one that the server fused."""
         from termweave.signals.fusion import FusedList  # noqa: PLC0415 - not needed by `--help`
 
         return list(self.signals) if self.server_fusion is None else [FusedList.name]
 
     @property
     def searched(self) -> list[str]:
-        """The signals, and those that a reranker needs beside them."""
+        """Names of the signals that are searched: those of the mode, and those that only a reranker needs."""
         from termweave.rerank.rerankers import SIGNAL  # noqa: PLC0415 - not needed by `--help`
 
         beside = sorted(need.removeprefix(SIGNAL) for need in self.needs if need.startswith(SIGNAL))
@@ -95,7 +95,7 @@ class Retrieval:
 
 
 def depths(candidates: int) -> Iterator[int]:
-    """The depths at which the signals search, in turn, until a page is full: the same steps for every page."""
+    """Yield the depths at which the signals search, one after the other, until a page is full; the steps are the same for every page."""
     depth = candidates
     while depth < MAX_DEPTH:
         yield depth
@@ -104,5 +104,5 @@ def depths(candidates: int) -> Iterator[int]:
 
 
 def further(passages: int) -> int:
-    """The number of passages that k-NN looks for next, to find passages of enough documents."""
+    """The larger number of passages that k-NN looks for next, if it found passages of too few documents."""
     return min(MAX_DEPTH, passages * _SPREAD)

@@ -1,1 +1,1 @@
-"""Queries as people type them: phrases and exclusions, misspelt words, synonyms."""
+"""Rewriting of queries as people type them: phrases and exclusions, misspelt words, synonyms, pinned documents."""

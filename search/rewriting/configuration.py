@@ -24,12 +24,12 @@ _FILES = ("synonyms@", "pins@")
 
 @dataclass(frozen=True)
 class Rewriting:
-    """The rewriting of queries before they are searched.
+    """How queries are rewritten before they are searched.
 
     Attributes:
         operators: Whether ``"a phrase"`` and ``-word`` are filters.
         spelling: Whether a word that no document holds is replaced by the nearest word that one does.
-        synonyms: Rules in Solr's format (`termweave.search.rewriting.synonyms`).
+        synonyms: Rules of synonyms in Solr's format (`termweave.search.rewriting.synonyms`).
         pins: Rows of query, document and "pin" or "hide" (`termweave.search.rewriting.pins`).
     """
 
@@ -40,22 +40,22 @@ class Rewriting:
 
     @classmethod
     def stored(cls, parameters: Mapping[str, Any]) -> Rewriting:
-        """The rewriting that a profile stores.
+        """Make the rewriting that a profile stores as JSON values.
 
         Raises:
-            UsageError: Its synonyms or pins cannot be read.
+            UsageError: The stored synonyms or pins cannot be read.
         """
         return _stored(orjson.dumps(parameters))
 
     def with_pins(self, others: tuple[Row, ...]) -> Rewriting:
-        """This rewriting with the pins of a profile, unless it has its own or says that nothing is done."""
+        """Return this rewriting with other pins, such as a profile's, unless it has pins of its own or is "none"."""
         return self if self.pins or self == NOTHING else replace(self, pins=others)
 
     def check(self) -> None:
-        """Read synonyms and pins, so that a mistake in them is said before anything is searched.
+        """Read synonyms and pins, so that a mistake in them is reported before anything is searched.
 
         Raises:
-            UsageError: One of them cannot be read.
+            UsageError: The synonyms or the pins cannot be read.
         """
         _ = self.rules, self.of_queries
 
@@ -71,19 +71,19 @@ class Rewriting:
 
     @cached_property
     def rules(self) -> Synonyms:
-        """The rules of the synonyms.
+        """The rules of the synonyms, ready to be applied.
 
         Raises:
-            UsageError: One of them cannot be read.
+            UsageError: A rule cannot be read.
         """
         return Synonyms.parse(self.synonyms)
 
     @cached_property
     def of_queries(self) -> Mapping[str, QueryPins]:
-        """Query, normalised -> its pins.
+        """Normalised text of a query -> the pins of this query.
 
         Raises:
-            UsageError: A row cannot be read.
+            UsageError: A row of the pins cannot be read.
         """
         return pins.parse(self.pins)
 
@@ -94,7 +94,7 @@ NOTHING = Rewriting()
 
 @lru_cache(8)
 def _stored(content: bytes) -> Rewriting:
-    """`Rewriting.stored`; each search asks, and thousands of rules are read once."""
+    """Do the work of `Rewriting.stored`, once for many searches, because a profile may have thousands of rules."""
     parameters = orjson.loads(content)
     lists = {"synonyms": tuple(parameters.get("synonyms", ())), "pins": tuple(map(tuple, parameters.get("pins", ())))}
     rewriting = Rewriting(**{**parameters, **lists})
@@ -103,10 +103,10 @@ def _stored(content: bytes) -> Rewriting:
 
 
 def parse(value: object) -> Rewriting | None:
-    """Read what `--rewrite` names; None stays None, which stands for what the profile says.
+    """Read the value of `--rewrite`. None stays None, and means that the profile decides.
 
     Raises:
-        UsageError: It names something else, or a file cannot be read.
+        UsageError: The value names something else, or a file cannot be read.
 
     Example:
         >>> parse("operators, spelling")

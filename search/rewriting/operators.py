@@ -1,8 +1,8 @@
 """Phrases and exclusions in a query: ``"machine learning" python -java``.
 
-What stands in quotes must occur word by word, and a word or phrase after ``-`` must not. Both are filters: the words of a phrase count in the
-scores as they do without quotes, and excluded words are not searched. A quote without its partner and a ``-`` inside a word are characters.
-Where documents are cut into passages, one more request finds the documents that have them in any passage.
+A phrase in quotes must occur word by word, and a word or phrase after ``-`` must not occur. Both are filters: the words of a phrase count in the
+scores as they do without quotes, and excluded words are not searched. A single quote mark and a ``-`` inside a word are characters.
+Where documents are cut into passages, one more request finds the documents that hold the phrases and excluded words in any passage.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _OPERATOR = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Operators:
-    """A query, taken apart.
+    """A query, taken apart into its text, phrases and exclusions.
 
     Attributes:
-        text: What is searched, without excluded words and without quotes.
-        phrases: What must occur word by word.
-        excluded: What must not occur.
-        typed: The phrases and exclusions as typed.
-        quoted: Where phrases stand in `text`: start and end. Their spelling and their words stay as they were typed.
-        refusal: Why the query cannot be searched.
+        text: The text that is searched, without excluded words and without quotes.
+        phrases: Phrases that must occur word by word.
+        excluded: Words and phrases that must not occur.
+        typed: The phrases and exclusions as the user typed them.
+        quoted: Start and end of each phrase in `text`. Phrases keep the words and the spelling that were typed.
+        refusal: Why the query cannot be searched; None: it can.
     """
 
     text: str
@@ -54,18 +54,20 @@ class Operators:
     refusal: UsageError | None = None
 
     def clauses(self, fields: Sequence[str]) -> list[dict[str, Any]]:
-        """The clause of each phrase, then of each exclusion."""
+        """The clause of each phrase, followed by the clause of each exclusion."""
         required = [phrase_clause(each, fields, nothing_matches="all") for each in self.phrases]
         return required + [phrase_clause(each, fields) for each in self.excluded]
 
     def where(self, clauses: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
-        """The clauses that every hit must pass, made of those of `clauses`."""
+        """The filters that every hit must pass, made of the clauses that `clauses` returned (or wider ones, in the same order)."""
         required, excluded = clauses[: len(self.phrases)], clauses[len(self.phrases) :]
         return (*required, *([{"bool": {"must_not": list(excluded)}}] if excluded else []))
 
 
 def parse(query: str) -> Operators:
-    """Take a query apart. One that only excludes, or has more than 100 phrases and exclusions, is refused: it has no text to search.
+    """Take a query apart into text, phrases and exclusions.
+
+    A query that has nothing but exclusions, or more than 100 phrases and exclusions, is refused: the result has no text and a `refusal`.
 
     Example:
         >>> parse('"machine learning" books -java').text
@@ -94,7 +96,10 @@ def parse(query: str) -> Operators:
 
 
 def word_fields(layout: DocumentLayout) -> list[str]:
-    """The fields in which words and phrases are looked up: those of signals that search the source (lexical), or an application's text fields."""
+    """Names of the fields in which words and phrases are looked up.
+
+    They are the fields of signals that search the source's texts (lexical), or an application's text fields.
+    """
     if fields := list(dict.fromkeys(name for signal in layout.signals for name in signal.source_fields)):
         return fields
     columns = layout.columns
@@ -104,7 +109,10 @@ def word_fields(layout: DocumentLayout) -> list[str]:
 
 
 def of_documents(engine: Engine, index: str, clauses: Sequence[dict[str, Any]]) -> list[dict[str, Any] | None]:
-    """For each clause, the clause for all passages of the documents that have a passage which it matches; None if these are too many."""
+    """Widen each clause from passages to documents: all passages of the documents of which any passage matches.
+
+    None in place of a clause: more than 10,000 documents match.
+    """
     aggregation = {"documents": {"terms": {"field": "id", "size": MOST_DOCUMENTS + 1}}}
     bodies = [{"size": 0, "track_total_hits": False, "query": clause, "aggs": aggregation} for clause in clauses]
     answers = answers_to(engine, index, [("operators", body) for body in bodies])
@@ -113,12 +121,12 @@ def of_documents(engine: Engine, index: str, clauses: Sequence[dict[str, Any]]) 
 
 
 def phrase_clause(text: str, fields: Sequence[str], nothing_matches: str = "none") -> dict[str, Any]:
-    """The clause for a phrase.
+    """The clause for documents of which one of the fields holds a phrase word by word.
 
     Args:
         text: The phrase.
-        fields: The fields, of which one must hold it.
-        nothing_matches: What a phrase of nothing but stop words matches: "none" or "all".
+        fields: Names of the fields.
+        nothing_matches: What a phrase of stop words alone matches: "none" or "all" documents.
     """
     # An application's text may be decomposed.
     phrases = [{"query": each, "zero_terms_query": nothing_matches} for each in forms(text)]

@@ -1,12 +1,12 @@
-"""Pins: for queries known by their text, the documents that come first and those that never appear.
+"""Pins: a table that names, for the text of a query, documents that come first and documents that never appear.
 
     query,document,action
     robot in space,10681,pin
     robot in space,862,pin
     robot in space,2048,hide
 
-A table (CSV or TSV) has one row for each document. Pinned documents come in the order of the rows. Queries are compared without regard to case and
-to blanks.
+Such a table (CSV or TSV) has one row for each query and document. Pinned documents come in the order of the rows. Queries are compared
+without regard to case and to blanks.
 """
 
 from __future__ import annotations
@@ -51,10 +51,12 @@ class QueryPins:
 
 @lru_cache(8)
 def parse(rows: tuple[Row, ...]) -> Mapping[str, QueryPins]:
-    """Read rows: text of a query, normalised -> its pins. Every search with another rewriting asks for the same thousands.
+    """Read rows of pins: normalised text of a query -> its pins.
+
+    The result is kept, because a profile may have thousands of rows, which several searches read.
 
     Raises:
-        UsageError: A row lacks something, contradicts another one, or there are too many.
+        UsageError: A row lacks something or contradicts another row, or there are too many.
     """
     actions: dict[str, dict[str, str]] = {}
     size = 0
@@ -81,10 +83,10 @@ def parse(rows: tuple[Row, ...]) -> Mapping[str, QueryPins]:
 
 
 def read(path: str) -> tuple[Row, ...]:
-    """The rows of a table of pins.
+    """Read the rows of a file with a table of pins.
 
     Raises:
-        UsageError: The file cannot be read, or is not such a table.
+        UsageError: The file cannot be read, or does not hold such a table.
     """
     text = read_text(path, "pins")
     dialect = dialect_of(text, whole=True)

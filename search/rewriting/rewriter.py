@@ -1,6 +1,6 @@
-"""Rewrite queries and encode them: operators first, then spelling, then synonyms. What stands in quotes stays as it was typed.
+"""Rewrite queries and encode them: operators first, then spelling, then synonyms. Phrases in quotes stay as they were typed.
 
-Pins go by the query as it was typed.
+Pins belong to a query as it was typed, before it is rewritten.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _MOST_WORDS = 100
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """A query on its way.
+    """A query while it is rewritten.
 
     Attributes:
-        typed: As it was typed.
-        read: Its operators, and the text that is left.
-        corrected: Word as typed -> word that is searched.
+        typed: The query as the user typed it.
+        read: The query's phrases and exclusions, and the text that is left.
+        corrected: Misspelt word as typed -> word that is searched instead.
     """
 
     typed: str
@@ -52,13 +52,13 @@ class _Text:
 def encode(
     generation: OpenGeneration, texts: Sequence[str], rewriting: Rewriting | None, inner: Encode | None = None
 ) -> list[Encoding]:
-    """Encode queries, rewritten if that is asked for.
+    """Rewrite queries as `rewriting` says, and encode them.
 
     Args:
-        generation: The generation that is searched; spelling asks its server.
+        generation: The generation that is searched; spelling asks its server for similar words.
         texts: The queries as they were typed.
-        rewriting: What is done.
-        inner: Encodes what came out; None: the models of the generation.
+        rewriting: How queries are rewritten; None: not at all.
+        inner: Encodes the rewritten texts; None: the models of the generation do.
 
     Raises:
         UsageError: The index has no field in which words can be looked up.
@@ -84,13 +84,13 @@ def encode(
 
 
 def check_fields(name: str, layout: DocumentLayout, rewriting: Rewriting, *, profile: str = "") -> None:
-    """Check that an index has words, which operators and spelling need.
+    """Check that an index has fields in which words can be looked up, as operators and spelling need them.
 
     Args:
         name: Name of the index.
-        layout: Its layout.
-        rewriting: What is done.
-        profile: The stored profile that says so; "": the user does.
+        layout: Signals and fields of the index.
+        rewriting: How queries are rewritten.
+        profile: Name of the stored profile that asks for the rewriting; "": the user asks for it.
 
     Raises:
         UsageError: The index has no field in which words can be looked up.
@@ -106,18 +106,18 @@ def check_fields(name: str, layout: DocumentLayout, rewriting: Rewriting, *, pro
 
 
 def _words(read: Operators) -> list[tuple[int, int, str]]:
-    """Start, end and text of the words that may be corrected."""
+    """Start, end and text of the words in a query that may be corrected: those outside phrases, at most 100."""
     words = ((match.start(), match.end(), match[0]) for match in spelling.WORD.finditer(read.text))
     return list(islice((each for each in words if not _inside(each[0], each[1], read)), _MOST_WORDS))
 
 
 def _inside(start: int, end: int, read: Operators) -> bool:
-    """Whether a part of the text overlaps a phrase."""
+    """Whether the span from start to end overlaps a phrase of the query."""
     return any(start < last and first < end for first, last in read.quoted)
 
 
 def _correct(query: _Text, corrections: Mapping[str, str]) -> _Text:
-    """The query with its misspelt words replaced, and its phrases where they stand now."""
+    """Replace the misspelt words of a query, and move its phrases to their new offsets."""
     text, at, quoted = "", 0, list(query.read.quoted)
     corrected = {}
     for start, end, word in _words(query.read):
@@ -135,9 +135,9 @@ def _correct(query: _Text, corrections: Mapping[str, str]) -> _Text:
 def _filters(
     generation: OpenGeneration, queries: Sequence[Operators], fields: Sequence[str]
 ) -> list[tuple[tuple[dict[str, Any], ...], tuple[str, ...]]]:
-    """The clauses that every hit of each query must pass, and its operators that look at single passages.
+    """For each query, the filters that every hit must pass, and the operators that could only be applied to single passages.
 
-    Where documents are cut into passages, one request finds the documents that hold what the operators of all queries name.
+    Where documents are cut into passages, one request finds the documents that hold the phrases and exclusions of all queries.
     """
     narrow = [each.clauses(fields) for each in queries]
     if not generation.lineage.passages:
@@ -159,7 +159,7 @@ def _finished(
     rewriting: Rewriting,
     fields: Sequence[str],
 ) -> Encoding:
-    """The encoded query with what was made of it; `kept_to` as `_filters` gives it."""
+    """Add to an encoded query its filters, synonyms and pins, and notes on the rewriting; `kept_to` is the query's entry of `_filters`."""
     text = query.read.text
     spans = [span for span in rewriting.rules.spans(text) if not _inside(span.start, span.end, query.read)]
     reached = list(accumulate(len(span.others) for span in spans))
@@ -178,9 +178,10 @@ def _finished(
 def _parts(
     encoded: Encoding, spans: Sequence[Span], generation: OpenGeneration, fields: Sequence[str]
 ) -> tuple[tuple[Encoding, ...], ...]:
-    """The parts of a query with synonyms: one for each span, and one for the words around them.
+    """The parts of a query with synonyms: one for each span that a rule replaces, and one for the words around these spans.
 
-    A word weighs what the model gives it in the whole query; a synonym what it gives it there, in place of what was typed.
+    A typed word has the weight that the model gives it in the whole query. A synonym has the weight that the model gives it in the query in
+    which it takes the place of the typed words.
     """
     text, encoder = encoded.text, generation.encoder
     rest = " ".join(
@@ -207,12 +208,12 @@ def _parts(
 
 
 def _terms(encoder: TextEncoder, texts: Sequence[str]) -> list[set[str]]:
-    """The terms of each text; none without term weights."""
+    """The set of terms of each text; empty sets without a model of term weights."""
     return [set(terms) for terms in encoder.analyse(texts)] if encoder.analysis else [set() for _ in texts]
 
 
 def _only(weights: TermWeights | None, terms: set[str], *, keep: bool = True) -> TermWeights | None:
-    """The weights of these terms, or of all others."""
+    """Keep only the weights of these terms, or, without `keep`, only the weights of all other terms."""
     if weights is None:
         return None
     return weights.part([place for place, term in enumerate(weights.terms) if (term in terms) is keep])

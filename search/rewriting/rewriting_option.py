@@ -56,12 +56,12 @@ class RewritingOptions:
 
 
 class Rewritten(Feature[RewritingOptions]):
-    """Rewrites queries as the user or the profile says, and encodes what came out."""
+    """Rewrites queries as the user or the profile says, and encodes the result."""
 
     Options, local = RewritingOptions, False
 
     def __init__(self, options: RewritingOptions, search: Search) -> None:
-        """Take what the user says, else what the profile says; the profile's pins belong to both."""
+        """Choose the rewriting: the user's, or else the profile's. The profile's pins are added to a user's rewriting without pins."""
         from termweave.search.profiles import rewriting_of  # noqa: PLC0415 - not needed by `--help`
 
         super().__init__(options, search)
@@ -70,17 +70,17 @@ class Rewritten(Feature[RewritingOptions]):
 
     @classmethod
     def takes_part(cls, options: Any) -> bool:
-        """A profile may ask for it, too."""
+        """Always take part, because the profile may ask for a rewriting."""
         return isinstance(options, RewritingOptions)
 
     def encode(self, texts: Sequence[str], inner: Encode) -> list[Encoding]:
-        """Rewrite the queries, and encode them."""
+        """Rewrite the queries, and encode the result."""
         from termweave.search.rewriting import rewriter  # noqa: PLC0415 - not needed by `--help`
 
         return rewriter.encode(self.search.generation, texts, self.rewriting, inner)
 
     def remarks(self, report: Report) -> Iterator[str]:
-        """Say how the query was rewritten, and that it may be meant to be."""
+        """Say how the query was rewritten, or that it has operators (quotes, + or -) which were read as plain words."""
         query = report.last.candidates.query
         yield from _on_rewriting(query, ranked=bool(report.ranked or report.last.ranked))
         if query.liked is None and (operators := _OPERATORS.findall(query.text)):
@@ -93,7 +93,7 @@ class Rewritten(Feature[RewritingOptions]):
 
 
 def _on_rewriting(query: Encoding, *, ranked: bool) -> Iterator[str]:
-    """Remarks on how a query was rewritten: what was searched instead, and whether its phrases and exclusions leave nothing."""
+    """Remarks on how a query was rewritten: which text was searched instead, and whether phrases and exclusions leave no document."""
     from termweave.search.rewriting import operators  # noqa: PLC0415 - not needed by `--help`
 
     if query.rewritten is None:

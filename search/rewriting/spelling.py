@@ -1,7 +1,7 @@
 """Misspelt words: a word that no document holds is replaced by the nearest word that one does.
 
-The server's term suggester finds similar terms of the index. An analyzer may have stemmed them, so that documents with such a term are asked
-for the word itself. Of these words the one with the fewest edits is taken, and of several the most frequent one. Two requests at most.
+The server's term suggester finds similar terms of the index. An analyzer may have stemmed these terms, so that the full word is read from
+documents with such a term. The word with the fewest edits is taken; of several such words the most frequent. At most two requests are sent.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _TERMS, _DOCUMENTS = 5, 5
 
 
 def corrections(generation: OpenGeneration, words: Collection[str], fields: Sequence[str]) -> dict[str, str]:
-    """The words that no document holds, each with the word to search for instead; a word without a similar one is left out.
+    """Find corrections: word that no document holds -> word to search for instead; a word without a similar word has no entry.
 
     Args:
         generation: The generation that is searched.
-        words: Words as typed.
+        words: Words of queries, as typed.
         fields: Text fields in which words are looked up.
     """
     listed = sorted(words)
@@ -62,7 +62,7 @@ def corrections(generation: OpenGeneration, words: Collection[str], fields: Sequ
 def _similar_terms(
     generation: OpenGeneration, words: Sequence[str], fields: Sequence[str]
 ) -> dict[str, dict[tuple[str, str], int]]:
-    """Word -> (field, similar term) -> its number of documents, for words that no document holds."""
+    """Words that no document holds, with similar terms: word -> (field, similar term) -> number of documents that hold the term."""
     counted: dict[str, Any] = {}
     suggest: dict[str, Any] = {}
     for at, word in enumerate(words):
@@ -94,7 +94,7 @@ def _similar_terms(
 def _surfaces(
     generation: OpenGeneration, similar: Mapping[str, Mapping[tuple[str, str], int]], fields: Sequence[str]
 ) -> dict[tuple[str, str], list[str]]:
-    """(field, term) -> the words that it comes from, in small letters, most frequent first."""
+    """(field, term) -> the words of documents from which the term was made, in small letters, most frequent first."""
     terms = list(dict.fromkeys(term for each in similar.values() for term in each))
     shown: dict[str, Any] = {name: {} for name in (*generation.layout.text_fields, *fields)}
     mark = {"type": "unified", "pre_tags": [OPEN], "post_tags": [CLOSE], "number_of_fragments": 3, "fragment_size": 60}
@@ -112,7 +112,7 @@ def _surfaces(
 
 
 def distance(one: str, other: str) -> int:
-    """Edits between two words: letters that are added, left out, replaced, or swapped with the next one (Damerau 1964).
+    """Number of edits between two words: letters that are added, left out, replaced, or swapped with the next letter (Damerau 1964).
 
     Example:
         >>> distance("thraed", "thread"), distance("functon", "function")

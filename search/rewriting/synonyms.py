@@ -1,11 +1,11 @@
 r"""Synonyms in Solr's format, applied to queries.
 
     # a comment
-    tv, television, telly          each of them stands for all of them
-    ipod, i-pod => ipod            a query with one of the left is searched with those of the right instead
+    tv, television, telly          a query with one of these words is searched with all of them
+    ipod, i-pod => ipod            a query with a term on the left is searched with the terms on the right instead
 
-Words are compared without regard to case, and whole. The longest rule that fits is applied, from left to right and once: what a rule puts in is
-not looked up again, so that rules cannot run in a circle. ``\,`` and ``\=`` stand for the characters themselves.
+Words are compared without regard to case, and whole. The longest rule that fits is applied, from left to right and once: terms that a rule
+adds are not looked up again, so that rules cannot run in a circle. ``\,`` and ``\=`` stand for the characters themselves.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _FORM = "Write 'tv, television' or 'telly => television', one rule per line."
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A part of a query that a rule fits.
+    """A part of a query that a rule of synonyms applies to.
 
     Attributes:
         start: Offset of the first character in the query.
-        end: Offset behind the last.
-        keeps: Whether what was typed is searched, too.
-        others: What is searched besides, or instead; of more than `MOST_SYNONYMS` one more than that.
+        end: Offset behind the last character.
+        keeps: Whether the typed words are searched, too.
+        others: The synonyms that are searched besides the typed words, or instead of them; cut after `MOST_SYNONYMS` + 1.
     """
 
     start: int
@@ -53,11 +53,11 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Synonyms:
-    """Rules, ready to be applied.
+    """Rules of synonyms, ready to be applied.
 
     Attributes:
-        rules: Words as typed, in small letters -> whether they are kept, and what else is searched (`Span.others`).
-        lengths: Numbers of words that rules have, highest first.
+        rules: Words that a rule applies to, in small letters -> whether they are searched, too, and the synonyms to search (`Span.others`).
+        lengths: The numbers of words that rules apply to, highest first.
     """
 
     rules: Mapping[tuple[str, ...], tuple[bool, tuple[str, ...]]]
@@ -65,10 +65,10 @@ class Synonyms:
 
     @classmethod
     def parse(cls, lines: Iterable[str]) -> Synonyms:
-        """Read rules. Rules for the same words are joined.
+        """Read rules from lines. Several rules for the same words are joined.
 
         Raises:
-            UsageError: A line is not a rule, or there are too many.
+            UsageError: A line is not a rule, or the rules have too many characters.
         """
         rules: dict[tuple[str, ...], tuple[bool, tuple[str, ...]]] = {}
         lines = [normal(line) for line in lines]
@@ -82,7 +82,7 @@ class Synonyms:
         return cls(rules, tuple(sorted({len(words) for words in rules}, reverse=True)))
 
     def spans(self, text: str) -> list[Span]:
-        """The parts of a text that rules fit, from left to right.
+        """Find the parts of a text that rules apply to, from left to right.
 
         Example:
             >>> Synonyms.parse(["tv, television"]).spans("a TV set")
@@ -103,7 +103,7 @@ class Synonyms:
 
 
 def read(path: str) -> list[str]:
-    """The lines of a file of synonyms.
+    """Read the rules of a file of synonyms, one per line.
 
     Raises:
         UsageError: The file cannot be read, or holds no rule.
@@ -119,14 +119,14 @@ def read(path: str) -> list[str]:
 
 
 def read_text(path: str, content: str) -> str:
-    """The text of a file.
+    """Read the text of a file in UTF-8.
 
     Args:
-        path: The file.
-        content: What it holds, for messages: "synonyms" or "pins".
+        path: Path of the file.
+        content: Name of the content for messages: "synonyms" or "pins".
 
     Raises:
-        UsageError: The file cannot be read.
+        UsageError: The file cannot be read, is too large, or is not UTF-8.
     """
     try:
         with Path(path).open("rb") as file:
@@ -142,7 +142,9 @@ def read_text(path: str, content: str) -> str:
 
 
 def _rule(line: str, number: int) -> Iterator[tuple[tuple[str, ...], bool, tuple[str, ...]]]:
-    """Read a line: the words of each term, whether they are searched, and what else is; nothing for an empty line or a comment.
+    """Read a line: for each term that the rule applies to, its words, whether they are searched, too, and the synonyms to search.
+
+    An empty line and a comment give nothing.
 
     Raises:
         UsageError: The line is not a rule.
@@ -166,7 +168,7 @@ def _rule(line: str, number: int) -> Iterator[tuple[tuple[str, ...], bool, tuple
 
 
 def _terms(side: str) -> list[tuple[tuple[str, ...], str]]:
-    """The terms of a side, each behind its words."""
+    """The terms on one side of a rule, each as a pair of its words in small letters and the term as written."""
     terms = (re.sub(r"\\(.)", r"\1", each).strip() for each in _COMMA.split(side))
     return [(words, term) for term in terms if (words := _words(term))]
 
