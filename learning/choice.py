@@ -52,8 +52,8 @@ class Choice:
 
     Attributes:
         profile: Signals, their weights, the fusion and reranking.
-        ranker: The feature ranker that was tried behind them, or why there is none; None: there were too few questions, or LightGBM is
-            not installed.
+        ranker: The feature ranker that was tried on the results of these signals, or a record whose `dropped` says why it is not used;
+            None: none was tried, because there were too few questions or LightGBM is not installed.
     """
 
     profile: Profile
@@ -61,7 +61,7 @@ class Choice:
 
 
 def no_feature_ranker(held_out: int) -> str:
-    """Why no feature ranker is tried with so many held-out questions; "" where one is."""
+    """Return a sentence that says why no feature ranker is tried with this number of held-out questions; "": one is tried."""
     if find_spec("lightgbm") is None:
         return "No feature ranker is tried: run: pip install 'termweave[ltr]'"
     if held_out < judged_candidates.FEWEST:
@@ -80,17 +80,18 @@ def choose(
     """Choose signals, their weights, the fusion and reranking for an index.
 
     The simple searches (hybrid, and each signal alone, with and without rNN) are compared by their means; from the best of them a
-    coordinate search goes on, which moves only for gains that are more than noise. What it finds replaces the profile in use, else the
-    default, only where it is better by more than chance. So does a feature ranker, which comes last: it is trained on these questions,
-    which no model has learned from, and measured by cross-validation.
+    coordinate search goes on, which moves only for gains that are more than noise. The best search replaces the profile in use (else the
+    default search) only where it is better by more than chance. Last, a feature ranker is trained on these questions, which no model has
+    learned from, and measured by cross-validation; it is used only where it gains more than chance.
 
     Args:
         index: The index.
         held_out: The questions.
         progress: Called with (questions done, total).
         folder: Folder of the feature ranker.
-        former: The profile in use; its rewriting is in place, and its rules and its rewriting are kept.
-        name: What the questions are called; None: as the data set.
+        former: The profile in use; None: no profile is in use. Questions are rewritten as it says, and the new profile keeps its rules
+            and its rewriting.
+        name: Name of the questions in the new profile; None: the name and the split of the data set.
     """
     name = name or f"{held_out.name}:{held_out.split}"
     qrels, queries = held_out.qrels(), held_out.queries()
@@ -124,7 +125,7 @@ def choose(
 
 
 def _beyond_chance(after: NDArray[np.float64], before: NDArray[np.float64]) -> bool:
-    """Whether a search is better than another one on the same questions: where these are few, by the test that confirms, too."""
+    """Return whether the figures `after` beat the figures `before` of the same questions by more than noise; few questions: by a randomisation test."""
     if len(after) >= _FEW:
         return beyond_noise(after - before)
     return bool(after.mean() > before.mean()) and randomisation_test(after, before) < ALPHA
@@ -133,15 +134,15 @@ def _beyond_chance(after: NDArray[np.float64], before: NDArray[np.float64]) -> b
 def _feature_ranker(
     judged: JudgedCandidates, settings: Any, mode: Mode, before: NDArray[np.float64], folder: Path, about: Mapping[str, str]
 ) -> TrainedCandidate:
-    """A feature ranker behind a mode, if it gains more than noise over the search without it.
+    """Train a feature ranker on the results of a mode, and write its folder if it gains more than noise over the search without it.
 
     Args:
         judged: The candidates of the questions, with their features.
         settings: The settings of the training.
-        mode: Signals and fusion.
-        before: The figure of each question without a feature ranker.
-        folder: Its folder.
-        about: What its folder says of the index and the questions.
+        mode: Signals and fusion of the search whose results are reranked.
+        before: nDCG@10 of each question without a feature ranker.
+        folder: The folder to write.
+        about: What the folder says of the index and the questions.
     """
     tried = feature_ranker.cross_validate(judged, settings)
     start, dev = float(before.mean()), float(tried.values.mean())
@@ -155,10 +156,10 @@ def _feature_ranker(
 
 @dataclass(frozen=True)
 class SystemFigure:
-    """A search that an index can do, on the test questions.
+    """The figures of one search that an index can do, measured on the test questions.
 
     Attributes:
-        system: Its name.
+        system: Name of the search.
         ndcg: nDCG@10.
         p: p-value of the difference to the live search, with Holm's correction over all systems; 1 for the live search itself.
     """
@@ -170,15 +171,15 @@ class SystemFigure:
 
 @dataclass(frozen=True)
 class Confirmation:
-    """The one comparison on the test questions.
+    """The comparison of the new search with the live one on the test questions, made once.
 
     Attributes:
         before: nDCG@10 of the live search.
-        after: nDCG@10 of the new one.
+        after: nDCG@10 of the new search.
         p: p-value of the paired randomisation test.
-        needed: About how many judged questions it would take to confirm a gain of this size; 0 where there is none.
-        system: Name of the new search in the table.
-        experiment: The whole table, its baseline the live search.
+        needed: About how many test questions it would take to confirm a gain of this size; 0: there is no gain.
+        system: Name of the new search among the searches of `experiment`.
+        experiment: The figures of all searches that were compared; the baseline is the live search.
     """
 
     before: float
@@ -190,19 +191,19 @@ class Confirmation:
 
     @property
     def confirmed(self) -> bool:
-        """Whether the new search is better, and not by chance."""
+        """Return whether the new search is better than the live one by more than chance."""
         return self.after > self.before and self.p < ALPHA
 
     def table(self) -> tuple[SystemFigure, ...]:
-        """All searches of the table."""
+        """Return the figures of all searches that were compared."""
         return tuple(SystemFigure(row.system, row.values[_MEASURE], row.p.get(_MEASURE, 1.0)) for row in self.experiment.rows)
 
 
 def confirm(index: Index, test: Dataset, live_run: str, progress: Callable[[int, int], None]) -> Confirmation:
-    """Compare the trial generation, as it would be searched, with the saved run of the live search.
+    """Compare searches of the trial generation with the saved results of the live search.
 
     Args:
-        index: The trial generation, its profile adopted.
+        index: The trial generation, with its profile adopted.
         test: The test questions.
         live_run: Path of the TREC run of the live search on them.
         progress: Called with (questions done, total).

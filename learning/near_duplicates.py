@@ -27,10 +27,10 @@ def groups(questions: Sequence[str]) -> list[int]:
     weighted Jaccard similarity of at least t share one of the rarest words that hold a part of 1 - t of their weight.
 
     Args:
-        questions: Texts.
+        questions: Texts of the questions.
 
     Returns:
-        For each question the place of the first question of its group.
+        For each question the index of the first question of its group.
 
     Example:
         >>> groups(["How do I reset my password?", "how do i reset my password", "Where is my order?"])
@@ -58,7 +58,7 @@ def groups(questions: Sequence[str]) -> list[int]:
 
 
 class _Groups:
-    """Disjoint sets of places; each is named by its first place."""
+    """Disjoint sets of question indices (union-find); each set is named by its smallest index."""
 
     def __init__(self, count: int) -> None:
         self._parent = list(range(count))
@@ -75,7 +75,7 @@ class _Groups:
 
 
 def _prefix(words: frozenset[str], weight: Mapping[str, float], least: float) -> list[str]:
-    """The rarest words that together weigh more than `least`."""
+    """Return as many of the rarest words as together weigh more than `least`."""
     prefix, total = [], 0.0
     for word in sorted(words, key=lambda word: (-weight[word], word)):
         prefix.append(word)
@@ -86,7 +86,7 @@ def _prefix(words: frozenset[str], weight: Mapping[str, float], least: float) ->
 
 
 def _words(text: str) -> frozenset[str]:
-    """The words of a text without case and accents; a text without words is its own word."""
+    """Return the words of a text without case and accents; a text without words counts as one word."""
     plain = folded(text)
     words = set(_WORD.findall(_UNSPACED.sub(" ", plain)))
     for part in _UNSPACED.findall(plain):

@@ -1,14 +1,14 @@
-"""Prepare a `termweave learn`: read the documents and the questions, and split the questions. Nothing is written.
+"""Prepare a run of `termweave learn`: read the documents and the questions, and split the questions. Nothing is written.
 
 The folder of a run is ``learned/NAME/HASH`` in the state folder; the hash is that of the questions, their parts, the generation, its
-profile and its models, so that the same command goes on with what was stopped or killed:
+profile and its models, so that the same command continues a run that was stopped or killed:
 
-``budget.json``      the largest budget of its commands, and how long encoding all documents takes
+``budget.json``      the largest budget of the run's commands, and how long encoding all documents takes
 ``data/``            the questions in three parts, and the documents that training looks at
 ``live-*.trec``      what the live search found for the held-out and the test questions
 ``runs/``            one folder for each trained candidate
 ``generation-*.txt`` the names of the trial generations
-``report.html``, ``result.json``  the result; with the second the run has ended
+``report.html``, ``result.json``  the result; once ``result.json`` is there, the run has ended
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ _ENCODING = 0.4
 
 @dataclass(frozen=True)
 class LearningTask:
-    """The order for a run of `termweave learn`.
+    """What the user asked a run of `termweave learn` to do.
 
     Attributes:
         name: Name of the index.
         spec: The questions, as `learning.questions.read` takes them; None: the book of the index and the log of user behaviour.
-        minutes: The budget.
-        models: Models of the index in place of those that it names.
-        update: Go on from the live models, which were learned, with the questions of that time and new ones.
+        minutes: The budget of the run, in minutes.
+        models: Models with which the index is opened, in place of the models that the index names.
+        update: Whether training goes on from the live models, which an earlier run learned, with the questions of that run and new ones.
     """
 
     name: str
@@ -82,11 +82,11 @@ class LearningTask:
 
 @dataclass(frozen=True)
 class Reports:
-    """Where a run says how far it is.
+    """Callbacks through which a run reports its progress.
 
     Attributes:
         progress: Called with (done, total, stage).
-        say: Called with sentences.
+        say: Called with sentences for the user.
     """
 
     progress: Callable[..., None] = lambda *_, **__: None
@@ -99,23 +99,23 @@ class Reports:
 
 @dataclass(frozen=True)
 class Learning:
-    """A run that is prepared.
+    """A run of `termweave learn` whose documents and questions are read; nothing is trained yet.
 
     Attributes:
         server: The server.
         task: What to learn.
-        reports: Where the run says how far it is.
+        reports: Callbacks for the progress of the run.
         live: The live generation.
         source: The documents of the live generation.
         state: Hash of the live generation, its documents and its profile.
         encoder: The models of the live generation.
-        questions: The questions that have an answer in it.
-        split: Their parts.
+        questions: The questions that have an answer in the live generation.
+        split: The three parts of the questions.
         folder: Folder of the run.
         identities: Ids of all documents.
-        texts: The first texts.
+        texts: Texts of the first documents.
         new: Texts of the questions that an update learns from for the first time.
-        figure: nDCG@10 of the live search on the test questions of the time when it was learned; None without an update.
+        figure: nDCG@10 of the live search, measured on the test questions of the run that learned it; None: this run is no update.
     """
 
     server: Engine
@@ -135,29 +135,29 @@ class Learning:
 
     @cached_property
     def _begun(self) -> dict[str, float]:
-        """The budget of earlier commands of this run, as `begin` wrote it; {} before the first."""
+        """Return the budget and the encoding time that earlier commands of this run wrote (`begin`); {}: there was no earlier command."""
         file = self.folder / _BUDGET
         begun: dict[str, float] = orjson.loads(file.read_bytes()) if file.is_file() else {}
         return begun
 
     @property
     def _minutes(self) -> float:
-        """The largest budget of this command and earlier ones: a smaller one does not give up what is trained."""
+        """Return the largest budget of this run's commands so far, so that a command with a smaller budget gives up no trained model."""
         return max(self.task.minutes, self._begun.get("minutes", 0.0))
 
     @property
     def trains_no_more(self) -> bool:
-        """Whether a command with ``--minutes 1`` ends a run that was begun with more."""
+        """Return whether this command ends the run without training: it has ``--minutes 1``, and an earlier command of the run had more."""
         return self.task.minutes <= 1 < self._minutes
 
     def begin(self) -> None:
-        """Write the budget into the folder of the run."""
+        """Write the budget and the encoding time into the folder of the run."""
         budget = {"minutes": self._minutes, "encoding_minutes": self.encoding_minutes}
         atomic_files.write(self.folder / _BUDGET, orjson.dumps(budget))
 
     @cached_property
     def encoding_minutes(self) -> float:
-        """About how long it takes to encode all documents, from a few of them; measured once for a run."""
+        """Return about how many minutes it takes to encode all documents, from the time for a few of them; it is measured once for a run."""
         if "encoding_minutes" in self._begun:
             return self._begun["encoding_minutes"]
         sample = self.texts[:: max(1, len(self.texts) // _TIMED)][:_TIMED]
@@ -170,17 +170,17 @@ class Learning:
 
     @property
     def documents_stay(self) -> bool:
-        """Whether the budget has no time to encode all documents again, so that only what reads queries is trained."""
+        """Return whether the budget is too small to encode all documents again; then only models that read queries are trained."""
         return self.encoding_minutes > _ENCODING * self._minutes
 
     @property
     def former(self) -> Profile | None:
-        """The profile in use."""
+        """Return the profile that the index uses; None: no profile is adopted."""
         return profiles.find(self.live.lineage, None)
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
-        """Sentences for the user about the questions, and about how the run goes on from them."""
+        """Return sentences for the user about the questions, and about the way in which the run uses them."""
         notes = [*self.questions.notes, self.drift()]
         if out := len(self.questions.queries) - sum(map(len, self.split.parts.values())):
             notes.append(
@@ -198,10 +198,10 @@ class Learning:
         return tuple(filter(None, notes))
 
     def drift(self) -> str:
-        """Compare the live search on questions that it has not learned from with its figure at the time when it was learned.
+        """Compare nDCG@10 of the live search on new questions with its nDCG@10 at the time when it was learned.
 
         Returns:
-            A sentence; "" where there are fewer than `questions.FEWEST` new questions, or nothing was learned before.
+            A sentence; "": there are fewer than `questions.FEWEST` new questions, or the run is no update.
         """
         queries = [query for query in self.questions.queries if query.text in self.new][:_DRIFTED]
         if self.figure is None or len(queries) < questions.FEWEST:
@@ -216,19 +216,19 @@ class Learning:
         )
 
     def live_run(self, queries: Sequence[Query], stage: str) -> Run:
-        """Search some questions as users search the live index."""
+        """Search the live index for some questions, as its users do, and return the ranked documents."""
         index = Index.pinned(self.server, self.task.name, **(self.task.models or {}))
         return self.run_of(index, systems.default_system(index), queries, stage)
 
     def run_of(self, index: Index, system: System, queries: Sequence[Query], stage: str) -> Run:
-        """Search some questions in a generation in one way."""
+        """Search a generation for some questions in the way that `system` describes, and return the ranked documents."""
         searched, notes = runs_of(index, queries, [system], self.reports.counter(stage), 100, self.questions.qrels)
         for note in notes:
             self.reports.say(f"{stage}: {note}")
         return searched[system.name]
 
     def queries(self, part: str) -> list[Query]:
-        """The questions of a part."""
+        """Return the questions of one part: "train", "dev" or "test"."""
         ids = set(self.split.parts[part])
         return [query for query in self.questions.queries if query.id in ids]
 
@@ -239,7 +239,7 @@ def prepare(server: Engine, task: LearningTask, reports: Reports | None = None) 
     Args:
         server: The server.
         task: What to learn.
-        reports: Where the run says how far it is.
+        reports: Callbacks for the progress of the run.
 
     Raises:
         UsageError: The index or the questions cannot be used, a build of it is unfinished, or the rules of the profile leave no place for
@@ -299,18 +299,18 @@ def _refuse_foreign(name: str, encoder: TextEncoder, judged: JudgedQuestions) ->
 
 
 def live_documents(server: Engine, live: LiveGeneration) -> tuple[LiveDocuments, str]:
-    """The documents of a live generation, and a hash of it, of them and of the profile in use: it tells whether anything changed since."""
+    """Return the documents of a live generation, and a hash of generation, documents and profile that shows later whether any of them changed."""
     source, profile = LiveDocuments(server, live), live.lineage.profile
     search = orjson.dumps([profile, live.lineage.profiles.get(profile)], option=orjson.OPT_SORT_KEYS).decode()
     return source, blake2b(f"{live.index} {source.fingerprint} {search}".encode(), digest_size=8).hexdigest()
 
 
 def _learned_from(live: LiveGeneration) -> tuple[float | None, list[tuple[str, JudgedQuestions]]]:
-    """The questions that the live search has learned from: those of the runs that made its generation, a model or its profile.
+    """Return the questions of all runs that made the live generation, one of its models or its profile.
 
     Returns:
-        nDCG@10 of the test questions, as the newest of these runs measured it, and parts with their questions; those that trained come
-        first. (None, []): no such run is on this host.
+        nDCG@10 of the test questions, as the newest of these runs measured it, and pairs of a part's name and its questions, training
+        questions first. (None, []): no such run is on this host.
     """
     models, profile = {model.hash for model in live.lineage.models.values()}, live.lineage.profiles.get(live.lineage.profile)
     runs: list[tuple[tuple[bool, float], Path, Mapping[str, Any]]] = []
@@ -326,6 +326,6 @@ def _learned_from(live: LiveGeneration) -> tuple[float | None, list[tuple[str, J
 
 
 def _hashes(folders: Iterable[str]) -> set[str]:
-    """The hashes of models that were trained, and of the encoders of queries in them."""
+    """Return the hashes of the models in some model folders, and of the query encoders in their subfolders."""
     files = (Path(folder) / part / MANIFEST for folder in folders for part in ("", QUERY))
     return {orjson.loads(file.read_bytes())["hash"] for file in files if file.is_file()}

@@ -48,10 +48,10 @@ class JudgedQuestions:
     """Questions with their judgements.
 
     Attributes:
-        name: What messages call them.
+        name: Name of the questions in messages.
         queries: The questions that have an answer.
         qrels: Their judgements.
-        notes: What a user should know: what was left out, and why.
+        notes: Sentences for the user about questions that were left out, and why.
     """
 
     name: str
@@ -61,7 +61,7 @@ class JudgedQuestions:
 
     @property
     def hash(self) -> str:
-        """Hexadecimal hash of questions and judgements; their order does not count."""
+        """Return a hexadecimal hash of questions and judgements; their order does not count."""
         judged = ((query, *each) for query in self.queries for each in self.qrels[query.id].items())
         lines = sorted(f"{query.id}\t{query.text}\t{document}\t{grade}" for query, document, grade in judged)
         return blake2b("\n".join(lines).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
@@ -84,8 +84,8 @@ def read(spec: str, documents: Collection[str]) -> JudgedQuestions:
     """Read questions.
 
     Args:
-        spec: A data set ("FOLDER", "FOLDER:SPLIT", "book:NAME", "ubi:..."), or a click log. Where no split is named, "train" is read, of
-            a book or a log of user behaviour everything, and of an ``ir:`` collection without "train" the judgements that it has itself.
+        spec: A data set ("FOLDER", "FOLDER:SPLIT", "book:NAME", "ubi:..."), or the file of a click log. Where no split is named, "train" is
+            read; a book or a log of user behaviour is read whole; an ``ir:`` collection without "train" gives its only judgements.
         documents: Ids of the documents in the index.
 
     Raises:
@@ -100,18 +100,18 @@ def _of_dataset(dataset: corpora.Dataset, documents: Collection[str]) -> JudgedQ
 
 
 def stored(data: Path, part: str, name: str) -> JudgedQuestions:
-    """The questions of one part of a run's folder, under the name that they had."""
+    """Read the questions of one part from the data folder of an earlier run; `name` is the name that they had in that run."""
     dataset = corpora.open_dataset(f"{data}:{part}")
     return JudgedQuestions(name, tuple(dataset.queries()), dataset.qrels())
 
 
 def read_any(server: Engine, name: str, spec: str | None, documents: Collection[str]) -> JudgedQuestions:
-    """Read the questions that a user named; without a name those of the index's own book and of the server's log of user behaviour.
+    """Read the questions that a user named; if none were named, those of the index's judgement book and of the server's log of user behaviour.
 
     Args:
         server: The server.
         name: Name of the index.
-        spec: As `read`; None: book and log.
+        spec: As for `read`; None: the user named no questions, so the book and the log are read.
         documents: Ids of the documents in the index.
 
     Raises:
@@ -140,7 +140,7 @@ def read_any(server: Engine, name: str, spec: str | None, documents: Collection[
 
 
 def joined(parts: Sequence[JudgedQuestions]) -> JudgedQuestions:
-    """All questions; of a question that several parts have, the judgements of the first one. An id that is taken gets numbers."""
+    """Join the questions of several sources; a question that several have keeps the judgements of the first. An id in use gets a numbered suffix."""
     queries: dict[str, Query] = {}
     qrels: Qrels = {}
     for number, part in enumerate(parts):
@@ -158,10 +158,10 @@ def joined(parts: Sequence[JudgedQuestions]) -> JudgedQuestions:
 
 
 def _dataset(spec: str) -> corpora.Dataset:
-    """The data set.
+    """Open a data set at the split that `spec` names, else at its split "train".
 
     Raises:
-        UsageError: There is none, or it has no split "train": a split "test" is learned from only where it is named.
+        UsageError: There is no such data set, or it has no split "train": a split "test" is learned from only where it is named.
     """
     base, split = path_and_split(spec)
     if split is not None or base.startswith(("book:", "ubi:")) or Path(base).is_file():  # those are split by learning alone
@@ -186,7 +186,7 @@ def _answered(name: str, queries: list[Query], qrels: Qrels, documents: Collecti
     """Keep the questions that have text and an answer in the index.
 
     Raises:
-        InputError: There is none.
+        InputError: No question is left.
     """
     answered, judged, absent, unwritable = [], {}, 0, 0
     for query in queries:
@@ -223,20 +223,20 @@ def _answered(name: str, queries: list[Query], qrels: Qrels, documents: Collecti
 
 
 def _is_writable(identity: str) -> bool:
-    """Whether a file of judgements gives an id back as it is."""
+    """Return whether an id stays the same when it is written to a file of judgements and read again."""
     return identity == identity.strip() and not set("\t\n\r") & set(identity)
 
 
 def split(questions: JudgedQuestions, earlier: Mapping[str, str] | None = None) -> QuestionSplit:
-    """Split questions into three parts. Near duplicates are in the same part. Fewer than `FEWEST` questions do not train.
+    """Split questions into three parts, near duplicates into the same part. With fewer than `FEWEST` questions the training part is empty.
 
     Args:
-        questions: The questions, in any order: the parts are the same.
-        earlier: Text -> part of a question that models have learned from before: it stays in its part, and new ones that are alike join
-            it. A new question that is alike to several parts is left out, and so are the trained ones where no judged questions train.
+        questions: The questions; their order does not change the parts.
+        earlier: Text of a question of an earlier run -> its part then. The question stays in this part, and new near duplicates join
+            it. A new question with near duplicates in several parts is left out, and so is the training part where it is too small.
 
     Raises:
-        InputError: There are too few questions, or too few that may choose and confirm.
+        InputError: There are too few questions, or too few of them are in the held-out or the test part.
     """
     count, earlier = len(questions.queries), earlier or {}
     if count < FEWEST_TO_PROVE:
@@ -270,7 +270,7 @@ def split(questions: JudgedQuestions, earlier: Mapping[str, str] | None = None) 
 
 
 def _fill(parts: dict[str, list[str]], groups: Sequence[list[str]], count: int) -> None:
-    """Put groups of questions into the parts, of `count` questions in all; what trains is emptied where it has too few."""
+    """Distribute groups of near duplicates over the parts, whose sizes follow from `count`; a training part that stays too small is emptied."""
     sizes = {part: min(most, round(share * count)) for part, (share, most) in {TEST: _TEST, HELD_OUT: _HELD_OUT}.items()}
     rest = TRAIN
     if count < FEWEST:
@@ -283,13 +283,13 @@ def _fill(parts: dict[str, list[str]], groups: Sequence[list[str]], count: int) 
 
 
 def more_to_confirm(needed: int, parts: Mapping[str, int]) -> int:
-    """About how many more judged questions it takes until so many confirm; 0: the part that confirms never has so many."""
+    """Return about how many more judged questions it takes until the test part has `needed` of them; 0: the test part never gets so large."""
     share, most = _TEST
     return 0 if max(needed, parts[TEST] + 1) > most else max(1, round(needed / share) - sum(parts.values()))
 
 
 def _refuse_one_sided(questions: JudgedQuestions, parts: Mapping[str, Sequence[str]], *, learned: bool) -> None:
-    """Raise `InputError` where the parts are too small to choose and to confirm."""
+    """Raise `InputError` where the held-out part is too small to choose a search, or the test part too small to confirm the choice."""
     if any(len(parts[part]) < fewest for part, fewest in _FEWEST_OF_A_PART.items()):
         needed = " and ".join(map(str, _FEWEST_OF_A_PART.values()))
         raise InputError(

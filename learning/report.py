@@ -1,4 +1,4 @@
-"""The plan and the result of `termweave learn`, as Python gets them and as JSON has them, and the report of a run.
+"""The plan and the result of `termweave learn`, as Python objects and as JSON, and the report of a run.
 
 The plan, without training: what the questions are, what will be tried, and what it takes. The report: what was tried, the gain, the questions
 that moved with both lists, words, cost, and what was forgotten.
@@ -46,15 +46,15 @@ _TIMED = 30
 
 @dataclass(frozen=True)
 class Moved:
-    """A question whose figure changed much.
+    """A question whose nDCG@10 differs much between the live search and the new one.
 
     Attributes:
-        question: Its text.
+        question: Text of the question.
         before: nDCG@10 of the live search.
-        after: nDCG@10 of the new one.
+        after: nDCG@10 of the new search.
         documents_before: Ids of the best documents of the live search.
-        documents_after: Ids of the best documents of the new one.
-        answers: Ids of the documents that are judged to answer it.
+        documents_after: Ids of the best documents of the new search.
+        answers: Ids of the documents that are judged to answer the question.
     """
 
     question: str
@@ -70,8 +70,8 @@ class SearchCost:
     """The time of a search with a generation, and the size of the generation.
 
     Attributes:
-        milliseconds: Median of a search, with this server and on this machine.
-        bytes: Size of the generation on disk; 0 where the user may not ask.
+        milliseconds: Median time of a search, with this server and on this machine.
+        bytes: Size of the generation on disk; 0: the user may not ask for it.
     """
 
     milliseconds: float
@@ -83,9 +83,9 @@ class Forgetting:
     """The figures of two models on a sample of the demo: at most 50 of its questions in 300 documents.
 
     Attributes:
-        part: "weights" or "dense".
-        before: nDCG@10 of the model of the live index, this part alone.
-        after: nDCG@10 of the new model.
+        part: The output that was searched: "weights" or "dense".
+        before: nDCG@10 of the model of the live index, with this output alone.
+        after: nDCG@10 of the new model, likewise.
     """
 
     part: Part
@@ -94,10 +94,10 @@ class Forgetting:
 
 
 def forgetting(part: Part, before: Path, after: Path) -> Forgetting:
-    """Compare two models on the demo.
+    """Compare two models on a sample of the demo data set, to show what training made the new one forget.
 
     Args:
-        part: What the models give: "weights" or "dense".
+        part: The output of the models that is searched: "weights" or "dense".
         before: Folder of the earlier model.
         after: Folder of the new one.
     """
@@ -107,7 +107,7 @@ def forgetting(part: Part, before: Path, after: Path) -> Forgetting:
 
 
 def moved(experiment: Experiment, row: Row, dataset: Dataset) -> tuple[Moved, ...]:
-    """The questions that gained most, then those that lost most."""
+    """Return the questions whose nDCG@10 rose most, then the questions whose nDCG@10 fell most."""
     qrels = dataset.qrels()
     old, new = (experiment.runs[name].scores for name in (experiment.baseline, row.system))
     return tuple(
@@ -128,7 +128,7 @@ def cost(index: Index, questions: Sequence[str]) -> SearchCost:
 
     Args:
         index: The open index.
-        questions: Texts.
+        questions: Texts of the questions.
     """
     timed = systems.latency(index, [systems.default_system(index)], questions[:_TIMED])
     size = bytes_of(index.engine, index.generation)
@@ -136,7 +136,7 @@ def cost(index: Index, questions: Sequence[str]) -> SearchCost:
 
 
 def bytes_of(server: Engine, generation: str) -> int:
-    """Size of an index on disk; 0 where the user may not ask: the role of a search suffices to evaluate."""
+    """Return the size of an index on disk in bytes; 0: the user may not ask for it, because a role that can only search suffices to evaluate."""
     try:
         return listing.sizes(server, [generation]).get(generation, 0)
     except EngineResponseError as error:
@@ -146,7 +146,7 @@ def bytes_of(server: Engine, generation: str) -> int:
 
 
 def gained_terms(model: TrainedCandidate, data: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The terms that gained and lost most weight against BM25."""
+    """Return the terms that gained most weight against BM25, and the terms that lost most."""
     method = base.get(model.candidate.method)
     settings = method.settings(model.candidate.settings)
     if model.folder is None or (inspection := method.inspect(model.folder, str(data), settings, lambda _: None)) is None:
@@ -157,7 +157,7 @@ def gained_terms(model: TrainedCandidate, data: Path) -> tuple[list[dict[str, An
 def page(
     confirmation: Confirmation, test: Dataset, tried: Sequence[TrainedCandidate], lists: Sequence[Moved], about: Mapping[str, str]
 ) -> str:
-    """The report as one page that loads nothing from elsewhere: the table of `evaluate`, what was tried, and both lists of questions that moved."""
+    """Return the report as one HTML page that loads nothing from elsewhere: all figures, the models tried, and the questions that moved most."""
     rows = "".join(
         f"<tr><td>{escape(each.candidate.method)}, {each.steps} steps</td><td>{each.seconds:.0f} s</td><td class=text>{_result(each)}</td></tr>"
         for each in tried
@@ -189,7 +189,7 @@ def _result(model: TrainedCandidate) -> str:
 
 @dataclass(frozen=True)
 class Learned:
-    """The result.
+    """The result of a run of `termweave learn`.
 
     Attributes:
         name: The index.
@@ -198,24 +198,24 @@ class Learned:
         state: Hash of the live generation, its documents and its profile when learning began; promoting is refused once they have changed.
         parts: Part -> number of questions in it.
         tried: Every model that was trained.
-        notes: What a user should know.
+        notes: Sentences that a user should know.
         before: nDCG@10 of the live search on the test questions.
         after: nDCG@10 of the new search; equal to `before` where no model helped.
         p: p-value of the difference.
         used: Part of the search -> folder of the new model.
         generation: The trial generation; None: none was built.
-        encoded: Number of documents that were encoded for it; 0: only what reads queries changed, and documents keep their vectors.
+        encoded: Number of documents that were encoded for the trial generation; 0: no model that reads documents changed.
         confirmed: Whether the new search is better, p < .05.
         published: Whether the trial generation is live.
-        profile: How the trial generation is searched.
+        profile: The profile with which the trial generation is searched.
         needed: About how many test questions a gain of this size needs to be confirmed; 0 where there is no gain.
-        systems: The searches that the trial generation can do: what is lost where one part is left out.
-        moved: The questions that gained and lost most, with both lists.
+        systems: Figures of all searches that the trial generation can do; they show what is lost where one part is left out.
+        moved: The questions that gained and lost most, with the best documents before and after.
         cost: "before" and "after" -> time of a search and size of the index.
-        forgotten: The new models on questions of another kind, the demo's.
+        forgotten: Figures of the earlier and the new models on questions of another kind, those of the demo.
         gained: The terms that gained most weight, where term weights were trained.
-        lost: The terms that lost most.
-        short_of_time: Which models were not trained for want of time, and what would help; "": all were.
+        lost: The terms that lost most weight.
+        short_of_time: A sentence that names the models not trained for want of time, and what would help; "": all were trained.
     """
 
     name: str
@@ -244,7 +244,7 @@ class Learned:
     short_of_time: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """The fields as JSON values: folders are texts."""
+        """Return the fields as JSON values; folders become texts."""
         values: dict[str, Any] = orjson.loads(orjson.dumps(asdict(self), default=str))
         return values
 
@@ -270,17 +270,17 @@ class LearningPlan:
         parts: Part -> number of questions in it.
         answers: Number of documents that answer a question.
         questions_per_answer: Half of these documents answer at least so many questions.
-        near_duplicates: Questions that have a near duplicate, which stays in the same part.
+        near_duplicates: Number of questions that have a near duplicate; near duplicates stay in the same part.
         documents: Number of documents in the index.
         trained_on: Number of documents that training looks at.
-        languages: "questions" and "documents" -> guessed language; "english" also stands for an unknown one.
+        languages: "questions" and "documents" -> guessed language; "english" also stands for an unknown language.
         methods: The training methods that are tried, as far as there is time; "ltr", a feature ranker, comes after the fusion.
-        encoding_minutes: About how long it takes to encode all documents.
-        documents_stay: Whether that is too long, so that documents stay as they are encoded, and only what reads queries is trained.
-        minutes: The budget.
-        memory_bytes: Memory that training takes at most with a small encoder, about.
-        disk_bytes: Free disk space that a generation and the runs take with a small encoder, about.
-        notes: What a user should know.
+        encoding_minutes: About how many minutes it takes to encode all documents.
+        documents_stay: Whether encoding all documents takes too long for the budget, so that only models that read queries are trained.
+        minutes: The budget in minutes.
+        memory_bytes: About the most memory that training takes with a small encoder.
+        disk_bytes: About the free disk space that a generation and the runs take with a small encoder.
+        notes: Sentences that a user should know.
     """
 
     name: str
@@ -306,7 +306,7 @@ _MEMORY, _MODEL = 2_000_000_000, 250_000_000
 
 
 def plan(learning: Learning) -> LearningPlan:
-    """Plan a run that is prepared."""
+    """Return the plan of a prepared run."""
     judged, split = learning.questions, learning.split
     counts = Counter(document for grades in judged.qrels.values() for document, grade in grades.items() if grade > 0)
     languages = {
@@ -348,7 +348,7 @@ def _language(texts: list[str]) -> str:
 
 
 def lines(plan: LearningPlan) -> list[tuple[str, Any]]:
-    """The plan as pairs of a name and a value, for a table."""
+    """Return the plan as pairs of a name and a value, for a table."""
     parts = plan.parts
     trained = [each for each in plan.methods if each != "ltr"]
     last = " and a feature ranker (ltr)" if "ltr" in plan.methods else ""

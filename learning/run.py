@@ -49,7 +49,7 @@ def learn(server: Engine, task: LearningTask, reports: Reports | None = None) ->
 
 
 def run(learning: Learning) -> Learned:
-    """Train, build, choose and confirm.
+    """Train models, build the trial generation, choose how it is searched, and confirm the choice on the test questions.
 
     Raises:
         UsageError: Another process learns for this index, or the index changed meanwhile.
@@ -114,7 +114,7 @@ def _refuse_changed(server: Engine, name: str, state: str) -> None:
 
 
 def _best_so_far(trained: Sequence[TrainedCandidate]) -> str:
-    """Describe the best models of a run that is stopped, and how the run goes on."""
+    """Return a text that names the best models of a stopped run, and says how the run is continued."""
     helped = [each for each in trained if each.helped]
     if not helped:
         return "Stopped before a model became better than it began. The same command goes on from here."
@@ -130,7 +130,7 @@ def _best_so_far(trained: Sequence[TrainedCandidate]) -> str:
 
 
 def _live_runs(learning: Learning) -> dict[str, Run]:
-    """Search the held-out and the test questions with the live search, once for a run: part -> run."""
+    """Return part -> ranked documents of the live search, for the held-out and the test questions; a run searches once and keeps the files."""
     files = {part: learning.folder / f"live-{part}.trec" for part in (HELD_OUT, TEST)}
     if not all(file.is_file() for file in files.values()):
         for part, file in files.items():
@@ -139,7 +139,7 @@ def _live_runs(learning: Learning) -> dict[str, Run]:
 
 
 def _training_data(learning: Learning, live: Run) -> Path:
-    """The training folder, written once."""
+    """Return the folder of the training data; it is written once for a run."""
     data = learning.folder / DATA
     if not (data / "qrels" / f"{TEST}.tsv").is_file():
         documents = documents_to_keep(learning.questions, learning.split, live, learning.identities)
@@ -152,14 +152,14 @@ def _judged(learning: Learning, part: str) -> Dataset:
 
 
 def _choice(learning: Learning, index: Index) -> Choice:
-    """Choose how an index is searched."""
+    """Choose on the held-out questions how an index is searched."""
     progress = learning.reports.counter("Choosing on the held-out questions")
     judged, folder = _judged(learning, HELD_OUT), learning.folder / f"ltr-{index.generation}"
     return choice.choose(index, judged, progress, folder, learning.former, learning.questions.name)
 
 
 def _improved(learning: Learning, tried: Sequence[TrainedCandidate], trial: TrialGeneration, chosen: Choice) -> Learned:
-    """Confirm how the trial generation is searched, and report it."""
+    """Compare the trial generation with the live search on the test questions, write the report, and return the result."""
     generation, best = trial.index, dict(trial.best)
     if chosen.ranker and chosen.ranker.folder:
         best["ranker"] = chosen.ranker
@@ -209,7 +209,7 @@ def _improved(learning: Learning, tried: Sequence[TrainedCandidate], trial: Tria
 
 
 def _written(learning: Learning, tried: Sequence[TrainedCandidate], remarks: Sequence[str] = (), **figures: Any) -> Learned:
-    """The result, in the folder of the run: with it the run has ended."""
+    """Write the result into the folder of the run, which ends the run, and return it."""
     learned = Learned(
         name=learning.task.name,
         questions=learning.questions.name,

@@ -3,8 +3,8 @@
 A candidate is a method of `termweave train` with settings, for one part of the search. A feature ranker comes last (`choice`). Every candidate
 is trained on one BEIR folder, with the questions, and the documents that training looks at.
 
-Figures here are those of the held-out questions as training measures them: one signal alone. They decide which models are built into
-the trial generation; `learning.choice` measures that one through the server.
+Figures here are measured in training, on the held-out questions, with one signal alone. They decide which models are built into
+the trial generation; `learning.choice` then measures the trial generation through the server.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ class Candidate:
 
     Attributes:
         method: Name of the training method.
-        part: What the model gives.
+        part: The part of the search that the model serves: "weights", "dense" or "ranker".
         share: Share of the training time that its first, short run may take.
         steps: Steps of the first run.
         settings: Settings of the method that differ from its defaults.
-        fewest: Fewest steps that show what the method can do; without the time for them it is not tried.
+        fewest: Fewest steps that show what the method can do; without time for so many, the candidate is not tried.
     """
 
     method: str
@@ -78,14 +78,14 @@ class Candidate:
 def candidates(
     start: str, start_backbone: str, backbone: str, *, joint: bool, documents_stay: bool = False, made: bool = False
 ) -> list[Candidate]:
-    """The candidates for an index.
+    """Return the candidates to train for an index.
 
     Args:
         start: Folder of the live weights model, from which training goes on; "": training cannot go on from it.
-        start_backbone: What its heads stand on; "": all-MiniLM-L6-v2.
+        start_backbone: Backbone of the live weights model; "": all-MiniLM-L6-v2.
         backbone: Backbone of the live dense model; "": all-MiniLM-L6-v2.
-        joint: Whether the live vectors are those of the weights model, so that they come with its weights.
-        documents_stay: Whether documents keep what they were encoded to, so that only what reads queries can be trained.
+        joint: Whether the live weights model also gives the live vectors.
+        documents_stay: Whether documents keep their encodings, so that only models that read queries can be trained.
         made: Whether questions are made of the corpus, because too few are judged to train on.
     """
     corpus = {"pairs": "corpus"} if made else {}
@@ -103,9 +103,9 @@ def candidates(
 
 
 def tried_on(learning: Learning) -> list[Candidate]:
-    """The candidates for an index, of what it stores or, where all documents are encoded again, the server can store.
+    """Return the candidates to train in a run: for what the index stores, or, where all documents are encoded again, for what the server can store.
 
-    Learned models are begun with by an update alone: it keeps the questions apart that they have learned from.
+    Only an update starts from models that an earlier run learned: it keeps the questions that they have learned from in their parts.
     """
     learned = paths.state() / LEARNED
     folders = {output: Path(model.folder) for output, model in learning.encoder.models.items() if model.folder}
@@ -125,13 +125,13 @@ def tried_on(learning: Learning) -> list[Candidate]:
 
 
 def _begun_with(learned: Path) -> Path:
-    """The model that a learned one began with; the shipped one where it is not on this host any more."""
+    """Return the folder of the model from which a learned model was trained; the shipped model's where that folder is gone."""
     begun = _made_with(learned, "start")
     return Path(begun) if begun and (Path(begun) / HEADS).is_file() else model_lookup.resolve("shipped")
 
 
 def _backbone(folder: Path | None) -> str:
-    """The name of the backbone that a model is, or was made from; "": all-MiniLM-L6-v2, also where it has no name."""
+    """Return the name of the backbone that a model is itself, or was trained from; "": no known name, which stands for all-MiniLM-L6-v2."""
     if folder is None:
         return ""
     made_from = _made_with(folder, "backbone")
@@ -140,26 +140,26 @@ def _backbone(folder: Path | None) -> str:
 
 
 def _made_with(folder: Path, setting: str) -> str:
-    """A setting that a model was trained with; "" where it was not trained, or has no such setting."""
+    """Return the value of a setting with which a model was trained; "": the model was not trained, or its training names no such setting."""
     return str(read_folder(folder, check=False).manifest.training.get("options", {}).get(setting, ""))
 
 
 @dataclass(frozen=True)
 class TrainedCandidate:
-    """A trained model.
+    """The result of training a candidate.
 
     Attributes:
-        candidate: What was trained.
+        candidate: The candidate that was trained.
         steps: Steps of the run.
-        seconds: Time that it took, without what other processes had of the processors.
+        seconds: Seconds that training took, without the time in which other processes had the processors.
         folder: The model folder; None: the run failed or was not begun, see `dropped`.
-        before: Figure of its own step 0.
-        after: Figure of its best step.
-        best: Its best step; 0: training did not help.
-        int8: Change of nDCG@10 by int8, of vectors that lose in training's check through the index; None: not measured.
+        before: Figure of the model at step 0 of this run.
+        after: Figure of the model at its best step.
+        best: Number of the best step; 0: training did not help.
+        int8: Change of nDCG@10 by int8; of vectors that lose in training's check it is measured again through the index; None: not measured.
         precision: "int8" or "fp32".
-        dropped: Why there is no model; "" if there is one.
-        needs: About the `--minutes` that it would take; 0 where it was not dropped for want of time.
+        dropped: Why there is no model; "": there is a model.
+        needs: About the `--minutes` that training would take; 0: the candidate was not dropped for want of time.
     """
 
     candidate: Candidate
@@ -176,17 +176,17 @@ class TrainedCandidate:
 
     @property
     def helped(self) -> bool:
-        """Whether training improved the model that it began with."""
+        """Return whether training improved the model from which it started."""
         return self.folder is not None and self.best > 0
 
 
 def documents_to_keep(questions: JudgedQuestions, split: QuestionSplit, live: Run, every: list[str]) -> set[str]:
-    """Choose the documents: answers and best results of held-out questions first, then answers of the others, then random ones.
+    """Choose the documents that training looks at: answers and best results of held-out questions, then answers of training questions, then random ones.
 
     Args:
         questions: All questions.
-        split: Their parts.
-        live: What the live system found for the held-out questions.
+        split: The parts of the questions.
+        live: Ranked documents of the live search for the held-out questions.
         every: Ids of all documents.
     """
     if len(every) <= MOST_DOCUMENTS:
@@ -206,12 +206,12 @@ def documents_to_keep(questions: JudgedQuestions, split: QuestionSplit, live: Ru
 def write_folder(
     folder: Path, questions: JudgedQuestions, split: QuestionSplit, documents: Iterable[Document], chosen: set[str]
 ) -> None:
-    """Write the folder.
+    """Write the training data as a folder in BEIR's layout.
 
     Args:
-        folder: The folder; it is made.
+        folder: The folder to make.
         questions: All questions.
-        split: Their parts. Each becomes a file of judgements.
+        split: The parts of the questions. Each becomes a file of judgements.
         documents: All documents of the index.
         chosen: Ids of the documents to write.
     """
@@ -238,14 +238,14 @@ def write_folder(
 
 
 class TrainingRounds:
-    """The trainings of one `termweave learn`. A run that is finished already is not repeated.
+    """Trains the candidates of one run of `termweave learn`; a training that is already finished is not repeated.
 
     Args:
         data: The training folder.
-        home: Folder of the runs.
+        home: Folder in which each training has a folder.
         minutes: The budget of the whole run.
-        seconds: What is left of it for training.
-        reports: Where the runs say how far they are.
+        seconds: Seconds of the budget that are left for training.
+        reports: Callbacks for the progress.
     """
 
     def __init__(self, data: Path, home: Path, minutes: float, seconds: float, reports: Reports) -> None:
@@ -253,7 +253,7 @@ class TrainingRounds:
         self.trained: list[TrainedCandidate] = []
 
     def best(self, candidates: Sequence[Candidate]) -> dict[Part, TrainedCandidate]:
-        """Train, and return the best model of each part for which training helped."""
+        """Train the candidates, and return the best model of each part for which training helped."""
         short = [self._train(each, "short", each.steps, min(self._seconds * each.share, self._left)) for each in candidates]
         parts = list(dict.fromkeys(each.candidate.part for each in short if each.helped))
         for number, part in enumerate(parts):
@@ -267,7 +267,7 @@ class TrainingRounds:
         return {part: max((each for each in helped if each.candidate.part == part), key=lambda one: one.after) for part in parts}
 
     def _add_finished(self, candidates: Sequence[Candidate]) -> None:
-        """Add the long runs that commands with another budget have finished. They take no time from this one."""
+        """Add the long trainings that commands with another budget have finished; they take no time from the present command."""
         folders = {each.folder.parent for each in self.trained if each.folder}
         for candidate in candidates:
             for finished in sorted(self._home.glob(f"{candidate.method}-long-*/{_SECONDS}")):
@@ -334,5 +334,5 @@ class TrainingRounds:
 
 
 def _settings(candidate: Candidate, steps: int) -> Any:
-    """All settings of a run of so many steps."""
+    """Return all settings with which a candidate is trained for this number of steps."""
     return base.get(candidate.method).settings({**candidate.settings, "steps": steps, "every": max(1, steps // _LOOKS)})

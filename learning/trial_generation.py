@@ -1,7 +1,7 @@
 """Build the trial generation: the live one with the new models, which nobody searches yet. Documents are encoded only where that is needed.
 
-Where only the encoder of queries was trained (`coder`), or nothing, so that only the search itself changes, the server copies the live
-generation, and the documents keep their vectors. Else all documents are encoded with the new models.
+Where only the query encoder was trained (method `coder`), or no model at all, so that only the search itself changes, the server copies
+the live generation, and the documents keep their vectors. Else all documents are encoded with the new models.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class TrialGeneration:
     """A generation that is built and not published.
 
     Attributes:
-        index: Its name.
-        best: Part -> the model that it uses, with the precision that was chosen.
-        encoded: Number of documents that were encoded for it.
+        index: Name of the generation.
+        best: Part of the search -> the new model that serves it, with the precision that was chosen.
+        encoded: Number of documents that were encoded for the generation.
     """
 
     index: str
@@ -56,7 +56,7 @@ class TrialGeneration:
 
 
 def build_trial(learning: Learning, best: Mapping[Part, TrainedCandidate]) -> TrialGeneration:
-    """Build it, with the vectors of int8 or, if that costs more than .005 on the held-out questions, of fp32."""
+    """Build the trial generation, with vectors of the int8 graph or, if int8 costs more than .005 on the held-out questions, of the fp32 graph."""
     trial = _built(learning, best)
     dense = best.get("dense")
     if dense is None or dense.folder is None or dense.precision == "fp32" or dense.int8 is None or dense.int8 >= -_DOUBTFUL:
@@ -68,12 +68,12 @@ def build_trial(learning: Learning, best: Mapping[Part, TrainedCandidate]) -> Tr
 
 
 def fp32_copy(folder: Path) -> Path:
-    """Copy a model folder, and those of its towers, with the fp32 graphs alone.
+    """Copy a model folder, and the folders of its towers, with the fp32 graphs alone.
 
-    The hash of the copy is another one: an index that was encoded in fp32 opens the copy, and never the int8 graph of the original.
+    The copy has another hash than the original: an index that was encoded in fp32 opens the copy, and never the int8 graph of the original.
 
     Returns:
-        The copy, beside the folder; made once.
+        The folder of the copy, beside the original; it is made once.
     """
     copy, part = (folder.with_name(f"{folder.name}-{name}") for name in ("fp32", "fp32.part"))
     if copy.is_dir():
@@ -89,7 +89,7 @@ def fp32_copy(folder: Path) -> Path:
 
 
 def _query_encoder(learning: Learning, best: Mapping[Part, TrainedCandidate]) -> Path | None:
-    """The trained encoder of queries, if nothing else was trained and the live generation has the vectors that it was trained with."""
+    """Return the trained query encoder, if no other model was trained and the live generation has the vectors that it was trained with; else None."""
     dense = best.get("dense")
     if dense is None or "weights" in best or "dense" not in learning.encoder.models:
         return None
@@ -105,7 +105,7 @@ def _query_encoder(learning: Learning, best: Mapping[Part, TrainedCandidate]) ->
 
 
 def _built(learning: Learning, best: Mapping[Part, TrainedCandidate]) -> TrialGeneration:
-    """The generation with these models. It is built once."""
+    """Return a generation with these models; it is built once in a run."""
     query = _query_encoder(learning, best)
     copied = query is not None or not best
     encoded = 0 if copied else len(learning.identities)
@@ -139,7 +139,7 @@ def _built(learning: Learning, best: Mapping[Part, TrainedCandidate]) -> TrialGe
 
 
 def _vectors_alone(learning: Learning, generation: str) -> float:
-    """nDCG@10 of the held-out questions by the vectors of a generation alone."""
+    """Measure nDCG@10 of the held-out questions when a generation is searched by vectors alone."""
     index = Index.open(learning.server, generation)
     queries = learning.queries(HELD_OUT)
     run = learning.run_of(index, systems.system_of("dense", None, index), queries, "Measuring int8's cost")
@@ -147,7 +147,7 @@ def _vectors_alone(learning: Learning, generation: str) -> float:
 
 
 def _models(learning: Learning, best: Mapping[Part, TrainedCandidate]) -> dict[str, str]:
-    """The models of the trial generation: the new ones, and the live ones for what has none.
+    """Return the models of the trial generation by part: the new model, or the live one for a part without a new model.
 
     Where one live model gives weights and vectors in one pass, a new model of weights gives the same vectors: its backbone was frozen.
     """

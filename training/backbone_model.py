@@ -1,6 +1,6 @@
 """The backbone of a run: where it is, how it reads texts, and which of its layers are trained.
 
-It is a folder, a model of the Hugging Face hub, that of an installed package, or a small new one for languages without a backbone.
+A backbone is a folder, a model of the Hugging Face hub, the model of an installed package, or a small new one for a language without any.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def find(settings: TrainingParameters, corpus: Sequence[str], out: Path) -> Path
     """Return the folder of the backbone; if the settings ask for a new one, make it first.
 
     Args:
-        settings: Of the method.
+        settings: Settings of the method.
         corpus: Texts that a new backbone's vocabulary is made of.
         out: Folder of the run.
 
@@ -87,11 +87,11 @@ def installed() -> Path:
 
 
 def reading_of(folder: Path, settings: TrainingParameters) -> tuple[str, PromptSettings]:
-    """Return how a joint model on this backbone pools states, "mean" or "cls", and its prompts; weights alone need neither.
+    """Return how a joint model (weights and a vector) on this backbone pools states, "mean" or "cls", and its prompts; weights alone need neither.
 
     Args:
-        folder: Of the backbone.
-        settings: Of the method.
+        folder: Folder of the backbone.
+        settings: Settings of the method.
 
     Raises:
         UsageError: The backbone makes its vectors in a way that a joint model cannot.
@@ -116,11 +116,11 @@ def reading_of(folder: Path, settings: TrainingParameters) -> tuple[str, PromptS
 
 
 def problem_of(pooling: str, trained: Collection[str], layers: bool, left_out: bool) -> str:  # noqa: FBT001
-    """Name the step of a backbone's vectors that training does not do, such as dense layers; "": there is none.
+    """Name a step by which a backbone makes vectors and that training does not support, such as dense layers; "": all steps are supported.
 
     Args:
-        pooling: How its states are pooled.
-        trained: The poolings that are trained.
+        pooling: How the backbone's states are pooled.
+        trained: The poolings that training supports.
         layers: Whether dense layers follow the pooling.
         left_out: Whether the pooling leaves out the tokens of a prompt.
     """
@@ -164,7 +164,7 @@ def freeze(backbone: Any, trained: int) -> None:
 
 
 def attend_by_sdpa(backbone: Any) -> None:
-    """Switch to the attention that is fastest in training; `load` chooses the one that exports best."""
+    """Switch a backbone to the attention that is fastest in training; `load` chooses the attention that exports best."""
     if hasattr(backbone, "set_attn_implementation"):
         backbone.set_attn_implementation("sdpa")
 
@@ -196,7 +196,7 @@ def settled(backbone: Any, settings: Any, say: Callable[[str], None]) -> Any:
 
 
 def fingerprint(backbone: Any) -> str:
-    """Digest of a backbone's parameters, the same for every file format: 16 hexadecimal digits."""
+    """Return a digest of a backbone's parameters, the same for every file format: 16 hexadecimal digits."""
     state = blake2b(digest_size=8)
     for name, tensor in sorted(backbone.state_dict().items()):
         state.update(name.encode() + tensor.detach().cpu().float().numpy().tobytes())
@@ -206,14 +206,14 @@ def fingerprint(backbone: Any) -> str:
 def make(corpus: Sequence[str], folder: Path, max_length: int, seed: int) -> Path:
     """Write a small BERT-like backbone with random weights, unless the folder holds it already: every character is a word-piece.
 
-    The vocabulary is the corpus's most frequent characters, each also as the inside of a word (``##x``), so that any text can be cut. It knows
-    nothing until it has been trained; all its layers are trained by default (`methods.parameters`).
+    The vocabulary is the corpus's most frequent characters, each also as the inside of a word (``##x``), so that any text can be cut. The
+    backbone knows nothing until it has been trained; all its layers are trained by default (`methods.parameters`).
 
     Args:
         corpus: Texts, for the vocabulary.
-        folder: To write in transformers' layout.
-        max_length: Pieces it will see at most.
-        seed: Of its weights.
+        folder: The folder to write, in transformers' layout.
+        max_length: Largest number of word-pieces in a text that the backbone will read.
+        seed: Seed of the random weights.
     """
     if (folder / TOKENIZER).is_file():
         return folder

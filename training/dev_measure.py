@@ -37,7 +37,7 @@ _BLOCK = 16_000_000
 
 
 def stored(documents: Sequence[TermWeights], bits: int = 8) -> list[TermWeights]:
-    """Round term weights as an index stores them: integers from 1, of so many bits."""
+    """Round term weights as an index stores them: integers from 1, of `bits` bits."""
     signal = Weights(w_max=scale([document.weights for document in documents]), levels=2**bits - 1)
     return [signal.rounded(document) for document in documents]
 
@@ -75,10 +75,10 @@ def encoded_rankings(
     Args:
         encoder: Encodes the texts.
         outputs: "weights", "dense" or both.
-        documents: Texts.
-        questions: Texts.
-        statistics: Of the corpus; None for vectors alone.
-        length: Documents of each ranking.
+        documents: Texts of the documents.
+        questions: Texts of the questions.
+        statistics: Statistics of the corpus; None: only vectors are ranked.
+        length: Number of documents in each ranking.
         spared: As in `rankings`.
 
     Returns:
@@ -97,7 +97,7 @@ def encoded_rankings(
 
 
 def depth(measure: str) -> int:
-    """The number of top documents that a measure uses: 10 for ``nDCG@10``."""
+    """Return the number of top documents that a measure uses: 10 for ``nDCG@10``."""
     return int(measure.rpartition("@")[2])
 
 
@@ -109,7 +109,7 @@ def rankings(
     Args:
         questions: Unit vectors, float32 ``(Q, d)``.
         documents: Likewise, ``(D, d)``.
-        length: Documents of each ranking.
+        length: Number of documents in each ranking.
         spared: For each question documents that are left out of its ranking; (): none.
     """
     size = max(1, _BLOCK // max(1, len(documents)))
@@ -124,7 +124,7 @@ def rankings(
 
 
 def best(scores: NDArray[np.floating], depth: int) -> NDArray[np.int64]:
-    """Columns of the largest scores of each row, best first, ties by column: ``(rows, depth)``, or all columns where there are fewer."""
+    """Return the columns of the largest scores of each row, best first, ties by column: ``(rows, depth)``, or all columns where there are fewer."""
     if depth >= scores.shape[1]:
         return np.argsort(-scores, axis=1, kind="stable")
     cut = -np.partition(-scores, depth - 1, axis=1)[:, depth - 1]
@@ -171,11 +171,11 @@ def compared(
 
     Args:
         measure: Name of the measure.
-        history: The figures of its evaluations in training.
+        history: The figures of the model's evaluations in training.
         dev: The measure of each question by the model, as an index stores its outputs.
-        bm25: By BM25.
-        start: By the model at step 0.
-        unrounded: By the model with unrounded outputs.
+        bm25: The measure of each question by BM25.
+        start: The measure of each question by the model at step 0.
+        unrounded: The measure of each question by the model with unrounded outputs.
     """
     p = float(randomisation_test(dev, bm25))
     means = {"bm25": bm25, "start": start, "dev": dev, "dev_float": unrounded}
@@ -207,11 +207,11 @@ class DevelopmentSet:
 
     @property
     def pairs(self) -> Pairs:
-        """Questions and relevant documents; indices point into the documents that are searched."""
+        """Return questions and relevant documents; indices point into the documents that are searched."""
         return self.setup.dev
 
     def figures(self, model: Any, *, unrounded: bool = False) -> list[NDArray[np.float64]]:
-        """Compute the measure of a model in training for each question, with outputs as an index stores them; `unrounded`: then with floats."""
+        """Measure a model in training on each question, with outputs as an index stores them; `unrounded`: a second time with unrounded outputs."""
         raise NotImplementedError
 
     def bm25(self) -> NDArray[np.float64]:
@@ -225,7 +225,7 @@ class DevelopmentSet:
         return [dict.fromkeys(relevant, 1) for relevant in self.pairs.relevant]
 
     def int8_cost(self, folder: Path, outputs: Sequence[str]) -> dict[str, Any]:
-        """Measure nDCG@10 of both graphs of an exported model with at most 50 questions in at most 300 documents: seconds.
+        """Measure nDCG@10 of both graphs of an exported model, which takes seconds: at most 50 questions in at most 300 documents.
 
         Args:
             folder: Folder of the exported model.
@@ -233,7 +233,8 @@ class DevelopmentSet:
 
         Returns:
             ``{"questions", "documents", "weights": {"fp32", "int8", "change"}}``, and "dense" likewise; impacts are rounded as stored.
-            "shipped" is the model that comes with termweave, and "shipped_p" the p-value of the int8 graph against it, unless it cuts words otherwise.
+            "shipped" is the model that comes with termweave, and "shipped_p" the p-value of the int8 graph against it; a shipped model that cuts words
+            into other terms is left out.
         """
         numbers = range(0, len(self.pairs), -(-len(self.pairs) // QUESTIONS))
         pool, statistics = self._pool(numbers), self.setup.statistics
@@ -264,7 +265,7 @@ class DevelopmentSet:
 
 
 def _compared(measured: Mapping[str, NDArray[np.float64]]) -> dict[str, float]:
-    """The means, what int8 changes, and whether it differs from the shipped model by chance."""
+    """Return the mean by each model, the change by int8, and the p-value of the int8 graph against the shipped model where that was measured."""
     figures = {name: float(values.mean()) for name, values in measured.items()}
     if "shipped" in measured:
         figures["shipped_p"] = float(randomisation_test(measured["int8"], measured["shipped"]))

@@ -51,7 +51,7 @@ class CrossValidated:
         values: nDCG@10 of each question, by the model that the other folds trained.
         trees: The number of trees that is best over all folds.
         steps: Numbers of trees that were measured, 0 first.
-        history: Mean nDCG@10 with so many.
+        history: Mean nDCG@10 with each of these numbers of trees.
     """
 
     values: NDArray[np.float64]
@@ -61,7 +61,7 @@ class CrossValidated:
 
 
 def cross_validate(judged: JudgedCandidates, settings: FeatureRankerParameters) -> CrossValidated:
-    """Train on all folds but one, and measure that one, for each."""
+    """Measure a feature ranker by cross-validation: each fold of the questions is measured with trees that the other folds trained."""
     folds = judged.folds(settings.seed)
     steps = [*range(_EVERY, settings.steps, _EVERY), settings.steps]
     scores: list[list[NDArray[np.float64]]] = [[np.zeros(len(rows)) for rows in judged.rows] for _ in steps]
@@ -79,7 +79,7 @@ def cross_validate(judged: JudgedCandidates, settings: FeatureRankerParameters) 
 
 
 def _fit(judged: JudgedCandidates, questions: Sequence[int], settings: FeatureRankerParameters, trees: int) -> Any:
-    """A LightGBM model. Questions whose candidates have one grade teach nothing and are left out."""
+    """Train a LightGBM model. Questions whose candidates all have the same grade teach nothing and are left out."""
     import lightgbm  # noqa: PLC0415 - only training needs it
 
     graded = [(number, grades) for number in sorted(questions) if len(set((grades := judged.grades(number)).tolist())) > 1]
@@ -117,7 +117,7 @@ def _fit(judged: JudgedCandidates, questions: Sequence[int], settings: FeatureRa
 
 
 def fit(judged: JudgedCandidates, settings: FeatureRankerParameters, trees: int) -> str:
-    """The trees that all questions train, as LightGBM saves them."""
+    """Train trees on all questions, and return them as the text that LightGBM saves."""
     model: str = _fit(judged, range(len(judged.questions)), settings, trees).model_to_string()
     return model
 
@@ -129,10 +129,10 @@ def write(
 
     Args:
         out: The folder; it is made.
-        trees: As LightGBM saves them.
-        judged: What they were trained on.
+        trees: The trees as LightGBM saves them.
+        judged: The candidates that the trees were trained on.
         mode: Mode of the first stage.
-        about: How they were trained.
+        about: How the trees were trained.
         figures: The figures of the run.
         tried: How many numbers of trees were tried on these questions.
     """
@@ -209,7 +209,7 @@ def train(spec: str, settings: FeatureRankerParameters, out: Path, say: Say, pro
 
 
 def _alone(judged: JudgedCandidates, rank: str) -> NDArray[np.float64]:
-    """The figures of one signal among the candidates; those of the first stage where it is no feature."""
+    """Return nDCG@10 of each question, its candidates in the order of the feature `rank`; in the order of the first stage where that is no feature."""
     if rank not in judged.features:
         return judged.figures()
     column = judged.features.index(rank)
@@ -217,10 +217,10 @@ def _alone(judged: JudgedCandidates, rank: str) -> NDArray[np.float64]:
 
 
 def _foreign(file: Path, judged: JudgedCandidates) -> tuple[str, CrossValidated]:
-    """The trees of a file, measured on the questions.
+    """Read the trees of a file that the user brings, and measure them on the questions.
 
     Raises:
-        InputError: They cannot be read, or are of other features.
+        InputError: The trees cannot be read, or were trained on another number of features.
     """
     try:
         content = tree_files.content_of(file)

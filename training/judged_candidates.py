@@ -52,13 +52,13 @@ class JudgedCandidates:
     Attributes:
         features: Names of the columns.
         types: Metadata entry -> its type.
-        questions: Ids.
+        questions: Ids of the questions.
         documents: The candidates of each question, in the order of the first stage.
-        rows: Of each question: ``(candidates, features)``.
+        rows: The features of each question's candidates: ``(candidates, features)``.
         qrels: The judgements.
         relevant_from: Lowest grade that counts as relevant.
         texts: Text of each question.
-        behaviour: The log that rates of clicks and conversions come from; None: they are no features.
+        behaviour: The log that rates of clicks and conversions come from; None: these rates are no features.
     """
 
     features: tuple[str, ...]
@@ -72,7 +72,7 @@ class JudgedCandidates:
     behaviour: Behaviour | None = None
 
     def folds(self, seed: int) -> list[int]:
-        """The fold of each question, drawn at random; questions with one text share a fold."""
+        """Return the fold (group of cross-validation) of each question, drawn at random; questions with the same text share a fold."""
         numbers = list(range(len(self.questions)))
         random.Random(seed).shuffle(numbers)  # noqa: S311 - a draw, not a secret
         of_text: dict[str, int] = {}
@@ -81,9 +81,9 @@ class JudgedCandidates:
         return [of_text[normalised(text)] for text in self.texts]
 
     def with_rates(self, folds: Sequence[int], held_out: int | None = None) -> JudgedCandidates:
-        """The same, with rates of clicks and conversions that leave judged questions out.
+        """Return a copy in which rates of clicks and conversions are counted without the question's own fold.
 
-        The features of a question come from the clicks of other folds alone, so that they cannot hold what its judgements say.
+        The rates come from the clicks of questions of other folds alone, so that a question's features cannot hold what its judgements say.
 
         Args:
             folds: The fold of each question.
@@ -112,7 +112,7 @@ class JudgedCandidates:
         return replace(self, rows=tuple(rows))
 
     def figures(self, scores: Sequence[NDArray[np.float64]] | None = None) -> NDArray[np.float64]:
-        """nDCG@10 of each question by these scores; None: of the first stage."""
+        """Return nDCG@10 of each question with its candidates ordered by `scores`; None: in the order of the first stage."""
         scores_of_all = [-np.arange(len(each), dtype=float) for each in self.documents] if scores is None else scores
         ranked: dict[str, dict[str, float]] = {}
         for question, documents, values in zip(self.questions, self.documents, scores_of_all, strict=True):
@@ -123,7 +123,7 @@ class JudgedCandidates:
         return per_query(run, qrels, names, relevant_from=self.relevant_from, measures=[MEASURE])[MEASURE]
 
     def grades(self, question: int) -> NDArray[np.int64]:
-        """The grade of each candidate; 0 where it is not judged or not relevant."""
+        """Return the grade of each candidate of a question; 0: the candidate is not judged or not relevant."""
         judged = self.qrels[self.questions[question]]
         return np.array([max(0, judged.get(document, 0)) for document in self.documents[question]], dtype=np.int64)
 
@@ -143,7 +143,7 @@ def gather(
     progress: Callable[[int, int], None],
     rewrite: Rewriting | None = None,
 ) -> JudgedCandidates:
-    """The candidates of the questions of a data set that an index finds, with their features.
+    """Search an index for the questions of a data set, and return the candidates with their features.
 
     Args:
         index: The index.
@@ -151,7 +151,7 @@ def gather(
         mode: Mode of the first stage.
         settings: Which features, and how many candidates.
         progress: Called with (questions done, total).
-        rewrite: How questions are rewritten; None: not at all.
+        rewrite: How questions are rewritten; None: questions are searched as they are.
 
     Raises:
         UsageError: A signal or a metadata entry is not in the index.
@@ -195,10 +195,10 @@ def gather(
 
 
 def _behaviour(clicks: str) -> Behaviour | None:
-    """The log of the setting `clicks`.
+    """Open the log of user behaviour that the setting `clicks` names; None: the setting is empty.
 
     Raises:
-        UsageError: It is not a log of user behaviour: a list of clicks does not say what else was shown.
+        UsageError: The setting names no log of user behaviour: a list of clicks does not say which other documents were shown.
     """
     if not clicks:
         return None
@@ -211,10 +211,10 @@ def _behaviour(clicks: str) -> Behaviour | None:
 
 
 def _types(of_index: Mapping[str, str], entries: Sequence[str]) -> Mapping[str, str]:
-    """The metadata entries that are features, with their types.
+    """Return the metadata entries that are used as features, with their types.
 
     Raises:
-        UsageError: The index has no typed entry of a name.
+        UsageError: The index has no typed entry with one of the names.
     """
     if list(entries) == [_NONE]:
         return {}
@@ -230,7 +230,7 @@ def _types(of_index: Mapping[str, str], entries: Sequence[str]) -> Mapping[str, 
 
 
 def _values(candidates: Sequence[Candidates], types: Mapping[str, str]) -> dict[str, list[str]]:
-    """The texts of each keyword entry that most candidates have; those of one candidate in a hundred at least."""
+    """Return the most frequent texts of each keyword entry among the candidates; each text is in at least one candidate in a hundred."""
     counts: dict[str, Counter[str]] = {name: Counter() for name, kind in types.items() if kind == "keyword"}
     for each in candidates:
         for metadata in each.metadata.values():

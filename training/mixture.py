@@ -47,7 +47,7 @@ class DataPart:
         setup: The data, cut to size, with backbone and statistics.
         settings: The settings for preparing this part; the settings of the model are the same for all parts.
         share: How often batches are drawn from this part, relative to the other parts.
-        shared: What training inputs and held-out questions have in common (`once`), until both are there.
+        shared: Results that the preparations of training inputs and of held-out questions share (`once`), kept until both are done.
     """
 
     name: str
@@ -57,7 +57,7 @@ class DataPart:
     shared: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def once(self, name: str, compute: Callable[[], T]) -> T:
-        """Return what is shared under a name; it is computed where it is first asked for."""
+        """Return the shared result of this name; the first call computes it."""
         if name not in self.shared:
             self.shared[name] = compute()
         result: T = self.shared[name]
@@ -126,7 +126,7 @@ def parts(spec: str, settings: Any, out: Path, say: Say) -> list[DataPart]:
 
 
 def _check_same_data(data: Sequence[DataPart], home: Path) -> None:
-    """Compare the data with those when the run began, which may have trained on what is held out now; a new run stores their digest.
+    """Refuse to resume a run on changed data, because it may have trained on questions that are held out now; a new run stores a digest of the data.
 
     Raises:
         InputError: The data have changed.
@@ -149,10 +149,10 @@ def _check_same_data(data: Sequence[DataPart], home: Path) -> None:
 
 
 def _check_same_models(model: Any, setup: RunSetup, settings: Any, home: Path) -> None:
-    """Compare models and files with those of the same names when the run began; a new run stores their digests.
+    """Refuse to resume a run if a model or file that it reads has changed under the same name; a new run stores digests of them.
 
     Raises:
-        InputError: They have changed.
+        InputError: A model or file has changed.
     """
     files = [digest(setup.backbone / name) for name in (TOKENIZER, "config.json")]
     now = {"backbone or start": "".join([backbone_model.fingerprint(model), *files])}

@@ -68,12 +68,12 @@ def write(method: Method, model: Any, folder: Path, contents: FolderContents) ->
 
 
 def loses_too_much(figures: Mapping[str, Any]) -> bool:
-    """Whether an output of a model loses too much by int8 (`DevelopmentSet.int8_cost`)."""
+    """Return whether int8 costs an output of a model too much nDCG@10; `figures` are those of `DevelopmentSet.int8_cost`."""
     return any(isinstance(each, dict) and each["change"] < -MOST_LOST for each in figures.values())
 
 
 def remove_int8(folder: Path) -> None:
-    """Leave a model folder, and those of its towers, with the fp32 graph, which is then the one that is used."""
+    """Remove the int8 graph from a model folder and the folders of its towers, so that the fp32 graph is used."""
     for file in folder.rglob(MANIFEST):
         manifest = read_folder(file.parent).manifest
         files = {name: digest for name, digest in manifest.files.items() if not name.endswith(_INT8)}
@@ -158,13 +158,13 @@ def described(
 
 
 def name_of(given: str, folder: Path) -> str:
-    """Return the card's name for a backbone: the setting, or of a path the name of the folder."""
+    """Return the name that the model card gives to a backbone: the setting itself, or, if the setting is a path, the name of the folder."""
     is_path = paths.written_as_path(given) and not hub.is_hub_name(given)
     return folder.name if is_path else given or "all-MiniLM-L6-v2"
 
 
 def flags_of(reading: Mapping[str, Any]) -> list[str]:
-    """Return the flags of the command line that say how a corpus was read."""
+    """Return the command-line flags that say how a corpus was read."""
     words = ["--skip-bad"] if reading.get("skip_bad") else []
     for name, values in reading.items():
         flag = f"--{name.removesuffix('s').replace('_', '-')}"
@@ -217,7 +217,7 @@ def write_curves(folder: Path, history: Mapping[str, Any], measure: str) -> None
 
     Args:
         folder: The model folder.
-        history: steps, losses, values and best of `trainer.early_stopping.History`; the loss at step 0 is not known.
+        history: The fields steps, losses, values and best of `trainer.early_stopping.History`; the loss at step 0 is not known.
         measure: Name of the development measure.
     """
     from matplotlib.figure import Figure  # noqa: PLC0415 - 300 ms

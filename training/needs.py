@@ -15,10 +15,10 @@ def check_packages(what: str) -> None:
     """Raise `UsageError` where a package of the extra `train` is not installed.
 
     Args:
-        what: What needs them, as the subject of the sentence: "Training".
+        what: What needs the packages, as the subject of the message: "Training".
 
     Raises:
-        UsageError: One is not installed.
+        UsageError: A package is not installed.
     """
     if absent := _absent():
         raise UsageError(f"{what} needs {' and '.join(absent)}.", f"Install them: {install('train')}.")
@@ -29,7 +29,7 @@ def _absent() -> list[str]:
 
 
 def missing() -> list[tuple[str, str]]:
-    """The packages that are not installed, each with the command that installs it."""
+    """Return the packages of training that are not installed, each with the command that installs it."""
     needs = []
     if absent := _absent():
         needs.append((", ".join(absent), f"Install: {install('train')}."))

@@ -42,9 +42,9 @@ class TrainingPlan:
         backbone: Folder of the backbone.
         frozen: Whether the backbone is frozen, so that its hidden states can be cached.
         states_bytes: Size of the cached hidden states.
-        before: What is trained before, such as LE-BS's scorer: method, steps and minutes.
+        before: Models that are trained first, such as LE-BS's scorer: method, steps and minutes of each.
         minutes: Estimate for all steps and evaluations, those of `before` included.
-        memory_bytes: Estimate of the memory that training takes: of the run itself.
+        memory_bytes: Estimate of the memory that the run itself takes, without `before`.
         settings: All settings.
     """
 
@@ -108,7 +108,7 @@ def plan(method: Method, spec: str, settings: TrainingParameters, say: Callable[
 
 
 def _before(method: Method, part: DataPart, say: Callable[[str], None]) -> list[dict[str, Any]]:
-    """Plan the run that a method needs first, unless its model is in the cache; [] where it needs none."""
+    """Plan the run that a method needs first; []: the method needs no other run, or the cache has the model of that run."""
     earlier = method.before(part)
     if earlier is None:
         return []

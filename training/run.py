@@ -54,7 +54,7 @@ class TrainingResult:
         p: p-value of a randomisation test of `dev` against `bm25`.
         default: Whether the model can be a default, because it is not significantly worse than BM25.
         parity: Differences between the exported graphs and the model in torch; empty for a feature ranker, which has no graph.
-        ndcg: The loss of nDCG@10 by int8 (`DevelopmentSet.int8_cost`); empty likewise.
+        ndcg: The loss of nDCG@10 by int8 (`DevelopmentSet.int8_cost`); empty for a feature ranker.
     """
 
     folder: Path
@@ -147,7 +147,7 @@ def _claim(out: Path, method: Method, spec: str, settings: TrainingParameters, *
 
 
 def holds(out: Path, method: Method, spec: str, settings: TrainingParameters, *, resume: bool) -> bool:
-    """Whether the folder contains this run already. If not, a new run can begin there.
+    """Return whether the folder contains this run already; False: a new run can begin there.
 
     Raises:
         UsageError: The folder contains another run, or this run and `resume` is not set, or files that are not a run.
@@ -185,7 +185,7 @@ def is_finished(out: Path) -> bool:
 
 
 def _release(out: Path, *, new: bool) -> bool:
-    """Remove the files of a run that failed before its first checkpoint, so that the corrected command can use the folder; whether it did.
+    """Remove the files of a run that failed before its first checkpoint, so that the corrected command can use the folder; False: the files were kept.
 
     Args:
         out: The output folder.
@@ -202,7 +202,7 @@ def _release(out: Path, *, new: bool) -> bool:
 
 
 def _absolute(spec: str) -> str:
-    """The name of a data set with an absolute path, so that a run can be resumed from any working folder."""
+    """Return the name of a data set with an absolute path, so that a run can be resumed from any working folder."""
     base, _ = path_and_split(spec)
     return f"{Path(base).resolve()}{spec[len(base) :]}" if exists(base) else spec
 
@@ -210,7 +210,7 @@ def _absolute(spec: str) -> str:
 def _finish(
     method: Method, data: Sequence[DataPart], settings: TrainingParameters, out: Path, trained: TrainedModel, say: Say
 ) -> None:
-    """Save, export and measure the model. Figures are written to the manifest last: a run without them counts as unfinished."""
+    """Save, export and measure the model. Figures are written to the manifest last: a run without figures counts as unfinished."""
     from termweave.encoders.onnx.export import export, int8_cost  # noqa: PLC0415 - torch
 
     setup, model, development = data[0].setup, trained.model, trained.developments[0]

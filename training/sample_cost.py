@@ -41,9 +41,9 @@ class CorpusSample:
     """Queries and documents of a corpus.
 
     Attributes:
-        queries: Texts.
-        documents: Texts.
-        gains: For each query, place of a document -> grade; empty without judgements.
+        queries: Texts of the queries.
+        documents: Texts of the documents.
+        gains: For each query, index of a document -> grade; empty without judgements.
     """
 
     queries: list[str]
@@ -52,11 +52,11 @@ class CorpusSample:
 
 
 def draw(spec: str) -> CorpusSample:
-    """Draw a sample of the corpus that `spec` names; the same one every time.
+    """Draw a sample of the corpus that `spec` names; every call draws the same sample.
 
     Raises:
         UsageError: The corpus has fewer than two documents.
-        TermweaveError: It cannot be read.
+        TermweaveError: The corpus cannot be read.
     """
     try:
         dataset = corpora.open_dataset(spec)
@@ -80,7 +80,7 @@ def draw(spec: str) -> CorpusSample:
 
 
 def cost(folder: Path, output: str, sample: CorpusSample) -> dict[str, Any]:
-    """Compare both graphs of a model on a sample.
+    """Compare the fp32 and the int8 graph of a model on a sample.
 
     Args:
         folder: The exported folder.
@@ -107,13 +107,13 @@ def cost(folder: Path, output: str, sample: CorpusSample) -> dict[str, Any]:
 def searched(
     folder: Path, output: str, sample: CorpusSample, precision: Precision | None = None
 ) -> tuple[list[Encoding], list[Ranking]]:
-    """Search a sample with one model: its documents, encoded, and the ten best of each query with their scores.
+    """Search a sample with one model, and return the encoded documents and the ten best documents of each query with their scores.
 
     Args:
         folder: The exported folder.
         output: "weights" or "dense".
         sample: The sample.
-        precision: Which graph; None: the one that is used on this machine.
+        precision: Which graph is used; None: the graph that this machine uses by default.
     """
     weights, dense = (folder if name == output else "" for name in ("weights", "dense"))
     encoder = load(weights, dense, precision=precision)
@@ -141,10 +141,10 @@ def in_words(output: str, figures: Mapping[str, Any]) -> str:
 
 
 def _drawn(spec: str, source: Source, ids: frozenset[str]) -> dict[str, Document]:
-    """The wanted documents and random ones, by id, in the order of the source.
+    """Return the documents with the wanted ids and random documents, by id, in the order of the source.
 
     Raises:
-        UsageError: There are fewer than two.
+        UsageError: There are fewer than two documents.
     """
     fate = random.Random(0)  # noqa: S311 - a sample, no secret
     judged: dict[str, tuple[int, Document]] = {}

@@ -78,31 +78,31 @@ class RunSetup:
 
     @property
     def made(self) -> bool:
-        """Whether the questions were made from the corpus."""
+        """Return whether the questions were made from the corpus."""
         return self.examples.origin == "corpus"
 
     @property
     def positions(self) -> dict[str, int]:
-        """Document id -> its index among the documents that are encoded."""
+        """Return document id -> index among the documents that are encoded."""
         return {self.examples.ids[place]: index for index, place in enumerate(self.places)}
 
     @property
     def trained_on(self) -> int:
-        """Number of documents that answer a training question."""
+        """Return the number of documents that answer a training question."""
         return len({place for relevant in self.train.relevant for place in relevant})
 
     @cached_property
     def texts(self) -> list[str]:
-        """Texts of the documents that are encoded."""
+        """Return the texts of the documents that are encoded."""
         return [self.examples.texts[place] for place in self.places]
 
     def bm25_weights(self, texts: Sequence[str], kind: Kind) -> list[TermWeights]:
-        """BM25 impacts of documents, or occurrences of the terms of questions, at BM25's usual parameters."""
+        """Return BM25 impacts of the terms of documents, or occurrences of the terms of questions, at BM25's usual parameters."""
         return bm25_weights(texts, self.analysis, self.statistics, BM25(), kind)
 
     @cached_property
     def bm25_index(self) -> SparseIndex:
-        """BM25 over the documents that are encoded."""
+        """Return a BM25 index of the documents that are encoded."""
         return SparseIndex(self.bm25_weights(self.texts, "document"))
 
     def hard_negatives(self, depth: int) -> list[NDArray[np.int64]]:
@@ -150,7 +150,7 @@ def set_up(spec: str, settings: TrainingParameters, out: Path, say: Callable[[st
 
 
 def apart(train: Pairs, held_out: Iterable[str], say: Callable[[str], None]) -> Pairs:
-    """Remove training questions that are also held out, in whatever case: the questions that decide when to stop must not be learned.
+    """Remove training questions that are also held out (upper and lower case are equal): questions that decide when to stop must not be learned.
 
     Raises:
         InputError: No training question is left.
@@ -195,7 +195,7 @@ def _warn_of_language(corpus: Sequence[str], tokenizer: PieceTokenizer, analysis
 
 
 def _most_searched(texts: Sequence[str], tokenizer: PieceTokenizer, backbone: Path, settings: TrainingParameters) -> int:
-    """Number of documents that can be searched: all if all are trained on, fewer if their hidden states are kept and take too much room."""
+    """Return how many documents can be searched: all if all are trained on, fewer if their hidden states are kept and take too much room."""
     if settings.top_layers != 0:
         return LARGEST if settings.documents == LARGEST else MOST_SEARCHED
     sample = tokenizer.encode(list(texts[:: max(1, len(texts) // 200)]), settings.training_length)
@@ -207,10 +207,10 @@ def _most_searched(texts: Sequence[str], tokenizer: PieceTokenizer, backbone: Pa
 def searched(examples: Examples, analysis: Analysis, statistics: CorpusStatistics, chosen: set[int], most: int) -> set[int]:
     """Choose the documents in which the development questions are searched: all, as far as `most` allows.
 
-    In a part of the corpus a model never meets its own new wrong answers, and its figure is too good. From a larger corpus the relevant
-    documents are always there, and then BM25's best, as deep as half of `most` allows: a document can only rise for a question whose
-    words it holds. The others are drawn at random. BM25 has its usual parameters here whatever the settings say, because results are
-    compared with it.
+    In a part of the corpus a model does not meet the wrong answers that it newly ranks high, so its figure is too good. From a corpus
+    larger than `most`, all relevant documents are chosen, then BM25's best documents, as deep as half of `most` allows, because a document
+    can only rise for a question whose words it holds; the other documents are drawn at random. BM25 has its usual parameters here whatever
+    the settings say, because results are compared with BM25.
     """
     if len(examples.texts) <= most:
         return set(range(len(examples.texts)))

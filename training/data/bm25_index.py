@@ -49,7 +49,7 @@ class SparseIndex:
         self._starts = np.searchsorted(columns[order], np.arange(len(vocabulary) + 1))
 
     def scores(self, query: TermWeights) -> NDArray[np.float64]:
-        """The dot product with every document: float64 ``(documents,)``."""
+        """Return the dot product of a query with every document: float64 ``(documents,)``."""
         scores = np.zeros(self.documents)
         for term, weight in zip(query.terms, query.weights.tolist(), strict=True):
             if (column := self._vocabulary.get(term)) is not None:
@@ -72,12 +72,12 @@ class SparseIndex:
     def rankings(
         self, queries: Sequence[TermWeights], k: int, spared: Sequence[Collection[int]] = ()
     ) -> list[tuple[NDArray[np.int64], NDArray[np.float64]]]:
-        """Return `search` of each query; of `spared`, one collection belongs to each query, and () spares nothing."""
+        """Return the result of `search` for each query; `spared` has one collection of documents for each query, (): no document is left out."""
         left_out = spared or [()] * len(queries)
         return [self.search(query, k, without) for query, without in zip(queries, left_out, strict=True)]
 
     def negatives(self, queries: Sequence[TermWeights], right: Sequence[Collection[int]], depth: int) -> list[NDArray[np.int64]]:
-        """Find hard negatives: the wrong documents that BM25 ranks best; of the best `depth` those not in `right`, which may answer."""
+        """Return hard negatives of each query: the `depth` documents that BM25 ranks best, without the documents in `right`, which may answer."""
         ranked = self.rankings(queries, depth)
         return [best[~np.isin(best, list(answers))] for (best, _), answers in zip(ranked, right, strict=True)]
 
@@ -85,7 +85,7 @@ class SparseIndex:
 def bm25_weights(
     texts: Sequence[str], analysis: Analysis, statistics: CorpusStatistics, bm25: BM25, kind: Kind
 ) -> list[TermWeights]:
-    """BM25 impacts of documents, or occurrences of query terms: the weights of an untrained anchored model."""
+    """Return BM25 impacts of the terms of documents, or occurrences of the terms of queries: the weights of an untrained anchored model."""
     weights = []
     for part in in_parts(texts, ANALYSED):
         for words in analysis.words(part):

@@ -45,9 +45,9 @@ class Examples:
         texts: The documents that answer the questions, or their parts that remain when a question is taken out.
         corpus: Every document as an index would hold it, for statistics and for display.
         train: Pairs to train on; indices into `texts`.
-        dev: Held-out pairs; a question may be in `train` under another id (`setup.set_up` leaves it out there).
+        dev: Held-out pairs; `train` may have one of their questions under another id (`setup.set_up` removes it there).
         queries: Id -> question, of the training and the held-out questions; a question of a click log is its own id.
-        remark: What was left out; "" where nothing was.
+        remark: A text about data that were left out; "": nothing was left out.
     """
 
     origin: str
@@ -64,7 +64,7 @@ def read(spec: str, settings: TrainingParameters) -> Examples:
     """Read the data set.
 
     Raises:
-        UsageError: There is nothing of this name, or not what the settings ask for.
+        UsageError: There is no data set of this name, or it lacks what the settings ask for.
         InputError: The data are damaged, or far too few.
     """
     origin = _origin(spec, settings)
@@ -87,14 +87,14 @@ def read(spec: str, settings: TrainingParameters) -> Examples:
 
 
 def documents_of(spec: str, reading: Mapping[str, Any]) -> tuple[list[Document], str]:
-    """Return the documents of a corpus that have a text, the first of each id, and a remark on those left out.
+    """Return the documents of a corpus that have a text, the first one of each id, and a remark on the documents that were left out.
 
     Args:
         spec: The corpus.
         reading: Keyword arguments of `corpora.open_source`.
 
     Raises:
-        InputError: Two of one id say different things, and `skip_bad` is not among `reading`.
+        InputError: Two documents of one id say different things, and `skip_bad` is not among `reading`.
     """
     source = open_source(spec, **reading)
     by_id: dict[str, Document] = {}
@@ -142,10 +142,10 @@ def _has_pairs(spec: str) -> bool:
 
 
 def _judged_split(spec: str) -> tuple[str, str]:
-    """A data set and the split to train on: the one named; else "train"; else the judgements that an ``ir:`` collection has itself.
+    """Return a data set and the split to train on: the named split; else "train"; else the only judgements of an ``ir:`` collection.
 
     Raises:
-        UsageError: There is none of these; a split "test" is trained on only where it is named.
+        UsageError: None of these splits exists; a split "test" is trained on only where it is named.
     """
     base, split = path_and_split(spec)
     try:
@@ -160,7 +160,7 @@ def _judged_split(spec: str) -> tuple[str, str]:
 def _judged(
     base: str, split: str, documents: Sequence[Document], settings: TrainingParameters
 ) -> tuple[Pairs, Pairs, Mapping[str, str], str]:
-    """Read a split of a BEIR folder. Held-out questions come from its split "dev", else from the split itself."""
+    """Read training pairs, held-out pairs, questions by id, and a remark. Held-out questions come from the split "dev", else from `split` itself."""
     remarks: list[str] = []
     place = {document.id: number for number, document in enumerate(documents)}
 
@@ -195,7 +195,7 @@ def _judged(
 
 
 def _clicked(place: Mapping[str, int], settings: TrainingParameters) -> tuple[Pairs, Pairs, Mapping[str, str], str]:
-    """Make questions of the queries of a click log."""
+    """Make questions of the queries of a click log: training pairs, held-out pairs, questions by id, and a remark."""
     clicked = clicks_of(settings.clicks, place)
     every = clicked.pairs()
     return *_held_out(every, settings), {each: each for each in every.questions}, clicked.remark
@@ -207,8 +207,8 @@ class Clicks:
 
     Attributes:
         counts: Query -> document -> clicks, summed over the lines.
-        unknown: Lines that name a document which the corpus does not hold.
-        empty: Lines without a query, or with a count of 0 or less.
+        unknown: Number of lines that name a document which the corpus does not hold.
+        empty: Number of lines without a query, or with a count of 0 or less.
         notes: Further sentences about the log.
     """
 
@@ -219,7 +219,7 @@ class Clicks:
 
     @property
     def remark(self) -> str:
-        """A sentence about the lines that were left out; "" if there are none."""
+        """Return a sentence about the lines that were left out; "": no line was left out."""
         parts = [(self.unknown, "about a document that the corpus lacks"), (self.empty, "without a query or without a click")]
         reasons = " and ".join(f"{counted(count, 'line')} {what}" for count, what in parts if count)
         return "\n".join([*([f"click log: {reasons} left out"] if reasons else []), *self.notes])
@@ -268,7 +268,7 @@ def clicks_of(log: Path | str, place: Mapping[str, int]) -> Clicks:
 
 
 class _MadeQuestion(NamedTuple):
-    """A question made of a document, and the text that answers it: the document without the question, or its part."""
+    """A question made of a document, and the text that answers it: the document without the question, or one part of the document."""
 
     id: str
     question: str
@@ -280,8 +280,8 @@ class _MadeQuestion(NamedTuple):
 def _made_questions(documents: Sequence[Document], settings: TrainingParameters) -> Examples:
     """Make questions of the documents of a corpus.
 
-    Most views of a document are its whole text but for the question, so that the others hold it word for word: they are no wrong
-    answers, and nothing could be learned from them as right ones.
+    Most questions of a document are answered by its whole text without the question, and the texts for its other questions hold that
+    question word for word. So these other texts count neither as wrong answers nor as right ones, from which nothing could be learned.
     """
     generator = random.Random(settings.seed)  # noqa: S311 - a draw, not a secret
     examples: list[_MadeQuestion] = []
@@ -306,7 +306,7 @@ def _made_questions(documents: Sequence[Document], settings: TrainingParameters)
 
 
 def _held_out(every: Pairs, settings: TrainingParameters) -> tuple[Pairs, Pairs]:
-    """Split questions into training and held-out ones (a tenth at most)."""
+    """Split questions into training questions and held-out questions, which are a tenth at most."""
     held_out = set(_drawn(len(every), min(settings.dev, max(1, len(every) // 10)), settings.seed + 1))
     others = [place for place in range(len(every)) if place not in held_out]
     return every.part(others), every.part(sorted(held_out))

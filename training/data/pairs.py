@@ -33,7 +33,7 @@ class Pairs:
     """Questions and, for each, the documents that answer it, as indices into a collection.
 
     Attributes:
-        questions: Texts.
+        questions: Texts of the questions.
         relevant: For each question at least one document index.
         shares: How often each question is drawn, float64 summing to 1; None: all equally often.
         spared: For each question documents that count as neither right nor wrong: never drawn, and left out of its ranking.
@@ -53,18 +53,18 @@ class Pairs:
 
     @cached_property
     def known(self) -> list[frozenset[int]]:
-        """For each question the documents that must not be used as wrong answers."""
+        """Return for each question the documents that must not be used as wrong answers: relevant and spared ones."""
         return [relevant | spared for relevant, spared in zip(self.relevant, self.spared, strict=True)]
 
     def add_to(self, digest: blake2b) -> None:
-        """Add the questions, their answers and shares to a digest."""
+        """Add the questions, with their relevant and spared documents and their shares, to a digest (hash)."""
         for question, relevant, spared in zip(self.questions, self.relevant, self.spared, strict=True):
             digest.update(repr((question, sorted(relevant), sorted(spared))).encode())
         if self.shares is not None:
             digest.update(self.shares.tobytes())
 
     def part(self, places: Sequence[int]) -> Pairs:
-        """Some of the questions, in this order; their shares sum to 1 again."""
+        """Return the questions at `places`, in this order, with their documents; their shares sum to 1 again."""
         shares = None if self.shares is None else self.shares[list(places)] / self.shares[list(places)].sum()
         return Pairs(
             [self.questions[place] for place in places],
@@ -99,7 +99,7 @@ class Collection:
         self.index = {identifier: place for place, identifier in enumerate(self.ids)}
 
     def judged(self, split: str) -> tuple[list[Query], Qrels]:
-        """Queries and judgements of a split.
+        """Return queries and judgements of a split.
 
         Raises:
             UsageError: No such split.
@@ -108,14 +108,14 @@ class Collection:
         return dataset.queries(), dataset.qrels()
 
     def statistics(self, analysis: Analysis) -> CorpusStatistics:
-        """Collection statistics, counted over the whole collection even if only a part of it is trained on or searched."""
+        """Return statistics that are counted over the whole collection, even if only a part of it is trained on or searched."""
         if analysis.id not in self._statistics:
             self._statistics[analysis.id] = count([self.texts], analysis)
         return self._statistics[analysis.id]
 
 
 def count(collections: Iterable[Sequence[str]], analysis: Analysis) -> CorpusStatistics:
-    """The statistics of all texts together."""
+    """Count the statistics of all texts of all collections together."""
     counter = StatisticsCounter(analysis.id)
     for texts in collections:
         for part in in_parts(texts, ANALYSED):
@@ -125,7 +125,7 @@ def count(collections: Iterable[Sequence[str]], analysis: Analysis) -> CorpusSta
 
 
 def most_frequent(statistics: CorpusStatistics, terms: int) -> CorpusStatistics:
-    """Keep the most frequent terms only: a default table small enough to ship; other terms count as never seen."""
+    """Reduce statistics to the most frequent terms, so that a default table is small enough to ship; other terms count as never seen."""
     frequent = sorted(statistics.document_frequency.items(), key=lambda pair: (-pair[1], pair[0]))[:terms]
     return CorpusStatistics(statistics.analysis, statistics.documents, statistics.average_length, dict(frequent))
 
@@ -134,14 +134,14 @@ def sample(pairs: Pairs, documents: int, questions: int, seed: int) -> tuple[lis
     """Draw a part of a collection that is small enough for a pass of the backbone: relevant documents, then their questions.
 
     Args:
-        pairs: All of them.
+        pairs: All pairs of the collection.
         documents: Largest number of documents.
         questions: Largest number of questions.
-        seed: The same seed draws the same.
+        seed: The same seed draws the same part.
 
     Returns:
-        The documents, and questions that one of them answers; all indices point into the collection. Answers that were not drawn
-        are spared: they may be looked at for another reason.
+        The drawn documents, and the pairs of questions that one of them answers; all indices point into the collection. Answers that were
+        not drawn are spared, because a caller may look at them for another reason.
     """
     generator = random.Random(seed)  # noqa: S311 - a draw, not a secret
     every = sorted({document for relevant in pairs.relevant for document in relevant})

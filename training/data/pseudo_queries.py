@@ -44,7 +44,7 @@ def questions_of(document: Document, views: Sequence[str], generator: random.Ran
 
 
 def _size(text: str) -> int:
-    """Number of words; in Chinese and Japanese two characters count as one."""
+    """Count the words of a text; in Chinese and Japanese two characters count as one word."""
     return len(text.split()) + len(_CJK.findall(text)) // 2
 
 

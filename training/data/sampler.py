@@ -47,8 +47,8 @@ class Batch:
     """The data of one training step.
 
     Attributes:
-        inputs: Those of the data set that the batch is drawn from (`Method.inputs`).
-        drawn: What the method drew (`Method.draw`).
+        inputs: Training inputs of the data set that the batch is drawn from (`Method.inputs`).
+        drawn: The texts that the method drew (`Method.draw`).
     """
 
     inputs: Any
@@ -90,7 +90,7 @@ class AnsweredQuestions:
         return cls(questions, np.array(documents, dtype=np.int64), np.array(owner, dtype=np.int64))
 
     def foreign(self) -> NDArray[np.bool_]:
-        """A mask of the documents that were drawn for another question than that of the row: bool ``(Q, D)``."""
+        """Return a mask, bool ``(Q, D)``: True where a document was drawn for another question than the question of the row."""
         foreign: NDArray[np.bool_] = self.owner[None, :] != np.arange(len(self.questions))[:, None]
         return foreign
 
@@ -99,12 +99,12 @@ class BatchSampler:
     """The batches of a run, as a data set that torch's data loader reads in order."""
 
     def __init__(self, method: Method, inputs: Sequence[TrainingInputs], settings: Any) -> None:
-        """Prepare to draw.
+        """Prepare to draw the batches of a run.
 
         Args:
-            method: Draws the texts of a batch.
-            inputs: One or more data sets.
-            settings: Of the fit: seed, batch, steps, epochs, and what the method reads.
+            method: The training method, which draws the texts of a batch.
+            inputs: Training inputs of one or more data sets.
+            settings: Settings of the fit: seed, batch, steps, epochs, and those that the method reads.
         """
         self._method, self._inputs, self._settings = method, list(inputs), settings
         shares = np.array([each.share for each in self._inputs])
@@ -124,7 +124,7 @@ class BatchSampler:
         return Batch(inputs, self._method.draw(inputs, self._settings, generator, questions))
 
     def _begin(self, number: int) -> tuple[np.random.Generator, int]:
-        """Return the source of randomness of a batch, and the data set that it is drawn from."""
+        """Return the random generator of a batch, and the number of the data set that the batch is drawn from."""
         generator = np.random.default_rng((self._settings.seed, number))
         return generator, int(generator.choice(len(self._inputs), p=self._shares))
 
@@ -142,5 +142,5 @@ class BatchSampler:
 
     @cached_property
     def _collections(self) -> list[int]:
-        """The data set of each batch of the run."""
+        """Return the number of the data set that each batch of the run is drawn from."""
         return [self._begin(number)[1] for number in range(len(self))]

@@ -1,4 +1,4 @@
-"""Scores of pairs to distil (FecTek, 4.1.3), from any scorer: a file of scores, the backbone's own vectors, or these and BM25.
+"""Teacher scores of questions with documents (FecTek, 4.1.3): from a file of scores, from the backbone's own vectors, or from vectors and BM25.
 
 A file has scores of some pairs; the other teachers score every document, so that each document of a batch counts for each question.
 """
@@ -36,7 +36,7 @@ RANKER = "ranker:"
 
 
 class Teacher(Protocol):
-    """A scorer of pairs."""
+    """A scorer of questions with documents, whose scores a model learns to imitate."""
 
     def scores(self, questions: NDArray[np.int64], documents: NDArray[np.int64]) -> NDArray[np.float64]:
         """Score every question with every document: float64 ``(Q, D)``; -inf where there is no score."""
@@ -49,7 +49,7 @@ class Distilled:
 
     Attributes:
         teacher: The scorer.
-        weight: Of the distillation loss, beside the loss of the right document.
+        weight: Weight of the distillation loss, beside the loss of the right document.
         temperature: The teacher's scores are divided by it.
     """
 
@@ -87,7 +87,7 @@ class Vectors:
     questions: NDArray[np.float32]
 
     def every(self, questions: NDArray[np.int64]) -> NDArray[np.float64]:
-        """The score of every document: ``(Q, N)``."""
+        """Score every document of the collection for each question: ``(Q, N)``."""
         return (self.questions[questions] @ self.documents.T).astype(np.float64)
 
     def scores(self, questions: NDArray[np.int64], documents: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -103,7 +103,7 @@ class Sum:
         vectors: The cosines.
         index: BM25's impacts of the documents.
         question_terms: Terms of the questions.
-        scaling: "minmax": to 0 to 1; "zscore": to mean 0 and deviation 1.
+        scaling: "minmax": to the range from 0 to 1; "zscore": to mean 0 and deviation 1.
     """
 
     vectors: Vectors
@@ -121,7 +121,7 @@ class Sum:
 
 
 def minmax(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Scores ``(..., N)``, each row from 0 to 1; 0 where all of a row are equal."""
+    """Scale each row of scores ``(..., N)`` to the range from 0 to 1; a row of equal scores becomes 0."""
     return _scaled(rows, rows.min(axis=-1), np.ptp(rows, axis=-1))
 
 
@@ -131,13 +131,13 @@ def _scaled(rows: NDArray[np.float64], base: NDArray[np.float64], unit: NDArray[
 
 
 def vector_teacher(spec: str, setup: RunSetup, documents: NDArray[np.float32], questions: NDArray[np.float32]) -> Teacher:
-    """A teacher that is made of the backbone's vectors.
+    """Make a teacher of the backbone's vectors.
 
     Args:
         spec: One of `MADE`.
         setup: The data set, whose BM25 "minmax" and "zscore" add to the vectors.
         documents: The pooled states of the last layer of each document, float32 ``(N, d)``; they need not have length 1.
-        questions: The same of each training question.
+        questions: Likewise, of each training question.
     """
     vectors = Vectors(units(documents), units(questions))
     if spec == "dense":
@@ -152,7 +152,7 @@ def units(means: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def write_array(file: Path, array: NDArray[Any], *, private: bool = False) -> None:
-    """Write an array as a file of numpy, all or nothing; `private`: readable for its owner only."""
+    """Write an array to a numpy file, whole or not at all; `private`: only the owner of the file may read it."""
     content = io.BytesIO()
     np.save(content, array)
     atomic_files.write(file, content.getvalue(), private=private)
@@ -177,16 +177,16 @@ def written(spec: str, setup: RunSetup) -> Written | None:
 def by_question(
     path: Path, queries: Mapping[str, str], documents: Mapping[str, int], questions: Collection[str]
 ) -> dict[str, dict[int, float]]:
-    """Question -> index of a document -> score, from a file as `scored` reads it.
+    """Return question -> index of a document -> score, from a file as `scored` reads it.
 
     Args:
-        path: The file. Its queries are ids or texts; rows about two ids of one text are of one question.
-        queries: Id -> text.
-        documents: Id -> index; others are passed over.
-        questions: Texts, of which the file must name one at least.
+        path: The file. It names queries by id or by text; the rows of two ids with the same text belong to one question.
+        queries: Id of a query -> its text.
+        documents: Id of a document -> its index; rows about other documents are passed over.
+        questions: Texts of the training questions; the file must name one at least.
 
     Raises:
-        InputError: As `scored`, or the file names no such question with a document.
+        InputError: As `scored`, or the file names no training question with a document.
     """
     scores: dict[str, dict[int, float]] = {}
     for query, document, score in scored(path):
@@ -201,10 +201,10 @@ def by_question(
 
 
 def scored(path: Path) -> Iterator[tuple[str, str, float]]:
-    """Rows of a TREC run, or of a file whose lines are query, document and score with tabs between them.
+    """Yield (query, document, score) for each row of a TREC run, or of a file whose lines are these three with tabs between them.
 
     Raises:
-        InputError: A line is not as the first one says.
+        InputError: A line has another format than the first line.
     """
     first = next((line for _, line in lines.raw_lines(path) if line is not None and line.strip()), b"")
     if first.count(b"\t") != 2:

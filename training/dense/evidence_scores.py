@@ -1,7 +1,7 @@
-"""Evidence scores of many candidate lists (Algorithm 1, lines 1 to 5): computed in parallel, cached, resumable.
+"""Evidence scores of many candidate lists (paper 002, Algorithm 1, lines 1 to 5): computed in parallel, cached, resumable.
 
 The scores r'' depend on the base model's vectors and on the parameters of the neighbourhood alone, so they are computed once, before
-the first step. What becomes of them (lines 6 to 9) is cheap and stays in `methods/coder.py`.
+the first step. The remaining lines 6 to 9, which make target distributions of the scores, are cheap and stay in `methods/coder.py`.
 
 Blocks of questions are computed by worker processes that share the vectors through files, and each block is written when it is done: a
 run that was killed goes on where it stopped.
@@ -47,7 +47,7 @@ class EvidenceSettings:
 
     Attributes:
         weight: lambda of Eq. 1: 1 is geometric similarity alone, 0 that of reciprocal neighbours alone.
-        context: N_r, how many candidates of a list the neighbourhoods are computed in; the others get no evidence. 0: all.
+        context: N_r, the number of a list's best candidates in which neighbourhoods are computed; other candidates get no evidence. 0: all.
         rules: The parameters of the neighbourhoods.
     """
 
@@ -73,9 +73,9 @@ def evidence_scores(
         documents: float32 ``(D, d)``.
         lists: Candidates of each query, the judged ones among them (`RankedLists.with_relevant`).
         relevant: Judged documents of each query.
-        settings: Of the neighbourhoods.
+        settings: Parameters of the scores.
         home: Folder of the cache.
-        workers: Processes; None: one for each processor.
+        workers: Number of worker processes; None: there is one for each processor.
 
     Returns:
         float32 ``(Q, N)``; -inf for a candidate outside the context, and where a list is shorter.
@@ -129,7 +129,7 @@ def list_evidence(
         documents: float32 ``(D, d)``.
         candidates: int64 ``(N,)``, with `NOTHING` at the end of a shorter list.
         judged: Documents that are known to be relevant; at least one is a candidate.
-        settings: Of the neighbourhoods.
+        settings: Parameters of the scores.
     """
     listed = candidates[candidates != NOTHING]
     relevant = np.flatnonzero(np.isin(listed, judged))

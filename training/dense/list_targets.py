@@ -61,12 +61,12 @@ class RankedLists:
 
     @property
     def present(self) -> NDArray[np.bool_]:
-        """Where a list holds a document: bool ``(Q, N)``."""
+        """Return a mask, bool ``(Q, N)``: True where a list holds a document."""
         present: NDArray[np.bool_] = self.documents != NOTHING
         return present
 
     def without(self, spared: Sequence[frozenset[int]]) -> RankedLists:
-        """Leave documents out of the lists; what is behind them moves up."""
+        """Leave documents out of the lists; the documents behind them move up."""
         rows = zip(self.documents.tolist(), spared, strict=True)
         return filled([[each for each in row if each not in left_out] for row, left_out in rows], self.documents.shape[1])
 
@@ -85,14 +85,14 @@ class RankedLists:
 
 
 def nearest(queries: NDArray[np.float32], documents: NDArray[np.float32], depth: int) -> RankedLists:
-    """The documents with the largest inner products, ties by index: an exact search in blocks of bounded memory."""
+    """Return for each query the documents with the largest inner products, ties by index: an exact search in blocks of bounded memory."""
     return RankedLists(np.stack([columns for columns, _ in rankings(queries, documents, depth)]))
 
 
 def from_run(
     file: Path, questions: Sequence[str], queries: Mapping[str, str], documents: Mapping[str, int], depth: int
 ) -> RankedLists:
-    """The best documents of a TREC run, or of lines of query, document and score.
+    """Read the best documents of each question from a TREC run, or from a file whose lines are query, document and score.
 
     Args:
         file: The run.
@@ -110,7 +110,7 @@ def from_run(
 
 
 def filled(lists: Sequence[Sequence[int]], depth: int) -> RankedLists:
-    """Lists of different lengths as one array, `depth` documents each at most."""
+    """Return lists of different lengths as one array, with at most `depth` documents of each list."""
     documents = np.full((len(lists), depth), NOTHING, dtype=np.int64)
     for row, listed in enumerate(lists):
         documents[row, : len(listed)] = listed
@@ -118,7 +118,7 @@ def filled(lists: Sequence[Sequence[int]], depth: int) -> RankedLists:
 
 
 def mined(context: TargetContext, ranking: str, depth: int) -> RankedLists:
-    """The best documents of each training question; by BM25 those alone that hold a word of it.
+    """Find the best documents of each training question; BM25 finds only documents that hold a word of the question.
 
     Args:
         context: Questions, documents and the model.
@@ -178,10 +178,10 @@ def judged_targets(context: TargetContext, target: Target, *, with_evidence: boo
     """Retrieve candidates, the judged documents among them, and make the target distribution of each list.
 
     Args:
-        context: What the targets are made of.
+        context: The data that the targets are made of.
         target: Makes the distribution of one list.
-        with_evidence: Whether `target` reads r'' of Algorithm 1. Candidates without it (beyond N_r) get no share, and f_n of line 6 reads
-            the others alone: section 3.3 has similarities in the context N_r, and the paper says nothing of the rest.
+        with_evidence: Whether `target` reads r'' of Algorithm 1. Candidates without an r'' (beyond N_r) get no share, and f_n of line 6
+            reads only candidates that have one: section 3.3 has similarities in the context N_r, and the paper says nothing of the rest.
     """
     lists, settings = _judged_lists(context), context.settings
     scores: NDArray[np.float32] | None = None
@@ -200,14 +200,14 @@ def judged_targets(context: TargetContext, target: Target, *, with_evidence: boo
 
 
 def _judged_lists(context: TargetContext) -> RankedLists:
-    """The candidates of each training question, the judged documents among them."""
+    """Return the candidates of each training question, the judged documents among them."""
     settings, pairs = context.settings, context.inputs.pairs
     lists = mined(context, settings.candidates_from, settings.candidates)
     return lists.without(pairs.spared).with_relevant(pairs.relevant)
 
 
 def hybrid_targets(context: TargetContext) -> ListTargets:
-    """The lists that hybrid search finds, and its scores as distributions: for questions that nobody judged."""
+    """Retrieve candidates by hybrid search, and make distributions of the hybrid scores: for questions that nobody judged."""
     vectors = (context.document_vectors, context.question_vectors)
     teacher = teacher_scores.vector_teacher("minmax", context.setup, *vectors)
     pairs, documents = context.inputs.pairs, np.arange(len(context.inputs.documents))
@@ -248,7 +248,7 @@ def program_labels(
     keep: int | None = None,
     normalize: Literal["max-min", "std"] | None = "max-min",
 ) -> NDArray[np.float64]:
-    """Turn smoothed scores into a distribution as the program of paper 002's authors does, beside Algorithm 1 as printed (`methods/coder.py`).
+    """Turn smoothed scores into a distribution as the program of paper 002's authors does, which differs from Algorithm 1 (`methods/coder.py`).
 
     The program works in half precision; this function works in double precision, so that values agree to about 1e-3.
 
@@ -256,7 +256,7 @@ def program_labels(
         scores: r'' of each candidate, ``(N,)``.
         relevant: Judged candidates; only their number is used.
         boost: b, for the first ``len(relevant)`` places of the sorted scores.
-        keep: n_max.
+        keep: n_max, the number of best candidates that keep a label.
         normalize: f_n over the candidates that are left.
 
     Returns:

@@ -44,26 +44,26 @@ _PIECE, _PADDED = 8, 1.1
 
 
 class Towers(nn.Module):
-    """Texts to vectors: ``normalise(pool(backbone(tokens)))``, or without `unit` ``pool(backbone(tokens))``.
+    """The encoders that turn texts into vectors: ``normalise(pool(backbone(tokens)))``, or without `unit` ``pool(backbone(tokens))``.
 
     Attributes:
         backbone: The transformer that reads documents, and queries too unless they have a tower of their own.
-        query_backbone: The transformer that reads queries; None: `backbone`.
+        query_backbone: The transformer that reads queries; None: `backbone` reads them, too.
         pooling: One of `POOLING`.
         unit: Whether vectors get length 1.
         fixed_documents: Whether the documents' tower is not trained, so that documents are encoded once.
-        precision: What the transformers compute with in training (`passes.backbone_precision`).
+        precision: Number format in which the transformers compute in training (`passes.backbone_precision`).
     """
 
     def __init__(
         self, backbone: Any, *, pooling: str = "mean", towers: str = "one", unit: bool = True, precision: str = "fp32"
     ) -> None:
-        """Put towers on a backbone.
+        """Make the towers of a backbone.
 
         Args:
             backbone: A transformer.
             pooling: One of `POOLING`.
-            towers: "one" for both sides; "two" independent copies; "query": two, and the documents' tower is not trained.
+            towers: "one": one tower for both sides; "two": independent copies; "query": two, and the documents' tower is not trained.
             unit: Whether vectors get length 1.
             precision: "auto", "fp32" or "bf16".
         """
@@ -77,20 +77,20 @@ class Towers(nn.Module):
 
     @property
     def width(self) -> int:
-        """d, the length of a vector."""
+        """Return d, the length of a vector."""
         return int(self.backbone.config.hidden_size)
 
     @property
     def device(self) -> torch.device:
-        """Where queries are encoded."""
+        """Return the device on which queries are encoded."""
         return next(self.tower("query").parameters()).device
 
     def tower(self, side: Side) -> Any:
-        """The transformer of a side."""
+        """Return the transformer that reads a side: queries or documents."""
         return self.backbone if side == "document" or self.query_backbone is None else self.query_backbone
 
     def forward(self, side: Side, ids: Tensor, mask: Tensor) -> Tensor:
-        """Encode a padded batch: int64 ``(T, n)`` twice -> float32 ``(T, d)``."""
+        """Encode a padded batch: token ids and mask, int64 ``(T, n)`` each -> vectors, float32 ``(T, d)``."""
         with backbone_precision(ids.device, self.precision if self.training else "fp32"):
             states = self.tower(side)(input_ids=ids, attention_mask=mask).last_hidden_state
         exact = states if states.dtype == torch.float64 else states.float()
@@ -105,9 +105,9 @@ class Towers(nn.Module):
         again. The memory is that of one chunk, the loss and its gradients are those of the whole batch.
 
         Args:
-            side: Which tower reads the texts.
-            texts: Token ids.
-            rows: Which texts, ``(T,)``.
+            side: Whether the texts are queries or documents, which chooses the tower.
+            texts: Token ids of many texts.
+            rows: Indices of the texts to encode, ``(T,)``.
             chunk: Texts in a chunk; 0: all in one pass.
 
         Returns:
@@ -230,6 +230,6 @@ def _write_tower(model: Towers, backbone: Any, folder: Path, contents: FolderCon
 
 
 def _manifest(folder: Path, name: str, training: Mapping[str, Any]) -> Manifest:
-    """The description of a folder that was just written, as it will be read."""
+    """Return the manifest of a folder that was just written, as it will be read when the folder is opened."""
     manifest = sentence_layout.read(folder, name=name).manifest
     return replace(manifest, training=dict(training), files=digests(folder))

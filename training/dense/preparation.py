@@ -59,11 +59,11 @@ class TokenIds:
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """Tokens of each text, ``(texts,)``."""
+        """Return the number of tokens of each text, ``(texts,)``."""
         return np.diff(self.starts)
 
     def padded(self, texts: Sequence[int] | NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-        """Token ids and mask of some texts: int64 ``(T, n)`` each, n the length of the longest."""
+        """Return token ids and mask of some texts: int64 ``(T, n)`` each, n the length of the longest text."""
         rows = [self.values[self.starts[text] : self.starts[text + 1]].astype(np.int64) for text in texts]
         return padded(rows), padded([np.ones_like(row) for row in rows])
 
@@ -84,10 +84,10 @@ def tokenise(tokenizer: ModelTokenizer, texts: Sequence[str], max_length: int, p
     """Tokenise texts as the trained model will read them.
 
     Args:
-        tokenizer: Of the model.
+        tokenizer: Tokeniser of the model.
         texts: Any texts.
         max_length: Tokens to keep of each, special tokens included.
-        prompt: Put before every text.
+        prompt: Text that is put before every text.
     """
     rows = [ids for part in in_parts(texts, _BLOCK) for ids in tokenizer.encode([prompt + text for text in part], max_length)]
     values = np.concatenate(rows).astype(np.int32) if rows else np.zeros(0, np.int32)
@@ -102,7 +102,7 @@ class DenseInputs(TrainingInputs):
         negatives: For each question its hard negatives, best first; may be empty.
         questions: Token ids of the training questions.
         documents: Token ids of all documents.
-        targets: What the method computed before training (`BiEncoderMethod.targets`).
+        targets: The targets that the method computed before training (`BiEncoderMethod.targets`).
     """
 
     negatives: list[NDArray[np.int64]]
@@ -117,10 +117,10 @@ class TargetContext:
 
     Attributes:
         part: The data set, by name.
-        inputs: What is known of it so far.
-        model: As training begins.
-        settings: Of the method.
-        say: Told what happens.
+        inputs: Training inputs of the data set, still without the targets.
+        model: The model as training begins.
+        settings: Settings of the method.
+        say: Called with lines about the progress.
     """
 
     part: DataPart
@@ -131,18 +131,18 @@ class TargetContext:
 
     @property
     def setup(self) -> RunSetup:
-        """The data set as it was read."""
+        """Return the data set as it was read."""
         return self.part.setup
 
     @cached_property
     def question_vectors(self) -> NDArray[np.float32]:
-        """Vectors of the training questions, by the model as training begins: ``(Q, d)``."""
+        """Return vectors of the training questions, by the model as training begins: ``(Q, d)``."""
         self.say(f"{self.part.name}: encoding {len(self.inputs.questions):,} questions")
         return self.model.vectors("query", self.inputs.questions)
 
     @cached_property
     def document_vectors(self) -> NDArray[np.float32]:
-        """Vectors of the documents: ``(D, d)``."""
+        """Return vectors of the documents, by the model as training begins: ``(D, d)``."""
         self.say(f"{self.part.name}: encoding {len(self.inputs.documents):,} documents")
         return self.model.vectors("document", self.inputs.documents)
 
@@ -175,7 +175,7 @@ def held_out(part: DataPart, model: Towers, say: Say) -> DenseDevelopment:
 
 
 def tokens(setup: RunSetup, model: Towers, texts: Sequence[str], side: Kind, max_length: int) -> TokenIds:
-    """The token ids of texts, cut at a length that the backbone can read."""
+    """Return the token ids of texts, cut at a length that the backbone can read."""
     _, reading = reading_of(setup.backbone)
     tokenizer = ModelTokenizer(setup.backbone / TOKENIZER, lower=reading.lower)
     return tokenise(tokenizer, texts, backbone_model.length(model.backbone, max_length), reading.prompt(side))
@@ -186,9 +186,9 @@ class DenseDevelopment(DevelopmentSet):
     """Held-out questions and the documents that they are searched in, as the encoders read them.
 
     Attributes:
-        questions: Token ids.
-        documents: Token ids.
-        fixed: Vectors of the documents, where their encoder is not trained; None: they are encoded for every evaluation.
+        questions: Token ids of the questions.
+        documents: Token ids of the documents.
+        fixed: Vectors of the documents, where their encoder is not trained; None: documents are encoded for every evaluation.
     """
 
     questions: TokenIds
@@ -196,7 +196,7 @@ class DenseDevelopment(DevelopmentSet):
     fixed: NDArray[np.float32] | None
 
     def figures(self, model: Towers, *, unrounded: bool = False) -> list[NDArray[np.float64]]:
-        """The measure of each question by exact search, with vectors in half precision as an index keeps them; `unrounded`: then with float32."""
+        """Measure the model on each question by exact search, with vectors in half precision as an index keeps them; `unrounded`: a second time in float32."""
         documents = model.vectors("document", self.documents) if self.fixed is None else self.fixed
         questions = model.vectors("query", self.questions)
         if not model.unit:  # the exported model is searched by cosine

@@ -1,4 +1,4 @@
-"""The term weights that LE-BS compares pairs by: those of BERT-Scorer, or tf-idf (Eq. 1)."""
+"""The term weights by which LE-BS measures how much of a query a document answers: by BERT-Scorer, or by tf-idf (Eq. 1)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _DEFAULT_PRESET = "paper-frozen"
 
 
 def tfidf_weights(context: TargetContext) -> tuple[Weights, Weights]:
-    """Static weights of every text: Eq. 1 of the text at itself, ``(n_w / |y|) log(|Y| / (df_w + 1))``, for the terms of BERT-Scorer."""
+    """Weigh the terms of each question and document by its own tf-idf, Eq. 1: ``(n_w / |y|) log(|Y| / (df_w + 1))``; terms are BERT-Scorer's."""
     setup = context.setup
     _, scorer = scorer_settings(context.settings)
     analysis = analysis_of(scorer.terms, setup.examples.corpus, setup.tokenizer)
@@ -56,7 +56,7 @@ def tfidf_weights(context: TargetContext) -> tuple[Weights, Weights]:
 
 
 def scorer_weights(context: TargetContext) -> tuple[Weights, Weights]:
-    """Contextual weights of every text by BERT-Scorer's fp32 graph: the largest of a term's occurrences; negative ones are dropped."""
+    """Weigh the terms of questions and documents in context, by BERT-Scorer's fp32 graph: the best occurrence counts, negative weights do not."""
     setup = context.setup
     scorer = context.settings.scorer
     folder = read_folder(_trained(context)) if scorer in base.get("bert-scorer").presets else scorer_folder(scorer, setup)
@@ -84,7 +84,7 @@ def scorer_folder(name: str, setup: RunSetup) -> ModelFolder:
     """Open the folder of a BERT-Scorer that the user named.
 
     Raises:
-        UsageError: It is another kind of model, or it reads texts with another vocabulary than the backbone.
+        UsageError: The folder holds another kind of model, or one that reads texts with another vocabulary than the backbone.
         ModelError: The folder is incomplete.
     """
     folder = read_folder(resolve(name))
@@ -103,7 +103,7 @@ def scorer_folder(name: str, setup: RunSetup) -> ModelFolder:
 
 
 def scorer_settings(settings: Any) -> tuple[Method, Any]:
-    """BERT-Scorer, and the settings with which LE-BS trains it on its own data."""
+    """Return the method BERT-Scorer, and the settings with which LE-BS trains it on its own data."""
     method = base.get("bert-scorer")
     common = {name: getattr(settings, name) for name in (*settings_of(DataParameters), "backbone", "seed")}
     preset = settings.scorer if settings.scorer in method.presets else _DEFAULT_PRESET
@@ -111,7 +111,7 @@ def scorer_settings(settings: Any) -> tuple[Method, Any]:
 
 
 def scorer_to_train(part: DataPart) -> tuple[Method, Any, Path] | None:
-    """BERT-Scorer, its settings and its folder in the cache, if LE-BS trains one (`Method.before`).
+    """Return the method BERT-Scorer, its settings and its folder in the cache (`Method.before`); None: LE-BS trains no scorer.
 
     Raises:
         UsageError: The scorer that the settings name cannot be used.
@@ -133,7 +133,7 @@ def scorer_to_train(part: DataPart) -> tuple[Method, Any, Path] | None:
 
 
 def _trained(context: TargetContext) -> Path:
-    """The folder of a scorer that is trained now and kept in the cache."""
+    """Return the folder of a scorer in the cache; a scorer that is not there yet is trained first."""
     from termweave.training import run  # noqa: PLC0415 - a run prepares its data with this module
 
     to_train = scorer_to_train(context.part)

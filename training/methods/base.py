@@ -134,17 +134,17 @@ class Method:
 
     @property
     def title(self) -> str:
-        """The method in one line: the first line of its docstring."""
+        """Return the first line of the class's docstring, which describes the method."""
         return str(getdoc(type(self))).partition("\n")[0]
 
     @property
     def equations(self) -> tuple[str, ...]:
-        """The equations of the docstring, with the paper's numbers."""
+        """Return the equations of the docstring, with the paper's numbers."""
         return tuple(line[4:] for line in str(getdoc(type(self))).splitlines() if line.startswith("    "))
 
     @property
     def note(self) -> str:
-        """The advice of the docstring for whoever chooses a method: a short paragraph."""
+        """Return the docstring's advice for whoever chooses a method: a short paragraph."""
         lines = str(getdoc(type(self))).splitlines()[1:]
         return " ".join(line for line in lines if line and not line.startswith("    "))
 
@@ -153,16 +153,16 @@ class Method:
     def build(self, settings: Any, backbone: Path) -> Any:
         """Build the torch module as training begins with it; parameters that are not trained are frozen.
 
-        Its attribute `backbone` is the transformers model (`backbone_model.load`).
+        The module's attribute `backbone` is the transformers model (`backbone_model.load`).
         """
         return self.models.build(settings, backbone)
 
     def trained(self, model: Any, settings: Any) -> Parts:
-        """Return the parts of a model that a fit trains; "backbone", and names that end like it, have the rate `layers_rate`."""
+        """Return the parts of a model that a fit trains, by name; parts whose name ends in "backbone" have the learning rate `layers_rate`."""
         raise NotImplementedError
 
     def extras(self, model: Any, settings: Any) -> Parts:
-        """Return what only training needs and is trained, too: made anew in each fit."""
+        """Return parts that are trained with the model but that only training needs, by name; they are made anew in each fit."""
         del model, settings
         return {}
 
@@ -181,26 +181,26 @@ class Method:
         """Raise at once, also for ``--plan``, for settings and data that would fail after an hour of training, apart from what `build` refuses."""
 
     def before(self, part: DataPart) -> tuple[Method, Any, Path] | None:
-        """Return method, settings and folder of a model that is trained and stored first; None: there is no such model."""
+        """Return method, settings and folder of another model that must be trained and stored first; None: no other model is needed."""
         del part
         return None
 
     def inputs(self, part: DataPart, model: Any, say: Say) -> TrainingInputs:
-        """Return what batches of a data set are drawn from. Called before `held_out`; both share work by `DataPart.once`."""
+        """Return the training inputs from which batches of a data set are drawn. Called before `held_out`; both share work by `DataPart.once`."""
         inputs: TrainingInputs = self.preparation.training_inputs(part, model, say)
         return inputs
 
     def held_out(self, part: DataPart, model: Any, say: Say) -> DevelopmentSet:
-        """Return the held-out questions of a data set, as they measure the model."""
+        """Return the held-out questions of a data set, prepared to measure the model."""
         development: DevelopmentSet = self.preparation.held_out(part, model, say)
         return development
 
     def draw(self, inputs: Any, settings: Any, generator: np.random.Generator, questions: Questions) -> Any:
-        """Draw what a step reads. The order in which numbers are drawn is part of the method: resumed runs depend on it.
+        """Draw the texts that a step reads. The order in which random numbers are drawn is part of the method: resumed runs depend on it.
 
         Args:
-            inputs: Of the data set.
-            settings: Of the fit.
+            inputs: Training inputs of the data set.
+            settings: Settings of the fit.
             generator: Source of randomness of this batch alone.
             questions: Draws the training questions of the batch: int64 ``(Q,)``.
         """
@@ -214,12 +214,12 @@ class Method:
 
         Args:
             fit: Has the model, the settings, and the modules of `extras` as attributes.
-            batch: What `draw` drew, and the inputs that it was drawn from.
+            batch: The texts that `draw` drew, and the training inputs that they were drawn from.
         """
         raise NotImplementedError
 
     def fits(self, trainer: Trainer) -> None:
-        """Take the fits of a run, one after the other."""
+        """Fit the model: once, or several times one after the other, as the method needs."""
         trainer.fit()
 
     def cost(self, model: Any, settings: Any, setup: RunSetup) -> Cost:
@@ -230,7 +230,7 @@ class Method:
     # -- The run ---------------------------------------------------------------------------------------------------------------------
 
     def run(self, spec: str, settings: Any, out: Path, say: Say, progress: Callable[..., None]) -> None:
-        """Train on a data set, and write the model folder with its figures: of a method whose models are not of torch.
+        """Train on a data set, and write the model folder with its figures; only a method whose models are not of torch has this.
 
         Args:
             spec: The data set.
@@ -242,14 +242,14 @@ class Method:
         raise NotImplementedError
 
     def inspect(self, folder: Path, spec: str, settings: Any, say: Say) -> Inspection | None:
-        """Return sample passages of the data set as a trained model weighs them; None: it gives nothing that a passage can show."""
+        """Return sample passages of the data set as a trained model weighs them; None: the model gives nothing that a passage can show."""
         del folder, spec, settings, say
         return None
 
     def settings(self, given: Mapping[str, object], reading: Mapping[str, Any] | None = None) -> Any:
-        """The record of all parameters with their values.
+        """Return the record of all parameters with their values.
 
-        What was given wins over the preset, the preset over defaults that follow from other settings, these over plain defaults.
+        A given value wins over the preset, the preset over defaults that follow from other settings, and these over plain defaults.
 
         Args:
             given: Name -> value; a text is converted to the type of the parameter.
@@ -274,7 +274,7 @@ class Method:
         return settings
 
     def changed(self, settings: TrainingParameters) -> dict[str, Any]:
-        """The settings that must be given to get the same values again: the preset, and the values that differ from it."""
+        """Return the settings that must be given to get the same values again: the preset, and the values that differ from the preset."""
         usual = {name: setting.default for name, setting in settings_of(self.parameters).items()}
         usual |= {**self._preset(settings.preset), "preset": DEFAULT}
         return {name: getattr(settings, name) for name in usual if getattr(settings, name) != usual[name]}
@@ -284,12 +284,12 @@ class Method:
 
 
 def names() -> list[str]:
-    """The names of all methods."""
+    """Return the names of all methods."""
     return [*_CLASSES, *plugins.names("methods")]
 
 
 def get(name: str) -> Method:
-    """A method by name.
+    """Return a method by its name.
 
     Raises:
         UsageError: There is no method of this name.

@@ -48,15 +48,15 @@ if TYPE_CHECKING:
 
 
 def tfidf(text: Anchored, document: Anchored, statistics: CorpusStatistics) -> NDArray[np.float64]:
-    """Eq. 1: ``(n_wy / |y|) * log(|Y| / (df_w + 1))`` of each term of `text` in `document`; 0 for a term that `document` lacks.
+    """Compute Eq. 1, ``(n_wy / |y|) * log(|Y| / (df_w + 1))``, of each term of `text` in `document`; 0 for a term that `document` lacks.
 
     Args:
         text: The text x whose terms are weighed.
         document: The text y.
-        statistics: Of all documents Y.
+        statistics: Statistics of all documents Y.
 
     Returns:
-        float64 ``(terms of asked,)``; may be negative for a term that nearly every document holds.
+        float64 ``(terms of text,)``; may be negative for a term that nearly every document holds.
     """
     occurrences = np.bincount(document.term_of_word[document.term_of_word >= 0], minlength=len(document.terms))
     counts = dict(zip(document.terms, occurrences.tolist(), strict=True))
@@ -65,7 +65,7 @@ def tfidf(text: Anchored, document: Anchored, statistics: CorpusStatistics) -> N
 
 
 def recall(document: Anchored, questions: Sequence[Anchored]) -> NDArray[np.float64]:
-    """DeepCT's query-term recall: the share of a document's own questions that hold each of its terms; ``(terms,)``."""
+    """Compute DeepCT's query-term recall: for each term of a document, the share of the document's own questions that hold it; ``(terms,)``."""
     term_sets = [set(question.terms) for question in questions]
     return np.array([sum(term in terms for terms in term_sets) / max(1, len(term_sets)) for term in document.terms])
 
@@ -75,7 +75,7 @@ def _idf(term: str, statistics: CorpusStatistics) -> float:
 
 
 def piece_targets(side: BatchSide, targets: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """The target of each chosen piece: that of its word, shared out among the word's pieces; ``(P,)``."""
+    """Return the target of each chosen piece, ``(P,)``: the target of its word, divided among the word's pieces."""
     _, inverse, counts = np.unique(side.word, return_inverse=True, return_counts=True)
     of_term = np.array([targets[row][term] for row, term in zip(side.row.tolist(), side.term.tolist(), strict=True)])
     return of_term / counts[inverse]
@@ -105,14 +105,14 @@ class BertScorerParameters(TermWeightParameters):
             raise UsageError("A model with bmes gives weights alone.", "Add --set outputs=weights.")
 
     def form(self) -> Form:
-        """A linear logit, which the pieces of a word share out."""
+        """Return the form of weights: linear, and the weight of a word is the sum over its pieces."""
         from termweave.encoders.term_weighting import Form  # noqa: PLC0415 - numpy
 
         query: Literal["one", "learned"] = "one" if self.target == "recall" else "learned"
         return Form(self.anchor, "linear", "sum", query, beyond="none" if self.terms == "piece" or self.bmes else "mean")
 
     def texts(self) -> tuple[int, int]:
-        """Count a question, a document, or both of each pair, as `target` and `sides` say."""
+        """Return how many questions and documents a step reads: of each pair one side or both, as `target` and `sides` say."""
         both = self.target == "recall" or self.sides == "both"
         return self.batch if self.target == "tfidf" else 0, self.batch if both else 0
 
@@ -151,7 +151,7 @@ class BertScorer(TermWeightMethod):
     parameters = BertScorerParameters
 
     def loss(self, fit: Fit, batch: Batch) -> dict[str, Tensor]:
-        """Eq. 4: the mean squared error of the batch's pieces."""
+        """Compute Eq. 4: the mean squared error of the batch's pieces."""
         inputs, settings, drawn = batch.inputs, fit.settings, batch.drawn
         documents = drawn.documents[: len(drawn.questions)]
         question_anchors, document_anchors = inputs.questions.anchors, inputs.documents.anchors
@@ -170,7 +170,7 @@ class BertScorer(TermWeightMethod):
         return {"regression": every.mean() if len(every) else every.sum()}  # 0 where no text of the batch has a term
 
     def _errors(self, fit: Fit, batch: Batch, texts: NDArray[np.int64], kind: Kind, targets: list[NDArray[np.float64]]) -> Tensor:
-        """Squared error of each piece of some texts: ``(P,)``."""
+        """Compute the squared error of each piece of some texts: ``(P,)``."""
         side = self.side(fit, batch, texts, {}, kind, everything=True)
         features = self.features(fit, side, self.encode(fit, side)[0])
         expected = torch.from_numpy(piece_targets(side, targets)).to(features)

@@ -79,14 +79,14 @@ class BiEncoderMethod(Method):
     preparation = LazyModule("termweave.training.dense.preparation")
 
     def trained(self, model: Towers, settings: Any) -> Parts:
-        """The towers; one that is not trained belongs in no checkpoint."""
+        """Return the towers that are trained; an untrained tower belongs in no checkpoint."""
         del settings
         towers = {"backbone": None if model.fixed_documents else model.backbone, "query_backbone": model.query_backbone}
         return {name: tower for name, tower in towers.items() if tower is not None}
 
     @classmethod
     def card(cls, manifest: Manifest) -> CardText:
-        """The vectors, the encoders, and how close the exported graph is to the model."""
+        """Return the model card's sentences about the vectors, the encoders, and how close the exported graph is to the model."""
         parity = manifest.quantisation["parity"]
         encoders = "one encoder for documents, one for queries" if manifest.settings.get("query_folder") else "one encoder"
         return CardText(

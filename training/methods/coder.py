@@ -76,7 +76,7 @@ _SMOOTHING = 0.1
 
 
 def uniform_labels(candidates: int, relevant: Sequence[int], smoothing: float = 0.0) -> NDArray[np.float64]:
-    """Divide the probability equally among the relevant documents, but for a share of all others (Eq. 2): float64 ``(candidates,)``, sum 1."""
+    """Return Eq. 2, float64 ``(candidates,)`` of sum 1: relevant documents share the probability equally, but for `smoothing`, which the others share."""
     others = candidates - len(set(relevant))
     moved = smoothing if others else 0.0
     shares = np.full(candidates, moved / max(1, others))
@@ -90,7 +90,7 @@ def target(
     """Compute the target distribution of one list: float64 ``(candidates,)``.
 
     Args:
-        settings: Labels, and how they are smoothed; hybrid labels need no list of judged documents (`dense.list_targets`).
+        settings: The kind of labels, and how they are smoothed; hybrid labels are made without judged documents (`dense.list_targets`).
         relevant: Positions of the judged documents in the list, at least one.
         candidates: Length of the list.
         evidence: r'' of each candidate (`rerank.neighbours.evidence.evidence`); needed for "evidence" alone.
@@ -178,11 +178,11 @@ class CoderParameters(MixtureParameters, DenseParameters):
     layers_rate: float = 2e-5
 
     def fitted(self, *, made: bool) -> CoderParameters:
-        """Questions that were made of the corpus have no judgements: hybrid search is the teacher there."""
+        """Replace labels=auto: questions made of the corpus have no judgements and get hybrid search as teacher (hybrid), others evidence."""
         return replace(self, labels="hybrid" if made else "evidence") if self.labels == "auto" else self
 
     def texts(self) -> tuple[int, int]:
-        """Queries, and where documents are trained too the candidates of each."""
+        """Return how many queries a step encodes, and how many documents: all candidates of the queries, or 0 where documents are not trained."""
         return self.batch, 0 if self.towers == "query" else self.batch * self.candidates
 
 
@@ -261,12 +261,12 @@ class Coder(BiEncoderMethod):
         return list_targets.judged_targets(context, partial(target, settings), with_evidence=settings.labels == "evidence")
 
     def extras(self, model: Towers, settings: CoderParameters) -> Parts:
-        """T, learned on its logarithm."""
+        """Return the temperature T of the loss, which is learned as its logarithm."""
         del model
         return {"log_temperature": torch.nn.Parameter(torch.tensor(math.log(settings.temperature)))}
 
     def loss(self, fit: Fit, batch: Batch) -> dict[str, Tensor]:
-        """KL(r || s^) of the lists of a batch: the part "list"."""
+        """Compute KL(r || s^) of the lists of a batch: the part "list"."""
         prepared, queries = batch.inputs.targets, self.encode(fit, batch, "query", batch.drawn)
         lists = prepared.candidates.documents[batch.drawn]
         present = lists >= 0

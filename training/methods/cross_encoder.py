@@ -80,14 +80,14 @@ class CrossEncoderMethod(Method):
     preparation = LazyModule("termweave.training.ranker.preparation")
 
     def trained(self, model: AnchoredRanker, settings: Any) -> Parts:
-        """The transformer, the classifier's head, and the weights of the anchor where there is one."""
+        """Return the transformer, the classifier's head, and the weights of the anchor where there is one."""
         del settings
         anchor = {} if model.weights is None else {"anchor": model.weights}
         return {"backbone": model.backbone, "head": model.heads(), **anchor}
 
     @classmethod
     def card(cls, manifest: Manifest) -> CardText:
-        """The anchor, and how close the exported graph is to the model."""
+        """Return the model card's sentences about the anchor, and how close the exported graph is to the model."""
         parity = manifest.quantisation["parity"]
         anchor = ", ".join(f"{weight:.3g} x {name}" for name, weight in manifest.anchor.get("weights", {}).items())
         lines = (f"anchor: the logit plus {anchor} of the first stage",) if anchor else ()

@@ -256,7 +256,7 @@ class DtrParameters(MixtureParameters, DenseParameters):
             )
 
     def texts(self) -> tuple[int, int]:
-        """Count as many templates as queries, and with sampling=random the negatives of each query."""
+        """Return how many queries and templates a step encodes: as many as queries, and with sampling=random the negatives of each query."""
         return self.batch, self.batch * (1 + (RANDOM_NEGATIVES if self.sampling == "random" else 0))
 
 
@@ -303,7 +303,7 @@ class Dtr(BiEncoderMethod):
     parameters = DtrParameters
 
     def targets(self, context: TargetContext) -> NDArray[np.int64]:
-        """The template that labels each training query: int64 ``(queries,)``."""
+        """Return the template that labels each training query: int64 ``(queries,)``."""
         return np.array([min(relevant) for relevant in context.inputs.pairs.relevant], dtype=np.int64)
 
     def draw(self, inputs: Any, settings: Any, generator: np.random.Generator, questions: Questions) -> LabelledBatch:
@@ -312,7 +312,7 @@ class Dtr(BiEncoderMethod):
         return SAMPLERS[settings.sampling](inputs.targets, settings.batch, generator)
 
     def loss(self, fit: Fit, batch: Batch) -> dict[str, Tensor]:
-        """Eq. 4.3 of a batch: its weighted terms "qt", "qq", "tt", "tq"."""
+        """Compute Eq. 4.3 of a batch: its weighted terms "qt", "qq", "tt", "tq"."""
         settings, drawn = fit.settings, batch.drawn
         queries = self.encode(fit, batch, "query", drawn.queries)
         templates = self.encode(fit, batch, "document", drawn.templates)

@@ -63,7 +63,7 @@ _DENSE_TEMPERATURE, _STAY = 0.05, 5.0
 def left_out(known: Sequence[frozenset[int]], batch: AnsweredQuestions, *, in_batch: bool) -> NDArray[np.bool_]:
     """Mark the documents that are left out of a question's softmax: bool ``(Q, D)``.
 
-    These are its other right answers, and without `in_batch` all documents that were drawn for other questions.
+    Left out are the question's other right answers, and without `in_batch` all documents that were drawn for other questions.
     """
     mask = np.array([np.isin(batch.documents, list(known[question])) for question in batch.questions.tolist()])
     if not in_batch:
@@ -73,13 +73,13 @@ def left_out(known: Sequence[frozenset[int]], batch: AnsweredQuestions, *, in_ba
 
 
 def text_loss(scores: Tensor, masked: NDArray[np.bool_]) -> Tensor:
-    """Eq. 4: cross-entropy of ``(Q, D)`` scores, document q relevant to question q; masked documents are left out."""
+    """Compute Eq. 4: cross-entropy of ``(Q, D)`` scores, document q relevant to question q; masked documents are left out."""
     compared = scores.masked_fill(torch.from_numpy(masked).to(scores.device), -torch.inf)
     return torch.nn.functional.cross_entropy(compared, torch.arange(len(scores), device=scores.device))
 
 
 def shared_terms(one: BatchSide, other: BatchSide) -> NDArray[np.float32]:
-    """The indicator's labels: 1 for a piece whose term is also in the text of the same row on the other side, else 0; ``(P,)``."""
+    """Return the labels y of Eq. 5 for the pieces of `one`, ``(P,)``: 1 if the text of the same row in `other` holds the piece's term, else 0."""
     sets = [other.terms_of(text) for text in other.texts[: len(one.texts)].tolist()]
     terms = [one.prepared.anchors[text].terms for text in one.texts.tolist()]
     pairs = zip(one.row.tolist(), one.term.tolist(), strict=True)
@@ -87,16 +87,16 @@ def shared_terms(one: BatchSide, other: BatchSide) -> NDArray[np.float32]:
 
 
 def of_relevant(logits: Tensor, texts: BatchSide, questions: BatchSide) -> tuple[Tensor, NDArray[np.float32], NDArray[np.int64]]:
-    """Logits, labels and texts of the relevant documents' pieces; hard negatives are left out (the paper leaves this open)."""
+    """Select the pieces of relevant documents: their logits, labels and text numbers; hard negatives are left out (the paper leaves this open)."""
     places = np.flatnonzero(texts.row < len(questions.texts))
     return logits[torch.from_numpy(places).to(logits.device)], shared_terms(texts, questions)[places], texts.row[places]
 
 
 def term_loss(logits: Tensor, labels: NDArray[np.float32], texts: NDArray[np.int64]) -> Tensor:
-    """Eq. 5 and 6, with the minus sign that was lost in print: the mean over the pieces of each text, then over the texts.
+    """Compute Eq. 5 and 6, with the minus sign that was lost in print: the mean over the pieces of each text, then over the texts.
 
     Args:
-        logits: Of P_i, ``(P,)``.
+        logits: Logits of P_i, ``(P,)``.
         labels: y of each piece, ``(P,)``.
         texts: The text that each piece belongs to, ``(P,)``; a text without a piece has no mean and is not counted.
     """
@@ -109,11 +109,11 @@ def term_loss(logits: Tensor, labels: NDArray[np.float32], texts: NDArray[np.int
 
 
 def distillation(scores: Tensor, taught: Tensor) -> Tensor:
-    """KL(teacher || student) over the documents that the teacher scored (4.1.3).
+    """Compute KL(teacher || student) over the documents that the teacher scored (4.1.3).
 
     Args:
-        scores: Of the student, ``(Q, D)``.
-        taught: Of the teacher; -inf is no score. A question with fewer than two scores counts 0.
+        scores: Scores by the student, ``(Q, D)``.
+        taught: Scores by the teacher; -inf: there is no score. A question with fewer than two scores counts 0.
     """
     scored = torch.isfinite(taught)
     enough = scored.sum(dim=1) >= 2
@@ -127,7 +127,7 @@ def distillation(scores: Tensor, taught: Tensor) -> Tensor:
 
 
 def _distance_to_start(fit: Fit, side: BatchSide, vectors: Tensor) -> Tensor:
-    """The mean cosine distance between vectors and the vectors of the backbone before training."""
+    """Compute the mean cosine distance between vectors and the vectors of the backbone before training."""
     original = torch.from_numpy(side.states.pooled(fit.model.pooling)[side.texts, -vectors.shape[1] :]).to(vectors)
     return (1.0 - (vectors * torch.nn.functional.normalize(original, dim=-1)).sum(dim=-1)).mean()
 
@@ -176,7 +176,7 @@ class FectekParameters(NegativesParameters, MixtureParameters, TermWeightParamet
 
     @classmethod
     def derived(cls, given: Mapping[str, object]) -> dict[str, object]:
-        """With FCM, training and use have the same maximum length, because the gate reads the mean of the whole text."""
+        """Return derived defaults: with FCM the maximum length is the same in training and in use, because the gate reads the whole text's mean."""
         lengths: dict[str, object] = {}
         if str(given.get("fcm", "false")).strip().lower() in ("true", "yes", "on", "1"):
             if "training_length" in given and "max_length" not in given:
@@ -218,7 +218,7 @@ class FectekParameters(NegativesParameters, MixtureParameters, TermWeightParamet
         )
 
     def form(self) -> Form:
-        """The paper's logarithm without an anchor, else a multiplier that begins as 1."""
+        """Return the form of weights: without an anchor the paper's logarithm, else a multiplier of the anchor that begins as 1."""
         from termweave.encoders.term_weighting import Form  # noqa: PLC0415 - numpy
 
         if self.anchor != "none":
@@ -226,7 +226,7 @@ class FectekParameters(NegativesParameters, MixtureParameters, TermWeightParamet
         return Form("none", "log", "max", self.query, self.tf_power, "none" if self.terms == "piece" else "mean")
 
     def texts(self) -> tuple[int, int]:
-        """Count for each question its right document and hard negatives."""
+        """Return how many questions and documents a step reads: for each question its right document and hard negatives."""
         return self.batch, self.batch * (1 + self.drawn)
 
 
@@ -291,7 +291,7 @@ class Fectek(TermWeightMethod):
     parameters = FectekParameters
 
     def extras(self, model: JointModel, settings: FectekParameters) -> Parts:
-        """The learned scale a, and TKGM's projector (w_2, b_2 of Eq. 3).
+        """Return the learned scale a, and TKGM's projector (w_2, b_2 of Eq. 3).
 
         The paper has one projector for queries and passages. Separate deep heads have hidden layers of their own, and so a projector each.
         """
@@ -304,7 +304,7 @@ class Fectek(TermWeightMethod):
         return modules
 
     def loss(self, fit: Fit, batch: Batch) -> dict[str, Tensor]:
-        """Eq. 8: "text" (Eq. 4), and, where they are switched on, "term" (Eq. 7), "teacher" (4.1.3), "dense" and "stay"."""
+        """Compute the parts of Eq. 8: "text" (Eq. 4), and, where they are switched on, "term" (Eq. 7), "teacher" (4.1.3), "dense" and "stay"."""
         inputs, settings, drawn = batch.inputs, fit.settings, batch.drawn
         asked, given = self.both_sides(fit, batch, everything=settings.tkgm)
         (asked_states, asked_vectors), (given_states, given_vectors) = (self.encode(fit, asked), self.encode(fit, given))

@@ -82,7 +82,7 @@ class PairBatch:
     labels: NDArray[np.float64]
 
     def pairs(self) -> list[tuple[int, int]]:
-        """(query, document) of each pair, as indices into the collection."""
+        """Return (query, document) of each pair, as indices into the collection."""
         return list(zip(self.queries[self.rows].tolist(), self.documents[self.columns].tolist(), strict=True))
 
 
@@ -108,7 +108,7 @@ def draw_pairs(
 
 
 def _drawn_for(inputs: DenseInputs, settings: LeBsParameters, query: int, generator: np.random.Generator) -> NDArray[np.int64]:
-    """The right answer that is drawn, then hard negatives, then random ones."""
+    """Draw the documents for a query: one right answer, then hard negatives, then random documents."""
     answers, known = sorted(inputs.pairs.relevant[query]), inputs.pairs.known[query]
     drawn = [answers[int(generator.integers(len(answers)))]]
     if inputs.negatives and len(inputs.negatives[query]):
@@ -192,7 +192,7 @@ class LabelSource:
     farthest: float = 1.0
 
     def distributions(self, pairs: Sequence[tuple[int, int]], labels: NDArray[np.float64]) -> NDArray[np.float64]:
-        """D of each pair: float64 ``(pairs,)``; the hard labels where there is no other source."""
+        """Compute d of each pair: float64 ``(pairs,)``; with labels=none these are the hard labels."""
         if self.vectors:
             rows, columns = (list(each) for each in zip(*pairs, strict=True))
             of_queries, of_documents = self.vectors
@@ -238,15 +238,15 @@ class LeBsParameters(NegativesParameters, DenseParameters):
 
     @classmethod
     def derived(cls, given: Mapping[str, object]) -> dict[str, object]:
-        """Give a label distribution that is not there no share."""
+        """Return derived defaults: with labels=none there is no label distribution, so alpha, its share of the loss, is 0."""
         return super().derived(given) | ({"alpha": 0.0} if given.get("labels") == "none" else {})
 
     def texts(self) -> tuple[int, int]:
-        """Count for each query its right document, hard negatives and random ones."""
+        """Return how many queries and documents a step encodes: for each query its right document, hard negatives and random documents."""
         return self.batch, self.batch * (1 + self.drawn + self.random_negatives)
 
     def rounds(self) -> int:
-        """Count the fit, and with labels=distill the one of LE-Distill's teacher before it."""
+        """Return the number of fits: 1, and with labels=distill 2, because LE-Distill's teacher is fitted first."""
         return 1 + (self.labels == "distill")
 
 
@@ -272,11 +272,11 @@ class LeBs(BiEncoderMethod):
     parameters = LeBsParameters
 
     def before(self, part: DataPart) -> tuple[Method, Any, Path] | None:
-        """BERT-Scorer, unless a trained one is named or another label distribution is asked for."""
+        """Return BERT-Scorer, its settings and its folder; None: a trained scorer is named, or the label distribution needs no scorer."""
         return term_label_weights.scorer_to_train(part)
 
     def targets(self, context: TargetContext) -> LabelSource:
-        """The term weights that Eq. 5 reads, by the scorer or by Eq. 1."""
+        """Return the term weights that Eq. 5 reads, by the scorer or by Eq. 1."""
         sources = {"scorer": term_label_weights.scorer_weights, "tfidf": term_label_weights.tfidf_weights}
         weigh = sources.get(context.settings.labels)
         return LabelSource(*weigh(context)) if weigh else LabelSource()
@@ -286,7 +286,7 @@ class LeBs(BiEncoderMethod):
         return draw_pairs(inputs, settings, questions(), generator)
 
     def loss(self, fit: Fit, batch: Batch) -> dict[str, Tensor]:
-        """Eq. 8 of a batch, divided by its number of pairs: the part "labels"."""
+        """Compute Eq. 8 of a batch, divided by its number of pairs: the part "labels"."""
         drawn, alpha, farthest = batch.drawn, fit.settings.alpha, fit.settings.farthest
         queries = self.encode(fit, batch, "query", drawn.queries)
         documents = self.encode(fit, batch, "document", drawn.documents)

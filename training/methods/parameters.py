@@ -51,7 +51,7 @@ class ParameterRecord:
 
     @classmethod
     def derived(cls, given: Mapping[str, object]) -> dict[str, object]:
-        """Return defaults that follow from what was given, some of which may be of parameters that the method lacks."""
+        """Return defaults that follow from the given settings; some may be of parameters that the method lacks."""
         del given
         return {}
 
@@ -118,12 +118,12 @@ class BackboneParameters(ParameterRecord):
 
     @property
     def from_scratch(self) -> bool:
-        """Whether the backbone is a new one."""
+        """Return whether the backbone is a new one, with random weights."""
         return self.backbone == FROM_SCRATCH
 
     @classmethod
     def derived(cls, given: Mapping[str, object]) -> dict[str, object]:
-        """Train all of a backbone made from scratch, for term weights alone."""
+        """Return derived defaults: a backbone made from scratch is trained as a whole, and gives term weights alone."""
         scratch = {"top_layers": -1, "outputs": "weights"} if given.get("backbone") == FROM_SCRATCH else {}
         return super().derived(given) | scratch
 
@@ -210,7 +210,7 @@ class TrainingParameters(BackboneParameters, DataParameters, LoopParameters, Opt
     may_freeze = True
 
     def fitted(self, *, made: bool) -> TrainingParameters:
-        """Return the settings with those filled in that depend on whether questions are `made` of the corpus."""
+        """Return the settings, with values filled in that depend on whether questions are `made` of the corpus."""
         del made
         return self
 

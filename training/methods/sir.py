@@ -84,7 +84,7 @@ def survivors(scores: Tensor, present: Tensor, size: int) -> Tensor:
     """Select by Eq. 4: places of the right document and of the `size` - 1 wrong ones with the largest scores.
 
     Args:
-        scores: ``(B, n)``: those of the compressor, or random numbers.
+        scores: ``(B, n)``: scores by the compressor, or random numbers.
         present: bool ``(B, n)``; absent documents come last.
         size: Documents of the next block, the right one included.
 
@@ -145,7 +145,7 @@ def _block(
 
 
 def narrowed(model: Any, inputs: RankerInputs, keep: int, say: Callable[[str], None]) -> RankerInputs:
-    """Eq. 4 after a fit: of each question's candidates the `keep` that the trained compressor scores best."""
+    """Apply Eq. 4 after a fit: keep, of each question's wrong candidates, the `keep` that the trained compressor scores best."""
     chosen: list[NDArray[np.int64]] = []
     began = reported = time.monotonic()
     for question, columns in enumerate(inputs.negatives):
@@ -196,11 +196,11 @@ class SirParameters(MixtureParameters, RankerParameters):
 
     @classmethod
     def derived(cls, given: Mapping[str, object]) -> dict[str, object]:
-        """Leave the anchor out for random documents, of which the first stage says nothing."""
+        """Return derived defaults: no anchor with variant=random, because the first stage has no scores of random documents."""
         return super().derived(given) | ({"anchor": False} if given.get("variant") == "random" else {})
 
     def check(self) -> None:
-        """Raise `UsageError` for blocks that do not fall or cannot be filled, and for an anchor without scores."""
+        """Raise `UsageError` for block sizes that do not decrease or cannot be filled, and for an anchor where the first stage has no scores."""
         super().check()
         sizes = self.blocks
         if not sizes or sizes[-1] < 2 or any(one <= other for one, other in pairwise(sizes)):
@@ -220,21 +220,21 @@ class SirParameters(MixtureParameters, RankerParameters):
             )
 
     def selected_by(self) -> str:
-        """The selector, "top" or "random": as set, or as the paper found it best."""
+        """Return the selector, "top" or "random": as set, or for "auto" the better one in the paper."""
         return self.selector if self.selector != "auto" else "top" if self.variant in _TOGETHER else "random"
 
     def block(self) -> int:
-        """The first block, or the only one of a baseline."""
+        """Return the size of the first block, or of the only block of a baseline."""
         return self.blocks[-1 if self.variant in _BASELINES else 0]
 
     def trained_blocks(self) -> tuple[int, ...]:
-        """The sizes of the blocks that are scored with gradients: in a step, or with V1 and V2 in a step of each fit."""
+        """Return the sizes of the blocks that are scored with gradients: in a step, or with V1 and V2 in one step of each fit."""
         if self.variant in _BASELINES or (self.variant == "v1" and self.selected_by() == "random"):
             return self.blocks[-1:]
         return self.blocks[:1] if self.variant in _TOGETHER and self.reuse else self.blocks
 
     def scored(self) -> int:
-        """A step's pairs, or with V1 and V2 those of a step of every fit; what selects between two fits is not counted."""
+        """Return how many pairs a step scores, with V1 and V2 summed over one step of every fit; the selection between two fits is not counted."""
         return self.batch * sum(self.trained_blocks())
 
 
@@ -285,7 +285,7 @@ class Sir(CrossEncoderMethod):
         return blocks
 
     def loss(self, fit: Fit, batch: Batch) -> dict[str, Tensor]:
-        """The loss of a batch: "block" for one block, else "level1" and so on."""
+        """Compute the parts of the loss of a batch: "block" for one block, else "level1" and so on."""
         settings = fit.settings
         present = torch.from_numpy(batch.drawn.documents >= 0).to(fit.device)
         if settings.variant not in _TOGETHER:
@@ -301,7 +301,7 @@ class Sir(CrossEncoderMethod):
         return {f"level{level + 1}": block_loss(levels[level], present_at[level]) for level in used}
 
     def _levels(self, fit: Fit, batch: Batch, present: Tensor) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
-        """Algorithm 1, lines 1 and 2: log P of each level, which documents went on, and which are present."""
+        """Compute Algorithm 1, lines 1 and 2: log P of each level, the places of documents that went on to the next level, and masks of present documents."""
         settings, random = fit.settings, torch.from_numpy(batch.drawn.keys).to(fit.device)
         scores, places = self.score(fit, batch), torch.arange(present.shape[1], device=present.device).expand_as(present)
         levels, selected, present_at = [log_probabilities(scores, present)], [], [present]

@@ -150,7 +150,7 @@ class TermWeightMethod(Method):
     preparation = LazyModule("termweave.training.term_weights.preparation")
 
     def trained(self, model: JointModel, settings: Any) -> Parts:
-        """The document head and the query head, and the backbone where its layers are trained."""
+        """Return the document head and the query head, and the backbone where its layers are trained."""
         if settings.top_layers == 0:
             return {"heads": model.heads}
         if not torch.cuda.is_available():  # on a GPU its gradients may differ from run to run
@@ -159,7 +159,7 @@ class TermWeightMethod(Method):
 
     @classmethod
     def card(cls, manifest: Manifest) -> CardText:
-        """The outputs, the formula of a weight, and how close the exported graph is to the model."""
+        """Return the model card's sentences about the outputs, the formula of a weight, and how close the exported graph is to the model."""
         dense = "dense" in manifest.outputs
         parity = manifest.quantisation["parity"]
         cosines = _COSINES.format(**parity) if dense else ""
@@ -215,7 +215,7 @@ class TermWeightMethod(Method):
         return side.inner(_head(fit, side), states)
 
     def ungated_features(self, fit: Fit, side: BatchSide, states: HeadInputs, gated: Tensor) -> Tensor:
-        """Compute these inputs before the feature gate; return `gated` if the head has no gate. For a linear head it is H of FecTek's Eq. 3."""
+        """Compute the inputs of the head's last layer before the feature gate; without a gate return `gated`. For a linear head: H of FecTek's Eq. 3."""
         head = _head(fit, side)
         return side.inner(head, states, gate=False) if head.gated else gated
 
@@ -234,7 +234,7 @@ def _head(fit: Fit, side: BatchSide) -> Any:
 
 
 def formula(anchor: Mapping[str, Any]) -> str:
-    """The formula of a document term's weight as text, from the `anchor` of a manifest."""
+    """Return the formula of a document term's weight as text, from the `anchor` of a manifest."""
     form = term_weighting.Form.from_anchor(anchor)
     bm25 = f"(k1 {anchor['k1']:g}, b {anchor['b']:g})"
     impact = f"BM25 impact {bm25}" if form.tf_power == 1 else f"idf · (BM25's frequency part {bm25})^{form.tf_power:g}"

@@ -56,7 +56,7 @@ _BLOCK = 1024
 
 @dataclass(frozen=True)
 class CandidateLists:
-    """The documents of each question that the first stage found, and what it says of them.
+    """The documents of each question that the first stage found, with the features that it gives them.
 
     Attributes:
         documents: int64 ``(Q, N)``, best first; `NOTHING` at the end of a shorter list.
@@ -77,7 +77,7 @@ class FirstStage:
     names: tuple[str, ...] = ("score",)
 
     def rank(self, questions: Sequence[str], spared: Sequence[frozenset[int]], depth: int) -> list[Candidates]:
-        """The best documents of each question, best first, with their features; documents in `spared` are left out."""
+        """Return the best documents of each question, best first, with their features; documents in `spared` are left out."""
         rows = self.scored(questions, spared, max(depth, _WINDOW))
         return [_best(scores, left_out, depth, fused=fused) for (scores, fused), left_out in zip(rows, spared, strict=True)]
 
@@ -87,7 +87,7 @@ class FirstStage:
 
 
 def check(name: str, usual: str = "hybrid") -> None:
-    """Raise `UsageError` for a run file that is not there; `usual`: the first stage that a method has by default.
+    """Raise `UsageError` if `name` names a run file that is not there; `usual` is the first stage that a method has by default.
 
     Raises:
         UsageError: There is no such file.
@@ -107,13 +107,13 @@ def first_stage(name: str, setup: RunSetup, say: Callable[[str], None]) -> First
 
 
 def lists_of(stage: FirstStage, pairs: Pairs, depth: int, *, with_relevant: bool = False) -> CandidateLists:
-    """Candidate lists of questions.
+    """Return the candidate lists of questions.
 
     Args:
         stage: The first stage.
         pairs: The questions.
         depth: Length of a list.
-        with_relevant: Put relevant documents that the stage did not find behind the list, with its lowest features.
+        with_relevant: Whether relevant documents that the stage did not find are put behind the list, with the lowest features of the list.
     """
     rows = stage.rank(pairs.questions, pairs.spared, depth)
     if with_relevant:
@@ -171,7 +171,7 @@ class HybridStage(FirstStage):
         return rows
 
     def _fused(self, query: Encoding, spared: frozenset[int], window: int) -> list[tuple[int, float]]:
-        """The documents of both signals with their fused scores, best first."""
+        """Return the documents of both signals with their fused scores, best first."""
         assert query.weights is not None
         assert query.vector is not None
         words, values = self._index.search(query.weights, window, spared)
@@ -193,7 +193,7 @@ def _named(documents: NDArray[np.int64], scores: NDArray[np.floating]) -> list[t
 
 @dataclass(frozen=True)
 class BM25Stage(FirstStage):
-    """BM25."""
+    """Ranks documents by BM25."""
 
     setup: RunSetup
 
@@ -204,7 +204,7 @@ class BM25Stage(FirstStage):
 
 
 def found_by_index(index: Index, setup: RunSetup, questions: Sequence[str], depth: int, **how: Any) -> list[dict[int, float]]:
-    """Search a live index for each question: documents, best first, with scores; those that are not trained on are passed over.
+    """Search a live index for each question, and return document -> score, best first; documents that are not trained on are passed over.
 
     Raises:
         UsageError: The index has none of the documents.
@@ -222,7 +222,7 @@ def found_by_index(index: Index, setup: RunSetup, questions: Sequence[str], dept
 
 @dataclass(frozen=True)
 class LiveIndexStage(FirstStage):
-    """A live index, searched with its signals fused and without a reranker. Documents that are not trained on are passed over."""
+    """Ranks by searching a live index with its signals fused and without a reranker. Documents that are not trained on are passed over."""
 
     name: str
     setup: RunSetup
@@ -237,7 +237,7 @@ class LiveIndexStage(FirstStage):
 
 @dataclass(frozen=True)
 class RunFileStage(FirstStage):
-    """A run file. Questions that are missing in it are ranked by BM25, which is said."""
+    """Ranks as a run file does. Questions that the file lacks are ranked by BM25, and a message says so."""
 
     file: Path
     setup: RunSetup
@@ -261,7 +261,7 @@ class RunFileStage(FirstStage):
 
 
 def _best(scores: Mapping[int, float], spared: frozenset[int], depth: int, *, fused: bool) -> Candidates:
-    """The best documents, best first; scores of one signal are scaled to [0, 1], as search scales them for a reranker."""
+    """Return the best documents with their scores, best first; not `fused`: the scores are scaled to [0, 1], as search does for a reranker."""
     ranked = sorted((-score, document) for document, score in scores.items() if document not in spared)[: max(depth, _WINDOW)]
     if fused or not ranked:
         return {document: (-negative,) for negative, document in ranked[:depth]}

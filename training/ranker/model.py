@@ -51,8 +51,8 @@ class AnchoredRanker(nn.Module):
 
     Attributes:
         classifier: The transformers model with one label; its logit is the residual.
-        weights: float32 ``(F,)``, of the features; None: no anchor.
-        precision: What the transformer computes with in training (`passes.backbone_precision`).
+        weights: Weights of the features, float32 ``(F,)``; None: the model has no anchor.
+        precision: Number format in which the transformer computes in training (`passes.backbone_precision`).
     """
 
     def __init__(self, classifier: Any, weights: Sequence[float] = (), precision: str = "fp32") -> None:
@@ -60,7 +60,7 @@ class AnchoredRanker(nn.Module):
 
         Args:
             classifier: A transformers model with one label.
-            weights: Of the features as training begins; (): no anchor. With an anchor the residual starts at zero.
+            weights: Weights of the features as training begins; (): no anchor. With an anchor the residual starts at zero.
             precision: "auto", "fp32" or "bf16".
         """
         super().__init__()
@@ -78,21 +78,21 @@ class AnchoredRanker(nn.Module):
 
     @property
     def backbone(self) -> Any:
-        """The transformer without its head."""
+        """Return the transformer without its head."""
         return self.classifier.base_model
 
     @property
     def device(self) -> torch.device:
-        """Where pairs are scored."""
+        """Return the device on which pairs are scored."""
         return next(self.classifier.parameters()).device
 
     def head_layers(self) -> list[Any]:
-        """The linear layers of the head; the last one gives the logit."""
+        """Return the linear layers of the head; the last layer gives the logit."""
         inner = {id(module) for module in self.backbone.modules()}
         return [each for each in self.classifier.modules() if isinstance(each, nn.Linear) and id(each) not in inner]
 
     def heads(self) -> nn.ModuleDict:
-        """The parts of the classifier beside the backbone, which are trained, too."""
+        """Return the parts of the classifier beside the backbone, which are trained, too."""
         parts = {name: part for name, part in self.classifier.named_children() if part is not self.backbone}
         return nn.ModuleDict(parts)
 
@@ -100,9 +100,9 @@ class AnchoredRanker(nn.Module):
         """Score pairs with gradients: float32 ``(P,)``.
 
         Args:
-            pairs: Token ids and types.
-            features: float32 ``(P, F)``, of the first stage; needed with an anchor.
-            chunk: Pairs whose activations are kept at a time (`passes.CachedPasses`); 0: all.
+            pairs: Token ids and token types of each question-document pair.
+            features: Features by the first stage, float32 ``(P, F)``; needed with an anchor.
+            chunk: Number of pairs whose activations are kept at a time (`passes.CachedPasses`); 0: all.
         """
         if not pairs:
             return torch.zeros(0, device=self.device)
@@ -115,7 +115,7 @@ class AnchoredRanker(nn.Module):
         return residuals + torch.from_numpy(features).to(residuals) @ self.weights
 
     def _residuals(self, pairs: Sequence[TokenPair]) -> Tensor:
-        """The classifier's logits of a padded batch, ``(P,)``."""
+        """Compute the classifier's logits of a padded batch, ``(P,)``."""
         ids, types = zip(*pairs, strict=True)
         with backbone_precision(self.device, self.precision if self.training else "fp32"):
             logits = self._scores[0](*(padded(each).to(self.device) for each in (ids, [np.ones_like(own) for own in ids], types)))
@@ -135,7 +135,7 @@ class AnchoredRanker(nn.Module):
 
 
 def read(reader: PairReader, question: str, documents: Sequence[str]) -> list[TokenPair]:
-    """Token ids and types of a question with each document."""
+    """Return token ids and token types of a question with each document."""
     _, inputs = reader.read(question, documents)
     return [(pair.ids, pair.types if pair.types is not None else np.zeros_like(pair.ids)) for pair in inputs]
 

@@ -45,7 +45,7 @@ class RankerInputs(TrainingInputs):
     Attributes:
         negatives: For each question the columns of `lists` that hold wrong documents, best first.
         lists: Candidates of each question; relevant documents that the first stage did not find stand in columns behind it.
-        documents: Texts.
+        documents: Texts of the documents.
         reader: Turns pairs of texts into token ids.
     """
 
@@ -112,14 +112,14 @@ def held_out(part: DataPart, model: AnchoredRanker, say: Callable[[str], None]) 
 
 
 def _stage(part: DataPart, say: Callable[[str], None]) -> FirstStage:
-    """The first stage, which encodes the documents once for both kinds of questions."""
+    """Return the first stage, made once for training and held-out questions, so that the documents are encoded once."""
     name = part.settings.candidates_from
     check(name)
     return part.once("first stage", lambda: first_stage(name, part.setup, lambda line: say(f"{part.name}: {line}")))
 
 
 def _wrong(lists: CandidateLists, row: int, known: frozenset[int]) -> NDArray[np.int64]:
-    """Columns of a list that hold wrong documents, best first."""
+    """Return the columns of a question's candidate list that hold wrong documents, best first."""
     columns = [column for column, document in enumerate(lists.documents[row].tolist()) if document >= 0 and document not in known]
     return np.array(columns, dtype=np.int64)
 
@@ -137,16 +137,16 @@ class RankerDevelopment(DevelopmentSet):
     reader: PairReader
 
     def figures(self, model: AnchoredRanker, *, unrounded: bool = False) -> list[NDArray[np.float64]]:
-        """Compute the measure of each question, reranked by a model in training; `unrounded` twice: an index stores nothing of a ranker."""
+        """Measure a model in training on each question; `unrounded`: the same figures twice, because an index rounds nothing of a ranker."""
         figures = self.reranked(lambda question, texts, features: model.rank(self.reader, question, texts, features))
         return [figures, figures] if unrounded else [figures]
 
     def first_stage(self) -> NDArray[np.float64]:
-        """The measure of each question in the order of the first stage."""
+        """Compute the measure of each question in the order of the first stage."""
         return self.reranked(lambda question, texts, features: -np.arange(len(texts), dtype=np.float64))  # noqa: ARG005
 
     def reranked(self, score: Scorer, questions: int | None = None) -> NDArray[np.float64]:
-        """The measure of the first `questions` questions (None: all), reranked by a scorer; ties keep the first stage's order."""
+        """Compute the measure of the first `questions` questions (None: of all), reranked by a scorer; ties keep the first stage's order."""
         rankings = []
         for row, question in enumerate(self.pairs.questions[:questions]):
             candidates = self.lists.documents[row]
@@ -158,7 +158,7 @@ class RankerDevelopment(DevelopmentSet):
         return ranking_measure(rankings, self.gains()[:questions], self.measure)
 
     def int8_cost(self, folder: Path, outputs: Sequence[str]) -> dict[str, Any]:
-        """Measure nDCG@10 of both graphs on the first held-out questions.
+        """Measure nDCG@10 of the fp32 and the int8 graph of an exported ranker on the first held-out questions.
 
         Returns:
             ``{"questions", "documents", "scores": {"fp32", "int8", "change"}}``; the documents are the candidates that are reranked.
@@ -179,13 +179,13 @@ class RankerDevelopment(DevelopmentSet):
 def _anchored(
     ranker: Ranker, weights: Sequence[float], question: str, texts: Sequence[str], features: NDArray[np.float32]
 ) -> NDArray[np.floating]:
-    """The logits with the anchor's share."""
+    """Compute a ranker's logits of a question with each text, the anchor's share included."""
     logits = ranker.score(question, texts)
     return logits + features @ np.array(weights, dtype=np.float32) if weights else logits
 
 
 def estimate(model: AnchoredRanker, settings: RankerParameters, setup: RunSetup) -> Cost:
-    """Estimate what a run takes, from a few real pairs; the first stage apart.
+    """Estimate what a run takes without its first stage, from a few real pairs.
 
     Memory is that of parameters, gradients, the optimiser's moments and the activations of one chunk.
     """

@@ -33,7 +33,7 @@ def check(spec: str) -> None:
 
     Raises:
         UsageError: There is no such model, or the run file that its anchor reads is not there.
-        ModelError: It is no ranker.
+        ModelError: The model is no ranker.
     """
     if spec.startswith(RANKER) and not hub.is_hub_name(spec.removeprefix(RANKER)):
         ranker = Ranker.load(spec.removeprefix(RANKER))
@@ -48,11 +48,11 @@ def teach(spec: str, setup: RunSetup, pairs: Sequence[Sequence[int]], say: Say) 
         spec: "ranker:FOLDER", or "ranker:hf:OWNER/NAME".
         setup: The data set.
         pairs: Documents of each training question.
-        say: Told what happens.
+        say: Called with lines about the progress.
 
     Raises:
         UsageError: There is no such model, or the index that its anchor reads has none of the documents.
-        ModelError: It is not a ranker, or gives something that is not a number.
+        ModelError: The model is not a ranker, or gives a score that is not a number.
     """
     name = spec.removeprefix(RANKER)
     folder = read_folder(resolve(name))
@@ -78,12 +78,12 @@ def teach(spec: str, setup: RunSetup, pairs: Sequence[Sequence[int]], say: Say) 
 
 
 def _stage(folder: ModelFolder) -> str:
-    """Return the first stage that a ranker was trained on: what its anchor reads."""
+    """Return the name of the first stage that a ranker was trained on, whose features the ranker's anchor reads."""
     return str(folder.manifest.training.get("options", {}).get("candidates_from", "hybrid"))
 
 
 def _anchor(weights: Mapping[str, float], folder: ModelFolder, setup: RunSetup, say: Say) -> Callable[[int, int], float]:
-    """Return a function: the share of the ranker's anchor in the logit of a question and a document."""
+    """Return a function that gives, for a question and a document, the share of the ranker's anchor in the logit."""
     if not weights:
         return lambda question, document: 0.0  # noqa: ARG005 - the names are the contract
     stage = first_stage.first_stage(_stage(folder), setup, say)
@@ -99,7 +99,7 @@ def _anchor(weights: Mapping[str, float], folder: ModelFolder, setup: RunSetup, 
 
 
 def _key(folder: ModelFolder, setup: RunSetup, pairs: Sequence[Sequence[int]]) -> str:
-    """Digest of the model and its first stage, the questions, the documents and the pairs."""
+    """Return a digest of the model and its first stage, the questions, the documents and the pairs, which names the file in the cache."""
     models = [folder.manifest.hash, str(folder.graph("int8") is not None)]
     if anchor_of(folder.manifest):
         shipped = read_folder(resolve(DEFAULT)).manifest.hash if _stage(folder) == "hybrid" else ""

@@ -34,7 +34,7 @@ class Prepared:
     Attributes:
         anchors: The terms of each text with their anchors.
         pieces: The word-pieces of each text.
-        states: Hidden states of the texts; None where the backbone is trained, because they change.
+        states: Hidden states of the texts; None: the backbone is trained, so that its states change.
     """
 
     anchors: list[Anchored]
@@ -119,12 +119,12 @@ class BatchSide:
 
     @property
     def states(self) -> States:
-        """The cached states of all texts."""
+        """Return the cached states of all texts."""
         assert self.prepared.states is not None
         return self.prepared.states
 
     def cached(self, *, gated: bool) -> HeadInputs:
-        """Return states from the cache. Means need every piece of a text, so they are computed only if the head has a gate."""
+        """Return the chosen pieces' states from the cache. Means need every piece of a text, so they are computed only if the head has a gate (`gated`)."""
         states = self.states
         at = states.starts[self.texts[self.row]] + self.place
         means = states.means[self.texts] if gated else np.zeros((len(self.texts), 1), dtype=np.float32)
@@ -142,12 +142,12 @@ class BatchSide:
         return HeadInputs(hidden[self._tensor(self.row), self._tensor(self.place)], means)
 
     def inner(self, head: Any, states: HeadInputs, *, gate: bool = True) -> Tensor:
-        """The inputs of the head's last layer for each chosen piece, ``(P, width)``; `gate`: after the feature gate, if there is one."""
+        """Compute the inputs of the head's last layer for each chosen piece, ``(P, width)``; `gate`: whether the feature gate, if any, is applied."""
         result: Tensor = head.before(states.states, self.features, states.means[self._tensor(self.row)], gate=gate)
         return result
 
     def terms_of(self, text: int) -> set[str]:
-        """The terms of a text that may have a weight: all, or those before the cut (`Form.beyond`)."""
+        """Return the terms of a text that may have a weight: all, or, where words beyond the cut have none (`Form.beyond`), the terms before the cut."""
         anchor = self.prepared.anchors[text]
         if self.form.activation == "softplus" or self.form.averages:
             return set(anchor.terms)
@@ -172,7 +172,7 @@ class BatchSide:
         return self._fixed_weights * (best.reshape(self.shape) + beyond)
 
     def _beyond_cut(self, values: Tensor, pieces: NDArray[np.int64]) -> Tensor:
-        """The value of words beyond the cut (`Form.beyond`) for each text, ``(T,)``.
+        """Compute for each text the value that its words beyond the cut get (`Form.beyond`), ``(T,)``.
 
         Args:
             values: Values of the words.
@@ -193,14 +193,14 @@ class BatchSide:
 
 
 def _fixed_weights(anchor: Anchored, kind: Kind) -> NDArray[np.float64]:
-    """The constant factor of each term's weight. For a query it is used only if query weights are not learned."""
+    """Return the constant factor of each term's weight. For a query this factor is used only if query weights are not learned."""
     if kind == "document":
         return anchor.fixed_weights()
     return anchor.anchor * (anchor.idf if anchor.form.query == "idf" else 1.0)
 
 
 def _missed(anchor: Anchored, term: NDArray[np.int64], word_of_piece: NDArray[np.int64], kind: Kind) -> NDArray[np.float64]:
-    """Count the part of each term beyond the cut, ``(terms,)``: for a document 1 if no piece is left, for a query the lost occurrences."""
+    """Count what each term lost by the cut, ``(terms,)``: in a document 1 if no piece of the term is left, in a query the lost occurrences."""
     if kind == "document":
         missed = np.ones(len(anchor.terms))
         missed[term[term >= 0]] = 0

@@ -1,7 +1,7 @@
 """Compute the hidden states of a frozen backbone once, and cache them as memory-mapped fp16 in the user's cache folder.
 
-They are computed with the int8 graph that will be exported, not with torch. That is four times as fast on two cores (80 passages per
-second against 18), and the heads are trained on the same numbers that they will read in use.
+The states are computed with the int8 graph that will be exported, not with torch. The graph is four times as fast on two cores (80
+passages per second against 18), and the heads are trained on the same numbers that they will read in use.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class States:
 
     @cached_property
     def means(self) -> NDArray[np.float32]:
-        """Mean state of each text: float32 ``(texts, width)``."""
+        """Return the mean state of each text: float32 ``(texts, width)``."""
         return np.stack(
             [
                 np.asarray(self.values[first:last], dtype=np.float32).mean(axis=0)
@@ -77,7 +77,7 @@ class States:
         )
 
     def pooled(self, pooling: str) -> NDArray[np.float32]:
-        """Pooled states of each text (`joint_model.POOLING`), not scaled: float32 ``(texts, width)``."""
+        """Return the pooled states of each text (`joint_model.POOLING`), not scaled to length 1: float32 ``(texts, width)``."""
         return self.means if pooling == "mean" else self.values[self.starts[:-1]].astype(np.float32)
 
 
@@ -90,7 +90,7 @@ def states(
         model: The model whose backbone is run.
         identity: Digest of the backbone's weights.
         pieces: Word-pieces of the texts.
-        home: Folder of the cache; None: ``states/`` in `paths.cache()`.
+        home: Folder of the cache; None: the cache is ``states/`` in `paths.cache()`.
         say: Called with lines about the progress.
 
     Returns:
@@ -176,7 +176,7 @@ def _graph(model: JointModel, work: Path) -> OnnxModel:
 
 
 def make_room(home: Path, size: int, say: Say) -> None:
-    """Remove the states that were not used for the longest time, until `size` new bytes fit below `MOST`.
+    """Remove cached states, those unused for the longest time first, until `size` new bytes fit below `MOST`.
 
     States that this process has used are kept, and so are states that were used or extended within the last hour.
 
@@ -225,11 +225,11 @@ def allocate(file: Path, size: int) -> None:
 
 
 def _last_use(folder: Path) -> float:
-    """Time when states were last read or, if they are incomplete, last written."""
+    """Return the time when states were last read or, if they are incomplete, last written."""
     files = [folder / DONE, *folder.glob(f"*{MARK}")]
     return next((file for file in files if file.exists()), folder).stat().st_mtime
 
 
 def _size(folder: Path) -> int:
-    """Size of a folder on disk, in bytes."""
+    """Return the size of a folder on disk, in bytes."""
     return sum(file.stat().st_blocks * 512 for file in folder.rglob("*") if file.is_file())

@@ -106,7 +106,7 @@ def inspect(folder: Path, spec: str, settings: TrainingParameters) -> Inspection
 
 
 def compared(learned: Sequence[TermWeights], plain: Sequence[TermWeights]) -> list[Change]:
-    """Compare the summed impacts of all terms that are in enough documents; largest gain first."""
+    """Compare each term's impacts by the model with its impacts by BM25, for terms in enough documents; the largest gain comes first."""
     by_model, by_bm25 = defaultdict[str, float](float), defaultdict[str, float](float)
     for total, side in ((by_model, learned), (by_bm25, plain)):
         for document in side:

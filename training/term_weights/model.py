@@ -61,7 +61,7 @@ def build(settings: TermWeightParameters, folder: Path) -> JointModel:
 
 
 def _shape(settings: TermWeightParameters, layers: int) -> HeadShape:
-    """The shape of the heads. A part whose setting the method does not have is left out."""
+    """Return the shape of the heads. A part whose setting the method does not have is left out."""
     deep = settings.hidden > 0
     return HeadShape(
         layer=layers // 2,

@@ -49,7 +49,7 @@ class TermWeightInputs(TrainingInputs):
         questions: The analysed questions.
         negatives: For each question the indices of its hard negatives; may be empty.
         statistics: Statistics of the whole corpus.
-        distilled: Teacher scores and the weight of their loss; None: no teacher.
+        distilled: Teacher scores and the weight of their loss; None: training has no teacher.
     """
 
     documents: Prepared
@@ -64,7 +64,7 @@ class TermWeightInputs(TrainingInputs):
 
     @cached_property
     def answered(self) -> dict[int, list[int]]:
-        """Relevant document -> the questions that it answers."""
+        """Return relevant document -> the questions that it answers."""
         answered: dict[int, list[int]] = {}
         for question, relevant in enumerate(self.pairs.relevant):
             for document in relevant:
@@ -85,7 +85,7 @@ class TermWeightDevelopment(DevelopmentSet):
     questions: Prepared
 
     def figures(self, model: JointModel, *, unrounded: bool = False) -> list[NDArray[np.float64]]:
-        """Compute the measure of the model for each question, with weights as an index stores them; `unrounded`: then with floats."""
+        """Measure the model on each question, with weights rounded as an index stores them; `unrounded`: a second time with unrounded weights."""
         documents = weigh(model, self.documents, "document")
         questions = weigh(model, self.questions, "query")
         return [
@@ -107,7 +107,7 @@ def prepare(
 ) -> Prepared:
     """Analyse texts and cut them into word-pieces; `Pieces.words` of the result are indices of the analysis's words.
 
-    The pieces of a prompt before the texts belong to no word.
+    Texts are read behind the prompt, whose word-pieces belong to no word.
     """
     words = analysis.words(texts)
     cut = tokenizer.encode([each.clean for each in words], max_length, ends=[each.clean_ends for each in words], prompt=prompt)
@@ -148,7 +148,7 @@ def training_inputs(part: DataPart, model: JointModel, say: Say) -> TermWeightIn
 
 
 def held_out(part: DataPart, model: JointModel, say: Say) -> TermWeightDevelopment:
-    """Analyse the held-out questions; their states, and those of the documents, are computed where the backbone is frozen."""
+    """Analyse the held-out questions and the documents; where the backbone is frozen, the states of both are computed."""
     setup, frozen = part.setup, part.settings.top_layers == 0
     documents = _documents(part, model, say)
     return TermWeightDevelopment(
@@ -160,13 +160,13 @@ def held_out(part: DataPart, model: JointModel, say: Say) -> TermWeightDevelopme
 
 
 def _documents(part: DataPart, model: JointModel, say: Say) -> Prepared:
-    """The documents, analysed once; their states are for a frozen backbone, and for losses that compare with the backbone as it came."""
+    """Return the analysed documents, made once; with states where the backbone is frozen, or a loss compares with the backbone before training."""
     states = part.settings.top_layers == 0 or part.settings.joint > 0 or part.settings.teacher in MADE
     return part.once("documents", lambda: _read(part, model, part.setup.texts, "document", say, states=states))
 
 
 def _read(part: DataPart, model: JointModel, texts: Sequence[str], kind: Kind, say: Say, *, states: bool) -> Prepared:
-    """Analyse texts; with `states` also the states that the heads read, of both layers or of the last one alone, by the backbone as it came."""
+    """Analyse texts; `states`: add the states that the heads read, of both layers or of the last one alone, by the backbone before training."""
     prepared = analysed(part.setup, part.settings, model, texts, kind)
     if not states:
         return prepared
@@ -186,8 +186,9 @@ def analysed(setup: RunSetup, settings: TermWeightParameters, model: JointModel,
 def estimate(model: JointModel, settings: TermWeightParameters, setup: RunSetup) -> Cost:
     """Estimate what a run takes, from a few real texts.
 
-    A frozen backbone reads each text once, and nothing of what the cache holds; layers that are trained read the texts of each step, and all
-    texts that are searched at each evaluation. Memory is that of parameters, gradients, the optimiser's moments and the activations of a batch.
+    A frozen backbone is estimated to read each text once, though a run does not read texts whose states are cached; layers that are trained
+    read the texts of each step, and all texts that are searched at each evaluation. Memory is that of parameters, gradients, the
+    optimiser's moments and the activations of a batch.
     """
     questions, documents = settings.texts()
     if settings.top_layers == 0:
@@ -218,7 +219,7 @@ def estimate(model: JointModel, settings: TermWeightParameters, setup: RunSetup)
 def _one_cached_text(
     model: JointModel, texts: Sequence[str], kind: Kind, settings: TermWeightParameters, setup: RunSetup
 ) -> tuple[float, float]:
-    """Seconds in which the frozen backbone reads a text, with the graph of the run, and in which the heads weigh it from cached states."""
+    """Measure how many seconds the frozen backbone takes to read a text, with the graph of the run, and the heads to weigh it from cached states."""
     prepared = analysed(setup, settings, model, sampled(texts, 32), kind)
     starts = np.cumsum([0, *(len(each.ids) for each in prepared.pieces)])
     width = int(model.backbone.config.hidden_size) * (2 if model.shape.lower else 1)

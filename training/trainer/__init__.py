@@ -1,1 +1,1 @@
-"""The training loop and its parts; they know no kind of model."""
+"""The training loop and its parts, which are the same for every kind of model."""

@@ -19,7 +19,7 @@ HISTORY = "history.json"
 
 
 def latest(home: Path) -> Path | None:
-    """Return the newest complete checkpoint in `home`, or None; remove incomplete ones."""
+    """Return the newest complete checkpoint in `home`, and remove incomplete checkpoints; None: no checkpoint is complete."""
     complete = []
     for folder in home.glob("checkpoint-*"):
         if (folder / HISTORY).is_file():
@@ -31,7 +31,7 @@ def latest(home: Path) -> Path | None:
 
 @contextmanager
 def system_errors(folder: Path) -> Iterator[None]:
-    """Context in which a failure to write there is an OSError, as on a full disk: safetensors and torch raise errors of their own.
+    """Make a context in which a failure to write into `folder`, as on a full disk, is an OSError: safetensors and torch raise errors of their own.
 
     Raises:
         OSError: A file could not be written.

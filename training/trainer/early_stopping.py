@@ -42,8 +42,8 @@ class History:
     Attributes:
         steps: Steps at which the development questions were evaluated; 0 is before training.
         values: Mean of the development measure.
-        losses: Mean loss since the evaluation before.
-        best: Index of the best value, the first of equals.
+        losses: Mean loss of the steps since the previous evaluation.
+        best: Index of the best value, the first of equal values.
     """
 
     steps: list[int] = field(default_factory=list)
@@ -62,7 +62,7 @@ class History:
 
     @property
     def since_best(self) -> int:
-        """Number of evaluations since the best one."""
+        """Return the number of evaluations since the best evaluation."""
         return len(self.values) - 1 - self.best
 
 
@@ -82,7 +82,7 @@ class DevelopmentCallback(TrainerCallback):
 
     @property
     def done(self) -> bool:
-        """Whether the fit has ended: all steps were taken, or the figure has stopped rising."""
+        """Return whether the fit has ended: all steps were taken, or the development figure has stopped rising."""
         history, settings = self.history, self.settings
         return bool(history.steps) and (history.steps[-1] >= settings.steps or history.since_best >= settings.patience)
 
@@ -95,7 +95,7 @@ class DevelopmentCallback(TrainerCallback):
         self.start.load(checkpoint)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Evaluate the model before training: a fit that ranks worse keeps these parameters."""
+        """Evaluate the model before training; a fit that never ranks better keeps the parameters of the start."""
         del args, control
         self._begun = self._last_line = time.monotonic()
         self._first = int(state.global_step)
@@ -103,7 +103,7 @@ class DevelopmentCallback(TrainerCallback):
             self._evaluate(0)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """After a step: evaluate where it is time, and stop where the fit has ended or Ctrl-C was pressed."""
+        """Evaluate after a step if an evaluation is due, and stop where the fit has ended or Ctrl-C was pressed."""
         del args
         step, steps = int(state.global_step), self.settings.steps
         self.progress(step, steps, "Training")
@@ -117,7 +117,7 @@ class DevelopmentCallback(TrainerCallback):
             control.should_save = control.should_training_stop = True
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Add our files to the checkpoint. The history is written last, and a checkpoint without it counts as incomplete."""
+        """Add best parameters, start and history to the checkpoint. The history is written last, and a checkpoint without it counts as incomplete."""
         del args, control
         folder = self.home / f"checkpoint-{int(state.global_step)}"
         save_file(self.best, folder / _BEST)
@@ -150,7 +150,7 @@ class DevelopmentCallback(TrainerCallback):
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Let the first Ctrl-C end the fit with a checkpoint, and the second one at once."""
+        """Make a context in which the first Ctrl-C ends the fit with a checkpoint, and the second Ctrl-C ends it at once."""
         if threading.current_thread() is not threading.main_thread():  # only that one may set handlers
             yield
             return
@@ -172,7 +172,7 @@ _FILE = "begun.safetensors"
 
 
 class KeptStart:
-    """``keep * start + (1 - keep) * parameters`` of a module.
+    """The start of a module's parameters, which is mixed into them: ``keep * start + (1 - keep) * parameters``.
 
     Models between the start and the fine-tuned one are nearly as good on both data sets (Wortsman et al. 2022, "Robust fine-tuning of
     zero-shot models").
@@ -187,7 +187,7 @@ class KeptStart:
 
     @contextmanager
     def mixed_in(self) -> Iterator[None]:
-        """Context in which the module has the mixed parameters; afterwards it has its own again."""
+        """Make a context in which the module has the mixed parameters; afterwards the module has its own parameters again."""
         with torch.no_grad():
             current = self._parameters()
             before = {name: current[name].detach().clone() for name in self._start}

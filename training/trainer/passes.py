@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class CpuDropout(TorchFunctionMode):
-    """A context in which dropout on processors draws 16 random bits an element, 64 at a time: p is rounded to 1/65,536.
+    """A context in which dropout on CPUs draws 16 random bits for each element, 64 bits at a time: p is rounded to 1/65,536.
 
     torch draws its numbers there one by one: 29 % of a step of MiniLM in bf16 (32 texts of 192 word-pieces).
     The bits are a function of torch's random state, so that a resumed run and a pass that is computed again drop the same elements. Attention
@@ -94,7 +94,7 @@ class CachedPasses(torch.autograd.Function):
 
 
 def by_length(lengths: NDArray[np.int64], size: int) -> list[NDArray[np.int64]]:
-    """Positions in chunks of texts of about one length, the longest first: little padding, and the largest chunk fails at once."""
+    """Return positions in chunks of texts of about one length, the longest first: little is padded, and a chunk that is too large fails at once."""
     order = np.argsort(-lengths, kind="stable")
     return [order[first : first + size] for first in range(0, len(order), size)]
 
@@ -111,9 +111,9 @@ def in_passes(
 
     Args:
         lengths: Tokens of each text, ``(T,)``, at least one.
-        size: Texts of a pass.
-        compute: From places of texts to their results.
-        device: Where it computes.
+        size: Largest number of texts in a pass.
+        compute: Computes the results of the texts at some positions.
+        device: Device on which the results are computed.
         cached: Whether the activations of one pass alone are kept, where gradients are wanted (`CachedPasses`).
     """
     parts = by_length(lengths, size)
@@ -131,7 +131,7 @@ def backbone_precision(device: torch.device, precision: str) -> AbstractContextM
     Only the backbone computes in bf16. Losses stay in float32: scores near 30 are an eighth apart in bf16.
 
     Args:
-        device: Where it is run.
+        device: Device on which the backbone is run.
         precision: "auto", "fp32" or "bf16".
     """
     able = device.type == "cuda" and torch.cuda.is_bf16_supported()
@@ -142,7 +142,7 @@ def backbone_precision(device: torch.device, precision: str) -> AbstractContextM
 
 
 def sampled(texts: Sequence[str], count: int = 8) -> Sequence[str]:
-    """A few texts that stand for all, to measure what one costs."""
+    """Return a few texts that stand for all, to measure what one text costs."""
     return texts[:: max(1, len(texts) // count)][:count]
 
 
@@ -152,15 +152,15 @@ def parameter_bytes(model: torch.nn.Module) -> int:
 
 
 def pass_cost(model: torch.nn.Module, compute: Callable[[], torch.Tensor], texts: int) -> tuple[float, float]:
-    """Compute twice as the training loop does, forwards and where something is trained backwards, and measure the second time.
+    """Measure a pass as the training loop does it, forwards and, where something is trained, backwards; a first pass before it is not measured.
 
     Args:
         model: The model; its parameters do not count as activations.
-        compute: One pass; what it returns is summed and differentiated.
-        texts: Texts or pairs of the pass.
+        compute: Computes one pass; the returned tensor is summed and differentiated.
+        texts: Number of texts or pairs in the pass.
 
     Returns:
-        Of one text: seconds, and the bytes of the tensors that are kept for the pass backwards.
+        The seconds that one text takes, and the bytes of the tensors that are kept of one text for the pass backwards.
     """
     bytes_of: dict[int, int] = {}
 

@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
 
 class Fit(nn.Module):
-    """The trained parameters of a model, those that only training needs, and the method's loss.
+    """The trained parameters of a model, parameters that only training needs, and the method's loss.
 
     Attributes:
-        method: Whose `loss` is minimised.
+        method: The training method, whose `loss` is minimised.
         model: The whole model; it is not a submodule, because a frozen backbone belongs in no checkpoint.
-        inputs: What batches are drawn from, of each data set.
-        settings: Of the method, as they hold for this fit.
+        inputs: Training inputs of each data set, from which batches are drawn.
+        settings: Settings of the method, as they hold for this fit.
     """
 
     def __init__(self, method: Method, model: Any, inputs: Sequence[TrainingInputs], settings: Any) -> None:
@@ -57,16 +57,16 @@ class Fit(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the trained parameters are."""
+        """Return the device of the trained parameters."""
         return next(self.parameters()).device
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
-        """The loss of a batch under "loss", and its parts, detached, under their names."""
+        """Compute the loss of a batch under "loss", and the parts of the loss, detached, under their names."""
         parts = self.method.loss(self, batch)
         return {"loss": torch.stack(list(parts.values())).sum(), **{name: part.detach() for name, part in parts.items()}}
 
     def batches(self) -> BatchSampler:
-        """The batches of the fit, in order."""
+        """Return the batches of the fit, in order."""
         return BatchSampler(self.method, self.inputs, self.settings)
 
     def train(self, mode: bool = True) -> Fit:  # noqa: FBT001, FBT002 - torch's signature
@@ -81,11 +81,11 @@ class Trainer:
     """Trains one model.
 
     Attributes:
-        method: Whose loss is minimised.
-        model: What is trained and saved.
-        inputs: What batches are drawn from, of each data set.
+        method: The training method, whose loss is minimised.
+        model: The model that is trained and saved.
+        inputs: Training inputs of each data set, from which batches are drawn.
         settings: The parameters of the method.
-        measure: The development figure of the model as it is; the best step is stored, and a fit ends where it stops rising.
+        measure: Computes the development figure of the model; the best step is stored, and a fit ends where the figure stops rising.
         home: Folder for checkpoints.
         say: Called with lines about the run.
         progress: Called with ``(done, total, stage)``.
@@ -108,8 +108,8 @@ class Trainer:
         A fit that was stopped is resumed, and one that ended takes no step: its parameters are read from its checkpoints.
 
         Args:
-            name: Folder of the fit's checkpoints in the run's folder; "" if the run has one fit only.
-            inputs: What batches are drawn from; None: the trainer's inputs.
+            name: Folder of the fit's checkpoints in the run's folder; "": the run has only one fit.
+            inputs: Training inputs from which batches are drawn; None: the trainer's inputs are used.
             **changed: Parameters that have another value in this fit.
         """
         objective = Fit(self.method, self.model, self.inputs if inputs is None else inputs, replace(self.settings, **changed))
@@ -127,11 +127,11 @@ def fit(
     """Train until the steps are done or the development figure stops rising; leave the best parameters in `model`.
 
     Args:
-        model: What is minimised, with its inputs and settings.
-        measure: The development figure of the parameters as they are.
+        model: The fit: the loss that is minimised, with its inputs and settings.
+        measure: Computes the development figure of the present parameters.
         home: Folder for checkpoints; a fit that was stopped there is resumed.
-        say: Told about progress, line by line.
-        progress: Told about progress, for a bar.
+        say: Called with lines about the progress.
+        progress: Called with the progress, for a bar.
 
     Returns:
         The figures of every evaluation.
@@ -227,7 +227,7 @@ def optimizer(model: Fit, settings: TrainingParameters) -> tuple[torch.optim.Opt
 
 
 def _schedule(adam: torch.optim.Optimizer, rates: list[float], settings: TrainingParameters) -> Any:
-    """The schedule of the learning rates: warm-up, then the decay that the setting `schedule` names."""
+    """Return the schedule of the learning rates: warm-up, then the decay that the setting `schedule` names."""
     steps, name = max(2, settings.steps), settings.schedule
     share = settings.warmup < 1
     rise = round(settings.warmup * steps) if share else int(settings.warmup)
@@ -237,7 +237,7 @@ def _schedule(adam: torch.optim.Optimizer, rates: list[float], settings: Trainin
         return torch.optim.lr_scheduler.OneCycleLR(adam, max_lr=rates, total_steps=steps + 1, pct_start=peak)
 
     def factor(step: int) -> float:
-        """Share of the peak rate at a step, counted from 0."""
+        """Return the share of the peak learning rate at a step; steps count from 0."""
         if step < rise:
             return (step + 1) / (rise + 1)
         return 1.0 if name == "constant" else max(0.0, (steps - step) / max(1, steps - rise))
