@@ -1,4 +1,4 @@
-"""Texts to term weights, vectors and scores, by ONNX Runtime. Torch is imported only by `models` and `onnx.export`.
+"""Encoders: they make term weights, vectors and scores of texts, with ONNX Runtime. Torch is imported only by `models` and `onnx.export`.
 
 >>> from termweave.encoders import load
 >>> encoder = load()                                             # the shipped model: weights and vectors in one pass

@@ -39,10 +39,10 @@ class Backbone:
         megabytes: Size of the download in 10^6 bytes.
         language: Language of its training texts.
         licence: SPDX identifier.
-        origin: Its name on the Hugging Face hub.
+        origin: Name of the encoder on the Hugging Face hub.
         layers, dimension, heads: Shape of the transformer.
         pooling: "mean" or "cls" (the state of the first token).
-        prompts: What is written before a query and before a document.
+        prompts: "query" and "document" -> the text that is written before a query or a document.
     """
 
     name: str
@@ -59,11 +59,11 @@ class Backbone:
 
     @property
     def folder(self) -> Path:
-        """The folder on this host; it need not exist yet."""
+        """The folder of this backbone on this host; it need not exist yet."""
         return paths.cache() / "backbones" / self.name
 
     def fetched(self) -> bool:
-        """Whether the folder is complete: the graph is written last."""
+        """Whether the folder is complete, which the graph in it tells: it is written last."""
         return (self.folder / SENTENCE_GRAPH).is_file()
 
 
@@ -95,7 +95,7 @@ def expected_prompts(name: str) -> Mapping[str, str]:
 
 
 def shelf() -> Shelf:
-    """The archives: in the folder that `OVERRIDE` names, or in the cache."""
+    """The place of the backbones' archives: the folder that the environment variable `OVERRIDE` names, or the cache."""
     return Shelf(paths.cache() / "archives", OVERRIDE)
 
 
@@ -104,7 +104,7 @@ def fetch(name: str, say: Callable[[str], None] | None = None) -> Path:
 
     Args:
         name: A key of `BACKBONES`.
-        say: Called with the sentence; None: it goes to standard error.
+        say: Called with the sentence that announces the download; None: the sentence goes to standard error.
 
     Raises:
         TermweaveError: There is no network, the disk is full, or the checksum is wrong.

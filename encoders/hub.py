@@ -33,7 +33,7 @@ _FILES += """
 
 
 def is_hub_name(name: str) -> bool:
-    """Whether a name means a model on the hub."""
+    """Whether a name begins with ``hf:``, the prefix of models on the hub."""
     return name.startswith(PREFIX)
 
 
@@ -43,7 +43,9 @@ def well_formed(name: str) -> bool:
 
 
 def cached(name: str) -> Path | None:
-    """Return the folder of a model in the hub's local cache, or None. For names that the user did not write: no server is asked.
+    """Return the folder of a model in the hub's local cache; None: the cache does not hold the model, or the name is malformed.
+
+    No server is asked, so this function is safe for names that the user did not write.
 
     Args:
         name: ``hf:OWNER/NAME`` or ``hf:OWNER/NAME@REVISION``.
@@ -59,7 +61,7 @@ def cached(name: str) -> Path | None:
 
 
 def _snapshot(name: str, **options: Any) -> Path:
-    """The folder of the hub's client for a well-formed name."""
+    """Have the hub's client return the folder of a model with a well-formed name; `options` are those of its `snapshot_download`."""
     from huggingface_hub import snapshot_download  # noqa: PLC0415 - .3 s, and rarely wanted
 
     repository, _, revision = name.removeprefix(PREFIX).partition("@")

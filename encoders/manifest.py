@@ -1,4 +1,4 @@
-"""A model folder: its description ``termweave.json``, its files, and the check that no file is missing or altered.
+"""Model folders: the description ``termweave.json``, the files, and the check that no file is missing or altered.
 
 A folder holds ``termweave.json`` (`Manifest`), ``tokenizer.json``, ``config.json``, one or more graphs (`GRAPHS`) and ``README.md``.
 A weights model may add ``statistics.bin``, a default table of document frequencies for texts without a corpus.
@@ -51,21 +51,21 @@ class Manifest:
     Attributes:
         name: The model's name, as people call it.
         kind: How the model computes: a key of `encoders.kinds.KINDS`, such as "anchored" or "dense".
-        outputs: The outputs of the model: "weights", "dense" or both; "scores" for a ranker.
+        outputs: The outputs of the model: "weights" (term weights), "dense" (vectors) or both; "scores" for a ranker.
         hash: 16 hexadecimal digits; the same for every precision of one model.
         max_length: The most tokens the model reads of one text, special tokens included.
         dimension: Length of the model's vectors; None for a model without vectors.
-        pooling: How the vector is made of the states of the tokens; modes that are concatenated are joined by "+".
-        terms: What the weights are for: "word" means whole, stemmed words.
+        pooling: The mode in which the vector is made of the states of the tokens; modes whose vectors are concatenated are joined by "+".
+        terms: The units that have weights: "word" means whole, stemmed words.
         analysis: Id of the analysis that makes the terms (`encoders.analysis`); None for a model without weights.
-        anchor: What a learned weight is multiplied with, such as ``{"kind": "bm25", "k1": ..., "b": ...}``.
+        anchor: The formula by which a learned weight is multiplied, such as ``{"kind": "bm25", "k1": ..., "b": ...}``.
         heads: Shape of the weight heads (`encoders.models.joint_model.HeadShape`).
-        settings: What the kind needs beyond the fields above, such as prompts (`encoders.kinds`).
-        quantisation: What was quantised and how, with the parity figures of the export.
+        settings: Settings that the kind needs beyond the fields above, such as prompts (`encoders.kinds`).
+        quantisation: The method of quantisation, with the figures by which the export compared the graphs with torch.
         training: Data, licences and method of the training.
-        metrics: Figures on development and test sets.
+        metrics: Measures of quality on development and test sets.
         files: File name -> digest. A name may lead into a subfolder: ``1_Pooling/config.json``.
-        runtime: What runs the graphs: a name among the entry points `termweave.encoders`, of classes like `OnnxModel`.
+        runtime: The class that runs the graphs, such as `OnnxModel`: its name among the entry points `termweave.encoders`.
     """
 
     name: str
@@ -93,12 +93,12 @@ class Manifest:
             raise TypeError(f"max_length is a whole number, and {', '.join(tables)} are tables")
 
     def _check_names(self) -> None:
-        """Raise TypeError if the hash or a file name, which become paths, could lead elsewhere. A model in training has no hash yet."""
+        """Raise TypeError if the hash or a file name, used as a path, would lead out of its folder. A model in training has no hash yet."""
         if not (isinstance(self.name, str) and is_hash(self.hash) and all(map(is_inside, self.files))):
             raise TypeError("name is a text, hash is made of hexadecimal digits, and files are names of files in the folder")
 
     def check_dimension_of(self, queries: Manifest) -> None:
-        """Check that an encoder of queries gives vectors as long as those of this encoder of documents.
+        """Check that a query encoder gives vectors as long as those of the document encoder that this manifest describes.
 
         Raises:
             ModelError: The lengths differ.
@@ -113,14 +113,14 @@ class Manifest:
 
     @classmethod
     def from_bytes(cls, data: bytes, where: Path) -> Manifest:
-        """Read what `to_bytes` wrote.
+        """Read a manifest from the JSON text that `to_bytes` wrote.
 
         Args:
             data: The content of the file.
             where: The file, for messages.
 
         Raises:
-            ModelError: The content is not a manifest, or is one of a later schema.
+            ModelError: The content is not a manifest, or has a later schema than this termweave knows.
         """
         try:
             loaded = orjson.loads(data)
@@ -141,8 +141,8 @@ class ModelFolder:
 
     Attributes:
         path: The folder.
-        manifest: What the folder's ``termweave.json`` says, or what was derived from the layout of sentence-transformers.
-        graphs: Precision -> graph, for graphs that have other names than `GRAPHS` says or lie outside the folder.
+        manifest: The description in the folder's ``termweave.json``, or one derived from the layout of sentence-transformers.
+        graphs: Precision -> file of the graph, for graphs that are not named as in `GRAPHS` or lie outside the folder.
     """
 
     path: Path
@@ -175,7 +175,7 @@ class ModelFolder:
         return folder
 
     def confirm(self) -> None:
-        """Check that the files that are open now are those whose digests were compared.
+        """Check that no file was replaced or changed since its digest was compared.
 
         Raises:
             ModelError: A file was replaced or written to meanwhile; the message names it.
@@ -186,7 +186,7 @@ class ModelFolder:
                 raise ModelError(f"The model {self.manifest.name!r} changed while it was opened: {self.path / name}.", hint)
 
     def graph(self, precision: str) -> Path | None:
-        """The graph in a precision (a key of `GRAPHS`), or None if the folder has none."""
+        """The file of the graph in a precision (a key of `GRAPHS`); None: the folder has no graph in this precision."""
         if precision in self.graphs:
             return self.graphs[precision]
         file = self.path / GRAPHS[precision]
@@ -194,7 +194,7 @@ class ModelFolder:
 
     @property
     def saturates(self) -> bool:
-        """Whether the numbers of the graph that a CPU runs depend on the processor: int8 weights that were not quantised as by `onnx.quantisation`."""
+        """Whether the outputs of the graph that a CPU runs depend on the processor, as with int8 weights not quantised by `onnx.quantisation`."""
         graph = self.graph("int8") or self.graph("fp32")
         if graph is None or self.manifest.quantisation.get("saturates") is False or not graph.stat().st_size:
             return False
@@ -202,7 +202,7 @@ class ModelFolder:
             return content.find(b"MatMulInteger") >= 0
 
     def statistics(self) -> CorpusStatistics | None:
-        """The default table of document frequencies, or None if the folder has none."""
+        """Read the folder's default table of document frequencies; None: the folder has no such table."""
         file = self.path / STATISTICS
         if not file.is_file():
             return None
@@ -233,7 +233,7 @@ def digest(file: Path) -> str:
 
 
 def weight_files(home: Path) -> list[Path]:
-    """The files that hold the weights of a transformer: ``model.safetensors``, or its index with the parts that it names; else [].
+    """The files that hold a transformer's weights: ``model.safetensors``, or its index and the parts that the index names; []: none.
 
     Raises:
         ModelError: The index is damaged, or a part is missing.
@@ -256,7 +256,7 @@ def weight_files(home: Path) -> list[Path]:
 
 
 def graph_files(graph: Path) -> list[Path]:
-    """A graph, and the files beside it in which its tensors lie (ONNX external data). ONNX Runtime refuses files elsewhere.
+    """A graph's file, and the files beside it that hold its tensors (ONNX external data). ONNX Runtime refuses files elsewhere.
 
     Raises:
         ModelError: A file is missing.
@@ -274,7 +274,7 @@ def graph_files(graph: Path) -> list[Path]:
 
 
 def identity(file: Path) -> tuple[int, ...]:
-    """Device, inode, size and times of a file, which change if the file is replaced or written to; () if there is no such file."""
+    """Device, inode, size and times of a file, which change if the file is replaced or written to; (): there is no such file."""
     try:
         state = file.stat()
     except OSError:
@@ -283,7 +283,7 @@ def identity(file: Path) -> tuple[int, ...]:
 
 
 def digests(path: Path) -> dict[str, str]:
-    """Digests of the files in a folder that decide what a model computes."""
+    """File name -> digest, of the files in a folder that decide what the model computes."""
     names = (TOKENIZER, "config.json", *GRAPHS.values(), STATISTICS)
     return {name: digest(path / name) for name in names if (path / name).is_file()}
 

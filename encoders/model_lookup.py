@@ -1,4 +1,4 @@
-"""From a model's name to its folder: a path, "shipped", a name in the models folder, an installed package or ``hf:OWNER/NAME``.
+"""Find the folder of a model by its name: a path, "shipped", a name in the models folder, an installed package or ``hf:OWNER/NAME``.
 
 Packages made from ``models/`` of this repository bring further models. Each registers a short name ("small") in the entry points
 `termweave.models`; its folder answers to its own name, too.
@@ -92,30 +92,33 @@ def resolve_local(name: str) -> Path | None:
 
 
 def _by_name(name: str) -> Path | None:
-    """The shipped folder or folder in `paths.models()` of that name. The name is compared, never joined to a path."""
+    """The model folder with the given name, among those looked up by name (`_named_folders`); None: no folder has it.
+
+    The name is compared, never joined to a path.
+    """
     return next((folder for folder in _named_folders() if folder.name == name), None)
 
 
 def is_taken(name: str) -> bool:
-    """Whether a bare name stands for something else than a new model of the user, or a folder of that name is in `paths.models()`."""
+    """Whether a name cannot be given to a new model of the user: it is reserved, or is no bare name, or a folder already has it."""
     reserved = name in {DEFAULT, *NONE, *SHORT, *PACKAGES, *plugins.modules("models"), *backbones.BACKBONES}
     other_form = hub.is_hub_name(name) or paths.written_as_path(name)
     return reserved or other_form or _by_name(name) is not None or (paths.models() / name).exists()
 
 
 def language_model(language: str) -> str | None:
-    """The name of the folder that is BM25 with the words of a language; None if there is none."""
+    """The name of the shipped model folder that is BM25 with the words of a language ("bm25-german"); None: no such folder is shipped."""
     return next((folder.name for folder in _model_folders(_LANGUAGES) if folder.name == f"bm25-{language}"), None)
 
 
 def _named_folders() -> list[Path]:
-    """All model folders that are looked up by their names: those of termweave, of the user (`paths.models()`) and of packages."""
+    """All model folders that are looked up by their names: shipped with termweave, in `paths.models()`, and in installed packages."""
     packaged = (folder for _, module in sorted(plugins.modules("models").items()) for folder in _packaged_models(module))
     return [*shipped_folders(), *own_folders(), *packaged]
 
 
 def registered(name: str) -> Path | None:
-    """The model folder of the package that registered a short name; None if there is none."""
+    """The model folder of the package that registered a short name ("small"); None: no installed package registered the name."""
     return next(iter(_packaged_models(plugins.modules("models").get(name, ""))), None)
 
 
@@ -125,7 +128,7 @@ def _packaged_models(module: str) -> list[Path]:
 
 
 def _package_folders(module: str) -> list[Path]:
-    """The folders of an installed package. The package is located, its code never runs."""
+    """The folders of an installed package's files. The package is located, but its code never runs."""
     try:
         spec = importlib.util.find_spec(module) if module.isidentifier() else None
     except (ImportError, ValueError):
@@ -139,17 +142,17 @@ def shipped_folders() -> list[Path]:
 
 
 def own_folders() -> list[Path]:
-    """The user's model folders that are looked up by their names."""
+    """The user's model folders that are looked up by their names: those in `paths.models()`."""
     return _model_folders(paths.models())
 
 
 def _model_folders(home: Path) -> list[Path]:
-    """The model folders in a folder, sorted by name."""
+    """The subfolders of `home` that are model folders, sorted by name."""
     return sorted({file.parent for mark in (MANIFEST, "modules.json") for file in home.glob(f"*/{mark}")})
 
 
 def _package(name: str) -> Path | None:
-    """The model folder that an installed package ships.
+    """The model folder that an installed package ships; None: the package is not installed, or ships none.
 
     Only the first part of a dotted name is looked up: to look up ``a.b``, Python would import ``a``. The other parts are folders.
     """
@@ -170,14 +173,14 @@ class KnownModel:
 
     Attributes:
         name: The name that commands take: a short name where there is one, or a path.
-        model: The name in its description; "" for one that is not on this host.
+        model: The name in the model's description; "": the model is not on this host.
         origin: "shipped", "package", "own" (`paths.models()`), "fetched", "used" (an index of this host was built with it) or "to fetch".
         outputs: "weights", "dense", "scores".
-        language: The language of its terms or of its training texts; "" if nothing says it.
-        bytes: Size of its folder, or of the download.
-        calibration: How far its similarities lie apart (`calibration.spread`); None: not measured yet, or it has no vectors.
-        folder: Where it is; None: not on this host.
-        saturates: Whether its numbers depend on the processor (`ModelFolder.saturates`).
+        language: The language of the model's terms or of its training texts; "": no description tells the language.
+        bytes: Size of the model's folder in bytes, or of the download if the model is not on this host.
+        calibration: The spread of the model's similarities (`calibration.spread`); None: not measured yet, or the model has no vectors.
+        folder: The model's folder; None: the model is not on this host.
+        saturates: Whether the model's outputs depend on the processor (`ModelFolder.saturates`).
     """
 
     name: str
@@ -192,14 +195,14 @@ class KnownModel:
 
 
 def dependence(models: Iterable[KnownModel]) -> str:
-    """Say which models give other numbers on other processors, and what to do; "" if none does."""
+    """Say in a sentence which models give other numbers on other processors, and what to do; "" if no model does."""
     names = ", ".join(each.name for each in models if each.saturates)
     advice = "The int8 graph gives other numbers on processors without VNNI; export the trained model again, and build its indices again."
     return f"{names}: {advice}" if names else ""
 
 
 def known_models() -> list[KnownModel]:
-    """All models, in the order in which names are looked up. A folder that cannot be read is left out."""
+    """All models that commands take, in the order in which names are looked up. A folder that cannot be read is left out."""
     models: dict[Path, KnownModel] = {}
     for name, origin, folder in _folders():
         if folder not in models and (model := _described(name, origin, folder)) is not None:

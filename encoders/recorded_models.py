@@ -1,4 +1,4 @@
-"""Open the models that a generation was built with. Other models would give wrong scores.
+"""Open the models that a generation (one build of an index) was built with. Other models would give wrong scores.
 
 The lineage has the name and the hash of each model. The host that built the index notes the folder of each hash in its state
 folder, so that a search after `index --weights ./mine` needs no option.
@@ -33,14 +33,15 @@ _NOT_HERE = "and this host has no model of that name. An index can open only mod
 def encoder_of(
     lineage: Lineage, name: str, options: Mapping[str, str | Path | None], *, new_query: str | Path | None = None
 ) -> TextEncoder:
-    """Open the models that a lineage names.
+    """Open the models that a generation's lineage (its record of origin) names.
 
     Args:
-        lineage: The lineage.
+        lineage: The lineage, with name and hash of each model.
         name: Name of the index, for messages.
-        options: "weights", "dense" and "dense_query" -> model name or folder that the user gives instead of the stored name, or None.
-            "weights_otherwise" and "dense_otherwise" -> what is tried where this host does not have the stored model; "none" is not.
-        new_query: Another encoder of queries than that of the lineage; "none": the one that the dense model has for them.
+        options: "weights", "dense" and "dense_query" -> model name or folder that the user gives instead of the stored name; None: the
+            user gives none. "weights_otherwise" and "dense_otherwise" -> name or folder to try if this host does not have the stored
+            model; None or "none": nothing else is tried.
+        new_query: A query encoder to use in place of the lineage's; "none": the dense model's own query encoder; None: the lineage's.
 
     Raises:
         UsageError: The user's name or folder is not a model.
@@ -83,13 +84,13 @@ def encoder_of(
 
 
 def local_folder(model: ModelLineage) -> str | None:
-    """The folder of a model that a lineage names, or of a newer one of its name; None if this host has none."""
+    """The folder of a model that a lineage names, or of a newer model of the same name; None: this host has neither."""
     folder = _remembered(model.hash) or resolve_local(model.name)
     return None if folder is None else str(folder)
 
 
 def _has_query_encoder(folder: str, model: ModelLineage) -> bool:
-    """Whether the folder of the dense model holds this encoder of queries."""
+    """Whether the dense model with this folder or name brings the given query encoder, as the hash tells."""
     if folder == "none":
         return False
     dense = read_folder(resolve(folder), check=False)
@@ -97,11 +98,11 @@ def _has_query_encoder(folder: str, model: ModelLineage) -> bool:
 
 
 def ranker_folder(name: str, expected: str) -> Path:
-    """The folder of a ranker that the user or the profile of an index names.
+    """Find the folder of a ranker that the user, or the profile (tuned settings of reranking) of an index, names.
 
     Args:
-        name: A folder or a name. That of a profile opens only what this host already has.
-        expected: The hash that the profile was made with; "": the user named the ranker.
+        name: A folder or a name. A name in a profile can only open a model that this host already has.
+        expected: The hash of the ranker with which the profile was made; "": the user named the ranker.
 
     Raises:
         UsageError: The user named a model that does not exist.
@@ -123,7 +124,7 @@ def ranker_folder(name: str, expected: str) -> Path:
 
 
 def _missing(index: str, models: Mapping[str, ModelLineage]) -> ModelError:
-    """The error for models that this host does not have, with the options that would open them."""
+    """Make the error about models that this host does not have; its hint names the options that would open them."""
     names = " and ".join(dict.fromkeys(repr(model.name) for model in models.values()))
     options = " and ".join(
         f"--{output.replace('_', '-')} {model.name if hub.well_formed(model.name) else 'DIR'}" for output, model in models.items()
@@ -133,7 +134,7 @@ def _missing(index: str, models: Mapping[str, ModelLineage]) -> ModelError:
 
 
 def remember(models: Iterable[ModelInfo]) -> None:
-    """Note the folders of opened models on this host, for `encoder_of`."""
+    """Note the folder of each opened model in a file on this host, so that `encoder_of` finds the model by its hash."""
     for model in models:
         if model.folder is not None:
             note = _note(model.hash)
@@ -142,7 +143,7 @@ def remember(models: Iterable[ModelInfo]) -> None:
 
 
 def _remembered(expected: str) -> str | None:
-    """The noted folder of the model with this hash, if the folder still holds that model."""
+    """The noted folder of the model with this hash; None: no folder is noted, or the folder no longer holds this model."""
     try:
         folder = Path(os.fsdecode(_note(expected).read_bytes()))
         return str(folder) if read_folder(folder, check=False).manifest.hash == expected else None
@@ -151,5 +152,5 @@ def _remembered(expected: str) -> str | None:
 
 
 def _note(model: str) -> Path:
-    """The file that holds the folder of the model with this hash."""
+    """The file that notes the folder of the model with this hash."""
     return paths.state() / "models" / model

@@ -1,4 +1,4 @@
-"""Term weights: the BM25 anchor, the form of the weight function, and the way from the logits of word-pieces to term weights.
+"""Compute term weights: the BM25 anchor, the form of the weight function, and term weights from the logits of word-pieces.
 
 The anchor of a learned weight is the BM25 impact of the same term in the same document:
 
@@ -64,7 +64,7 @@ class BM25:
         return cls(**{name: float(anchor[name]) for name in ("k1", "b") if name in anchor})
 
     def idf(self, terms: Sequence[str], statistics: CorpusStatistics) -> NDArray[np.float64]:
-        """`CorpusStatistics.idf` of many terms: float64 ``(len(terms),)``; a term that was never counted has df 0."""
+        """The idf of many terms, as `CorpusStatistics.idf` computes it: float64 ``(len(terms),)``; a term that was never counted has df 0."""
         get = statistics.document_frequency.get
         frequencies = np.fromiter((get(term, 0) for term in terms), dtype=np.float64, count=len(terms))
         rest = np.maximum(statistics.documents - frequencies, 0.0)
@@ -103,10 +103,11 @@ class Form:
     Attributes:
         kind: The anchor of a document's weight.
         activation: The function from logit to multiplier (with anchor "none": to weight).
-        pieces: How the logits of a word's pieces become one.
+        pieces: How the logits of a word's pieces become the word's logit: their maximum or their sum.
         query: The weights of a query: learned like a document's, idf, or 1 per occurrence.
         tf_power: With kind "bm25", the power of its frequency part: 1 is BM25, 0 is idf.
-        beyond: With kind "none", what a word beyond the cut of its text weighs: the mean of the others, or none, as if the text ended there.
+        beyond: With kind "none", the weight of a word behind the cut of its text, which the model did not read: "mean" gives it
+            the mean weight of the other words, "none" no weight, as if the text ended at the cut.
     """
 
     kind: Literal["bm25", "idf", "none"] = "bm25"
@@ -122,14 +123,14 @@ class Form:
         return cls(**{field.name: anchor[field.name] for field in fields(cls) if field.name in anchor})
 
     def activate(self, logits: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Apply ``m`` to each element."""
+        """Apply the activation ``m`` to each logit."""
         if self.activation == "softplus":
             return np.logaddexp(0.0, logits + UNIT)
         positive = np.maximum(logits, 0.0)
         return np.log1p(positive) if self.activation == "log" else positive
 
     def of_words(self, logits: NDArray[np.float64], word_of_piece: NDArray[np.int64], words: int) -> NDArray[np.float64]:
-        """``m`` of each word, NaN for a word that the model did not see: ``(pieces,) -> (words,)``."""
+        """The multiplier ``m`` of each word, from the logits of its pieces; NaN for a word that the model did not see: ``(pieces,) -> (words,)``."""
         seen = word_of_piece >= 0
         if self.pieces == "max":
             joined = np.full(words, -np.inf)
@@ -148,14 +149,14 @@ class Form:
         return self.activation != "softplus" and self.beyond == "mean"
 
     def unseen(self, seen: NDArray[np.float64]) -> float:
-        """``m`` of a word that the model could not see, given those of the indexed words that it saw in the same text."""
+        """The multiplier ``m`` of a word that the model could not see, given the multipliers `seen` of the text's other indexed words."""
         if self.activation == "softplus":
             return 1.0
         return float(seen.mean()) if len(seen) and self.averages else 0.0
 
 
 def place_tags(word_of_piece: NDArray[np.int64]) -> NDArray[np.float32]:
-    """The place of each piece in its word (begin, middle, end or single): float32 ``(pieces,)``, 0 for special pieces.
+    """Tag each piece with its place in its word (begin, middle, end or single): float32 ``(pieces,)``, 0 for special pieces.
 
     Example:
         >>> place_tags(np.array([-1, 0, 0, 0, 1, 2, 2, -1])).tolist()
@@ -176,10 +177,10 @@ _DEFAULT = Form()
 
 
 def check_finite(values: NDArray[np.float32]) -> None:
-    """Check that outputs of a model are numbers.
+    """Check that all outputs of a model are finite numbers.
 
     Raises:
-        ModelError: One of them is NaN or infinite.
+        ModelError: An output is NaN or infinite.
     """
     if not np.isfinite(values).all():
         hint = "The model folder is damaged or was exported from a diverged training."
@@ -188,11 +189,11 @@ def check_finite(values: NDArray[np.float32]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Anchored:
-    """One text before the model runs: its distinct terms, their anchors, and their words.
+    """The distinct terms of one text before the model runs: their anchors, and the words that they come from.
 
     Attributes:
         terms: m distinct terms, by first occurrence.
-        anchor: float64 ``(m,)``: the BM25 impact for a document, the number of occurrences for a query.
+        anchor: float64 ``(m,)``: of each term the BM25 impact in a document, or the number of occurrences in a query.
         idf: float64 ``(m,)``, the idf of each term.
         term_of_word: int64 ``(words,)``: the index into `terms` of each word, -1 for a dropped word.
         form: How logits become weights.
@@ -215,7 +216,7 @@ class Anchored:
         return features
 
     def term_of_piece(self, word_of_piece: NDArray[np.int64]) -> NDArray[np.int64]:
-        """int64 ``(pieces,)``: the index into `terms` of each piece, -1 for [CLS], [SEP] and pieces of dropped words."""
+        """int64 ``(pieces,)``: the index into `terms` of each piece's term; -1 for [CLS], [SEP] and pieces of dropped words."""
         if not len(self.term_of_word):
             return np.full(len(word_of_piece), -1, dtype=np.int64)
         return np.where(word_of_piece >= 0, self.term_of_word[word_of_piece], -1)
@@ -239,7 +240,7 @@ class Anchored:
         return result if positive.all() else result.part(np.flatnonzero(positive).tolist())
 
     def fixed_weights(self) -> NDArray[np.float64]:
-        """The weights of a document's terms if every multiplier is 1: ``(m,)``."""
+        """The weights that a document's terms have if every multiplier is 1: ``(m,)``."""
         if self.form.kind == "none":
             return np.ones(len(self.terms))
         if self.form.kind == "idf":
@@ -277,7 +278,7 @@ class Anchored:
 
 
 def anchored(words: Words, statistics: CorpusStatistics, bm25: BM25, kind: Kind, form: Form = _DEFAULT) -> Anchored:
-    """Make the anchor of one text. BM25 uses the length of the whole text, also if the model reads only its beginning."""
+    """Make the terms and anchors of one text. BM25 uses the length of the whole text, even if the model reads only its beginning."""
     index: dict[str, int] = {}
     term_of_word = np.fromiter(
         (index.setdefault(term, len(index)) if term else -1 for term in words.terms), dtype=np.int64, count=len(words.terms)

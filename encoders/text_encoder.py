@@ -1,4 +1,4 @@
-"""`TextEncoder`: the encoder that the indexer and search call. Texts in, `Encoding` records out.
+"""`TextEncoder`, which the indexer and search call: it makes `Encoding` records of texts.
 
 Models with one output: ``TermWeighter.load(path).encode([...])``, ``DenseEncoder`` likewise, ``Ranker.load(path).score(q, [...])``.
 """
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
 
 class TextEncoder:
-    """Term weights and vectors of texts; made by `load`.
+    """Computes term weights and vectors of texts; made by `load`.
 
-    On a CPU an encoding is a function of the text, its kind, the statistics and the model: the same bits whatever else is
-    encoded beside it (see `encoders.onnx.runtime`).
+    On a CPU an encoding depends on the text, its kind, the statistics and the model alone: it has the same bits whatever other texts
+    are encoded in the same call (see `encoders.onnx.runtime`).
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class TextEncoder:
         self._default: CorpusStatistics | None = None
 
     def only(self, outputs: Collection[str | None]) -> TextEncoder:
-        """This encoder with no more than these outputs of "weights" and "dense"; the models stay open and are shared."""
+        """A copy of this encoder that gives only the named outputs ("weights", "dense"); the copy shares the open models."""
         narrowed = copy(self)
         narrowed._weights = self._weights if "weights" in outputs else None  # noqa: SLF001 - of its own class
         narrowed._dense = self._dense if "dense" in outputs else None  # noqa: SLF001
@@ -75,7 +75,7 @@ class TextEncoder:
 
     @property
     def models(self) -> dict[str, ModelInfo]:
-        """Output -> the model that gives it; "dense_query" -> the encoder of queries, where it is another one than "dense"."""
+        """Output -> the model behind it: "weights", "dense", and "dense_query" if queries have an encoder of their own."""
         pairs = (("weights", self._weights), ("dense", self._dense), ("dense_query", self._dense_query))
         return {output: model.model_info(output) for output, model in pairs if model is not None}
 
@@ -86,7 +86,7 @@ class TextEncoder:
 
     @property
     def dimension(self) -> int | None:
-        """Length of the vectors; None without a dense model."""
+        """Length of the vectors; None: there is no dense model."""
         return self._dense.manifest.dimension if self._dense else None
 
     @property
@@ -96,7 +96,7 @@ class TextEncoder:
 
     @property
     def graph_bytes(self) -> int:
-        """Size of the graphs that documents have run through; 0 before the first text."""
+        """Size in bytes of the graphs that encode documents; 0 before the first text."""
         return sum(model.graph_bytes for model in {self._weights, self._dense} if model)
 
     def analyse(self, texts: Sequence[str]) -> list[list[str]]:
@@ -108,12 +108,12 @@ class TextEncoder:
         return self._analysis().terms(texts)
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
-        """Tokens of each text, special tokens included, however many the model reads; 0 without a model."""
+        """The number of tokens of each whole text, special tokens included, though the model may read fewer; 0 without a model."""
         model = self._dense or self._weights
         return model.lengths(texts) if model is not None else [0] * len(texts)
 
     def locate(self, text: str) -> list[tuple[int, int, str]]:
-        """Every word of a text: the offsets of its first character and behind its last, and its term ("" for a dropped word).
+        """Every word of a text as (offset of its first character, offset behind its last, its term, which is "" for a dropped word).
 
         No model runs.
 
@@ -124,19 +124,19 @@ class TextEncoder:
         return list(zip(words.starts.tolist(), words.ends.tolist(), words.terms, strict=True))
 
     def dense_spread(self) -> float:
-        """The distance between the dense model's similarities (`calibration.spread`); 0 without a dense model."""
+        """The typical distance between the dense model's similarities (`calibration.spread`); 0 without a dense model."""
         return calibration.spread(self, "dense")
 
     def weights_spread(self) -> float:
-        """The distance between the scores of a sparse model of others (`calibration.spread`).
+        """The typical distance between the scores of a sparse model that termweave did not make (`calibration.spread`).
 
-        0 without a weights model, and for models whose weights are multiples of BM25's: fusion was fitted to them.
+        It is 0 without a weights model, and for models whose weights are multiples of BM25's: fusion was fitted to such models.
         """
         anchored = self._weights is None or self._weights.needs_statistics
         return 0.0 if anchored else calibration.spread(self, "weights")
 
     def familiarity(self, texts: Sequence[str]) -> dict[str, Familiarity]:
-        """Output -> whether its model knows the language of a sample. No model runs."""
+        """Output -> whether the model behind it knows the language of a sample of texts. No model runs."""
         by_model = {model: model.familiarity(texts) for model in {self._weights, self._dense} if model}
         return {output: by_model[model] for output, model in (("weights", self._weights), ("dense", self._dense)) if model}
 
@@ -152,8 +152,8 @@ class TextEncoder:
             One encoding per text, in order. An empty text has no term weights, but a vector.
 
         Raises:
-            ModelError: The statistics were counted under another analysis, or there are none.
-            UsageError: `texts` is one text, or no list, or holds something that is no text; or `kind` is something else.
+            ModelError: The statistics were counted under another analysis, or the model needs statistics and there are none.
+            UsageError: `texts` is a single text, or not a list, or holds something that is no text; or `kind` is neither of the two.
         """
         texts = arguments.listed(texts)  # an array or a column of a table has no truth value
         if kind not in {"document", "query"}:
@@ -173,7 +173,7 @@ class TextEncoder:
     def _encode(
         self, texts: Sequence[str], kind: Kind, statistics: CorpusStatistics | None, vectors_of: OpenModel | None
     ) -> list[Encoding]:
-        """One encoding per text, in order."""
+        """Encode checked texts: one encoding per text, in order. `vectors_of` is the model for the vectors; None: no vectors."""
         weights: list[TermWeights] | list[None] = [None] * len(texts)
         vectors: list[NDArray[np.float32]] | list[None] = [None] * len(texts)
         if self._weights is not None:
@@ -185,7 +185,7 @@ class TextEncoder:
         return [Encoding(text, weight, vector) for text, weight, vector in zip(texts, weights, vectors, strict=True)]
 
     def shade(self, text: str, *, statistics: CorpusStatistics | None = None, kind: Kind = "document") -> list[WordWeight]:
-        """Every word with its offsets and the weight of its term in this text; punctuation is left out.
+        """Every word of a text, with its offsets and the weight of its term in this text; punctuation is left out.
 
         Raises:
             UsageError: There is no weights model.
@@ -199,7 +199,7 @@ class TextEncoder:
         return [WordWeight(start, end, term, by_term.get(term, 0.0)) for start, end, term in shown]
 
     def spans(self, text: str, terms: Collection[str]) -> list[tuple[int, int]]:
-        """The words of a text whose terms are among those given: (start, end) in characters. No model runs.
+        """The places, (start, end) in characters, of the words of a text whose terms are among `terms`. No model runs.
 
         Raises:
             UsageError: There is no weights model.
@@ -212,7 +212,7 @@ class TextEncoder:
         return self._weights.analysis
 
     def _statistics(self, statistics: CorpusStatistics | None) -> CorpusStatistics:
-        """These statistics, or else the default table of the weights model, checked for the model's analysis."""
+        """Check that statistics were counted under the model's analysis, and return them; None stands for the model's default table."""
         assert self._weights is not None
         if statistics is None:
             statistics = self._default
@@ -229,11 +229,11 @@ class TextEncoder:
 
 
 def _query_encoder(documents: OpenModel | None, queries: OpenModel) -> OpenModel | None:
-    """The encoder of queries, checked against that of documents; None if both are the same model.
+    """Check a query encoder against the document encoder and return it; None: both are the same model.
 
     Raises:
-        UsageError: There is no encoder of documents.
-        ModelError: Their vectors have different lengths.
+        UsageError: There is no document encoder.
+        ModelError: The vectors of the two encoders have different lengths.
     """
     if documents is None:
         hint = "Leave --dense-query out, or name the encoder of documents with --dense."
@@ -250,18 +250,18 @@ def load(
     threads: int | None = None,
     precision: Precision | None = None,
 ) -> TextEncoder:
-    """Open the models behind both outputs.
+    """Open the models for term weights and for vectors.
 
     Args:
         weights: Name or folder of the weights model; None: the shipped one; "" or "none": no weights.
-        dense: The same for vectors; also a folder or ``hf:OWNER/NAME`` in the layout of sentence-transformers. One folder given
-            for both outputs is one model and one pass.
-        dense_query: A model for the vectors of queries; None, "" or "none": the one that `dense` has for them.
+        dense: Name or folder of the dense model, likewise; also a folder or ``hf:OWNER/NAME`` in the layout of
+            sentence-transformers. A folder that is given for both outputs is opened as one model, which encodes in one pass.
+        dense_query: A model for the vectors of queries; None, "" or "none": the query encoder of the dense model.
         threads: Texts that run at a time on a CPU; None: one for each core.
         precision: "int8" or "fp32"; None: the fastest one that the folder has and the machine runs.
 
     Raises:
-        UsageError: No model has this name, or there is a model for the vectors of queries alone.
+        UsageError: No model has this name, or a model is given for the vectors of queries and none for those of documents.
         ModelError: A folder is incomplete or altered, or lacks the output; or the vectors of queries and documents differ in length.
     """
     folders: dict[Path, ModelFolder] = {}
@@ -286,7 +286,7 @@ _CHARACTERS, _BESIDE = 6, 100
 
 
 class _OneOutput:
-    """One of the outputs of a `TextEncoder`."""
+    """An encoder that gives one of the outputs of a `TextEncoder`."""
 
     output: ClassVar[str]
 
@@ -298,7 +298,7 @@ class _OneOutput:
 
     @classmethod
     def load(cls, model: str | Path | None = None, *, threads: int | None = None) -> Self:
-        """Open a model with this output by folder or name; None: the shipped one.
+        """Open a model with this output by folder or name; None: the shipped model.
 
         Raises:
             UsageError: No model has this name.
@@ -309,7 +309,7 @@ class _OneOutput:
 
 
 class TermWeighter(_OneOutput):
-    """Texts -> term weights."""
+    """An encoder that makes term weights of texts."""
 
     output: ClassVar[str] = "weights"
 
@@ -322,7 +322,7 @@ class TermWeighter(_OneOutput):
 
 
 class DenseEncoder(_OneOutput):
-    """Texts -> vectors."""
+    """An encoder that makes vectors of texts."""
 
     output: ClassVar[str] = "dense"
 
@@ -338,7 +338,7 @@ class DenseEncoder(_OneOutput):
 
 
 class Ranker(RankerModel):
-    """A query and documents -> a score for each document."""
+    """A cross-encoder that scores documents for a query."""
 
     @classmethod
     def load(cls, model: str | Path, *, threads: int | None = None, precision: Precision | None = None) -> Ranker:
@@ -359,17 +359,16 @@ class Ranker(RankerModel):
         return cls(folder, threads, precision)
 
     def score_within(self, query: str, documents: Sequence[str], seconds: float, *, windows: int = 1) -> NDArray[np.float32]:
-        """The scores of the first documents, as many as the time permits. Opening the model does not count.
+        """Score documents in order until the time is over; return the scores of those that were scored. Opening the model does not count.
 
-        A few documents run at a time. The next ones are started only if they fit into the time that is left, as long as they are and at
-        the slowest rate so far. So only the very first ones, or one that takes longer for its length than those before it, can take
-        longer than `seconds`.
+        A few documents run at a time. The next documents are started only if, by their length and the slowest rate so far, they fit into the
+        time that is left. So `seconds` is exceeded only by the very first documents, or by one that takes longer for its length than all before.
 
         Args:
             query: The query.
             documents: The documents, the most important ones first.
-            seconds: The time; 0 scores none.
-            windows: Most windows of a document that does not fit beside the query.
+            seconds: The time in seconds; 0: no document is scored.
+            windows: The most windows into which a document is split that does not fit beside the query.
         """
         size = _GPU_BLOCK if self.graph.on_gpu else self.graph.threads
         result = np.zeros(0, dtype=np.float32)

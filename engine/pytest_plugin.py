@@ -1,8 +1,8 @@
-"""pytest fixtures with a real OpenSearch, for this project and others (entry point `pytest11: opensearch_node`).
+"""pytest fixtures with a real OpenSearch, for this project and other projects (entry point `pytest11: opensearch_node`).
 
 The server is $OPENSEARCH_URL, else a container if Docker runs and pytest-docker is installed, else the embedded node. Without any of
-them the tests are skipped, with the reason; if $TERMWEAVE_REQUIRE_ENGINE is set, as in a CI that promises a server, they fail, and if it
-is "container", they fail without a container. Every pytest run imports this file, so it imports as little as possible.
+them the tests are skipped, with the reason. If $TERMWEAVE_REQUIRE_ENGINE is set, as in a CI that promises a server, the tests fail instead;
+if it is "container", they fail without a container. Every pytest run imports this file, so it imports as little as possible.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def opensearch_node(pytestconfig: pytest.Config) -> Iterator[str]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Say at the end why the tests did not use a container."""
+    """Say at the end of a test run why the tests did not use a container."""
     if reason := config.stash.get(_NO_CONTAINER, ""):
         terminalreporter.write_line(f"The tests used the embedded node, because no container started: {reason}", yellow=True)
 
@@ -111,7 +111,7 @@ def _remove_abandoned_nodes() -> None:
 
 
 def docker_missing() -> str:
-    """Say why the tests cannot use a container; "" if Docker with compose runs and pytest-docker is installed."""
+    """Say why the tests cannot use a container; "": they can, as Docker with compose runs and pytest-docker is installed."""
     docker = shutil.which("docker")
     if docker is None:
         return "The program docker is not here. Install Docker Engine."
@@ -132,7 +132,7 @@ def docker_missing() -> str:
 
 @contextlib.contextmanager
 def _container() -> Iterator[str]:
-    """Start a container and wait until Docker calls its server healthy. Nothing of it is left when the session ends, in whatever way."""
+    """Start a container and wait until Docker calls its server healthy; yield the server's address. However the session ends, nothing is left."""
     from pytest_docker.plugin import get_docker_services  # noqa: PLC0415
 
     # Port 0: Docker takes a free one. pytest-docker's own fixtures are not used: they are for the containers of the tested project.
@@ -160,6 +160,6 @@ def _container() -> Iterator[str]:
 
 
 def _last_line(text: str) -> str:
-    """The last line that Docker printed, which says why it gave up."""
+    """The last line of Docker's output, which says why Docker gave up."""
     lines = [line for each in text.splitlines() if (line := each.strip(' ."'))]
     return f"{lines[-1]}." if lines else "Docker does not say why."

@@ -1,4 +1,4 @@
-"""The way in from Python: `connect` to a server, and `index` documents that a program holds."""
+"""The entry points for Python programs: `connect` to a server, and `index` documents that a program holds."""
 
 from termweave.python.connection import Connection, Index, connect, index
 

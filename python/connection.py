@@ -1,4 +1,4 @@
-"""The way in from Python: ``termweave.connect().index("docs").search("...")``, and ``termweave.index(documents, "docs")``."""
+"""The entry points for Python programs: ``termweave.connect().index("docs").search("...")``, ``termweave.index(documents, "docs")``."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ _NOT_OF_BUILDS = ("connection", "update", "defaults", "id_field", "title_field",
 
 
 class Index(searched.Index):
-    """An index that is searched, and that learns from judged questions."""
+    """An index that can be searched, and that can learn from judged questions."""
 
     def learn(self, questions: str | None = None, *, minutes: float = 20.0, promote: bool = False) -> Learned:
-        """Learn from judged questions or clicks how this index is searched best, and prove it: `termweave learn`.
+        """Learn from judged questions or clicks how this index is searched best, and measure the gain, as `termweave learn` does.
 
         Args:
-            questions: A data set or a click log; None: the book of the index and the server's log of user behaviour.
+            questions: A data set or a click log; None: the index's book (judged queries stored beside it) and the server's log of user behaviour.
             minutes: Time for training, building and measuring.
             promote: Make the new generation live if its gain is confirmed. This index then searches it.
 
         Raises:
-            UsageError: The questions cannot be used, or what training needs is not installed.
+            UsageError: The questions cannot be used, or a package that training needs is not installed.
             InputError: There are too few questions.
         """
         from termweave.learning import preparation, run  # noqa: PLC0415 - searching does not load training
@@ -57,10 +57,10 @@ class Index(searched.Index):
 
 
 class Connection:
-    """An OpenSearch and the indices in it.
+    """A connection to an OpenSearch server, and to the indices on it.
 
     Attributes:
-        engine: What talks to the server.
+        engine: The object that sends requests to the server.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -76,7 +76,7 @@ class Connection:
         return f"Connection({self.engine.url!r})"
 
     def close(self) -> None:
-        """Give the connections to the server back."""
+        """Close the connections to the server."""
         self.engine.close()
 
     def index(
@@ -91,13 +91,13 @@ class Connection:
 
         Args:
             name: The alias.
-            weights: Weights model, where the name stored with the index does not resolve on this host.
-            dense: Dense model, likewise.
-            dense_query: Encoder of queries, likewise, where it is another one than the dense model.
+            weights: Name or folder of the weights model, if the name stored with the index does not resolve on this host.
+            dense: Name or folder of the dense model, likewise.
+            dense_query: Name or folder of the separate query encoder, likewise, if the index was built with one.
 
         Raises:
             UsageError: There is no such index, or it was not built by termweave.
-            ModelError: The models found are not those the index was made with.
+            ModelError: The models found are not the ones with which the index was built.
         """
         return Index.open(self.engine, name, weights=weights, dense=dense, dense_query=dense_query)
 
@@ -117,15 +117,17 @@ class Connection:
         """Make a generation live: point the alias at it, in one atomic step.
 
         Raises:
-            UsageError: The index has no such generation, or it is not whole.
+            UsageError: The index has no such generation, or the generation is incomplete.
         """
         self._promote(name, generation, "promote")
 
     def rollback(self, name: str) -> str:
-        """Make the newest finished generation live that is older than the live one and no rollback has left; returns it.
+        """Make an earlier generation live and return its name.
+
+        It is the newest finished generation that is older than the live one and that no earlier rollback has left.
 
         Raises:
-            UsageError: There is none.
+            UsageError: There is no such generation.
         """
         generation = publication.previous(self.engine, name)
         self._promote(name, generation, "rollback")
@@ -144,7 +146,7 @@ class Connection:
 
         Raises:
             UsageError: There is no index of this name that termweave built.
-            EngineError: Another process builds it.
+            EngineError: Another process is building the index.
         """
         listed = self.generations(name)
         deletion.remove_all(self.engine, name, listed)
@@ -152,15 +154,16 @@ class Connection:
 
 
 def connect(url: str | None = None, **options: Any) -> Connection:
-    """Connect to an OpenSearch. Nothing is asked of it yet: whether it answers shows when an index is opened.
+    """Connect to an OpenSearch. No request is sent yet: whether the server answers shows when an index is opened.
 
     Args:
-        url: Its address, or those of several nodes with commas between; None: what the settings, $OPENSEARCH_URL or the running embedded node say.
+        url: Address of the server, or of several nodes with commas between; None: the address in the settings, in $OPENSEARCH_URL or of the
+            running embedded node.
         **options: As in `termweave.settings.Settings`: user, password, ca_certs, client_cert, client_key, insecure, timeout.
 
     Raises:
         EngineUnreachable: No address is given, and no embedded node runs.
-        UsageError: A setting that does not exist or cannot be.
+        UsageError: A setting does not exist, or has an impossible value.
     """
     return Connection(engine.connect(settings.load(url=url, **options)))
 

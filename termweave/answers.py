@@ -1,7 +1,7 @@
-"""The shapes of the JSON that verbs and the API print; `tools/generate_docs.py` makes `docs/schemas` of them.
+"""The forms of the JSON that commands and the API print; `tools/generate_docs.py` makes `docs/schemas` of them.
 
-An answer that is one dataclass has no shape here: its schema is made of the dataclass (`tools/generate_docs.py`, `RECORDS`). mypy holds the functions
-that name a shape to it, and tests hold what is printed to the schemas. Only type checkers and the generator import this module.
+An answer that is one dataclass has no form here: its schema is made of the dataclass (`tools/generate_docs.py`, `RECORDS`). mypy checks the functions
+that name a form in their signature, and tests check the printed JSON against the schemas. Only type checkers and the generator import this module.
 """
 
 # ruff: noqa: UP013 - a shape in a few lines, and keys such as "schema" and "from"

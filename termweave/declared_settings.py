@@ -1,12 +1,12 @@
-"""Settings that are declared once, as the annotated fields of a frozen dataclass: checks, help, docs and signatures read them.
+"""Settings that are declared once, as annotated fields of a frozen dataclass, from which checks, help, docs and signatures are made.
 
     @dataclass(frozen=True)
     class Sending:
         workers: Annotated[int, Setting("Connections that send at the same time."), Ge(1), Le(64)] = 4
 
 The annotations of pydantic hold: `Literal` for choices, `annotated_types` for ranges, a validator of `pydantic` for everything else. A subclass
-that repeats a field without a `Setting` (``workers: int = 8``) changes its default alone. Types are needed at run time: a module of declarations
-imports them outside of ``if TYPE_CHECKING``, or says there that one is `Any` and checks it in `Setting.convert`.
+that repeats a field without a `Setting` (``workers: int = 8``) changes only its default. The types in annotations are needed at run time: a
+module of declarations imports them outside of ``if TYPE_CHECKING``, or declares a type there as `Any` and checks it in `Setting.convert`.
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ LARGEST = 2**31 - 1
 
 @dataclass(frozen=True)
 class Setting:
-    """The help, the flag and the conversion of a setting: all that people read about it, and how they write it.
+    """The help, the flag and the conversion of a setting: the texts that people read about it, and the ways in which they write it.
 
     Attributes:
         help: One or more sentences.
-        metavar: Placeholder of the value in `--help`; None: made of the type.
-        default_text: What `--help` says of a default that is computed; None: the default itself.
+        metavar: Placeholder of the value in `--help`; None: the placeholder is made of the type.
+        default_text: Text of `--help` about a default that is computed; None: `--help` shows the default itself.
         heading: Heading above the setting; "": the `heading` of the class that declares it.
-        flag: The flag of the command line, such as ``--loading/--no-loading``; "": made of the name.
-        convert: Makes the value of what was given, or raises `UsageError`; the type is checked afterwards. Anything that it does not know
-            it returns as it is.
+        flag: The flag of the command line, such as ``--loading/--no-loading``; "": the flag is made of the name.
+        convert: Function that converts a given value, or raises `UsageError`; the type is checked afterwards. The function returns a
+            value that it does not know unchanged.
         repeatable: Whether the option is repeated on the command line for each entry of a list.
-        served: Whether pages and API take it: not if the value opens a file or a model, writes, or asks for seconds of work.
-        control: Label on the search page; None: made of the name; "": the page has no general control for it.
-        example: What the empty control shows.
-        suggests: What the control suggests: "fields" of the metadata; "": nothing.
+        served: Whether pages and API take the setting: not if its value opens a file or a model, writes, or asks for seconds of work.
+        control: Label on the search page; None: the label is made of the name; "": the page has no general control for the setting.
+        example: Text that the page's control shows while it is empty.
+        suggests: Values that the page's control suggests: "fields" for fields of the metadata; "": it suggests nothing.
     """
 
     help: str
@@ -80,14 +80,14 @@ class Setting:
 
 @dataclass(frozen=True)
 class DeclaredSetting:
-    """A setting as a record declares it.
+    """A setting that a record (a frozen dataclass) declares.
 
     Attributes:
         name: Name of the field.
-        annotation: Its type, with all metadata.
-        default: Its default; None where there is none.
+        annotation: Type of the setting, with all metadata of `Annotated`.
+        default: Default of the setting; None: it has no default, or the default is None.
         heading: Heading above the setting.
-        setting: Its help, flag and conversion.
+        setting: Help, flag and conversion of the setting.
     """
 
     name: str
@@ -103,7 +103,7 @@ class DeclaredSetting:
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The only values that are allowed; () where there are others."""
+        """The only values that the setting may have, as texts; (): the values are not a fixed list."""
         return tuple(str(value) for kind in self.types if get_origin(kind) is Literal for value in get_args(kind))
 
     @property
@@ -114,7 +114,7 @@ class DeclaredSetting:
 
     @property
     def flag(self) -> str:
-        """The flag of the command line, as messages name it."""
+        """The setting's flag on the command line, as messages name it."""
         return (self.setting.flag or f"--{self.name.replace('_', '-')}").partition("/")[0]
 
     @cached_property
@@ -124,10 +124,10 @@ class DeclaredSetting:
         return TypeAdapter(self.annotation, config=ConfigDict(allow_inf_nan=False, arbitrary_types_allowed=True))
 
     def parse(self, value: object) -> Any:
-        """Return the value of the setting that is meant by a value of the command line, a file or Python.
+        """Convert a value from the command line, a file or Python to the setting's type, and check it.
 
         Args:
-            value: A text is converted to the type of the setting (a list has commas); anything else must have this type.
+            value: A text, which is converted to the type of the setting (a list has commas), or a value that has this type.
 
         Raises:
             UsageError: The value is not allowed.
@@ -138,7 +138,7 @@ class DeclaredSetting:
         return self._validated(parts if self.type_name == "list" else value, strict=False)
 
     def check(self, value: object) -> Any:
-        """Return a value that has the type of the setting already; a list may stand for a tuple, a number of numpy for one of Python.
+        """Check a value that has the setting's type already, and return it; a list may stand for a tuple, a numpy number for a Python number.
 
         Raises:
             UsageError: The value is not allowed.
@@ -169,7 +169,7 @@ class DeclaredSetting:
 
 
 def written(value: object) -> str:
-    """Return a value of a setting as the command line takes it."""
+    """Write a setting's value as a text that the command line takes."""
     if isinstance(value, bool):
         return str(value).lower()
     return ",".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
@@ -186,7 +186,7 @@ def _plain(annotation: Any) -> list[Any]:
 
 
 def settings_of(record: type[Any]) -> Mapping[str, DeclaredSetting]:
-    """Return the declared settings of a record, those of the class itself first, then those of its bases: name -> setting."""
+    """Return the declared settings of a record as name -> setting: first the settings of the class itself, then those of its base classes."""
     return _settings_of(record)  # type: ignore[arg-type]  # mypy takes a class for unhashable where its instances are
 
 
@@ -204,11 +204,11 @@ def _settings_of(record: type[Any]) -> Mapping[str, DeclaredSetting]:
 
 
 def parse(record: type[_Record], values: Mapping[str, object], subject: str = "") -> _Record:
-    """Make a record of values, some of which may be texts.
+    """Make a record from values for its settings; texts are converted.
 
     Args:
         record: The dataclass.
-        values: Name -> value; what is missing has its default.
+        values: Name -> value; a setting without a value gets its default.
         subject: Begins the message about a name that does not exist: "The method coder has".
 
     Raises:
@@ -220,7 +220,7 @@ def parse(record: type[_Record], values: Mapping[str, object], subject: str = ""
 
 
 def check(record: object) -> None:
-    """Check all settings of a record, and keep what `Setting.convert` makes of them.
+    """Check all settings of a record, and replace each value by its conversion (`Setting.convert`).
 
     Raises:
         UsageError: A value is not allowed.
@@ -230,7 +230,7 @@ def check(record: object) -> None:
 
 
 def share(value: object) -> Any:
-    """Return the share that a percentage means: 0.001 for "0.1%". Anything but a text is returned as it is.
+    """Convert a percentage to a share: "0.1%" to 0.001. Anything but a text is returned unchanged.
 
     Raises:
         UsageError: The text is not a percentage from 0% to 100%.

@@ -1,4 +1,4 @@
-"""The spelling of fields and queries on a server: the dialects of OpenSearch and of Elasticsearch.
+"""The dialects of OpenSearch and of Elasticsearch: how fields and queries are written for each server.
 
 Signals, searches and the indexer ask the dialect of the server (`dialect_of`); no other module knows the difference. Both dialects give the same
 scores for weights and vectors: an exact dot product of the stored integers, and 1 + ip or 1 / (1 - ip) for an inner product ip.
@@ -27,7 +27,7 @@ _BELOW, _ABOVE = {"gte": ""}, {"lte": "\U0010ffff"}
 
 
 class ServerDialect:
-    """The spelling of OpenSearch: `rank_features`, `knn_vector`, `flat_object`. Other servers override it."""
+    """The dialect of OpenSearch: `rank_features`, `knn_vector`, `flat_object`. Dialects of other servers are subclasses."""
 
     #: Type of the field that holds all metadata as texts.
     metadata_type = "flat_object"
@@ -41,16 +41,16 @@ class ServerDialect:
     unordered: Collection[str] = ("wildcard",)
 
     def weights_obstacle(self, capabilities: Capabilities) -> str | None:
-        """The reason why this server cannot store weights; None if it can: `rank_features` belongs to OpenSearch's core."""
+        """The reason why this server cannot store weights; None: it can, because `rank_features` belongs to OpenSearch's core."""
         del capabilities
         return None
 
     def weights_field(self) -> dict[str, Any]:
-        """The mapping of a field of terms with integers."""
+        """The mapping of a field that stores terms with integers (impacts)."""
         return {"type": "rank_features"}
 
     def weights_query(self, field: str, factors: Mapping[str, float], capabilities: Capabilities) -> tuple[dict[str, Any], float]:
-        """The query for the dot product of `factors` and the stored integers, and the number that its scores are multiplied by.
+        """The query whose scores are the dot product of `factors` and the stored integers times a scale; return the query and the scale.
 
         `neural_sparse` if the server has its plugin (the request is shorter), else one `rank_feature` clause per term. The function
         `linear` is exact; without a function the server would saturate scores around a pivot that depends on the shard.
@@ -65,7 +65,7 @@ class ServerDialect:
         return {"bool": {"should": features, "minimum_should_match": 1}}, 1.0
 
     def vectors_obstacle(self, capabilities: Capabilities) -> str | None:
-        """The reason why this server cannot store vectors; None if it can: OpenSearch needs the k-NN plugin."""
+        """The reason why this server cannot store vectors, such as OpenSearch without the k-NN plugin; None: it can."""
         return None if capabilities.knn else "the server has no k-NN plugin, or this role may not see the server's plugins"
 
     def vector_field(self, dimension: int, m: int, ef_construction: int) -> dict[str, Any]:
@@ -79,22 +79,22 @@ class ServerDialect:
         return {"index.knn": True}
 
     def vector_query(self, field: str, vector: NDArray[Any], count: int, where: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """The query for the `count` nearest documents that pass all filters, applied during graph search. Lucene explores `k` nodes."""
+        """The query for the `count` nearest documents that pass all filters, which are applied during graph search. Lucene explores `k` nodes."""
         knn: dict[str, Any] = {"vector": vector, "k": count}
         if where:
             knn["filter"] = {"bool": {"filter": list(where)}}
         return {"knn": {field: knn}}
 
     def source(self, fields: Sequence[str] | None = None) -> Any:
-        """`_source` of a search that reads fields back, weights and vectors included; None: all fields."""
+        """The value of `_source` for a search that reads `fields` back, weights and vectors included; None: it reads all fields."""
         return True if fields is None else list(fields) or False
 
     def filters(self, where: Sequence[Any], entries: Collection[str]) -> list[Any]:
-        """Filters in OpenSearch's spelling, as this server takes them.
+        """Translate filters that are written for OpenSearch into the dialect of this server.
 
         Args:
-            where: Clauses of the query DSL.
-            entries: Entries of the metadata that are known, with dotted names.
+            where: The filters, clauses of OpenSearch's query DSL.
+            entries: Dotted names of the known entries of the metadata.
         """
         del entries
         return list(where)
@@ -110,25 +110,28 @@ class Elasticsearch(ServerDialect):
     unordered = ()
 
     def weights_obstacle(self, capabilities: Capabilities) -> str | None:
-        """Pruning, on by default, must be switched off in the mapping, which 8.19 and 9.1 were the first to allow."""
+        """The reason why this server cannot store weights; None: it can.
+
+        `sparse_vector` prunes terms unless the mapping switches pruning off, which 8.19 and 9.1 were the first versions to allow.
+        """
         obstacle = "this Elasticsearch is older than 8.19, or this role may not ask what it can do"
         return None if capabilities.sparse_vector else obstacle
 
     def weights_field(self) -> dict[str, Any]:
-        """`sparse_vector`. Its integers have 9 significant bits, as those of `rank_features`."""
+        """The mapping of a `sparse_vector` field. Its integers have 9 significant bits, like those of `rank_features`."""
         return {"type": "sparse_vector", "index_options": {"prune": False}}
 
     def weights_query(self, field: str, factors: Mapping[str, float], capabilities: Capabilities) -> tuple[dict[str, Any], float]:
-        """`sparse_vector`, which takes factors of any size."""
+        """The `sparse_vector` query and the scale of its scores, which is 1, because the query takes factors of any size."""
         del capabilities
         return {"sparse_vector": {"field": field, "query_vector": dict(factors), "prune": False}}, 1.0
 
     def vectors_obstacle(self, capabilities: Capabilities) -> str | None:
-        """Every version of the last years has them; a role may not be allowed to ask."""
+        """The reason why this server cannot store vectors, or why that is unknown because the role may not ask; None: it can."""
         return None if capabilities.knn else "the server has no dense_vector, or this role may not ask what it can do"
 
     def vector_field(self, dimension: int, m: int, ef_construction: int) -> dict[str, Any]:
-        """`dense_vector` with the graph named explicitly: 9.1 and newer quantise vectors of 384 numbers and more to bits by default.
+        """The mapping of a `dense_vector` field. It names the graph, because 9.1 and newer quantise vectors from 384 numbers on to bits by default.
 
         `max_inner_product` scores as OpenSearch's `innerproduct`; `dot_product` would refuse a vector that is not exactly of unit length.
         """
@@ -141,20 +144,20 @@ class Elasticsearch(ServerDialect):
         return {}
 
     def vector_query(self, field: str, vector: NDArray[Any], count: int, where: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """`knn` with the filters applied during graph search. Lucene explores `num_candidates` nodes."""
+        """The `knn` query for the nearest documents, with filters applied during graph search. Lucene explores `num_candidates` nodes."""
         knn: dict[str, Any] = {"field": field, "query_vector": vector, "k": count, "num_candidates": count}
         if where:
             knn["filter"] = {"bool": {"filter": list(where)}}
         return {"knn": knn}
 
     def source(self, fields: Sequence[str] | None = None) -> Any:
-        """From 9.2 on `_source` has weights and vectors only if the request asks for them; 8.19 takes the key and ignores it."""
+        """The value of `_source`, with a key that asks for weights and vectors: 9.2 and newer leave them out otherwise, 8.19 ignores the key."""
         if fields is None:
             return {"exclude_vectors": False}
         return {"exclude_vectors": False, "includes": list(fields)} if fields else False
 
     def filters(self, where: Sequence[Any], entries: Collection[str]) -> list[Any]:
-        """Ranges of the metadata have both bounds, and an object of the metadata exists where one of its entries does.
+        """Translate filters so that each range of the metadata has both bounds, and an object of the metadata exists if an entry of it does.
 
         A key of a `flattened` field takes no range with one bound, and `flattened` knows the entries of an object, but not the object.
         """
@@ -162,7 +165,7 @@ class Elasticsearch(ServerDialect):
 
 
 def _flattened_clause(clause: Any, entries: Collection[str]) -> Any:
-    """A clause, or a part of one, as `flattened` takes it."""
+    """Translate a clause, or a part of a clause, for metadata in a field of the type `flattened`."""
     if isinstance(clause, list | tuple):
         return [_flattened_clause(part, entries) for part in clause]
     if not isinstance(clause, dict):
@@ -175,7 +178,7 @@ def _flattened_clause(clause: Any, entries: Collection[str]) -> Any:
 
 
 def _exists_clause(clause: dict[str, Any], entries: Collection[str]) -> dict[str, Any]:
-    """An `exists` clause; for an object of the metadata one that matches if one of its known entries exists."""
+    """Translate an `exists` clause; for an object of the metadata the new clause matches if a known entry of the object exists."""
     field = str(clause["exists"].get("field")) if isinstance(clause["exists"], dict) else ""
     inside = [f"metadata.{name}" for name in entries if f"metadata.{name}".startswith(f"{field}.")]
     if not field.startswith("metadata.") or not inside:
@@ -184,7 +187,7 @@ def _exists_clause(clause: dict[str, Any], entries: Collection[str]) -> dict[str
 
 
 def _range_with_bounds(ranges: Any) -> Any:
-    """The body of a `range` clause: an empty text is below, and the last character of Unicode above all others."""
+    """Add missing bounds to the body of a `range` clause: an empty text is below all texts, the last character of Unicode above them."""
     if not isinstance(ranges, dict):
         return ranges
     return {
@@ -201,5 +204,5 @@ _DIALECTS: dict[str, ServerDialect] = {"elasticsearch": Elasticsearch()}
 
 
 def dialect_of(capabilities: Capabilities) -> ServerDialect:
-    """The dialect of a server; servers of another name are taken for OpenSearch."""
+    """The dialect of a server; a server that is not Elasticsearch gets OpenSearch's dialect."""
     return _DIALECTS.get(capabilities.distribution, OPENSEARCH)

@@ -88,7 +88,7 @@ class VerificationFailed(TermweaveError):
 
 
 def for_python(text: str) -> str:
-    """A message with the names of Python's arguments in place of flags.
+    """Translate a message for Python: arguments of functions stand in place of the command line's flags.
 
     Example:
         >>> for_python("Remove --server-fusion, or lower -k or --from.")

@@ -31,7 +31,7 @@ def names(group: Group) -> tuple[str, ...]:
 
 @cache
 def modules(group: Group) -> dict[str, str]:
-    """The names that are registered in a group, and the module behind each. Nothing is imported."""
+    """Name -> module, for all names that are registered in a group. No module is imported."""
     return {point.name: point.module for point in installed().select(group=f"termweave.{group}")}
 
 
@@ -53,7 +53,7 @@ def load(group: Group, name: str) -> Any:
 
 @contextmanager
 def answerable(group: Group, name: str) -> Iterator[None]:
-    """Run code of a plugin, and name the plugin if it raises an unexpected exception.
+    """Run a plugin's code in a `with` statement; if it raises an unexpected exception, an error names the plugin.
 
     Args:
         group: Group of the plugin.
@@ -72,7 +72,7 @@ def answerable(group: Group, name: str) -> Iterator[None]:
 
 @contextmanager
 def blamed(subject: str, where: Callable[[], str]) -> Iterator[None]:
-    """Run code of a plugin whose registered name is not known, and name the plugin if it raises an unexpected exception.
+    """Run code of a plugin whose registered name is not known, as `answerable` does; an unexpected exception becomes an error with its module.
 
     Args:
         subject: Subject of the message: "The reader of CSV files".
@@ -99,5 +99,5 @@ def _points(group: Group, name: str) -> EntryPoints:
 
 
 def _one(group: Group) -> str:
-    """The word for one object of a group in messages: "search feature"."""
+    """The singular of a group's name, for messages: "search feature"."""
     return group[:-1].replace("_", " ")

@@ -1,4 +1,4 @@
-"""The records that stages exchange, all frozen: documents, queries, term weights, encodings, hits, runs, capabilities."""
+"""The records that the parts of termweave exchange, all frozen: documents, queries, term weights, encodings, hits, runs, capabilities."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LONG = 40
 
 
 def _letters(text: str) -> str:
-    """The letters and digits of a text in lower case: neither spaces nor punctuation nor forms of a letter make texts different."""
+    """Reduce a text to its letters and digits in lower case, to compare texts regardless of spaces, punctuation and forms of letters."""
     return "".join(each for each in unicodedata.normalize("NFKC", text).casefold() if each.isalnum())
 
 
@@ -64,7 +64,7 @@ class Document:
         metadata: All other fields of the source; JSON values.
         line: Line or entry number in the source, from 1; for messages.
         passage: Position in the whole document if this is a passage; `id` is then ``PARENT#NUMBER``.
-        encoding: The output of the models, if the source brings it (`corpora.sources.Encodings`); else None.
+        encoding: The output of the models, if the source of documents brings it (`corpora.sources.Encodings`); None: it does not.
     """
 
     id: str
@@ -77,19 +77,19 @@ class Document:
 
     @property
     def source_id(self) -> str:
-        """The id in the source; for a passage, the id of its document."""
+        """The document's id in its source; for a passage, the id of the passage's document."""
         return self.id if self.passage is None else self.passage.parent
 
     @property
     def normal(self) -> Document:
-        """The document with its texts in the one form (`termweave.support.normal_form`)."""
+        """A copy of the document with its texts in the normal form (`termweave.support.normal_form`)."""
         return replace(self, text=normal(self.text), title=normal(self.title), metadata=normal_value(self.metadata))
 
     @property
     def expansion(self) -> str:
-        """Additional terms from outside (doc2query, tags): the metadata entry ``expansion``, a text or a list of texts; else "".
+        """Additional text for search (from doc2query, or tags): the metadata entry ``expansion``, a text or a list of texts; "": there is none.
 
-        They are weighted like the terms of the document itself, but never shown.
+        Its terms are weighted like those of the document itself, but never shown.
         """
         value = self.metadata.get(EXPANSION)
         return " ".join(text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str))
@@ -115,20 +115,20 @@ class Query:
 
     Attributes:
         id: Id of the query.
-        text: Words of the query, in the one form (`termweave.support.normal_form`).
+        text: Words of the query, in the normal form (`termweave.support.normal_form`).
     """
 
     id: str
     text: str
 
     def __post_init__(self) -> None:
-        """Texts that look the same are one query."""
+        """Bring the text into the normal form, so that texts that look the same are the same query."""
         object.__setattr__(self, "text", normal(self.text))
 
     def is_document(self, document: Document) -> bool:
-        """Whether the query is a document: it has its id, and its text is the document's title, text or both, or a long beginning of it.
+        """Whether the query is a copy of a document: it has the document's id, and as text the title, the text or both, or a long beginning of them.
 
-        A first passage stands for its document, which has more than one.
+        For the first passage of a document, which has further passages, the query's text may also go on behind the passage.
         """
         query, title, text = (_letters(each) for each in (self.text, document.title, document.text))
         texts = [each for each in (text, title + text) if each]
@@ -144,8 +144,8 @@ class TermWeights:
     Attributes:
         terms: Distinct terms, as the analysis makes them.
         weights: float32 ``(len(terms),)``, all > 0: impacts for a document, factors for a query.
-        full_match_score: For a query, the score of a document of average length that contains each term once, before a model changes its weights
-            (the sum of factor times idf). None for a document, or for a model whose impacts have no such unit.
+        full_match_score: For a query, the score of a document of average length that contains each term once, before a model changes the
+            weights (the sum of factor times idf); None: the text is a document, or the model's impacts have no such unit.
     """
 
     terms: tuple[str, ...]
@@ -156,7 +156,7 @@ class TermWeights:
         return len(self.terms)
 
     def part(self, positions: Sequence[int]) -> TermWeights:
-        """The terms at some positions, in that order; `full_match_score` stays the same."""
+        """The terms at the given positions, in that order; `full_match_score` stays the same."""
         return TermWeights(tuple(self.terms[position] for position in positions), self.weights[positions], self.full_match_score)
 
     def as_dict(self) -> dict[str, float]:
@@ -171,10 +171,10 @@ class Encoding:
 
     Attributes:
         text: The text itself, for signals that need no model (lexical).
-        weights: Term weights; None without a weights model.
-        vector: float32 ``(d,)`` of unit length; None without a dense model.
+        weights: Term weights; None: there is no weights model.
+        vector: float32 ``(d,)`` of unit length; None: there is no dense model.
         rewritten: The result of rewriting the query; None: the text is searched as it is.
-        liked: The documents that the query was made of; None for a query of words.
+        liked: The documents that the query was made of; None: the query is made of words.
     """
 
     text: str
@@ -186,10 +186,10 @@ class Encoding:
 
 @dataclass(frozen=True, slots=True)
 class LikedDocuments:
-    """Documents known to be relevant, which a query was made of.
+    """Documents known to be relevant, from which a query was made.
 
     Attributes:
-        ids: Their ids in the source.
+        ids: Ids of the documents in their source.
         vectors: float32 ``(n, d)``, one vector for each document or passage; None if the index has no vectors.
     """
 
@@ -204,15 +204,15 @@ class RewrittenQuery:
     Attributes:
         typed: The query as it was typed.
         where: Clauses of the query DSL that every hit must pass: phrases, exclusions and hidden documents.
-        operators: The phrases and exclusions as typed: ``"machine learning"``, ``-java``.
+        operators: The phrases and exclusions in the query as typed: ``"machine learning"``, ``-java``.
         corrected: Word as typed -> the word that is searched instead.
-        parts: With synonyms, the parts of the query. Each is a list of alternatives, of which the best in a document counts. Signals of words
-            search these, and the scores of the parts add up. Empty without synonyms.
+        parts: With synonyms, the parts of the query. Each part is a list of alternatives, of which the best in a document counts. Signals of
+            words search these parts, and the scores of the parts add up. (): there are no synonyms.
         ignored: Words whose synonyms are not searched, because the query has too many.
-        pinned: Ids of documents that come first, of those that pass the filters.
-        refusal: Why the query cannot be searched: it only excludes. Its text is empty then. A search of one query raises this error; among
-            many queries this one finds nothing.
-        frequent: Phrases and exclusions that too many documents hold, so that single passages are looked at.
+        pinned: Ids of documents that come first among the hits, if they pass the filters.
+        refusal: The error about a query that cannot be searched because it only excludes; the query's text is empty then. A search of one
+            query raises this error; among many queries the query finds nothing. None: the query can be searched.
+        frequent: Phrases and exclusions that too many documents hold, so that the search checks single passages instead of documents.
     """
 
     typed: str
@@ -228,16 +228,16 @@ class RewrittenQuery:
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """The model that gives an output: what an index keeps in its `_meta`.
+    """The description of a model behind an output, as an index keeps it in its `_meta`.
 
     Attributes:
         name: The name that the model's folder gives, or ``hf:OWNER/NAME``.
         hash: 16 hexadecimal digits; the same for the fp32 and the int8 graph of a model.
-        dimension: Length of the vector; None for weights.
-        analysis: Id of the analysis; None for a dense output.
+        dimension: Length of the vector; None: the output is not a vector.
+        analysis: Id of the analysis that makes the terms; None: the output has no terms.
         max_length: The most tokens of a text that the model reads.
-        folder: The folder that the model was opened from; None if it is not opened.
-        spread: How far its scores lie apart (`encoders.calibration`); 0 if that was not measured.
+        folder: The folder that the model was opened from; None: the model is not open.
+        spread: How far the model's scores lie apart (`encoders.calibration`); 0: that was not measured.
     """
 
     name: str
@@ -278,7 +278,7 @@ class Capabilities:
 
     Attributes:
         version: Version that the server reports, for messages and `doctor`.
-        distribution: "opensearch" or "elasticsearch": which dialect the server speaks (`termweave.dialect`).
+        distribution: "opensearch" or "elasticsearch", which decides the dialect of requests (`termweave.dialect`).
         plugins: Names of the installed plugins.
         knn: Whether fields of vectors in an HNSW graph can be created (`knn_vector` of the engine lucene, `dense_vector`).
         sparse_vector: Whether `sparse_vector` fields without pruning can be created (Elasticsearch).
@@ -303,9 +303,9 @@ class SignalScore:
 
     Attributes:
         score: Score of the signal (for dense: the inner product).
-        rank: Rank in the signal's list, from 1; None if the signal did not return the hit.
-        share: Contribution to the final score.
-        normalised: Score or rank after the fusion's normalisation, in [0, 1]; None without fusion.
+        rank: Rank of the hit in the signal's list, from 1; None: the signal did not return the hit.
+        share: Contribution of the signal to the hit's final score.
+        normalised: Score or rank after the fusion's normalisation, in [0, 1]; None: there is no fusion.
         counts: Weight of the signal for this query: ``share = normalised * counts``.
     """
 
@@ -323,8 +323,8 @@ class FoundPassage:
     Attributes:
         number: Number of the passage in its document; the first is 1.
         start: Offset of the first character of `text` in the document's text.
-        end: Offset behind the last.
-        text: The passage, and its neighbours if they were asked for.
+        end: Offset behind the last character of `text`.
+        text: Text of the passage, and of its neighbours if they were asked for.
         score: Score of the passage for the query (`termweave.search.features.passages`).
     """
 
@@ -337,13 +337,13 @@ class FoundPassage:
 
 @dataclass(frozen=True, slots=True)
 class Highlight:
-    """A passage of a field that shows matched words of the query.
+    """An extract of a field that shows matched words of the query.
 
     Attributes:
         field: "title" or "text".
-        start: Offset of the passage in the field, in characters.
-        text: Text of the passage.
-        matches: (start, end) of each matched word in the passage.
+        start: Offset of the extract in the field, in characters.
+        text: Text of the extract.
+        matches: (start, end) of each matched word, in characters of the extract.
     """
 
     field: str
@@ -360,14 +360,14 @@ class Hit:
         id: Id of the document in its source.
         score: Final score, after fusion and reranking.
         rank: Rank, from 1.
-        fields: Stored fields that were asked for (title, text, metadata ...).
-        signals: Signal name -> its score; the shares and `reranked` sum to `score`.
-        explanation: How the score is made up, if asked for; its parts sum to `score`.
-        explainer: Function that makes the explanation later, if it was not asked for.
-        passage: Passage that was found, if the document is indexed in passages; `fields["text"]` is its text.
-        highlights: Passages with matched words, at most one per field; None if not asked for.
+        fields: Stored fields that the search asked for (title, text, metadata ...).
+        signals: Signal name -> the signal's score; the shares and `reranked` sum to `score`.
+        explanation: The parts of which the score is made up, which sum to `score`; None: the search did not ask for it.
+        explainer: Function that makes the explanation later, if the search did not ask for it.
+        passage: Passage that was found, if the document is indexed in passages; `fields["text"]` is the passage's text.
+        highlights: Extracts with matched words, at most one per field; None: the search did not ask for them.
         reranked: Contribution of the reranker to `score`.
-        passages: The best passages, best first; None if not asked for.
+        passages: The document's best passages, best first; None: the search did not ask for them.
     """
 
     id: str
@@ -411,8 +411,8 @@ class Hit:
     def explain(self) -> Mapping[str, Any]:
         """Explain the score: ``{"score", "parts": [{"name", "share", ...}]}``; the shares sum to the score.
 
-        This sends one more request unless the search was made with ``explain=True``. A hit that was pickled in another process cannot
-        send it: its explanation has the shares of the signals and the reranker, without terms.
+        The explanation takes one more request unless the search was made with ``explain=True``. A hit that was unpickled in another process
+        cannot send the request: its explanation has the shares of the signals and the reranker, without terms.
         """
         if self.explanation is not None:
             return self.explanation
@@ -428,7 +428,7 @@ class Hit:
 
 
 def strictly_decreasing(scores: Mapping[str, float]) -> dict[str, float]:
-    """Lower scores as little as possible so that trec_eval keeps the order of the documents.
+    """Lower scores as little as possible so that they strictly decrease and trec_eval keeps the order of the documents.
 
     trec_eval stores float32 and orders equal scores by id, descending. The measured order must be the order that users see.
     """
@@ -448,9 +448,9 @@ class Run:
 
     Attributes:
         name: Name of the run.
-        scores: Query id -> document id -> score, best first. Those of a search are strictly decreasing, so that whoever sorts by them keeps
-            the order of equal hits. A query without results has an empty mapping, and counts.
-        self_matches: Ids of the queries that are documents of the index: each was ranked without its own document.
+        scores: Query id -> document id -> score, best first. Scores of a search are strictly decreasing, so that sorting by score keeps
+            the order of equal hits. A query without results has an empty mapping, and counts in averages.
+        self_matches: Ids of the queries that are copies of documents of the index: each such query was ranked without its own document.
     """
 
     name: str

@@ -1,11 +1,11 @@
-"""The current settings: from flags, then ``TERMWEAVE_*`` variables, then ``termweave.toml``, then defaults.
+"""Read the current settings: from flags, then from ``TERMWEAVE_*`` variables, then from ``termweave.toml``; the rest are defaults.
 
 No other module reads settings from the environment or from a file. `settings_trust` decides which settings count for which server.
 pydantic takes a while to import, so commands import this module when they run, never before.
 
-A source index may lie on another server than the one that is written to. Credentials are sent only to the address that they were given for:
-those of the target (``--user``, ``$TERMWEAVE_USER``) count for a source only if its server has the same address. For another server they are
-given by ``$TERMWEAVE_SOURCE_USER`` and so on, in the address itself, or in the user's own file if that names this address.
+A source index, from which documents are read, may lie on another server than the target, the index that is written. Credentials are sent only
+to the address for which they were given: credentials of the target (``--user``, ``$TERMWEAVE_USER``) count for a source only if its server has the
+same address. Credentials for another server come from ``$TERMWEAVE_SOURCE_USER`` and so on, from the address, or from a user's file that names it.
 """
 
 from __future__ import annotations
@@ -73,15 +73,15 @@ class Settings(BaseModel):
     _ignored: tuple[Ignored, ...] = PrivateAttr(())
 
     def remember(self, origins: Mapping[str, str], ignored: tuple[Ignored, ...]) -> None:
-        """Store where the values come from, and the values that are not used."""
+        """Store the place that each value comes from, and the given values that are not used."""
         self._origins, self._ignored = dict(origins), ignored
 
     def origin(self, name: str) -> str:
-        """Where a setting's value comes from: ``"default"``, an environment variable, a file, or ``"flag"``."""
+        """The place that a setting's value comes from: ``"default"``, an environment variable, a file, or ``"flag"``."""
         return self._origins.get(name, "default")
 
     def place(self, name: str) -> str:
-        """Where a setting's value comes from, as a sentence names it: ``--ca-certs``, ``$TERMWEAVE_CA_CERTS``, a path."""
+        """The place that a setting's value comes from, as a sentence names it: ``--ca-certs``, ``$TERMWEAVE_CA_CERTS``, a path."""
         place = self.origin(name)
         return flag(name) if place == "flag" else place
 
@@ -115,7 +115,7 @@ def load(**flags: Any) -> Settings:
 
 
 def _unknown_variables() -> list[str]:
-    """Sentences about ``TERMWEAVE_*`` variables that no part of termweave reads: a name was misspelt."""
+    """A sentence for each ``TERMWEAVE_*`` variable in the environment that no part of termweave reads; probably its name is misspelt."""
     of_source = [f"source_{name}" for name in OF_A_SERVER]
     variables = [variable(name)[1:] for name in (*Settings.model_fields, *of_source, *_OTHER_VARIABLES)]
     sentences = []
@@ -127,14 +127,14 @@ def _unknown_variables() -> list[str]:
 
 
 def _exposed_secrets(deciding: Mapping[str, SettingsPlace]) -> list[str]:
-    """Sentences about passwords in use that other users of this machine can read."""
+    """A sentence for each file that gives a password in use and that other users of this machine can read."""
     places = {deciding[name].name for name in _SECRET if name in deciding and deciding[name].is_file}
     readable = [file for file in sorted(places) if os.name == "posix" and Path(file).stat().st_mode & _OTHERS]
     return [f"{file} holds a password, and other users of this machine can read it. Run: chmod 600 {file}" for file in readable]
 
 
 def _validated(values: Mapping[str, Any], origins: Mapping[str, str]) -> Settings:
-    """Make settings of values; a message about a wrong value names the place that gives it, and does not show a secret.
+    """Make settings of values. A message about a wrong value names the place that gives the value, and shows no secret.
 
     Raises:
         UsageError: A setting has an impossible value.
@@ -171,7 +171,7 @@ def _read_file(file: Path) -> dict[str, Any]:
     """The settings in a file.
 
     Raises:
-        UsageError: It cannot be read, is not TOML, or sets what is no setting.
+        UsageError: The file cannot be read, is not TOML, or gives a setting that does not exist.
     """
     try:
         text = file.read_text(encoding="utf-8-sig")  # editors may write a byte-order mark
@@ -191,7 +191,7 @@ def _read_file(file: Path) -> dict[str, Any]:
 
 
 def hint_of_source(hint: str) -> str:
-    """A hint about connecting to a server, with the variables of a source in place of the target's flags and variables.
+    """Rewrite a hint about connecting to a server: variables of a source replace the target's flags and variables.
 
     Example:
         >>> hint_of_source("Set $TERMWEAVE_USER (or --user NAME --password -), and give its authority as --ca-certs.")
@@ -201,11 +201,11 @@ def hint_of_source(hint: str) -> str:
 
 
 def of_source(url: str | None, target: Settings) -> Settings:
-    """The settings for the server of a source.
+    """The settings for the server of a source (an index that documents are read from).
 
     Args:
-        url: Its address; None: the server of `target`.
-        target: The settings of the server that is written to.
+        url: Address of the source's server; None: the source is on the server of `target`.
+        target: The settings of the server to which documents are written.
 
     Raises:
         UsageError: A setting has an impossible value.
@@ -223,7 +223,7 @@ def of_source(url: str | None, target: Settings) -> Settings:
 
 
 def _settings_of_address(url: str | None) -> tuple[dict[str, Any], dict[str, str]]:
-    """The settings that count for an address, and where each comes from. The first place that gives a password decides about it."""
+    """The source settings that count for an address, and the place of each. The first place that gives a password decides about it."""
     path = paths.config() / FILE_NAME
     file = _read_file(path) if os.path.lexists(path) else {}
     of_file = file if url is not None and _same_server(url, str(file.get("url", ""))) else {}
@@ -235,12 +235,12 @@ def _settings_of_address(url: str | None) -> tuple[dict[str, Any], dict[str, str
 
 
 def _same_server(url: str, other: str) -> bool:
-    """Whether all addresses of the first are among those of the second: credentials go to no other."""
+    """Whether all addresses in `url` are also in `other`, so that credentials go to no other address."""
     return {_server(each) for each in each_address(url)} <= {_server(each) for each in each_address(other)}
 
 
 def _server(url: str) -> tuple[str, str, str]:
-    """Scheme, host with port, and path of an address, which distinguish two servers. An address that is none is refused by whoever connects."""
+    """Scheme, host with port, and path of an address, which tell servers apart. A malformed address is refused later, when connecting."""
     try:
         parts = urlsplit(url.rstrip("/"))
     except ValueError:

@@ -1,4 +1,4 @@
-"""The place that decides each setting: credentials stay with the server that they were given for.
+"""Find the place (flag, environment, file) that decides each setting, so that credentials go only to the server they were given for.
 
 Flags, environment and the user's own file are trusted. The file in the working folder is not, because it may belong to a repository of
 somebody else: docs/connecting.md says which settings count for which server.
@@ -31,12 +31,12 @@ _NEVER_FROM_WORKING_FOLDER = {
 
 @dataclass(frozen=True)
 class Ignored:
-    """A setting that is given and not used, because it belongs to another server or its place may not decide it.
+    """A setting that is given but not used, because it belongs to another server, or because its place may not decide it.
 
     Attributes:
         name: Name of the setting.
         origin: Place that gives the setting.
-        sentence: Which setting is not used, why, and what to do.
+        sentence: A sentence that says which setting is not used, why, and what to do.
     """
 
     name: str
@@ -49,9 +49,9 @@ class SettingsPlace:
     """A place where settings are given.
 
     Attributes:
-        name: "flag", "environment", "$OPENSEARCH_URL", or the path of a file.
-        values: Settings given there, as written.
-        is_file: Whether the place is a file. Its settings of a server count for the address that the file names.
+        name: Name of the place: "flag", "environment", "$OPENSEARCH_URL", or the path of a file.
+        values: Setting -> value as written, for the settings that the place gives.
+        is_file: Whether the place is a file. A file's settings of a server count only for the address that the file names.
         is_working_folder: Whether the place is the working folder's file, which may belong to a repository of somebody else.
     """
 
@@ -75,7 +75,7 @@ def winners(places: Sequence[SettingsPlace], names: Iterable[str]) -> tuple[dict
         names: The names of all settings.
 
     Returns:
-        Name of a setting that is given -> its place; and the values that are not used though their place comes first.
+        Name of each given setting -> the place that decides it; and the given values that are not used.
     """
     source = next((place for place in places if "url" in place.values), None)
     url = None if source is None else source.values["url"]
@@ -116,7 +116,7 @@ class _Server:
     is_working_folders: bool
 
     def refuses(self, name: str, place: SettingsPlace) -> str | None:
-        """Say why a setting of a place does not count for this server, and what to do; None: it counts."""
+        """Say why a setting from a place does not count for this server, and what to do; None: the setting counts."""
         address = "the embedded node" if self.url is None else without_password(str(self.url))
         here = f"the address in use is {address}. If you want it there, use {variable(name)}."
         if place.is_working_folder and name in _NEVER_FROM_WORKING_FOLDER:
@@ -135,7 +135,7 @@ class _Server:
 
 
 def each_address(url: str) -> list[str]:
-    """The addresses in a value of the setting `url`, as they are written. A comma within a user name or a password is written ``%2C``.
+    """Split a value of the setting `url` into its addresses. A comma within a user name or a password is written ``%2C``.
 
     Example:
         >>> each_address("http://one:9200, http://two:9200")
@@ -145,10 +145,10 @@ def each_address(url: str) -> list[str]:
 
 
 def variable(name: str) -> str:
-    """Name of the environment variable of a setting, with its dollar sign."""
+    """Name of a setting's environment variable, with a dollar sign: ``$TERMWEAVE_USER``."""
     return f"$TERMWEAVE_{name.upper()}"
 
 
 def flag(name: str) -> str:
-    """Name of the flag of a setting."""
+    """Name of a setting's flag: ``--ca-certs``."""
     return f"--{name.replace('_', '-')}"

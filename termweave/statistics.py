@@ -1,4 +1,4 @@
-"""Collection statistics: the counts of a corpus that BM25 and idf use.
+"""Collection statistics: the counts of a corpus's documents and terms that BM25 and idf use.
 
 `indexer` counts them in one streaming pass, encoders use them, and each generation stores them, so that a query is weighted with
 the same figures as its documents.
@@ -24,7 +24,7 @@ _LONGER = 1.5
 
 @dataclass(frozen=True)
 class CorpusStatistics:
-    """Counts of a corpus for one analysis.
+    """Counts of a corpus's documents and terms, for one analysis (way to make terms).
 
     Attributes:
         analysis: Id of the analysis that makes the terms (a model folder names it).
@@ -45,16 +45,16 @@ class CorpusStatistics:
 
     @cached_property
     def hash(self) -> str:
-        """Hash of all counts: 16 hexadecimal digits."""
+        """Hash of the analysis and all counts: 16 hexadecimal digits."""
         return blake2b(self._plain(), digest_size=8).hexdigest()
 
     def to_bytes(self) -> bytes:
-        """Compressed bytes; the same statistics always give the same bytes."""
+        """The statistics as compressed bytes; the same statistics always give the same bytes."""
         return zlib.compress(self._plain(), 6)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> CorpusStatistics:
-        """Read the bytes of `to_bytes`.
+        """Read statistics from the bytes that `to_bytes` made.
 
         Raises:
             ValueError: The bytes are not statistics.
@@ -77,8 +77,8 @@ class CorpusStatistics:
         """Compare these statistics with new counts of the corpus.
 
         Args:
-            corpus: Current statistics of the corpus, or of a sample, for the same analysis.
-            least: Ignore terms in fewer documents than this: a sample estimates their idf badly.
+            corpus: Current statistics of the corpus, or of a sample of it, for the same analysis.
+            least: Terms in fewer documents than this number are ignored, because a sample estimates their idf badly.
 
         Raises:
             ValueError: The analysis differs.
@@ -104,7 +104,7 @@ class Drift:
     Attributes:
         moved: Share of postings (pairs of document and term) whose idf differs by more than .5, which means 1.6 times as common.
         unseen: Share of postings whose term is not in the statistics.
-        length: Average document length, divided by that of the statistics.
+        length: Average document length of the corpus, divided by that in the statistics.
     """
 
     moved: float
@@ -113,11 +113,11 @@ class Drift:
 
     @property
     def large(self) -> bool:
-        """Whether the corpus should be counted again; docs/impacts.md has measurements."""
+        """Whether the difference is so large that the corpus should be counted again; docs/impacts.md has measurements."""
         return self.moved > _LARGE or not 1 / _LONGER < self.length < _LONGER
 
     def __str__(self) -> str:
-        """One sentence for a plan."""
+        """The drift as a sentence for the user."""
         return (
             f"{self.moved:.0%} of the corpus's terms in documents have an idf that moved by more than {_MOVED}, {self.unseen:.0%} were never "
             f"counted, and its documents are {self.length:.2f} times as long as those that were."

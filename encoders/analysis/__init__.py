@@ -1,1 +1,1 @@
-"""Text analysis: words, terms, word-pieces, and whether a model covers a language."""
+"""Text analysis: cutting texts into words, terms and word-pieces, and telling whether a model covers a language."""

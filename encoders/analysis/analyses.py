@@ -1,6 +1,6 @@
-"""The analyses, by id: Chinese words, the words of seven other languages, word-pieces and entries of a vocabulary.
+"""The analyses (ways to make terms of a text), by id: Chinese words, words of seven other languages, word-pieces, entries of a vocabulary.
 
-A model folder names one. The behaviour of an id never changes; a changed analysis gets a new id.
+A model folder names its analysis by id. The behaviour of an id never changes; a changed analysis gets a new id.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ChineseWords(Analysis):
         self._cut_run = rjieba.cut
 
     def _spans(self, clean: str, offsets: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """The words of the tokeniser, with every run of ideographs split by jieba."""
+        """Start and end of each word: those of the tokeniser, with every run of ideographs split by jieba."""
         runs: list[tuple[int, int, bool]] = []
         for start, end in offsets:
             ideograph = end - start == 1 and _is_ideograph(clean[start])
@@ -101,7 +101,7 @@ class LanguageWords(Analysis):
         self._stop_words = frozenset((_STOP_WORDS / f"{self.name}.txt").read_text("utf-8").split())
 
     def _spans(self, clean: str, offsets: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """The words of the tokeniser with their combining marks, which it may have left out."""
+        """Start and end of each word of the tokeniser, extended by combining marks that the tokeniser left out."""
         if not offsets or clean.isascii():
             return offsets
         limits = [*(start for start, _ in offsets[1:]), len(clean)]
@@ -155,7 +155,7 @@ class VocabularyTerms(Analysis):
         return [self._entries(clean, encoding.tokens, encoding.offsets) for clean, encoding in pairs]
 
     def _entries(self, clean: str, tokens: list[str], offsets: list[tuple[int, int]]) -> list[tuple[int, int, str]]:
-        """Tokens with their places; the blank that an entry may begin with is not part of the place."""
+        """Start, end and text of each token; a blank at the beginning of a vocabulary entry is not part of its place."""
         entries: list[tuple[int, int, str]] = []
         reached = 0
         for token, (first, end) in zip(tokens, offsets, strict=True):

@@ -12,7 +12,7 @@ hardly saw in training. Text in a covered script may still be another language. 
     ==================  ======================  =======================
 
 Lists of labels hold few function words but whole words (1.1 pieces), so both figures must speak against English. Which language it is
-is guessed by function words, too: of seven languages that OpenSearch has a Snowball stemmer and stop words for.
+is guessed by function words, too, among seven languages for which OpenSearch has a Snowball stemmer and stop words.
 """
 
 from __future__ import annotations
@@ -84,11 +84,11 @@ class Familiarity:
         words: Number of words examined; words without a letter do not count.
         unknown: Share of words in scripts that are not covered, or that become [UNK].
         script: The script with the most words: "Latin", "CJK", "Arabic" ...; None where there are no words.
-        strange: The script with the most unknown words, if it is not covered; None if the unknown words are in a covered script.
+        strange: The script with the most unknown words, if the tokeniser does not cover that script; else None.
         english: Share of English function words.
         pieces: Word-pieces per word.
-        language: The language of the model's analysis; None if it is for no particular one.
-        guess: The language that the function words are of, as the name of OpenSearch's analyzer; None: English, or unknown.
+        language: The language of the model's analysis; None: the analysis is for no particular language.
+        guess: The language to which most function words belong, as the name of OpenSearch's analyzer; None: it is English, or unknown.
     """
 
     words: int
@@ -102,7 +102,7 @@ class Familiarity:
 
     @property
     def verdict(self) -> Verdict:
-        """Whether the model knows this text: "known", "mixed" (in part) or "foreign" (not)."""
+        """The verdict on the sample: "known", "mixed" (the model does not know a part of the words) or "foreign" (it does not know the language)."""
         if self.unknown > _USELESS or self._looks_foreign:
             return "foreign"
         return "mixed" if self.unknown > _WORTH_SAYING else "known"
@@ -118,7 +118,7 @@ class Familiarity:
 
     @property
     def reason(self) -> str:
-        """Why the model does not know the text, as a clause for a message."""
+        """The reason why the model does not know the text, as a clause for a message."""
         if self.unknown > _WORTH_SAYING:
             where = f"in a script ({self.strange}) that it was not made for" if self.strange else "unknown to it"
             return f"{self.unknown:.0%} of the words are {where}"
@@ -140,11 +140,11 @@ class Familiarity:
 
 
 def familiarity(texts: Sequence[str], tokenizer: Any, language: str | None) -> Familiarity:
-    """Examine a sample.
+    """Examine a sample of texts: does a model's tokeniser cover their language?
 
     Args:
         texts: Some hundred texts of a corpus.
-        tokenizer: The model's, a `tokenizers.Tokenizer`.
+        tokenizer: The model's tokeniser, a `tokenizers.Tokenizer`.
         language: The language of the model's analysis (`Analysis.language`).
     """
     covered = _covered(tokenizer.get_vocab(with_added_tokens=False))
@@ -211,9 +211,9 @@ def _words(encoding: Any) -> list[tuple[tuple[int, int], list[int]]]:
 
 
 def _unknown_id(tokenizer: Any) -> Any:
-    """The id that stands for unknown text; None for a tokeniser that falls back to bytes.
+    """The token id that stands for unknown text; None: the tokeniser writes unknown text as bytes.
 
-    A Unigram model does not tell its unknown token, so a character that no vocabulary holds is encoded.
+    A Unigram model does not tell its unknown token. The id is found by encoding a character that no vocabulary holds.
     """
     token = getattr(tokenizer.model, "unk_token", None)
     if token is not None:
@@ -252,14 +252,14 @@ def _script(letter: str) -> str:
 
 
 def guess_of(text: str) -> str | None:
-    """The language of a text, as the name of OpenSearch's analyzer; None: English, or unknown."""
+    """Guess the language of a text, as the name of OpenSearch's analyzer; None: the text is English, or its language is unknown."""
     words = _LETTERS.findall(text.lower())
     counts = Counter(language for word in words for language in _LANGUAGES.get(word, ()))
     return guess(counts, sum(word in _ENGLISH for word in words), len(words))
 
 
 def guess(counts: Mapping[str, int], english: int, words: int) -> str | None:
-    """The language with the most function words; None if there are too few for a guess, or English has as many.
+    """The language with the most function words; None: there are too few function words for a guess, or English has at least as many.
 
     Args:
         counts: Language -> number of its function words in the text.

@@ -27,7 +27,7 @@ _MARGIN = 16
 
 
 def read_tokenizer(file: Path) -> Any:
-    """The tokeniser of a file, which pads and cuts nothing and takes special tokens in a text for text.
+    """Read a tokeniser from a file, set to pad and cut nothing and to take special tokens that are written in a text for text.
 
     Raises:
         ModelError: The file is not a tokeniser.
@@ -49,10 +49,10 @@ class Pieces:
     """The word-pieces of one text as the model sees them, [CLS] first and [SEP] last (or what the tokeniser has for them).
 
     Attributes:
-        ids: int64 ``(n,)``.
-        words: int64 ``(n,)``: the index of the tokeniser's word of each piece (`Words.of`: of the analysis's); -1 for [CLS], [SEP] and
-            the pieces of a prompt.
-        starts: int64 ``(n,)``: the offset of each piece in the clean text, -1 for the same pieces.
+        ids: int64 ``(n,)``: the token id of each piece.
+        words: int64 ``(n,)``: the index of each piece's word, as the tokeniser cuts words; -1 for [CLS], [SEP] and the pieces of a
+            prompt. `Words.word_of_piece` translates these into words of the analysis.
+        starts: int64 ``(n,)``: the offset of each piece in the clean text; -1 for [CLS], [SEP] and the pieces of a prompt.
     """
 
     ids: NDArray[np.int64]
@@ -79,13 +79,13 @@ class PieceTokenizer:
     def encode(
         self, texts: Sequence[str], max_length: int, *, ends: Sequence[NDArray[np.int64]] | None = None, prompt: str = ""
     ) -> list[Pieces]:
-        """Split texts into pieces, in parallel; of a long text only as much as is kept.
+        """Split texts into word-pieces, in parallel; of a long text only the beginning that is kept is split.
 
         Args:
             texts: Clean texts (`words.cleaned`).
             max_length: The most pieces to keep, [CLS], [SEP] and the prompt included.
-            ends: Where the words of each text end, if that is known: a word is at least one piece. None: growing parts of the text
-                are tried.
+            ends: The offsets at which the words of each text end; they tell how much text to split, because a word is at least one
+                piece. None: the ends are not known, and growing parts of the text are tried.
             prompt: Text that is put before each text; its pieces belong to no word.
 
         Raises:
@@ -104,7 +104,7 @@ class PieceTokenizer:
         return [self._pieces(encoding, before, room) for encoding in encodings]
 
     def lengths(self, texts: Sequence[str], prompt: str = "") -> list[int]:
-        """Pieces of each whole text (clean, as in `encode`), with [CLS], [SEP] and the prompt."""
+        """The number of word-pieces of each whole text (clean, as in `encode`), counting [CLS], [SEP] and the prompt."""
         added = 2 + len(self.tokenizer.encode(prompt, add_special_tokens=False).ids)
         return [added + len(encoding.ids) for encoding in self.tokenizer.encode_batch(texts, add_special_tokens=False)]
 
@@ -117,7 +117,7 @@ class PieceTokenizer:
 
 
 def encodings_of_beginnings(tokenizer: Any, texts: Sequence[str], count: int) -> list[Any]:
-    """Encodings without special tokens; of a long text only as much as has `count` tokens."""
+    """Encode texts without special tokens; of a long text only a beginning that has at least `count` tokens."""
     heads = [_beginning(text, count * _CHARACTERS) for text in texts]
     encodings: list[Any] = tokenizer.encode_batch(heads, add_special_tokens=False)
     for place, (text, head) in enumerate(zip(texts, heads, strict=True)):
@@ -138,10 +138,10 @@ class ModelTokenizer:
     """A ``tokenizer.json`` with its own normaliser, model and special tokens."""
 
     def __init__(self, file: Path, *, lower: bool = False) -> None:
-        """Read the file.
+        """Read a ``tokenizer.json``.
 
         Args:
-            file: The ``tokenizer.json``.
+            file: The file.
             lower: Lower-case texts first, whatever the file says (`do_lower_case` of sentence-transformers).
 
         Raises:
@@ -166,13 +166,13 @@ class ModelTokenizer:
     def encode_pair_windows(
         self, pairs: Sequence[tuple[str, str]], max_length: int, most: int
     ) -> list[list[tuple[NDArray[np.int64], NDArray[np.int64]]]]:
-        """Token ids and types of each pair, ``(n,)`` each, several times for a second text that is too long.
+        """Token ids and token types of each pair, arrays of length n; a pair whose second text is too long gives one entry for each window of it.
 
-        In the first entry of a pair the longer text is cut until both fit. The others read further windows of the second text, each as
-        long as what the first one has of it; neighbours share a quarter.
+        A window is a part of the second text. In the first entry of a pair the longer text is cut until both texts fit. The further entries
+        hold later windows of the second text, of the same length as the first window; neighbouring windows overlap by a quarter.
 
         Args:
-            pairs: The pairs.
+            pairs: Pairs of texts, such as query and document.
             max_length: Most tokens of a sequence, special tokens included.
             most: Most windows of a pair; the text behind the last one is not read.
         """
@@ -180,7 +180,7 @@ class ModelTokenizer:
         return [[(_ids(encoding), np.array(encoding.type_ids, dtype=np.int64)) for encoding in entry] for entry in joined]
 
     def window_spans(self, pair: tuple[str, str], max_length: int, most: int) -> list[tuple[int, int]]:
-        """Start and end of each window of the second text that `encode_pair_windows` reads, in characters."""
+        """Start and end, in characters, of each window of the pair's second text that `encode_pair_windows` reads."""
         spans = []
         for encoding in self._windows([pair], max_length, most)[0]:
             places = [place for place, text in zip(encoding.offsets, encoding.sequence_ids, strict=True) if text == 1]
@@ -188,7 +188,7 @@ class ModelTokenizer:
         return spans
 
     def _windows(self, pairs: Sequence[tuple[str, str]], max_length: int, most: int) -> list[list[Any]]:
-        """The encodings of each pair, special tokens included: one for each window of the second text."""
+        """Encodings of each pair of texts, special tokens included: one encoding for each window of the second text."""
         room = max(max_length - self._added_to_pair, 0)
         firsts = self._tokens([pair[0] for pair in pairs], room)
         seconds = self._tokens([pair[1] for pair in pairs], room * most)
@@ -211,17 +211,17 @@ class ModelTokenizer:
         return {0, 1} <= set(sequences) and None in sequences[sequences.index(0) : sequences.index(1)]
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
-        """Tokens of each whole text, special tokens included."""
+        """The number of tokens of each whole text, special tokens included."""
         encodings = self.tokenizer.encode_batch([_valid(text) for text in texts], add_special_tokens=False)
         return [len(encoding.ids) + self._added for encoding in encodings]
 
     def _tokens(self, texts: Sequence[str], room: int) -> list[Any]:
-        """Encodings without special tokens; of a long text only as much as the room needs."""
+        """Encode texts without special tokens; of a long text only a beginning that fills `room` tokens."""
         return encodings_of_beginnings(self.tokenizer, [_valid(text) for text in texts], room + _MARGIN)
 
 
 def longest_first(first: int, second: int, room: int) -> tuple[int, int]:
-    """Lengths of two texts that share a room, as tokenizers' strategy "longest_first" cuts them.
+    """Lengths to which two texts are cut so that together they have at most `room` tokens, by tokenizers' strategy "longest_first".
 
     Example:
         >>> longest_first(10, 500, 100), longest_first(300, 500, 101), longest_first(10, 20, 100)

@@ -1,4 +1,4 @@
-"""Texts to words with offsets into the original text, and words to terms.
+"""Cut texts into words with offsets into the original text, and make terms of the words.
 
 A *word* is a unit of BERT's normaliser and pre-tokeniser (lower case, accents stripped, split at white space and at every
 punctuation character, CJK characters one by one). The tokeniser of the model folder splits the text, so a word always consists of
@@ -72,11 +72,11 @@ class Words:
     Attributes:
         clean: The text that the tokeniser reads (see `cleaned`).
         starts: int64 ``(n,)``, offsets of first characters in the original text. A word-piece that begins inside a ligature
-            starts behind it, and has no character of its own if it also ends there.
+            starts behind the ligature, and has no character of its own if it also ends inside the ligature.
         ends: int64 ``(n,)``, offsets behind the last characters, combining marks included.
         clean_ends: int64 ``(n,)``, offsets behind the last characters in `clean`.
         terms: The term of each word; "" for a dropped word.
-        cuts_words: Whether the analysis cuts words itself, so that they are not those of the tokeniser.
+        cuts_words: Whether the analysis cuts words itself, so that its words are not those of the tokeniser.
     """
 
     clean: str
@@ -134,7 +134,7 @@ def cleaned(text: str) -> tuple[str, NDArray[np.int64] | None]:
 
 
 def _parts(clean: str) -> Iterator[tuple[int, str]]:
-    """A long text in parts that begin at white space, where no word goes on: offset and part."""
+    """Split a long text at white space, so that no word is cut: the offset and the text of each part."""
     start = 0
     while start < len(clean):
         gap = GAP.search(clean, start + _PART)
@@ -144,7 +144,7 @@ def _parts(clean: str) -> Iterator[tuple[int, str]]:
 
 
 def behind_marks(text: str, end: int, limit: int) -> int:
-    """The end of a word, moved behind the combining marks that follow: the tokeniser strips them, a reader sees them on the word."""
+    """The end of a word, moved behind the combining marks that follow it: the tokeniser strips the marks, a reader sees them on the word."""
     while end < limit and text[end] > "\u02ff" and unicodedata.category(text[end])[0] == "M":
         end += 1
     return end
@@ -165,7 +165,7 @@ class Analysis:
     cuts_words: ClassVar[bool] = False
 
     def __init__(self, tokenizer: Any) -> None:
-        """Take over the normaliser and the pre-tokeniser of a model.
+        """Use the normaliser and the pre-tokeniser of a model.
 
         Args:
             tokenizer: A `tokenizers.Tokenizer`, BERT-like.
@@ -226,7 +226,7 @@ class Analysis:
         ]
 
     def _cut_at_once(self, cleans: list[str]) -> list[list[tuple[int, int, str]]]:
-        """`_cut` for short texts: the tokeniser holds some 500 bytes for every word in memory."""
+        """Do the work of `_cut` for short texts in one call: the tokeniser holds some 500 bytes of memory for every word."""
         term = self._term
         return [
             [(start, end, term(clean[start:end]) or "") for start, end in self._spans(clean, split.offsets)]
@@ -234,7 +234,7 @@ class Analysis:
         ]
 
     def _spans(self, clean: str, offsets: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Where words begin and end, given the words of the tokeniser; here these are the words."""
+        """Start and end of each word, given those of the tokeniser's words; this base class takes the tokeniser's words as they are."""
         del clean
         return offsets
 
@@ -251,7 +251,7 @@ class Analysis:
         return self._short_enough(term)
 
     def _short_enough(self, term: str | None) -> str | None:
-        """The term, or None if it is too long to be a word."""
+        """The given term; None: it is too long to be a word (which is counted), or the given term is None."""
         if term is not None and len(term) > LONGEST_TERM:
             self.too_long += 1
             return None

@@ -43,9 +43,9 @@ def spread(encoder: TextEncoder, output: str) -> float:
     notes the figure in the cache.
 
     Args:
-        encoder: An encoder.
-        output: "dense": the mean difference between the best and a middling similarity of a question. "weights", for a sparse model of
-            others: the mean difference between the best and a middling score of a question as a share of the best.
+        encoder: The encoder whose model is measured.
+        output: "dense": the mean difference between the best and a middling similarity of a question. "weights", for a sparse model not
+            made by termweave: the mean difference between the best and a middling score of a question, as a share of the best score.
 
     Returns:
         A figure above 0; 0 for an encoder without this output.
@@ -64,7 +64,7 @@ def spread(encoder: TextEncoder, output: str) -> float:
 
 
 def noted(folder: Path | None, hashes: list[str], output: str = "dense") -> float | None:
-    """The figure that was noted in the folder of a model or in the cache; None: it was never measured, or the note is damaged."""
+    """Read the spread noted in a model's folder or in the cache; None: it was never measured, or the note is damaged."""
     for file in (*([folder / NOTE] if folder else []), _cached(output, hashes)):
         try:
             content = json.loads(file.read_bytes())
@@ -76,17 +76,17 @@ def noted(folder: Path | None, hashes: list[str], output: str = "dense") -> floa
 
 
 def _cached(output: str, hashes: list[str]) -> Path:
-    """The note of a model in the cache."""
+    """The file in the cache that notes the spread of the models with these hashes."""
     return paths.cache() / "calibration" / f"{output}-{'-'.join(hashes)}.json"
 
 
 def write(encoder: TextEncoder) -> None:
-    """Measure an exported dense model and note the figure in its folder, so that it travels with the model."""
+    """Measure the spread of an exported dense model and note it in the model's folder, so that the figure travels with the model."""
     _note(encoder.models["dense"].local_folder / NOTE, "dense", _measured(encoder), _hashes(encoder, "dense"))
 
 
 def _hashes(encoder: TextEncoder, output: str) -> list[str]:
-    """The hashes of the encoders of documents and of queries."""
+    """The hash of the document encoder and, if there is a separate query encoder, that one's hash."""
     models = encoder.models
     return [models[name].hash for name in (output, f"{output}_query") if name in models]
 
@@ -96,7 +96,7 @@ def _note(file: Path, output: str, measured: float, hashes: list[str]) -> None:
 
 
 def _measured(encoder: TextEncoder) -> float:
-    """`spread` of vectors, measured in the language in which the model finds more of the answers; English if both are the same."""
+    """Measure `spread` of the vectors, in the language in which the model finds more of the right answers; on a tie in English."""
     encoder = encoder.only({"dense"})
     results = []
     for language in LANGUAGES:
@@ -111,7 +111,7 @@ def _measured(encoder: TextEncoder) -> float:
 
 
 def _measured_weights(encoder: TextEncoder) -> float:
-    """`spread` of weights, measured in English."""
+    """Measure `spread` of the term weights, in English."""
     encoder = encoder.only({"weights"})
     questions, texts = questions_and_texts("english")
     queries, documents = (

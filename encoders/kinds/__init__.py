@@ -57,7 +57,7 @@ def read_folder(path: Path, *, check: bool = True, name: str = "") -> ModelFolde
     Args:
         path: The folder.
         check: Compare every file with its digest (15 ms for the shipped model).
-        name: The name that the user gave; a model of the hub is called by it.
+        name: The name that the user gave; a model of the Hugging Face hub keeps it as its name.
 
     Raises:
         ModelError: A file is missing or altered, or the model is of a sort that termweave does not run; the message says which.

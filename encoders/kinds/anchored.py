@@ -50,21 +50,21 @@ class AnchoredModel(OpenModel):
         self.tagged = bool(self.manifest.heads.get("tags"))
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
-        """Word-pieces of each document, with [CLS], [SEP] and the prompt of documents, however many of them the model reads."""
+        """The number of word-pieces of each whole document, with [CLS], [SEP] and the prompt of documents; the model may read fewer."""
         cleans = [cleaned(text)[0] for text in texts]
         return list(self.tokenizer.lengths(cleans, self.settings.prompt("document")))
 
     def weigh(
         self, texts: Sequence[str], kind: Kind, statistics: CorpusStatistics, *, vectors: bool
     ) -> tuple[list[TermWeights], list[NDArray[np.float32]]]:
-        """Term weights of each text; with `vectors` also its vector, from the same pass (else an empty list)."""
+        """The term weights of each text and, if `vectors` is true, the vector of each text from the same pass; else [] as second list."""
         outputs: list[str] = [kind, "dense"] if vectors else [kind]
         passes = list(self._passes(texts, kind, statistics, outputs))
         weights = [anchor.weights(result[0], owners, kind) for (_, anchor, owners), result in passes]
         return weights, [unit(result[1]) for _, result in passes if vectors]
 
     def weigh_occurrences(self, texts: list[str], statistics: CorpusStatistics) -> list[tuple[list[str], NDArray[np.float64]]]:
-        """The terms of each query in reading order, and the weight of each occurrence; `weigh` gives their sums."""
+        """The terms of each query in reading order, and the weight of each occurrence; `weigh` gives each term the sum over its occurrences."""
         return [
             ([term for term in words.terms if term], anchor.of_occurrences(result[0].astype(np.float64), owners))
             for (words, anchor, owners), result in self._passes(texts, "query", statistics, ["query"])
@@ -73,7 +73,7 @@ class AnchoredModel(OpenModel):
     def _passes(
         self, texts: Sequence[str], kind: Kind, statistics: CorpusStatistics, outputs: list[str]
     ) -> Iterator[tuple[tuple[Words, Anchored, NDArray[np.int64]], list[NDArray[np.float32]]]]:
-        """Run the graph on all texts; yield the words of each, its anchors and the word of each piece, and the outputs."""
+        """Run the graph on all texts. Yield for each text ((its words, its anchor, the index of each piece's word), the graph's outputs)."""
         assert self.analysis is not None
         analysis, prepared = self.analysis, []
 
@@ -103,7 +103,10 @@ class AnchoredModel(OpenModel):
         return [unit(result[0]) for result in self.run(texts, ["dense"], read)]
 
     def _input(self, pieces: Pieces, features: NDArray[np.float32], owners: NDArray[np.int64]) -> GraphInput:
-        """The graph's input for a text, given the word of each piece: tags of the pieces' places are a third feature."""
+        """Make the graph's input for a text from its pieces, their features and the index of each piece's word.
+
+        A model that reads tags of the pieces' places in their words gets them as a third feature.
+        """
         return GraphInput(pieces.ids, np.column_stack((features, place_tags(owners))) if self.tagged else features)
 
     def load_torch(self) -> Any:
@@ -113,7 +116,7 @@ class AnchoredModel(OpenModel):
         return load(self.folder.path)[0]
 
     def parity_sample(self) -> list[GraphInput]:
-        """Prose with random features: what the features mean does not matter for the comparison. Every other text is read as a query."""
+        """Inputs made of prose and random features, whose meaning does not matter for a comparison. Every other text is read as a query."""
         generator = np.random.default_rng(0)
         kinds: tuple[Kind, ...] = ("document", "query")
         return [
@@ -123,7 +126,7 @@ class AnchoredModel(OpenModel):
         ]
 
     def compare(self, expected: Outputs, computed: Outputs) -> dict[str, float]:
-        """The rank correlation and mean difference of the documents' multipliers, and the cosines of the vectors."""
+        """Compare two graphs' outputs: rank correlation and mean difference of the documents' multipliers, smallest and mean cosine of the vectors."""
         activate, pairs = Form().activate, list(zip(expected, computed, strict=True))
         multipliers = [(activate(one[0].astype(float)), activate(other[0].astype(float))) for one, other in pairs]
         differences = np.concatenate([one - other for one, other in multipliers])

@@ -1,4 +1,4 @@
-"""The base class of the kinds of models, `OpenModel`: its objects are model folders, ready to encode; and the settings of folders."""
+"""The base class of the kinds of models, `OpenModel` (a model folder that is opened and ready to encode), and the settings of folders."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class KindSettings:
         """Read the settings of a manifest.
 
         Raises:
-            ModelError: They are malformed, or name files outside the folder.
+            ModelError: The settings are malformed, or name files outside the folder.
         """
         try:
             settings = cls(**manifest.settings)
@@ -65,11 +65,11 @@ class KindSettings:
         return settings
 
     def problem(self, manifest: Manifest) -> str:
-        """The fault in the fields that the kind adds, for a message; "" if there is none."""
+        """The fault in the fields that a kind adds, as a clause for a message; "" if the fields are right."""
         return ""
 
     def names(self) -> list[str]:
-        """The files and subfolders that the settings name."""
+        """All files and subfolders that the settings name."""
         return [self.transformer] if self.transformer else []
 
 
@@ -84,11 +84,11 @@ class PromptSettings(KindSettings):
     prompts: dict[str, str] = field(default_factory=dict)
 
     def problem(self, manifest: Manifest) -> str:
-        """The fault in the prompts, for a message; "" if there is none."""
+        """The fault in the prompts, as a clause for a message; "" if the prompts are right."""
         return "" if all(isinstance(text, str) for text in self.prompts.values()) else "prompts are texts"
 
     def prompt(self, kind: Kind) -> str:
-        """The text that is put before a query or a document."""
+        """The prompt of this kind of text (query or document): the text that is put before each; "" if the model has none."""
         return self.prompts.get(kind, "")
 
 
@@ -129,7 +129,7 @@ class OpenModel(ABC):
 
     @property
     def graph(self) -> OnnxModel:
-        """The graph, opened at its first use: counting terms needs none."""
+        """The model's graph, opened at its first use, because counting terms needs no graph."""
         if self._graph is None:
             runtime = plugins.load("encoders", self.manifest.runtime)
             graph = runtime(with_graph(self) if self.exported else self.folder, threads=self.threads, precision=self.precision)
@@ -139,12 +139,12 @@ class OpenModel(ABC):
 
     @property
     def on_gpu(self) -> bool:
-        """Whether the graph runs on a GPU, if it was opened."""
+        """Whether the graph was opened and runs on a GPU."""
         return bool(getattr(self._graph, "on_gpu", False))  # a plugin's graph need not say so
 
     @property
     def graph_bytes(self) -> int:
-        """Size of the graph that runs; 0 before its first use, and for a model without a graph."""
+        """Size in bytes of the graph that runs; 0 before its first use, and for a model without a graph."""
         return int(getattr(self._graph, "size", 0))  # a plugin's graph need not have one
 
     def model_info(self, output: str) -> ModelInfo:
@@ -157,12 +157,12 @@ class OpenModel(ABC):
     def run(
         self, texts: Sequence[str], outputs: Sequence[str], read: Callable[[Sequence[str]], Sequence[GraphInput]]
     ) -> Iterator[list[NDArray[np.float32]]]:
-        """Run the graph on texts. The next texts are prepared while those before them run.
+        """Run the graph on texts. The next texts are prepared while the texts before them run.
 
         Args:
             texts: The texts.
             outputs: Names of the outputs to compute.
-            read: Makes of some texts what the graph reads.
+            read: Makes the graph's inputs of some texts.
 
         Returns:
             The outputs for each input, in order.
@@ -181,7 +181,7 @@ class OpenModel(ABC):
 
     @classmethod
     def query_folder(cls, folder: ModelFolder) -> ModelFolder | None:
-        """The folder of `query_model`, which may lie in this folder."""
+        """The model folder of the separate query encoder, a subfolder or this folder itself; None: one encoder serves queries and documents."""
         return None
 
     @property
@@ -190,7 +190,7 @@ class OpenModel(ABC):
         return self.tokenizer.tokenizer
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
-        """Tokens of each text, special tokens included, however many of them the model reads; 0 if there is no limit."""
+        """The number of tokens of each whole text, special tokens included, though the model may read fewer; 0 if there is no limit."""
         return list(self.tokenizer.lengths(texts))
 
     def familiarity(self, texts: Sequence[str]) -> Familiarity:
@@ -200,7 +200,7 @@ class OpenModel(ABC):
     def weigh(
         self, texts: Sequence[str], kind: Kind, statistics: CorpusStatistics, *, vectors: bool
     ) -> tuple[list[TermWeights], list[NDArray[np.float32]]]:
-        """Term weights of each text; with `vectors` also its vector, from the same pass (else an empty list)."""
+        """The term weights of each text and, if `vectors` is true, the vector of each text from the same pass; else [] as second list."""
         raise self.lacks(self.manifest, "weights")
 
     def embed(self, texts: Sequence[str], kind: Kind) -> list[NDArray[np.float32]]:
@@ -226,14 +226,14 @@ class OpenModel(ABC):
         raise ModelError(f"{name!r} is {self.label} and has no graph to export.", f"It works as it is: --weights {name}.")
 
     def parity_sample(self) -> list[GraphInput]:
-        """The inputs on which an export compares the torch module and the graphs: sample texts, without a prompt."""
+        """The inputs on which an export compares the torch module with the graphs: sample texts, without a prompt."""
         return [text for text in self.token_inputs(sample_texts()) if len(text.ids)]
 
     def compare(self, expected: Outputs, computed: Outputs) -> dict[str, float]:
-        """Figures that compare a graph's outputs with those expected by torch, over the parity sample: name -> value."""
+        """Compare a graph's outputs with torch's, the expected ones, over the parity sample: name of a figure -> value."""
         return {}
 
     @property
     def graph_settings(self) -> tuple[Any, ...]:
-        """The settings that are part of the graph; graphs that differ in them are different files."""
+        """The settings that an export builds into the graph; models that differ in these settings need different graphs."""
         return ()

@@ -65,7 +65,7 @@ class Bm25Model(OpenModel):
     def weigh(
         self, texts: Sequence[str], kind: Kind, statistics: CorpusStatistics, *, vectors: bool
     ) -> tuple[list[TermWeights], list[NDArray[np.float32]]]:
-        """BM25's impacts of a document, or the occurrences of a query's terms."""
+        """The term weights of each text: BM25's impacts for a document, numbers of occurrences for a query; and no vectors."""
         assert self.analysis is not None
         anchors = (anchored(words, statistics, self._bm25, kind) for words in self.analysis.words(texts))
         return [anchor.weights(_UNSEEN, _NO_PIECES, kind) for anchor in anchors], []

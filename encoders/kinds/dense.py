@@ -1,4 +1,4 @@
-"""The kind "dense": any transformer encoder with pooling; one encoder for all texts, or one for documents and one for queries.
+"""The kind "dense": a transformer encoder with pooling; one encoder serves all texts, or documents and queries have one each.
 
     vector = normalise(layers(pool(states of the tokens)))
 
@@ -43,10 +43,10 @@ class DenseSettings(PromptSettings):
     Attributes:
         include_prompt: Whether the tokens of the prompt take part in the pooling.
         layers: Dense layers after the pooling, in order: ``{"file": ..., "activation": ..., "residual": ...}``.
-        truncated: How many numbers of a vector are kept, before it gets length 1 (Matryoshka); 0: all.
-        query_folder: Subfolder with a model folder for queries; "" for one encoder.
-        query: The encoder of queries that lies in the same folder (a router of sentence-transformers): ``{"hash", "max_length",
-            "pooling", "settings", "files"}``; empty for one encoder.
+        truncated: How many numbers of a vector are kept before it is scaled to length 1 (Matryoshka models); 0: all.
+        query_folder: Subfolder that is the model folder of a separate query encoder; "": there is no such subfolder.
+        query: Description of a separate query encoder in the same folder (a router of sentence-transformers): ``{"hash",
+            "max_length", "pooling", "settings", "files"}``; {}: there is none.
     """
 
     include_prompt: bool = True
@@ -56,7 +56,7 @@ class DenseSettings(PromptSettings):
     query: dict[str, Any] = field(default_factory=dict)
 
     def problem(self, manifest: Manifest) -> str:
-        """The fault in prompts, pooling or layers, for a message; "" if there is none."""
+        """The fault in prompts, pooling or layers, as a clause for a message; "" if all are right."""
         if problem := super().problem(manifest):
             return problem
         if not all(isinstance(getattr(self, name), sort) for name, sort in (("truncated", int), ("query", dict))):
@@ -70,7 +70,7 @@ class DenseSettings(PromptSettings):
         return ""
 
     def names(self) -> list[str]:
-        """The files and subfolders that the settings name."""
+        """All files and subfolders that the settings name."""
         query = [self.query_folder] if self.query_folder else []
         return [*super().names(), *query, *(layer["file"] for layer in self.layers)]
 
@@ -98,7 +98,10 @@ class DenseModel(OpenModel):
 
     @classmethod
     def query_folder(cls, folder: ModelFolder) -> ModelFolder | None:
-        """The folder of the encoder of queries: a model folder inside this one, or this folder with other files; None: one encoder."""
+        """The folder of the separate query encoder; None: one encoder serves both queries and documents.
+
+        It is a subfolder of this folder, or this folder itself when its files lie beside the document encoder's under other names.
+        """
         settings = DenseSettings.from_manifest(folder.manifest)
         if settings.query_folder:
             return ModelFolder.read(folder.path / settings.query_folder)
@@ -142,21 +145,21 @@ class DenseModel(OpenModel):
         return output
 
     def _skipped(self, prompt: str) -> int:
-        """Number of first tokens that the pooling leaves out: a prompt with the special tokens before it, not the one behind it."""
+        """Number of tokens at the beginning that the pooling leaves out: those of the prompt, with the special tokens before the prompt."""
         if self.settings.include_prompt or not prompt:
             return 0
         ids, bare = self.tokenizer.encode([prompt, ""], self.manifest.max_length)
         return len(ids) - bool(len(bare) and len(ids) and ids[-1] == bare[-1])
 
     def _pooled(self, states: NDArray[np.float32], skipped: int = 0) -> NDArray[np.float32]:
-        """The states of one text in one vector: ``(n, d)`` -> ``(d,)``, or ``(m * d,)`` for m modes of pooling."""
+        """Pool the states of one text's n tokens into one vector: ``(n, d)`` -> ``(d,)``, or ``(m * d,)`` for m modes of pooling."""
         if states.ndim != 2:
             problem = f"The graph of {self.manifest.name!r} gives one vector as {self._states_output}, and not the states of its tokens."
             raise ModelError(problem, _EXPORT)
         return pool(states, self.manifest.pooling, skipped)
 
     def _vector(self, pooled: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The unit vector of one text, from its pooled states: ``(m * d,) -> (dimension,)``."""
+        """Make the unit vector of one text from its pooled states: ``(m * d,) -> (dimension,)``."""
         vector = pooled
         for layer in self._layers:
             vector = layer(vector) if len(vector) == layer.weight.shape[1] else vector[:0]
@@ -168,7 +171,7 @@ class DenseModel(OpenModel):
         return unit(vector)
 
     def load_torch(self) -> Any:
-        """The transformer as a module that gives the states of its last layer."""
+        """The transformer as a torch module that gives the states of its last layer."""
         from termweave.encoders.models.transformer import StatesOfTokens, load_backbone  # noqa: PLC0415 - torch
 
         return StatesOfTokens(load_backbone(self.folder.path / self.settings.transformer)).eval()
@@ -179,6 +182,6 @@ class DenseModel(OpenModel):
         return [text for text in self.token_inputs([prompt + text for text in sample_texts()]) if len(text.ids)]
 
     def compare(self, expected: Outputs, computed: Outputs) -> dict[str, float]:
-        """The cosines of the vectors."""
+        """Compare two graphs' outputs: the smallest and the mean cosine between their vectors."""
         vectors = [[self._vector(self._pooled(states)) for states, *_ in outputs] for outputs in (expected, computed)]
         return cosines(list(zip(*vectors, strict=True)))

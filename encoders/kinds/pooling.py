@@ -1,4 +1,4 @@
-"""From the states of a text's tokens to one vector: pooling, the dense layers of sentence-transformers, length 1."""
+"""Make one vector of the states of a text's tokens: pooling, the dense layers of sentence-transformers, scaling to length 1."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
 def pool(states: NDArray[np.float32], mode: str, prompt: int = 0) -> NDArray[np.float32]:
-    """Pool the states of one text.
+    """Pool the states of one text's tokens into one vector.
 
     Args:
-        states: ``(n, d)``, without padding.
+        states: ``(n, d)``: the state of each token, without padding.
         mode: One of `MODES`, or several joined by "+".
-        prompt: Tokens at the beginning that are left out of the pooling.
+        prompt: Number of tokens at the beginning that are left out of the pooling.
 
     Returns:
         ``(d,)``, or ``(m * d,)`` for m modes.
@@ -39,10 +39,10 @@ def pool(states: NDArray[np.float32], mode: str, prompt: int = 0) -> NDArray[np.
 
 @lru_cache(4096)
 def token_factors(length: int, mode: str, prompt: int = 0) -> NDArray[np.float32]:
-    """The factors by which `pool` multiplies the states of each token before it adds them up; "max" is not such a sum.
+    """The factors by which `pool` multiplies each token's state before it sums the states. The mode "max" is no sum and has no factors.
 
     Args:
-        length: Tokens of the text, n.
+        length: Number of tokens of the text, n.
         mode: As in `pool`, without "max".
         prompt: As in `pool`.
 
@@ -107,7 +107,7 @@ class DenseLayer:
         weight: ``(out, in)``.
         bias: ``(out,)``, zeros where the module has none.
         activation: A key of `ACTIVATIONS`.
-        residual: ``(out, in)`` or None; what is added of the input.
+        residual: ``(out, in)``: the matrix whose product with the input is added to the output; None: the module has no residual.
     """
 
     weight: NDArray[np.float32]
@@ -134,7 +134,7 @@ class DenseLayer:
         return cls(weight, bias, activation, added)
 
     def __call__(self, vector: NDArray[np.float32]) -> NDArray[np.float32]:
-        """``(in,) -> (out,)``."""
+        """Apply the layer to a vector: ``(in,) -> (out,)``."""
         result: NDArray[np.float32] = ACTIVATIONS[self.activation](self.weight @ vector + self.bias)
         return result if self.residual is None else result + self.residual @ vector
 

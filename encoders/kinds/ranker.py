@@ -39,7 +39,7 @@ class RankerSettings(KindSettings):
     """The settings of a ranker (`Manifest.settings`): the way from a query and a document to a score.
 
     Attributes:
-        types: Whether the model is told which tokens are of the document (``token_type_ids``).
+        types: Whether the model reads token types (``token_type_ids``), which tell the document's tokens from the query's.
         prompt: The text that is put before every query.
         labels: 1 for one logit, 2 for "not relevant" and "relevant".
     """
@@ -49,7 +49,7 @@ class RankerSettings(KindSettings):
     labels: int = 1
 
     def problem(self, manifest: Manifest) -> str:
-        """The fault in the prompt or the number of labels, for a message; "" if there is none."""
+        """The fault in the prompt or the number of labels, as a clause for a message; "" if both are right."""
         return "" if isinstance(self.prompt, str) and self.labels in {1, 2} else "the prompt is a text, and labels is 1 or 2"
 
 
@@ -61,7 +61,7 @@ class RankerModel(OpenModel):
     graph_outputs: ClassVar[tuple[str, ...]] = (LOGITS,)
 
     def open(self) -> None:
-        """Read the settings, the tokeniser and the anchor."""
+        """Read the settings, the tokeniser and the anchor (weights of the first stage's features)."""
         self.settings = RankerSettings.from_manifest(self.manifest)
         self.reader = PairReader(self.folder, self.settings)
         self.tokenizer = self.reader.tokenizer
@@ -79,8 +79,8 @@ class RankerModel(OpenModel):
         Args:
             query: The query.
             documents: The documents.
-            windows: Most windows of a document that does not fit beside the query; its score is that of the best one. 1 cuts the
-                document off, as `CrossEncoder.predict` of sentence-transformers does.
+            windows: The most windows into which a document is split that does not fit beside the query; the best window's score is
+                the document's. 1 cuts the document off, as `CrossEncoder.predict` of sentence-transformers does.
 
         Raises:
             ModelError: The model gives another number of logits than its description says, or one that is not a number.
@@ -96,7 +96,7 @@ class RankerModel(OpenModel):
         return np.array([max(islice(scores, count)) for count in counts], dtype=np.float32)
 
     def best_window(self, query: str, document: str, windows: int) -> str:
-        """The part of a document that its score comes from; a document that fits beside the query is its own window."""
+        """The window (part of a document) with the highest score; the whole document if it fits beside the query."""
         spans = self.tokenizer.window_spans((self.settings.prompt + query, document), self.manifest.max_length, windows)
         if len(spans) < 2:
             return document
@@ -116,17 +116,17 @@ class RankerModel(OpenModel):
         return score
 
     def load_torch(self) -> Any:
-        """The classifier as a module that gives the logits of pairs."""
+        """The classifier as a torch module that gives the logits of pairs of query and document."""
         from termweave.encoders.models.transformer import PairScores, load_backbone  # noqa: PLC0415 - torch
 
         return PairScores(load_backbone(self.folder.path / self.settings.transformer, head="ForSequenceClassification")).eval()
 
     def parity_sample(self) -> list[GraphInput]:
-        """Each text of the sample for exports with the next one."""
+        """The inputs on which an export compares graphs: each sample text paired with the next sample text."""
         return [self.reader.read(query, [document])[1][0] for query, document in pairwise(sample_texts())]
 
     def compare(self, expected: Outputs, computed: Outputs) -> dict[str, float]:
-        """The rank correlation of the scores of all pairs, and their mean difference in standard deviations of torch's."""
+        """Compare the scores of all pairs: their rank correlation, and their mean difference in standard deviations of torch's scores."""
         scores, others = (np.array([single_score(result[0]) for result in results]) for results in (expected, computed))
         deviation = float(scores.std()) or 1.0
         return {
@@ -140,7 +140,7 @@ FEATURES = ("score", "cosine", "jaccard")
 
 
 def anchor_of(manifest: Manifest) -> dict[str, float]:
-    """Feature -> the weight with which it is added to the logit; empty for a ranker without an anchor.
+    """The anchor of a ranker: feature of the first stage -> the weight with which it is added to the logit; {}: there is no anchor.
 
     Raises:
         ModelError: The description is malformed, or names a feature that search does not have.
@@ -164,7 +164,7 @@ def single_score(logits: NDArray[np.float32]) -> float:
 
 
 class PairReader:
-    """From a query and documents to what the graph reads."""
+    """Makes a ranker's graph inputs of a query and documents."""
 
     def __init__(self, folder: ModelFolder, settings: RankerSettings) -> None:
         self.manifest, self.settings = folder.manifest, settings
@@ -174,12 +174,12 @@ class PairReader:
             raise ModelError(f"The tokeniser of {self.manifest.name!r} puts nothing between query and document.", hint)
 
     def read(self, query: str, documents: Sequence[str], windows: int = 1) -> tuple[list[int], list[GraphInput]]:
-        """Token ids of the query with each window of each document, and token types, all 0 if the model reads none.
+        """Make one graph input of the query with each window (part) of each document; token types are all 0 if the model reads none.
 
         Both texts share `max_length` tokens as in training: the longer text of a pair, which is mostly the document, is cut.
 
         Returns:
-            The number of windows of each document, and what the graph reads of each window.
+            The number of windows of each document, and the graph's input for each window, document by document.
         """
         pairs = [(self.settings.prompt + query, document) for document in documents]
         by_document = self.tokenizer.encode_pair_windows(pairs, self.manifest.max_length, windows)

@@ -1,9 +1,9 @@
-"""A folder in the layout of sentence-transformers (or plain transformers), read as a model folder of termweave.
+"""Read a folder in the layout of sentence-transformers (or plain transformers) as a model folder of termweave.
 
 ``modules.json`` lists the modules: Transformer, Pooling, then any of Dense and Normalize (kind dense), Transformer and SpladePooling
 (kind sparse), a Transformer with a classifier (kind ranker), or a Router with such modules for documents and for queries. A folder
 with ``idf.json`` and no ``modules.json`` is a sparse encoder of OpenSearch with a table of query weights. Without both a transformers
-folder is a transformer with mean pooling, as in sentence-transformers. Only names are read of these files: no code of the model runs.
+folder is a transformer with mean pooling, as in sentence-transformers. No code of the model runs: these files only name modules.
 
 ``onnx/model.onnx`` of a dense model or a ranker is run if the folder has it; else torch exports the graph once (`onnx.checked_graphs`). The model's hash
 is over the files that are run or exported, over the tokeniser, and over everything that decides how texts are read.
@@ -55,7 +55,7 @@ def read(path: Path, name: str) -> ModelFolder:
         name: The name of the model.
 
     Raises:
-        ModelError: The folder is no model, or one that termweave does not run, or a file is missing; the message says which.
+        ModelError: The folder holds no model, or a model that termweave does not run, or a file is missing; the message says which.
     """
     try:
         return _read(path, name)
@@ -78,7 +78,7 @@ def _read(path: Path, name: str) -> ModelFolder:
 
 
 def _read_tower(path: Path, name: str, about: Mapping[str, Any], modules: Modules) -> ModelFolder:
-    """Read the encoder that some modules describe."""
+    """Read one encoder, for documents or for queries, from the modules that describe it."""
     home = path / modules.transformer
     config = _configuration(path, home, name)
     lower, length = read_settings(home)
@@ -122,7 +122,7 @@ def _read_tower(path: Path, name: str, about: Mapping[str, Any], modules: Module
 
 
 def _configuration(path: Path, home: Path, name: str) -> Any:
-    """The configuration of a transformer that has a tokeniser and an architecture."""
+    """Read a transformer's ``config.json``, and check that it names an architecture and that the transformer has a tokeniser."""
     if not (home / CONFIG).is_file():
         hint = "Give a folder that training, export or sentence-transformers wrote."
         raise ModelError(f"{path} is not a model folder: it has neither {MANIFEST} nor {CONFIG}.", hint)
@@ -136,13 +136,13 @@ def _configuration(path: Path, home: Path, name: str) -> Any:
 
 
 def _has_word_pieces(file: Path) -> bool:
-    """Whether a tokeniser is of BERT's sort; older files do not name their sort."""
+    """Whether a tokeniser cuts word-pieces as BERT's does. Older files do not name the sort of their tokeniser."""
     model = read_json(file).get("model") or {}
     return bool(model.get("type", "WordPiece" if "max_input_chars_per_word" in model else "") == "WordPiece")
 
 
 def _kind(name: str, path: Path, config: Mapping[str, Any], about: Mapping[str, Any], kind: str) -> str:
-    """The kind of a model: what sentence-transformers wrote, what its modules say, or what its architecture is."""
+    """The kind of a model: as sentence-transformers recorded it, else by the model's architecture, else `kind`, which its modules mean."""
     family = str(about.get("model_type") or "SentenceTransformer")
     families = {"SentenceTransformer": "dense", "SparseEncoder": "sparse", "CrossEncoder": "ranker"}
     if family not in families:
@@ -154,7 +154,7 @@ def _kind(name: str, path: Path, config: Mapping[str, Any], about: Mapping[str, 
 
 
 def _labels(name: str, config: Mapping[str, Any]) -> int:
-    """Labels of a classifier: 1 or 2; transformers means 2 if the configuration does not say it."""
+    """The number of labels of a classifier, 1 or 2; without an entry in the configuration 2, as in transformers."""
     listed = config.get("id2label")
     labels = len(listed) if isinstance(listed, dict) else config.get("num_labels", 2)
     if not isinstance(labels, int) or labels not in {1, 2}:
@@ -164,7 +164,7 @@ def _labels(name: str, config: Mapping[str, Any]) -> int:
 
 
 def has_types(home: Path) -> bool:
-    """Whether the tokeniser, as transformers loads it, tells which tokens are of the second text of a pair."""
+    """Whether the tokeniser, as transformers loads it, gives token types, which mark the tokens of a pair's second text."""
     config = read_json(home / "tokenizer_config.json", missing={})
     if isinstance(names := config.get("model_input_names"), list):
         return "token_type_ids" in names
@@ -180,13 +180,13 @@ def _check_similarity(name: str, about: Mapping[str, Any], *, normalised: bool) 
 
 
 def _with_hash(manifest: Manifest, path: Path, cores: Sequence[Path], config: Mapping[str, Any]) -> Manifest:
-    """The manifest with the digests of its files and the model's hash, over all that decides a vector.
+    """Complete a manifest: add the digests of the files, and the model's hash, which is over all that decides a vector.
 
     Args:
         manifest: The manifest without hash and files.
         path: The folder.
         cores: The graph with its files of tensors, or the files of the weights.
-        config: What the weights are made into a model with; empty for a graph, which holds the architecture.
+        config: The transformer's configuration, from which torch builds the model; {} for a graph, which holds the architecture.
     """
     settings = manifest.settings
     names = [*(str(core.relative_to(path)) for core in cores), f"{settings['transformer']}/{TOKENIZER}".lstrip("/")]
@@ -203,7 +203,7 @@ def _with_hash(manifest: Manifest, path: Path, cores: Sequence[Path], config: Ma
 
 
 def _width(file: Path, config: Mapping[str, Any]) -> int:
-    """The width of the states."""
+    """The width of the transformer's states, from its configuration."""
     width = next((config[key] for key in ("hidden_size", "dim", "d_model", "n_embd") if key in config), None)
     if not isinstance(width, int) or width < 1:
         raise ModelError(f"{file} does not say how wide the states of the model are (hidden_size).", AGAIN)
@@ -211,7 +211,7 @@ def _width(file: Path, config: Mapping[str, Any]) -> int:
 
 
 def prompts_of(about: Mapping[str, Any]) -> dict[str, str]:
-    """The prompts for queries and documents, chosen as `encode_query` and `encode_document` choose them."""
+    """The prompts for "query" and "document", chosen as sentence-transformers' `encode_query` and `encode_document` choose them."""
     prompts, default = _prompts(about)
     query = prompts.get("query", default)
     document = next((prompts[key] for key in _DOCUMENT_PROMPTS if key in prompts), default)
@@ -225,7 +225,7 @@ def _prompts(about: Mapping[str, Any]) -> tuple[dict[str, str], str]:
 
 
 def _max_length(config: Mapping[str, Any], length: int) -> int:
-    """The most tokens of a text: what the folder says, at most the positions that the transformer has."""
+    """The most tokens of a text that the model reads: as the folder says, but no more than the transformer has positions."""
     positions = config.get("max_position_embeddings")
     if not isinstance(positions, int) or positions <= 0:
         return length or _USUAL_LENGTH

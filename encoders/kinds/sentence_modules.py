@@ -38,7 +38,7 @@ AGAIN = "Copy the folder again, or save it anew with sentence-transformers."
 
 @dataclass(frozen=True)
 class Modules:
-    """The modules of a folder, as far as they matter.
+    """The facts that a folder's modules give about a model.
 
     Attributes:
         transformer: Subfolder of the transformer; "" for the folder itself.
@@ -46,9 +46,10 @@ class Modules:
         include_prompt: Whether the prompt takes part in the pooling.
         dense: The subfolders of the dense layers, in order.
         normalised: Whether the vectors get length 1.
-        kind: "dense", "sparse", "ranker" or "table".
+        kind: "dense", "sparse", "ranker", or "table" (a table of query weights).
         twice: Whether a sparse model applies the logarithm twice.
-        query: The modules of queries, where they are others; of a sparse model a "table" of weights in the folder `transformer`.
+        query: The modules for queries, where they differ from those for documents; None: the same modules serve both. A sparse
+            model has the kind "table" here, with the table of query weights in the folder `transformer`.
     """
 
     transformer: str = ""
@@ -61,7 +62,7 @@ class Modules:
     query: Modules | None = None
 
     def layers(self, path: Path, width: int) -> tuple[list[dict[str, Any]], int]:
-        """The dense layers for `DenseSettings`, and the dimension of the vectors. Each layer must take what comes before it."""
+        """The dense layers for `DenseSettings`, and the dimension of the vectors. Each layer must take vectors as long as its predecessor gives."""
         dimension = width * len(self.pooling.split("+"))
         layers = []
         for folder in self.dense:
@@ -82,7 +83,7 @@ class Modules:
         return layers, dimension
 
     def query_table(self, path: Path) -> dict[str, Any]:
-        """The settings of a table of query weights, which lies in the module's folder, or ``idf.json`` in the folder of the model."""
+        """Settings for a table of query weights, which is a file in the module's folder, or ``idf.json`` in the model's folder."""
         home = self.transformer
         config = read_json(path / home / CONFIG, missing={})
         names = [f"{home}/{WEIGHTS}", f"{home}/{IDF}", IDF] if home else [IDF]
@@ -110,10 +111,10 @@ def read_modules(path: Path) -> Modules:
 
 
 def _module(path: Path, file: str, kind: object, folder: str) -> tuple[str, str]:
-    """The name of a module's class, and the module's folder.
+    """Read an entry of a list of modules: return the name of the module's class, and the module's folder.
 
     Raises:
-        ModelError: The module is not one of sentence-transformers, but code that the model brings, or its folder is not in the model's.
+        ModelError: The module is not part of sentence-transformers but code that the model brings, or lies outside the model's folder.
     """
     package, _, name = str(kind).rpartition(".")
     if package.partition(".")[0] != "sentence_transformers":
@@ -125,7 +126,7 @@ def _module(path: Path, file: str, kind: object, folder: str) -> tuple[str, str]
 
 
 def _routed(path: Path, modules: Sequence[tuple[str, str]]) -> Modules:
-    """The modules behind a router, which has a list of modules for documents and one for queries; the modules after it serve both."""
+    """Read the modules of a router, which lists modules for documents and for queries; the modules after the router serve both."""
     home = modules[0][1]
     name = ROUTER if (path / home / ROUTER).is_file() else CONFIG  # the latter before sentence-transformers 5
     file = path / home / name
@@ -155,7 +156,7 @@ def _routed(path: Path, modules: Sequence[tuple[str, str]]) -> Modules:
 
 
 def _chain(path: Path, modules: Sequence[tuple[str, str]]) -> Modules:
-    """The meaning of modules that follow each other."""
+    """Interpret a chain of modules, each given as (name of its class, folder)."""
     kinds, folders = [kind for kind, _ in modules], [folder for _, folder in modules]
     if kinds == ["SparseStaticEmbedding"]:
         return Modules(folders[0], kind="table")
@@ -176,7 +177,7 @@ def _chain(path: Path, modules: Sequence[tuple[str, str]]) -> Modules:
 
 
 def _splade(transformer: str, file: Path) -> Modules:
-    """The modules of a sparse model, whose pooling a file describes."""
+    """The modules of a sparse model with the given folder of the transformer; `file` describes the pooling."""
     config = read_json(file)
     pooling, activation = config.get("pooling_strategy", "max"), config.get("activation_function", "relu")
     if pooling not in {"max", "sum"} or activation not in {"relu", "log1p_relu"}:
@@ -186,7 +187,7 @@ def _splade(transformer: str, file: Path) -> Modules:
 
 
 def _pooling_mode(file: Path, config: Mapping[str, Any]) -> str:
-    """The pooling modes, joined by "+", of a new or an old configuration."""
+    """Read the pooling modes, joined by "+", from a pooling module's configuration in its new or its old form."""
     modes = config.get("pooling_mode")
     if modes is None:
         old = zip(MODES, _OLD_MODES, strict=True)
@@ -198,10 +199,10 @@ def _pooling_mode(file: Path, config: Mapping[str, Any]) -> str:
 
 
 def read_settings(home: Path) -> tuple[bool, int]:
-    """Read whether a transformer's texts are lower-cased first, and their most tokens; 0 where neither settings nor tokeniser say it.
+    """Read whether texts are lower-cased first, and how many tokens of a text the transformer reads; 0: the folder does not say it.
 
     Raises:
-        ModelError: Another setting decides what is read of a text.
+        ModelError: The folder has a setting, unknown to termweave, that changes what is read of a text.
     """
     file = next((home / name for name in _SETTINGS if read_json(home / name, missing={})), home / _SETTINGS[0])
     settings = read_json(file, missing={})
@@ -221,18 +222,18 @@ def read_settings(home: Path) -> tuple[bool, int]:
 
 
 def _token_limit(length: object) -> int:
-    """The most tokens that a tokeniser's length means; 0: no limit."""
+    """The limit of tokens that a tokeniser's `model_max_length` means; 0: no limit."""
     return int(length) if isinstance(length, int | float) and 0 < length < _NO_LENGTH else 0
 
 
 def written(
     width: int, pooling: str, length: int, prompts: Mapping[str, str], *, lower: bool = False, include_prompt: bool = True
 ) -> dict[str, Any]:
-    """The files that sentence-transformers writes beside a transformer with pooling and vectors of length 1: name -> content.
+    """The files that sentence-transformers writes beside a transformer with pooling and vectors of length 1: file name -> JSON content.
 
     Args:
         width: Width of the states.
-        pooling: One of `MODES`, which every version of sentence-transformers reads by its old name.
+        pooling: One of `MODES`; it is written under its old name, which every version of sentence-transformers reads.
         length: The most tokens of a text.
         prompts: "query" and "document" -> text before a query or document.
         lower: Whether texts are lower-cased first.
@@ -257,7 +258,7 @@ def read_json(file: Path, *, missing: Any = None) -> Any:
 
     Args:
         file: The file.
-        missing: What to return where there is no such file; None: that is an error.
+        missing: The value to return if there is no such file; None: a missing file is an error.
 
     Raises:
         ModelError: The file is missing, or is not a JSON object (``modules.json``: an array).

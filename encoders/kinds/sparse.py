@@ -2,7 +2,7 @@
 
     w_t = max over the tokens i of log(1 + relu(logit of t at i))        (Formal et al. 2021, eq. 1; or the sum over the tokens)
 
-The terms are entries of the vocabulary, also such that the text does not hold (expansion). The pooling is part of the graph: the logits of
+The terms are entries of the vocabulary, including entries that do not occur in the text (expansion). The pooling is part of the graph: the logits of
 a text are some hundred times the size of its weights. Queries are weighted by the same encoder, or by a table without any inference:
 
     w_t = table[t] if the query holds the token t, else 0
@@ -60,7 +60,7 @@ class SparseSettings(PromptSettings):
     query_length: int = 0
 
     def problem(self, manifest: Manifest) -> str:
-        """The fault in prompts, pooling or the table, for a message; "" if there is none."""
+        """The fault in prompts, pooling or the table, as a clause for a message; "" if all are right."""
         if problem := super().problem(manifest):
             return problem
         if not isinstance(self.query_length, int):
@@ -68,7 +68,7 @@ class SparseSettings(PromptSettings):
         return "" if manifest.pooling in {"max", "sum"} else "pooling is one of max, sum"
 
     def names(self) -> list[str]:
-        """The files and subfolders that the settings name."""
+        """All files and subfolders that the settings name."""
         return [*super().names(), *(name for name in (self.query_table, self.query_tokenizer) if name)]
 
 
@@ -98,7 +98,7 @@ class SparseModel(OpenModel):
     def weigh(
         self, texts: Sequence[str], kind: Kind, statistics: CorpusStatistics, *, vectors: bool
     ) -> tuple[list[TermWeights], list[NDArray[np.float32]]]:
-        """Term weights of each text. The statistics are not needed: the model knows no corpus."""
+        """The term weights of each text, and no vectors. The statistics are not needed: the model's weights depend on no corpus."""
         prompt = self.settings.prompt(kind)
         prompted = [prompt + text for text in texts]
         if kind == "query" and self._table is not None:
@@ -106,7 +106,7 @@ class SparseModel(OpenModel):
         return [self._entries.terms_of(result[0]) for result in self.run(prompted, [OUTPUT], self.token_inputs)], []
 
     def load_torch(self) -> Any:
-        """The masked-language model with the pooling."""
+        """The torch module of the masked-language model with its pooling."""
         from termweave.encoders.models.transformer import VocabularyWeights, load_backbone  # noqa: PLC0415 - torch
 
         backbone = load_backbone(self.folder.path / self.settings.transformer, head="ForMaskedLM")
@@ -114,17 +114,17 @@ class SparseModel(OpenModel):
 
     @property
     def graph_settings(self) -> tuple[Any, ...]:
-        """The pooling, which the graph does."""
+        """The mode of pooling and whether the logarithm is applied twice: both are part of the graph."""
         return self.manifest.pooling, self.settings.twice
 
     def compare(self, expected: Outputs, computed: Outputs) -> dict[str, float]:
-        """The rank correlation of the weights of each text."""
+        """Compare two graphs' outputs: the rank correlation of each text's weights, averaged over the texts."""
         pairs = [(one[0].astype(float), other[0].astype(float)) for one, other in zip(expected, computed, strict=True)]
         return {"rank_correlation": rank_correlation(pairs)}
 
 
 class Vocabulary:
-    """The entries of a tokeniser's vocabulary, by number. Special tokens and numbers without an entry are no terms."""
+    """The entries of a tokeniser's vocabulary, by token id. Special tokens and ids without an entry are no terms."""
 
     def __init__(self, tokenizer: Any) -> None:
         entries = tokenizer.get_vocab(with_added_tokens=True)
@@ -135,7 +135,11 @@ class Vocabulary:
         self._is_term[special] = False
 
     def terms_of(self, weights: NDArray[np.float32]) -> TermWeights:
-        """The entries that weigh more than 0: ``(v,)``, where v may exceed the vocabulary (padding for the hardware)."""
+        """Make term weights of the entries that weigh more than 0.
+
+        Args:
+            weights: ``(v,)``, one weight for each token id; v may exceed the vocabulary (padding for the hardware).
+        """
         check_finite(weights)
         size = min(len(weights), len(self.entries))
         places = np.flatnonzero((weights[:size] > 0) & self._is_term[:size])
@@ -175,7 +179,7 @@ class QueryTable:
         self._weights = weights
 
     def weigh(self, texts: Sequence[str], max_length: int) -> list[TermWeights]:
-        """The weights of the tokens of each query; a token counts once, however often it stands there.
+        """Look up the weights of each query's tokens; a token counts once, however often it stands in the query.
 
         Args:
             texts: The queries.

@@ -53,11 +53,11 @@ class HeadShape:
     Attributes:
         layer: The lower of the two layers whose states the head reads (0 = the embeddings).
         hidden: Width of the head's hidden layer; 0: none, the head is linear as in the papers.
-        features: Scalars per piece beside the states: 2 (idf and BM25) or 0.
+        features: Number of scalars per piece that the head reads beside the states: 2 (idf and BM25) or 0.
         gate: 1: states go through FecTek's feature context module first.
         shared: 1: one head for documents and queries.
         tags: 1: an embedding of each piece's place in its word is added to the input (LE-BS, 3.2.1).
-        lower: 0: the head reads the last layer alone.
+        lower: 1: the head reads the states of both layers; 0: those of the last layer alone.
     """
 
     layer: int = 3
@@ -87,7 +87,7 @@ class ContextGate(nn.Module):
 
 
 class WeightHead(nn.Module):
-    """``[states ; scalars] -> z``, one number per piece."""
+    """Maps the states and scalar features of each piece to its logit: ``[states ; scalars] -> z``, one number per piece."""
 
     def __init__(self, states: int, shape: HeadShape) -> None:
         super().__init__()
@@ -102,18 +102,19 @@ class WeightHead(nn.Module):
         nn.init.zeros_(self.outer.bias)
 
     def before(self, states: Tensor, features: Tensor, mean: Tensor, *, gate: bool = True) -> Tensor:
-        """Compute the inputs of the last layer, ``(..., width)``; without `gate` they are not gated. Other arguments as in `forward`."""
+        """Compute the inputs of the head's last layer, ``(..., width)``. If `gate` is false, the gate is left out. Other arguments as in `forward`."""
         if self.gated and gate:
             states = states * self.gate(mean)
         seen = torch.cat((states, features[..., :2]), dim=-1) if self.features else states
         return nn.functional.gelu(self.inner(seen)) if hasattr(self, "inner") else seen
 
     def forward(self, states: Tensor, features: Tensor, mean: Tensor) -> Tensor:
-        """Logits.
+        """Compute the logit of each piece.
 
         Args:
             states: ``(..., s)``, the layers side by side.
-            features: ``(..., 2 or 3)``: idf/10 and BM25/10 of the word the piece belongs to; 0 where there is none.
+            features: ``(..., 2 or 3)``: idf/10 and BM25/10 of the word to which the piece belongs, 0 for a piece without a word; as a
+                third feature the tag of the piece's place in the word.
             mean: ``(..., s)``, the mean state of the piece's text; broadcast over the pieces.
 
         Returns:
@@ -136,7 +137,7 @@ class Heads(nn.Module):
             nn.init.zeros_(self.tags.weight)
 
     def head(self, kind: str) -> WeightHead:
-        """The head for documents or queries."""
+        """The head for the given kind of text, "document" or "query"."""
         return self.query if kind == "query" and hasattr(self, "query") else self.document
 
 
@@ -148,7 +149,7 @@ class JointModel(nn.Module):
 
         Args:
             backbone: A BERT-like encoder in transformers' layout.
-            shape: Of the heads.
+            shape: Shape of the heads; None: `HeadShape` with its defaults.
             pooling: One of `POOLING`.
         """
         super().__init__()
@@ -168,7 +169,7 @@ class JointModel(nn.Module):
         return outputs.hidden_states[self.shape.layer], outputs.last_hidden_state
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """One pass.
+        """Compute all outputs in one pass.
 
         Args:
             input_ids: int64 ``(B, n)``.
@@ -193,18 +194,18 @@ class StatesOnly(nn.Module):
         self.model = model
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """The two layers' states side by side: ``(B, n, 2d)``."""
+        """Compute the states after the lower and after the last layer, side by side: ``(B, n, 2d)``."""
         return torch.cat(self.model.states(input_ids, attention_mask), dim=-1)
 
 
 def masked_mean(states: Tensor, attention_mask: Tensor) -> Tensor:
-    """The mean over the mask: ``(B, n, s), (B, n) -> (B, s)``."""
+    """The mean of each text's states over its unmasked pieces: ``(B, n, s), (B, n) -> (B, s)``."""
     mask = attention_mask.unsqueeze(-1).to(states.dtype)
     return (states * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1.0)
 
 
 def pooled(last: Tensor, attention_mask: Tensor, pooling: str) -> Tensor:
-    """The last states pooled (one of `POOLING`) and scaled to length 1: ``(B, n, d), (B, n) -> (B, d)``."""
+    """Pool the last layer's states (`pooling` is one of `POOLING`) and scale to length 1: ``(B, n, d), (B, n) -> (B, d)``."""
     one = last[:, 0] if pooling == "cls" else masked_mean(last, attention_mask)
     return nn.functional.normalize(one, dim=-1)
 
@@ -226,7 +227,7 @@ def save(model: JointModel, path: Path, manifest: Manifest) -> Manifest:
 
 
 def _hash(model: JointModel, path: Path, manifest: Manifest) -> str:
-    """The hash that names a model, over all it computes with; the date and the versions of libraries do not enter it."""
+    """The hash that names a model: over its parameters, its tokeniser and the settings that it computes with, not over dates or versions."""
     state = blake2b(digest_size=8)
     for name, tensor in sorted(model.state_dict().items()):
         state.update(name.encode())
@@ -239,10 +240,10 @@ def _hash(model: JointModel, path: Path, manifest: Manifest) -> str:
 
 
 def load(path: Path) -> tuple[JointModel, ModelFolder]:
-    """Load what `save` wrote, in eval mode.
+    """Load a model that `save` wrote, in eval mode; return it with its folder.
 
     Raises:
-        ModelError: A file is missing or damaged, or is not the one that was saved.
+        ModelError: A file is missing or damaged, or was changed since `save` wrote it.
     """
     folder = ModelFolder.read(path, check=False)
     try:

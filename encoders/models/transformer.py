@@ -1,4 +1,4 @@
-"""Transformers models, loaded from folders, and as torch modules with the inputs and outputs of the exported graphs."""
+"""Load models of the library transformers from folders, and wrap them as torch modules with the exported graphs' inputs and outputs."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def load_backbone(path: Path, layers: int = 0, *, head: str = "") -> Any:
 
     Args:
         path: The folder.
-        layers: How many of its layers, from below; 0: all.
+        layers: Number of layers to keep, counted from the embeddings; 0: all.
         head: The head on the encoder: "" for none, "ForMaskedLM" or "ForSequenceClassification".
 
     Raises:
         ModelError: A file is missing or damaged, or the weights are those of another architecture.
-        UsageError: The model has fewer layers.
+        UsageError: The model has fewer layers than `layers`.
     """
     import transformers  # noqa: PLC0415 - seconds
     from transformers.utils import logging as transformers_logging  # noqa: PLC0415

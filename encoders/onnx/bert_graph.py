@@ -1,6 +1,6 @@
-"""A BERT encoder in an ONNX graph: its parameters, and the folder in the layout of sentence-transformers that is made of it.
+"""Read the parameters of a BERT encoder from an ONNX graph, and make a folder in the layout of sentence-transformers of the graph.
 
-Training and export need the weights as safetensors; `write_weights` reads them from the graph when they are first wanted.
+Training and export need the weights as safetensors; `write_weights` reads the weights from the graph when they are first needed.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ _AGAIN = "Give the ONNX graph of a BERT encoder that was exported without optimi
 def write_folder(
     folder: Path, graph: bytes, tokenizer: bytes, shape: Mapping[str, int], pooling: str, prompts: Mapping[str, str]
 ) -> None:
-    """Write a model in the layout of sentence-transformers. The folder is complete or does not exist.
+    """Write a model's folder in the layout of sentence-transformers. Afterwards the folder is complete, or it does not exist.
 
     Args:
-        folder: The folder; one that exists is replaced.
+        folder: The folder to write; an existing one is replaced.
         graph: ONNX graph from token ids to hidden states.
         tokenizer: Content of tokenizer.json.
         shape: Entries of BERT's config.json.
@@ -91,7 +91,7 @@ def write_folder(
 
 
 def write_weights(folder: Path) -> None:
-    """Write the weights of a folder's graph as ``model.safetensors``, unless they are there.
+    """Write the weights of a folder's graph as ``model.safetensors``, unless this file exists.
 
     Raises:
         ModelError: The graph does not hold the parameters of a BERT encoder.
@@ -143,7 +143,7 @@ def parameters(graph: Path) -> dict[str, NDArray[np.float32]]:
 
 
 def shape_of(state: Mapping[str, NDArray[np.float32]], heads: int) -> dict[str, int]:
-    """The entries of config.json that follow from the parameters.
+    """The entries of BERT's config.json that follow from the parameters `state` and the number of attention heads.
 
     Raises:
         ModelError: A parameter is missing or has another shape. A name alone makes no layers: "encoder.layer.1000000000" would fill the memory.
@@ -159,12 +159,12 @@ def shape_of(state: Mapping[str, NDArray[np.float32]], heads: int) -> dict[str, 
 
 
 def import_graph(graph: Path, tokenizer: Path, name: str, *, pooling: str, prompts: Mapping[str, str]) -> Path:
-    """Make a model folder of a user's own BERT graph, among the models that are looked up by name (`paths.models`).
+    """Make a model folder of a user's own BERT graph in `paths.models`, where models are looked up by name; return the folder.
 
-    The number of attention heads is the one with which torch computes the graph's states.
+    The number of attention heads is found by trial: with the right number torch computes the same states as the graph.
 
     Raises:
-        ModelError: The graph is not that of a BERT encoder, or torch computes other states from its parameters.
+        ModelError: The graph is not that of a BERT encoder, or torch computes other states from the graph's parameters.
         OSError: A file cannot be read or written.
     """
     try:

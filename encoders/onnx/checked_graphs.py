@@ -1,4 +1,4 @@
-"""The graphs of a model, each with the proof that it computes what torch computes, for an export or for the cache.
+"""Write the graphs of a model, for an export or for the cache, and prove that each computes the same as the torch module.
 
 The fp32 graph may differ from torch by at most `TOLERANCE`, and a kind may demand a smallest cosine between int8 and fp32 vectors
 (`OpenModel.least_cosine`).
@@ -6,8 +6,8 @@ The fp32 graph may differ from torch by at most `TOLERANCE`, and a kind may dema
 A graph reads ``input_ids`` and ``attention_mask``, int64 ``(batch, length)``, and where the model has features
 ``features``, float32 ``(batch, length, 2 or 3)``.
 
-The graph of a model that brings none is exported once and kept in the cache under the digest of weights and configuration. The file is
-written beside its place and moved there, so that two processes that export the same model do not disturb each other.
+For a model folder without a graph, a graph is exported once and kept in the cache under the digest of weights and configuration. The
+file is written under another name and then moved, so that two processes that export the same model do not disturb each other.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ TOLERANCE = 1e-4
 
 
 def write_checked(model: OpenModel, scratch: Path, *, fp32_only: bool = False) -> Parity:
-    """Write graphs of a model into a folder and compare each with torch.
+    """Write graphs of a model into a folder, compare each with torch, and return the figures of the comparison.
 
     Args:
         model: The model.
@@ -93,7 +93,7 @@ def write_checked(model: OpenModel, scratch: Path, *, fp32_only: bool = False) -
 
 
 def run_torch(module: Any, sample: Sequence[GraphInput]) -> Outputs:
-    """Run the module on each text alone."""
+    """Run a torch module on each text of a sample alone; return the outputs for each text."""
     import torch  # noqa: PLC0415
 
     results = []
@@ -108,13 +108,13 @@ def run_torch(module: Any, sample: Sequence[GraphInput]) -> Outputs:
 
 
 def _run(model: OpenModel, scratch: Path, precision: Precision, sample: Sequence[GraphInput]) -> Outputs:
-    """Run one of the written graphs on the sample."""
+    """Run the graph in `scratch` that has this precision on a sample of texts; return the outputs for each text."""
     alone = ModelFolder(scratch, model.manifest, {precision: scratch / GRAPHS[precision]})
     return OnnxModel(alone, precision=precision).start(sample, model.graph_outputs)()
 
 
 def with_graph(model: OpenModel) -> ModelFolder:
-    """The folder of a model with a graph to run: one of its own, the one in the cache, or one that torch exports now.
+    """The model's folder with a graph to run: a graph in the folder itself, one in the cache, or one that torch exports now.
 
     Raises:
         ModelError: The folder has no graph and torch is not installed, or the graph does not compute what torch computes.
@@ -140,7 +140,7 @@ def with_graph(model: OpenModel) -> ModelFolder:
 
 
 def _key(model: OpenModel) -> str:
-    """A name for what torch would export: models that differ only in pooling or prompts share a graph."""
+    """The cache key of a model's graph, over all that an export depends on; models that differ only in pooling or prompts share a graph."""
     folder = model.folder
     home = str(folder.manifest.settings.get("transformer", ""))
     files = [*weight_files(folder.path / home), folder.path / home / "config.json"]
@@ -186,12 +186,13 @@ class Parity:
     Attributes:
         texts: Number of sample texts.
         fp32_difference: Largest absolute difference between torch and the fp32 graph, over all outputs.
-        int8_rank_correlation: Spearman's, between fp32 and int8 weights of each text (or scores of all); mean over the texts.
-        int8_multiplier_difference: Mean absolute difference of the multipliers.
+        int8_rank_correlation: Spearman's correlation between fp32 and int8 weights of each text, averaged over the texts; for a
+            ranker the correlation between the scores of all pairs.
+        int8_multiplier_difference: Mean absolute difference between the fp32 and int8 multipliers of an anchored model.
         int8_cosine_min: Smallest cosine between an fp32 and an int8 vector.
         int8_cosine_mean: Mean cosine between an fp32 and an int8 vector.
         int8_score_difference: Mean absolute difference of a ranker's scores, in standard deviations of the fp32 scores.
-        dequantised_cosine_min: Smallest cosine between an fp32 vector and one of int8's weights computed in fp32.
+        dequantised_cosine_min: Smallest cosine between an fp32 vector and the vector computed in fp32 with the int8 graph's weights.
     """
 
     texts: int
@@ -212,12 +213,12 @@ class Parity:
         return ", ".join(parts)
 
     def as_dict(self) -> dict[str, float]:
-        """The figures for ``termweave.json`` and --json."""
+        """The figures by name, for ``termweave.json`` and --json; those that the kind of model does not have are left out."""
         return {name: round(value, 8) for name, value in asdict(self).items() if value is not None}
 
 
 def largest_difference(first: Outputs, second: Outputs) -> float:
-    """The largest absolute difference over all texts and outputs; NaN if one of them is NaN."""
+    """The largest absolute difference between two models' outputs, over all texts and outputs; NaN if a difference is NaN."""
     differences = [
         np.abs(a - b).max() for one, other in zip(first, second, strict=True) for a, b in zip(one, other, strict=True) if a.size
     ]
@@ -225,13 +226,13 @@ def largest_difference(first: Outputs, second: Outputs) -> float:
 
 
 def cosines(pairs: Sequence[tuple[NDArray[np.float32], NDArray[np.float32]]]) -> dict[str, float]:
-    """Smallest and mean cosine of pairs of unit vectors."""
+    """The smallest and the mean cosine between the two unit vectors of each pair, as "cosine_min" and "cosine_mean"."""
     values = [float(one @ other) for one, other in pairs]
     return {"cosine_min": min(values), "cosine_mean": float(np.mean(values))}
 
 
 def rank_correlation(pairs: Sequence[tuple[NDArray[np.float64], NDArray[np.float64]]]) -> float:
-    """Mean over the texts of Spearman's correlation; texts with four values or fewer, or with equal values, do not count."""
+    """Spearman's correlation of each pair of value lists, averaged over the pairs; pairs of four values or fewer, or of equal values, do not count."""
     counted = [pair for pair in pairs if len(pair[0]) > 4 and np.ptp(pair[0]) > 0]
     correlations = [np.corrcoef([values.argsort().argsort() for values in pair])[0, 1] for pair in counted]
     return float(np.mean(correlations)) if correlations else 1.0

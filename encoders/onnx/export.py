@@ -1,6 +1,6 @@
-"""The export of a model: a folder with its graphs in fp32, in int8 and for GPUs, and with the figures of their proof.
+"""Export a model: write a folder with its graphs in fp32, in int8 and for GPUs, and with the figures that compare them with torch.
 
-`export` works on any kind (`encoders.kinds`). A model whose graphs fail the proof (`checked_graphs`) is refused, and nothing is written.
+`export` works on any kind of model (`encoders.kinds`). If a graph computes something else than torch (`checked_graphs`), nothing is written.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ def export(path: Path, out: Path | None = None) -> Parity:
         out: A new folder for the export; None: the model's own folder.
 
     Returns:
-        The parity figures, over `checked_graphs.sample_texts`.
+        The figures that compare the graphs with torch, over `checked_graphs.sample_texts`.
 
     Raises:
         UsageError: `out` exists and is not empty, or a folder of sentence-transformers would be altered.
-        ModelError: The folder cannot be read, or a graph fails the proof; then nothing is written.
+        ModelError: The folder cannot be read, or a graph computes something else than torch; then nothing is written.
     """
     folder = read_folder(path, check=False)
     if out is None and not (path / MANIFEST).is_file():
@@ -81,7 +81,7 @@ def export(path: Path, out: Path | None = None) -> Parity:
 
 
 def _export_queries(model: OpenModel, staging: Path) -> ModelFolder:
-    """Export the encoder of queries, if it is another one; returns the folder with the digests of its graphs."""
+    """Export the separate query encoder, if the model has one; return the model's folder, its manifest with the digests of the new graphs."""
     folder, query = model.folder, model.query_model
     if query is None:
         return folder
@@ -100,7 +100,7 @@ def _export_queries(model: OpenModel, staging: Path) -> ModelFolder:
 
 
 def _described(manifest: Manifest, path: Path, parity: Parity) -> Manifest:
-    """The manifest of an exported folder."""
+    """The manifest of an exported folder: `manifest` with the digests of the files and the parity figures."""
     quantisation = {"method": _METHOD, "saturates": False, "opset": OPSET, "parity": parity.as_dict()}
     inner = {name: digest(path / name) for name in manifest.files if "/" in name and (path / name).is_file()}
     files = {**inner, **digests(path)}
@@ -110,7 +110,7 @@ def _described(manifest: Manifest, path: Path, parity: Parity) -> Manifest:
 
 
 def _copy(path: Path, staging: Path) -> None:
-    """Copy the files of a model beside its new graphs."""
+    """Copy the files of a model, except its old graphs and manifest, into the folder `staging`, which has the new graphs."""
     for pattern in _COPIED:
         for file in sorted(path.glob(pattern)):
             if file.is_file() and file.name not in {MANIFEST, *GRAPHS.values()}:
@@ -120,7 +120,7 @@ def _copy(path: Path, staging: Path) -> None:
 
 
 def int8_cost(figures: Mapping[str, Any]) -> str:
-    """Say how much nDCG int8 costs; `figures` are those of `training.dev_measure.DevelopmentSet.int8_cost`."""
+    """Say in a sentence how much nDCG the int8 graph loses; `figures` come from `training.dev_measure.DevelopmentSet.int8_cost`."""
     parts = []
     for output, name in (("weights", "weights"), ("dense", "vectors"), ("scores", "the ranker")):
         if measured := figures.get(output):

@@ -120,7 +120,7 @@ def write_dequantised(fp32: Path, int8: Path, file: Path) -> None:
 
 
 def _transposed_by_quantiser(nodes: Iterable[Any]) -> set[str]:
-    """Weights that quantisation stores transposed: a Gemm that transposes its second input becomes a plain MatMul."""
+    """Names of the weights that quantisation stores transposed: a Gemm that transposes its second input becomes a plain MatMul."""
     gemms = [node for node in nodes if node.op_type == "Gemm"]
     return {node.input[1] for node in gemms if any(part.name == "transB" and part.i for part in node.attribute)}
 
@@ -133,10 +133,10 @@ _OPERATORS |= {"DynamicQuantizeMatMul", "DynamicQuantizeLSTM"}
 
 
 def pair_sums(weights: NDArray[np.floating | np.integer]) -> NDArray[np.float64]:
-    """The largest sum of one sign among the pairs of rows that a kernel adds first: rows 0 and 1, 2 and 3, and so on.
+    """For each column, the largest absolute sum of weights of one sign over the row pairs that a kernel adds first (0 and 1, 2 and 3, ...).
 
     Args:
-        weights: ``(..., k, n)``, summed over k by the product.
+        weights: ``(..., k, n)``; a matrix product sums over k.
 
     Returns:
         ``(..., n)``, for each column.
@@ -171,7 +171,7 @@ def quantised(weights: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[n
 
 
 def saturating(graph: Path) -> list[str]:
-    """The operators of a graph whose integers may depend on the processor, as far as the weights tell; [] if none does."""
+    """Names of a graph's operators whose integer results may depend on the processor, as far as the weights tell; [] if none do."""
     import onnx  # noqa: PLC0415
 
     content = onnx.load(graph).graph

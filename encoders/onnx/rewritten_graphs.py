@@ -1,4 +1,4 @@
-"""Rewrites of a graph: for one text at a time on a CPU (`write_single`), and with the pooling of a dense model on a GPU (`with_pooling`).
+"""Rewrite a graph: for one text at a time on a CPU (`write_single`), or so that it also pools a dense model's states on a GPU (`with_pooling`).
 
 For one text the graph is fast and gives the same numbers on every processor with AVX2. Without padding there is no mask to add, and
 the scale of the scores moves to the queries, which are smaller. The softmax is written out,
@@ -40,7 +40,7 @@ def write_single(graph_file: Path, file: Path, *, only_mask: bool) -> int:
     Args:
         graph_file: A graph of `checked_graphs`, quantised or not.
         file: The file to write, which may be the same: same outputs, without the input ``attention_mask``.
-        only_mask: Whether the attention adds nothing but the mask to its scores, so that the addition goes.
+        only_mask: Whether the attention adds nothing but the mask to its scores, so that the addition can be left out.
 
     Returns:
         The number of attentions that were rewritten.
@@ -70,7 +70,7 @@ def write_single(graph_file: Path, file: Path, *, only_mask: bool) -> int:
 
 
 class _Graph:
-    """The nodes of a graph, by the tensors that they make and read."""
+    """An index of a graph's nodes by the tensors that they make and that they read."""
 
     def __init__(self, graph: Any) -> None:
         self.made = {output: node for node in graph.node for output in node.output}
@@ -80,14 +80,14 @@ class _Graph:
                 self.read.setdefault(name, []).append(node)
 
     def product(self, softmax: Any) -> Any | None:
-        """The product of the values with a softmax over the last axis, if nothing else reads it."""
+        """The node that multiplies a softmax over the last axis with the values of an attention; None: there is no such node, or another reader."""
         last = all(part.i == -1 for part in softmax.attribute if part.name == "axis")
         readers = self.read.get(softmax.output[0], [])
         alone = last and len(readers) == 1 and readers[0].op_type == "MatMul" and readers[0].input[0] == softmax.output[0]
         return readers[0] if alone else None
 
     def attention(self, softmax: Any, product: Any, *, only_mask: bool) -> list[Any]:
-        """The nodes that take the place of a softmax and its product with the values; they give the product its name."""
+        """Make the nodes that replace a softmax and its product with the values; the last node's output keeps the product's name."""
         from onnx import helper  # noqa: PLC0415
 
         name, nodes = softmax.name, []
@@ -107,7 +107,7 @@ class _Graph:
         return nodes
 
     def _factors(self, masked: str) -> tuple[str, str, str] | None:
-        """Queries, keys and constant scale of masked scores, as torch's exporter writes them; None for another shape."""
+        """Names of the queries, the keys and the constant scale behind masked scores; None: the nodes are not as torch's exporter writes them."""
         chain, name = [], masked
         for kind in ("Add", "Mul", "MatMul"):
             node = self.made.get(name)
@@ -121,7 +121,7 @@ class _Graph:
 
 
 def _needed(nodes: list[Any], tensors: set[str]) -> list[Any]:
-    """The nodes, in order, that some tensors depend on."""
+    """The nodes on which the given tensors depend, in their order."""
     needed = []
     for node in reversed(nodes):
         if tensors.intersection(node.output):
@@ -145,16 +145,16 @@ POOLING, POOLED = "termweave/pooling", "termweave/pooled"
 
 
 def states_of(outputs: Sequence[str]) -> str | None:
-    """The output of a graph that gives the states of all tokens; None: it has none."""
+    """The name of the output that gives the states of all tokens, among a graph's outputs; None: no output does."""
     return next((name for name in _STATES_NAMES if name in outputs), None)
 
 
 def with_pooling(graph: bytes, states: str) -> bytes:
-    """The graph with the input `POOLING` and the output `POOLED`.
+    """Add the input `POOLING` and the output `POOLED` to a graph; return the new graph as ONNX stores it.
 
     Args:
-        graph: A model as ONNX stores it.
-        states: Its output float32 ``(batch, length, d)``.
+        graph: The graph as ONNX stores it.
+        states: Name of the graph's output with the states of the tokens, float32 ``(batch, length, d)``.
     """
     # The numbers of the fields are those of onnx.proto. An attribute: name, s (text), type (3: text).
     equation = _text(1, "equation") + _text(4, "bnm,bnd->bmd") + _number(20, 3)
@@ -167,7 +167,7 @@ def with_pooling(graph: bytes, states: str) -> bytes:
 
 
 def _value(name: str, axes: tuple[str, ...]) -> bytes:
-    """The description of an input or output."""
+    """The protobuf message that describes an input or output of a graph: its name and its axes."""
     shape = b"".join(_field(1, _text(2, axis)) for axis in axes)
     tensor = _number(1, 1) + _field(2, shape)  # elem_type (1: float32), shape
     return _text(1, name) + _field(2, _field(1, tensor))
@@ -178,7 +178,7 @@ def _text(number: int, text: str) -> bytes:
 
 
 def _field(number: int, content: bytes) -> bytes:
-    """A field of protobuf with its length."""
+    """The bytes of a protobuf field that holds `content`, with its length."""
     return _varint(number << 3 | 2) + _varint(len(content)) + content
 
 

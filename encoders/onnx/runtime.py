@@ -72,7 +72,7 @@ class GraphInput(NamedTuple):
         ids: int64 ``(n,)``: token ids, special tokens included.
         features: float32 ``(n, f)``: idf and BM25, and a place tag where the model reads one; None for graphs without this input.
         types: int64 ``(n,)``: 0 for tokens of the first text of a pair, 1 for the second; None: all 0.
-        pooling: float32 ``(n, m)``: what each token's states are multiplied with in m sums, where the graph pools; else None.
+        pooling: float32 ``(n, m)``: the factors of each token's state in m sums, for a graph that pools; None for any other graph.
     """
 
     ids: NDArray[np.int64]
@@ -88,15 +88,16 @@ class OnnxModel:
     """
 
     def __init__(self, folder: ModelFolder, *, threads: int | None = None, precision: Precision | None = None) -> None:
-        """Open the graph.
+        """Open the graph of a model folder.
 
         Args:
             folder: A checked model folder.
             threads: Texts that run at a time on a CPU; None: one for each core this process may use.
-            precision: Which graph to open; None: on a GPU fp32, else int8's weights in fp32; on a CPU int8, else fp32.
+            precision: Precision of the graph to open; None: the best that the folder has. On a GPU that is fp32, then the int8 graph's
+                weights in fp32; on a CPU int8, then fp32.
 
         Raises:
-            ModelError: The folder has no such graph, or one that ONNX Runtime cannot run.
+            ModelError: The folder has no such graph, or ONNX Runtime cannot run the graph.
         """
         self.folder = folder
         self.threads = threads or available_cores()
@@ -131,20 +132,20 @@ class OnnxModel:
         self._pool = ThreadPoolExecutor(1 if self.on_gpu else self.threads, thread_name_prefix="termweave-encode")
 
     def _first(self, suitable: Sequence[Precision], only: Precision | None) -> Path | None:
-        """The first graph of the folder in one of the suitable precisions; if `only` names one, in this precision alone."""
+        """The file of the folder's first graph in a suitable precision, which must be `only` if that is given; None: there is no such graph."""
         chosen = [precision for precision in suitable if only in {None, precision}]
         return next((graph for precision in chosen if (graph := self.folder.graph(precision))), None)
 
     def start(self, inputs: Sequence[GraphInput], outputs: Sequence[str]) -> Callable[[], Outputs]:
-        """Start texts.
+        """Start running the graph on texts.
 
         Args:
-            inputs: What the graph reads of each text.
+            inputs: The graph's input for each text.
             outputs: Names of the outputs to compute.
 
         Returns:
-            A function that waits and returns for each text its outputs: ``(n, ...)`` for one row per token, ``(d,)`` for one per
-            text. Of one text the results are computed before it is returned.
+            A function that waits for the results and returns the outputs of each text: ``(n, ...)`` for an output with one row per
+                token, ``(d,)`` for an output with one row per text. A single text is computed before the function is returned.
         """
         names = list(outputs)
         if len(inputs) == 1:
@@ -183,7 +184,7 @@ class OnnxModel:
         return results
 
     def _compute(self, rows: Sequence[GraphInput], length: int, outputs: list[str]) -> list[NDArray[np.float32]]:
-        """Run rows as one batch, padded to a length with zeros, which the attention mask hides."""
+        """Run several texts as one batch, padded to `length` tokens with zeros, which the attention mask hides; return the outputs."""
         shape = (len(rows), length)
         arrays: dict[str, NDArray[Any]] = {name: np.zeros(shape, dtype=np.int64) for name in INPUTS[:3] if name in self._inputs}
         for name, (field, least) in _NUMBERS.items():
@@ -211,7 +212,7 @@ class OnnxModel:
 
 
 def _renew_pools() -> None:
-    """Give the graphs of a forked child threads of its own: those of the parent do not run there, and a text would wait for ever."""
+    """Give the graphs new threads in a forked child: the parent's threads do not run there, and a text would wait for ever."""
     for model in list(_MODELS):
         model._renew_pool()  # noqa: SLF001 - of this module
 
@@ -243,7 +244,7 @@ def batches(lengths: Sequence[int]) -> Iterator[list[int]]:
 
 
 def available_cores() -> int:
-    """Cores this process may use."""
+    """The number of processor cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -264,9 +265,9 @@ def onnx_runtime() -> Any:
 
 @cache
 def cuda_problem() -> str:
-    """Why ONNX Runtime cannot use an NVIDIA GPU, in one sentence; "" if it can.
+    """The reason why ONNX Runtime cannot use an NVIDIA GPU, as a sentence; "" if it can.
 
-    The driver is asked, because ONNX Runtime prints errors where there is none.
+    The NVIDIA driver is asked first, because ONNX Runtime prints errors where there is no driver.
     """
     runtime = onnx_runtime()
     if "CUDAExecutionProvider" not in runtime.get_available_providers():
@@ -294,7 +295,7 @@ def cuda_usable() -> bool:
 
 
 def _pooling_session(graph: Path, session: Any, threads: int) -> Any:
-    """A session that also pools, where the graph gives the states of all tokens in fp32; else the same session."""
+    """Open a session that also pools, if the graph gives the states of all tokens in fp32; else return the given session."""
     outputs = {output.name: output for output in session.get_outputs()}
     states = outputs.get(states_of(list(outputs)) or "")
     if states is None or states.type != "tensor(float)" or len(states.shape) != 3:
@@ -306,16 +307,16 @@ def _pooling_session(graph: Path, session: Any, threads: int) -> Any:
 
 
 def open_session(graph: Path, providers: Sequence[str] = CPU, threads: int = 1, *, content: bytes = b"") -> Any:
-    """Open a graph. ONNX Runtime itself refuses graphs that read tensors from files outside their folder.
+    """Open a graph as a session of ONNX Runtime, which refuses graphs that read tensors from files outside their folder.
 
     Args:
-        graph: The file.
-        providers: Where it may run, best first.
-        threads: Threads of its operators on a CPU.
-        content: What is opened in place of the file's content.
+        graph: The graph's file.
+        providers: Execution providers of ONNX Runtime (devices) on which the graph may run, best first.
+        threads: Number of threads of each operator on a CPU.
+        content: Bytes of a graph that are opened in place of the file's content; b"": the file's content is opened.
 
     Raises:
-        ModelError: ONNX Runtime cannot run it.
+        ModelError: ONNX Runtime cannot run the graph.
     """
     onnxruntime = onnx_runtime()
     onnxruntime.set_default_logger_severity(4)  # errors are raised; everything else would only fill stderr

@@ -1,7 +1,7 @@
-"""The capabilities of a server, found with requests that change nothing and not from its version number.
+"""Find out the capabilities of a server, with requests that change nothing and not from its version number.
 
-A user without cluster permissions may not send some of these requests (403, or 404 and 405 on managed services). The capability is
-then taken to be the smaller one that the other requests allow. Responses quoted below were seen on OpenSearch 3.6.0, and on
+A user without cluster permissions may not send some of these requests (403, or 404 and 405 on managed services). Then the server is
+taken to be able to do only what the other requests show. Responses quoted below were seen on OpenSearch 3.6.0, and on
 Elasticsearch 8.19.0 and 9.2.0.
 
 This module is the only one that looks at the version. Everything else reads `Capabilities`; `termweave.dialect` chooses the
@@ -38,7 +38,7 @@ _NO_ROOT = frozenset({HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND, HTTPStatus.MET
 
 
 def probe(engine: Engine) -> Capabilities:
-    """Find out what a server can do.
+    """Find out the capabilities of a server.
 
     Raises:
         EngineUnreachable: The server does not respond.
@@ -66,10 +66,10 @@ def probe(engine: Engine) -> Capabilities:
 
 
 def has_search_pipelines(engine: Engine) -> bool:
-    """Whether a search may bring a pipeline of its own (OpenSearch 2.9 and newer): another server refuses it (400).
+    """Whether a search may bring a search pipeline of its own (OpenSearch 2.9 and newer): other servers refuse such a search (400).
 
     Raises:
-        EngineError: The server does not answer the question, and would not answer a search.
+        EngineError: The server does not answer this request, and would not answer a search either.
     """
     if engine.product == "Elasticsearch":
         return False
@@ -83,10 +83,10 @@ def has_search_pipelines(engine: Engine) -> bool:
 
 
 def _elasticsearch(engine: Engine, version: str) -> Capabilities:
-    """The capabilities of an Elasticsearch.
+    """The capabilities of an Elasticsearch server.
 
-    Its clause limit follows from heap and threads, is at least 1,024, and cannot be read: the setting of OpenSearch's limit is there
-    without effect.
+    Its limit of clauses in a query follows from heap and threads, is at least 1,024, and cannot be read: the setting that limits clauses
+    in OpenSearch has no effect there.
     """
     weights = _accepts_template(engine, {}, {"w": _SPARSE})
     if weights is None:
@@ -124,7 +124,7 @@ def _identity(engine: Engine) -> tuple[str, str]:
 
 
 def _answer(engine: Engine, path: str, **params: Any) -> Any:
-    """The answer to a question; {} for a user who may not ask it."""
+    """The server's answer to a GET request; {} if it answers with an error, as for a user who may not send the request."""
     try:
         return engine.request("GET", path, params=params)
     except EngineResponseError:
@@ -160,7 +160,7 @@ def _accepts_template(engine: Engine, settings: Mapping[str, Any], properties: M
 
 
 def _max_clause_count(engine: Engine) -> int:
-    """The current clause limit: set at run time, in the configuration file, or by default."""
+    """The server's current limit of clauses in a query, whether it is set at run time, in the configuration file, or by default."""
     path, form = "/_cluster/settings", {"include_defaults": True, "flat_settings": True}
     settings = _answer(engine, path, **form, filter_path="*.indices*max_clause*")
     levels = (settings.get(level, {}) for level in ("transient", "persistent", "defaults"))
@@ -173,7 +173,7 @@ def check_native_vectors(engine: Engine, mapping: Mapping[str, Any], settings: M
     Args:
         engine: The server.
         mapping: The index's mapping.
-        settings: Its settings, flat. Without `index.knn` vectors are only stored.
+        settings: The index's settings, flat. Without `index.knn` vectors are stored, but not indexed.
 
     Raises:
         UsageError: The server lacks the library.
@@ -191,7 +191,7 @@ def check_native_vectors(engine: Engine, mapping: Mapping[str, Any], settings: M
 
 
 def _native_fields(part: Any, name: str) -> Iterator[str]:
-    """Names of all fields of the type knn_vector, but those of the engine lucene; templates of fields count, too."""
+    """The names of all fields of the type knn_vector whose engine is not lucene, in a part of a mapping; templates of fields count, too."""
     if isinstance(part, list):
         for each in part:
             yield from _native_fields(each, name)

@@ -1,7 +1,7 @@
-"""The connection to an OpenSearch server: which server is used, and how a request is sent.
+"""The connection to an OpenSearch server: choose the server, send requests, and read the responses.
 
-Where things are: `credentials` authenticates, `transports` holds the client libraries, `payloads` encodes bodies, `index_limits` divides
-searches, `retries` decides what is sent again, `server_errors` turns failures into sentences.
+The modules beside it: `credentials` authenticates, `transports` holds the client libraries, `payloads` encodes bodies, `index_limits`
+divides searches, `retries` decides which requests are sent again, `server_errors` turns failures into sentences.
 
 opensearch-py (3.2.0) is typed `Any` throughout and raises some twenty exceptions; the rest of termweave sees `Engine` and two
 exceptions only.
@@ -43,9 +43,9 @@ class Engine:
     """A connection to an OpenSearch or Elasticsearch server. Threads may share it, and so may processes that fork.
 
     Attributes:
-        addresses: Addresses without credentials: of the server, or of several nodes of its cluster, which are asked in turn.
-        url: The same with commas between, for messages.
-        retries: Decides what is sent again, and counts the seconds that a build waited for the server.
+        addresses: Addresses, without credentials, of the server, or of several nodes of its cluster, which are asked in turn.
+        url: The addresses joined by commas, for messages.
+        retries: Decides which requests are sent again, and counts the seconds that a build waited for the server.
         user: User name that the requests carry; "" for none (certificates and AWS signatures have no user name here).
     """
 
@@ -76,42 +76,43 @@ class Engine:
         self._transport.current.close()
 
     def patient(self, seconds: float, say: Callable[[str], None] | None = None) -> Self:
-        """The same connection, for a build: every request that the server turns away (429, 503) is repeated.
+        """A view of this connection for a build: every request that the server turns away (429, 503) is repeated.
 
         Args:
-            seconds: How long a request is repeated, from its first failure.
-            say: Prints a sentence when the server is away and when it is back; None: what this view says it with, at first a logger.
+            seconds: How long a request is repeated, counted from its first failure.
+            say: Prints a sentence when the server is away and when it is back; None: the function of this connection is kept, at
+                first a logger.
         """
         outage = self.outage if say is None else retries.Outage(say)
         return self._view(retries=retries.Retries(seconds, outage), _watched=True)
 
     def watched(self, say: Callable[[str], None]) -> Self:
-        """The same connection, for a user who waits: `say` prints a sentence when a request has had no answer for 10 s, and later ones."""
+        """A view of this connection for a user who waits: `say` prints a sentence when a request has had no answer for 10 s, and again later."""
         return self._view(retries=retries.Retries(outage=retries.Outage(say)), _watched=True)
 
     def _view(self, **changed: Any) -> Self:
-        """The same connection with other attributes."""
+        """A copy of this connection with some attributes changed; both share the transport."""
         view = copy(self)
         vars(view).update(changed)
         _ENGINES.add(view)
         return view
 
     def apart(self) -> Self:
-        """A connection of its own to the same server: its requests wait for none of this one's, and report no outage."""
+        """Open a separate connection to the same server: its requests wait for no request of this connection, and report no outage."""
         return type(self)(replace(self._transport.access, connections=1))
 
     def narrowed(self, resolved: ResolvedName) -> Self:
-        """The same connection, whose requests read only the documents that a name shows."""
+        """A view of this connection whose requests read only the documents that a search of the resolved name sees."""
         return self._view(_narrowed=resolved) if resolved.partial else self
 
     @property
     def outage(self) -> retries.Outage:
-        """Says that the server is away, and that it is back; a caller that repeats a request itself reports to it."""
+        """The reporter that tells the user that the server is away or back; a caller that repeats requests itself reports failures to it."""
         return self.retries.outage
 
     @property
     def timeout(self) -> float:
-        """Seconds that a request waits for its response, unless it says otherwise."""
+        """Seconds that a request waits for its response, unless the request has a time-out of its own."""
         return self._transport.access.timeout
 
     @property
@@ -121,35 +122,35 @@ class Engine:
 
     @property
     def product(self) -> str:
-        """Name of the server in messages: "OpenSearch" or "Elasticsearch", as its first answer says."""
+        """Name of the server for messages: "OpenSearch" or "Elasticsearch", as the server's first answer tells."""
         return self._transport.current.product
 
     def use_elasticsearch(self) -> None:
-        """Go on with the client of Elasticsearch: a proxy removes the header that names the server, and its root page shows it."""
+        """Switch to the client library of Elasticsearch, for a server known only by its root page because a proxy removes the telling header."""
         self._transport.use_elasticsearch()
 
     @cached_property
     def capabilities(self) -> Capabilities:
-        """The capabilities of this server, which is asked once."""
+        """The capabilities of the server, which are asked for once."""
         return probe(self)
 
     @cached_property
     def has_search_pipelines(self) -> bool:
-        """Whether a search may bring a pipeline of its own, and an index have a default one."""
+        """Whether the server has search pipelines: a search may bring a pipeline of its own, and an index may have a default pipeline."""
         return has_search_pipelines(self)
 
     def without_pipeline(self, search: dict[str, Any]) -> dict[str, Any]:
-        """The body of a search with an empty pipeline of its own, unless it names one.
+        """Add an empty search pipeline to the body of a search, unless the body names a pipeline.
 
-        Otherwise the default pipeline of an index (`index.search.default_pipeline`) may hide documents, rename fields or change scores.
+        Without it the default pipeline of an index (`index.search.default_pipeline`) could hide documents, rename fields or change scores.
         """
         return search if "search_pipeline" in search or not self.has_search_pipelines else {**search, "search_pipeline": {}}
 
     def of_indices(self, path: str, kind: str, *, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Read one kind of information about indices: ``{index: {kind: ...}}``.
 
-        Nearly every command begins with such a request, so this is where a server that is not OpenSearch is noticed, even one that
-        responds to every address with 200.
+        Nearly every command begins with such a request, so this method notices a server that is not OpenSearch, even if that server responds
+        to every path with 200.
 
         Args:
             path: ``/NAME/_alias`` or ``/NAME/_mapping``.
@@ -157,7 +158,7 @@ class Engine:
             params: Query parameters, as in `request`.
 
         Raises:
-            NotOpenSearch: The response holds something else.
+            NotOpenSearch: The response does not have this form.
             EngineError: See `request`.
         """
         indices: dict[str, Any] = self.request("GET", path, params=params)
@@ -166,10 +167,10 @@ class Engine:
         return indices
 
     def search(self, index: str, body: Mapping[str, Any]) -> Any:
-        """Search all shards of an index; a missing shard is an error, because its documents would be left out in silence.
+        """Search all shards of an index; a shard that does not answer is an error, because its documents would be missing unnoticed.
 
         Args:
-            index: Its name, as it stands in a path.
+            index: Name of the index, escaped as in a path.
             body: The body of the search.
         """
         return self.request("POST", f"/{index}/_search", params=ALL_SHARDS, body=body)
@@ -222,7 +223,7 @@ class Engine:
     def _repeated(
         self, method: str, path: str, params: Mapping[str, Any] | None, body: Any, timeout: float | None, *, retry: bool | None
     ) -> Any:
-        """Send a request, again as `request` says; its arguments."""
+        """Send a request, and repeat it as `request` promises; the arguments are those of `request`."""
         data = payloads.encode(body, path)
         # `_cat` sends plain text unless asked for JSON; everything else sends JSON anyway.
         headers = {"accept": "application/json", "content-type": payloads.content_type(path, data)}
@@ -243,10 +244,10 @@ class Engine:
         return self.retries.run(attempt, repeatable=again and not once, once=once, limit=timeout or self.timeout)
 
     def repeat(self, call: Callable[[], T]) -> T:
-        """Make a call that sends requests, and repeat it as a request that changes nothing is repeated.
+        """Call a function that sends requests, and repeat the call as often as a request that changes nothing is repeated.
 
         Args:
-            call: Raises `EngineResponseError` with status 429 or 503 if it should be repeated.
+            call: The function; it raises `EngineResponseError` with status 429 or 503 if the call should be repeated.
         """
         return self.retries.run(lambda _: call(), repeatable=True)
 
@@ -274,10 +275,10 @@ class Engine:
             raise
 
     def _check_missing(self, error: EngineResponseError, request: Request) -> None:
-        """Make sure that an index is missing if the engine says so.
+        """Check that an index is really missing when the engine answers that it is.
 
         A cluster that has just chosen a new manager hides all indices until it has read its state again, and answers 404 to a request
-        that names one. A request that does not insist on the index waits in such a cluster, at last for 503.
+        that names an index. A request with `ignore_unavailable` waits in such a cluster, and gets 503 if the wait is too long.
 
         Raises:
             EngineResponseError: 503, because the index exists or the cluster is not ready; the request may be repeated.
@@ -296,7 +297,7 @@ class Engine:
             raise EngineResponseError(status, reason, error.body, hint="Repeat the command.") from error
 
     def _parse(self, status: int, text: str, method: str, path: str, url: str) -> Any:
-        """The value of a response from an address; an error status is raised as an error."""
+        """The parsed value of a response; a response with an error status is raised as an exception."""
         request, succeeded = f"{method} {path}", HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES
         if method == "HEAD" and (succeeded or status == HTTPStatus.NOT_FOUND):
             return succeeded
@@ -315,7 +316,7 @@ class Engine:
 
 
 def blamed_server(error: Exception) -> EngineError | None:
-    """The error about a server whose answer an exception of this process comes of; None for a fault in termweave itself."""
+    """The error that blames a server for an exception, because an answer of the server is malformed; None: the fault is in termweave itself."""
     errors = (engine._last_answers.blamed(error, engine.url) for engine in list(_ENGINES))  # noqa: SLF001 - of this module
     return next((each for each in errors if each is not None), None)
 
@@ -330,7 +331,7 @@ os.register_at_fork(after_in_child=_close_after_fork)
 
 
 def connect(settings: Settings, *, pool_maxsize: int = 8) -> Engine:
-    """Connect to the server of the settings, else to the running embedded node. No request is sent yet.
+    """Connect to the server that the settings name, else to the running embedded node. No request is sent yet.
 
     Args:
         settings: Addresses, credentials, certificates, timeout, compression.

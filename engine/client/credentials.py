@@ -1,4 +1,4 @@
-"""Addresses of a server with all that each needs: passwords, certificates, AWS signatures.
+"""Make the addresses of a server, each with its credentials: passwords, certificates, AWS signatures.
 
 All requests go through opensearch-py's connection class for urllib3, signed or not. Its other class, for the package requests, lets
 $REQUESTS_CA_BUNDLE and $CURL_CA_BUNDLE override the settings, uses $HTTPS_PROXY, reads .netrc and follows redirects (docs/connecting.md).
@@ -34,12 +34,12 @@ _KEY_IS_LOCKED = "Put its password into $TERMWEAVE_CLIENT_KEY_PASSWORD, or clien
 
 
 def addresses(settings: Settings, urls: str) -> tuple[Address, ...]:
-    """The addresses of a server or cluster with what each needs.
+    """The addresses of a server or cluster, each with its credentials and certificates.
 
     Logs a warning where a password would travel unencrypted to another machine.
 
     Args:
-        settings: Credentials, certificates and the way to sign, for each address.
+        settings: The credentials, certificates and AWS signing that hold for each address.
         urls: One address, or several with commas between; each may hold a user name and a password.
 
     Raises:
@@ -66,7 +66,7 @@ def _address(settings: Settings, context: ssl.SSLContext | None, url: str, *in_a
 
 
 def _user_and_password(settings: Settings, url: str, user: str | None, password: str | None) -> tuple[str | None, str | None]:
-    """User and password, each from the settings or from the address.
+    """The user and the password, each from the settings or from the address; None: neither gives it.
 
     Raises:
         UsageError: Settings and address give different values, so that a password could be sent to the wrong server.
@@ -84,10 +84,10 @@ def _user_and_password(settings: Settings, url: str, user: str | None, password:
 
 
 def _password(settings: Settings, user: str | None, url: str) -> str | None:
-    """The password that the settings give: itself, in a file, printed by a command, or asked for.
+    """The password that the settings give: as a value, in a file, by a command that prints it, or typed by the user; None: no password.
 
     Raises:
-        UsageError: More than one is given in one place, or the file, the command or the terminal gives no password.
+        UsageError: The settings give a password in two of these ways, or the file, the command or the terminal gives none.
     """
     ways = [name for name in PASSWORDS if getattr(settings, name) is not None]
     if len(ways) > 1:
@@ -108,10 +108,10 @@ def _password(settings: Settings, user: str | None, url: str) -> str | None:
 
 
 def from_file(file: Path, noun: str) -> str:
-    """The password or token in a file, without the line end behind it and the byte-order mark that editors may write before it.
+    """Read a password or token from a file, without a final line end and without the byte-order mark that editors may write first.
 
     Raises:
-        UsageError: The file cannot be read, or does not hold one line. `noun` is what messages call it: "password".
+        UsageError: The file cannot be read, or does not hold one line. `noun` ("password") is the word for the secret in messages.
     """
     try:
         secret = file.read_text(encoding="utf-8-sig").rstrip("\r\n")
@@ -125,11 +125,11 @@ def from_file(file: Path, noun: str) -> str:
 
 @cache
 def _typed(question: str, instead: str) -> str:
-    """Ask for a secret on the terminal without showing what is typed, once per process.
+    """Ask the user to type a secret on the terminal, without showing it; the question is asked once per process.
 
     Args:
-        question: What the terminal shows.
-        instead: What to do where there is no terminal.
+        question: The text that the terminal shows.
+        instead: Advice for the case that there is no terminal.
 
     Raises:
         UsageError: There is no terminal.
@@ -144,7 +144,7 @@ def _typed(question: str, instead: str) -> str:
 
 @cache
 def _from_command(command: str) -> str:
-    """The password that a command prints, run once per process and without a shell."""
+    """The password that a command prints. The command runs once per process, without a shell."""
     hint = "Correct password_command; for example: keyring get termweave USER"
     try:
         # PYTHONSAFEPATH is for termweave's own processes: a program in Python may import from its folder.
@@ -159,7 +159,7 @@ def _from_command(command: str) -> str:
 
 
 def _is_this_machine(host: str) -> bool:
-    """Whether the traffic to a host does not leave this machine."""
+    """Whether a host is this machine, so that traffic to it does not leave the machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -167,9 +167,9 @@ def _is_this_machine(host: str) -> bool:
 
 
 def _tls(settings: Settings) -> ssl.SSLContext:
-    """The TLS context that the settings describe: TLS 1.2 or newer.
+    """Make the TLS context that the settings describe, for TLS 1.2 or newer.
 
-    It is made here, and not by opensearch-py, so that a wrong file is refused before anything is sent, with the file's name. opensearch-py
+    The context is not left to opensearch-py, so that a wrong file is refused by its name before anything is sent. opensearch-py
     cannot pass on the password of a key at all. Without `ca_certs` the trusted authorities are those of $SSL_CERT_FILE or $SSL_CERT_DIR, else
     those of the package certifi.
 
@@ -217,7 +217,7 @@ def _trust_usual_authorities(context: ssl.SSLContext) -> None:
 
 
 def _identify(context: ssl.SSLContext, certificate: Path, key: Path | None, password: str | None) -> None:
-    """Prove who we are with a client certificate and its key, which may stand in the same file."""
+    """Load a client certificate into the TLS context, with its key, which may stand in the same file."""
     _check_pem(certificate, "client certificate")
     if key is None and b"PRIVATE KEY-----" not in certificate.read_bytes():
         raise UsageError(f"{certificate} holds a client certificate without its key.", "Set client_key, too.")
@@ -250,7 +250,7 @@ def _check_pem(file: Path, role: str, place: str = "", *, kind: str = "certifica
     """Raise an error if a file holds no certificate, or no private key, in PEM format.
 
     Raises:
-        UsageError: It cannot be read, or holds none.
+        UsageError: The file cannot be read, or holds no certificate or key.
     """
     try:
         content = file.read_bytes()

@@ -1,7 +1,7 @@
-"""Searches within the limits of an index: `index.max_result_window` (hits of one answer) and `index.max_terms_count` (values of one clause).
+"""Search within an index's limits: `index.max_result_window` (hits of an answer) and `index.max_terms_count` (values of a clause).
 
-An application, or a template of the cluster, may set them far below their defaults (10,000 and 65,536). The server's refusal names the limit,
-so that nobody has to ask for it. From then on searches of this path are sent in parts, and the answer is that of an index without the limit.
+An application, or a template of the cluster, may set these limits far below their defaults (10,000 and 65,536). The server's refusal names
+the limit. From then on searches of the same path are sent in parts, and the joined answer is that of an index without the limit.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _USUAL = 10
 
 
 class IndexLimits:
-    """The limits of a server's indices, as far as they are known. Threads may share it."""
+    """The limits of a server's indices that refusals have named so far. Threads may share an object."""
 
     def __init__(self) -> None:
         self._of: dict[str, dict[str, int]] = {}
@@ -36,7 +36,7 @@ class IndexLimits:
 
         Args:
             path: Path of the request.
-            body: Its body, parsed.
+            body: Body of the request, parsed: a search, or the lines of an `_msearch`.
             send: Sends a body; returns the answer.
 
         Raises:
@@ -61,7 +61,7 @@ class IndexLimits:
                     each.add(part, answered)
 
     def _learns(self, path: str, limits: Mapping[str, int], refusal: str) -> bool:
-        """Note the limits that a refusal names; returns whether they are others than `limits`, which the request was made for."""
+        """Note the limits that a refusal names; return whether they differ from `limits`, for which the refused request was made."""
         new = {name: int(match[1]) for name, pattern in _REFUSALS.items() if (match := pattern.search(refusal))}
         self._of[path] = {**self._of.get(path, {}), **new}
         return {**limits, **new} != limits
@@ -69,14 +69,14 @@ class IndexLimits:
 
 @dataclass
 class _Search:
-    """One search, and what came back of it.
+    """One search, and the part of its answer that has arrived so far.
 
     Attributes:
-        head: Its line before the body in an `_msearch`.
-        body: Its body, as if there were no limits.
-        answer: The first answer, with the hits of all; the one that failed, if one did.
-        hits: The hits in it.
-        done: Whether all hits are there.
+        head: The line before the search's body in an `_msearch`.
+        body: The search's body, as if there were no limits.
+        answer: The answer to the first part, to which the hits of later parts are added; if a part failed, that part's answer.
+        hits: The list of hits in `answer`.
+        done: Whether all hits have arrived, or a part failed.
     """
 
     head: Mapping[str, Any]
@@ -86,7 +86,7 @@ class _Search:
     done: bool = False
 
     def next_part(self, limits: Mapping[str, int]) -> Any:
-        """The body of the next request; None if all hits are there."""
+        """The body of the next request, within these limits; None: the search is done."""
         part, size = self.body, self.body.get("size", _USUAL)
         if self.done:
             return None
@@ -98,7 +98,7 @@ class _Search:
         return _with_short_lists(part, limits["terms"]) if "terms" in limits else part
 
     def add(self, part: Any, answer: dict[str, Any]) -> None:
-        """Add the hits of the answer to a part."""
+        """Add the hits of the server's answer to a part of the search, and note whether the search is done."""
         hits = answer.get("hits", {}).get("hits", [])
         failed = "hits" not in answer or answer.get("timed_out") or answer.get("_shards", {}).get("failed")
         if failed or self.answer is None:
@@ -110,10 +110,10 @@ class _Search:
 
 
 def _after(body: dict[str, Any], hits: list[Any]) -> dict[str, Any]:
-    """A search without the hits that are there already.
+    """The body of a search for further hits, without the hits that have arrived already.
 
-    The pages of a point in time, and hits without `_id`, have an order without ties. Any other search leaves out the documents that came before,
-    or their groups, so that ties are no matter.
+    In a point in time, and for hits without `_id`, no two hits tie in the order, so the search goes on after the last hit. Any other search
+    excludes the documents that have arrived, or their groups, so that ties do not matter.
     """
     if not hits:
         return body
@@ -129,7 +129,7 @@ def _after(body: dict[str, Any], hits: list[Any]) -> dict[str, Any]:
 
 
 def _with_short_lists(part: Any, most: int) -> Any:
-    """A part of a search in which a clause with too many values is several."""
+    """Split each clause of a search that has more than `most` values into several clauses; scores stay the same."""
     if isinstance(part, list | tuple):
         return [_with_short_lists(each, most) for each in part]
     if not isinstance(part, dict):

@@ -1,7 +1,7 @@
-"""Encode requests, decode responses, and say whether an answer has the shape that the server's documentation gives it.
+"""Encode requests, decode responses, and tell whether an answer has the form that the server's documentation describes.
 
-Commands read answers as OpenSearch and Elasticsearch document them. Where one breaks on an answer, its last answers are checked: if one of
-them has a value that the server never sends, the server is named, and else it is a fault in termweave itself.
+Commands read answers as OpenSearch and Elasticsearch document them. If an exception ends a command, the last answers are checked: if an
+answer has a value that the server never sends, the error blames the server; otherwise the fault is in termweave itself.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ def quote(part: str) -> str:
 
 
 def as_text(value: Any) -> Any:
-    """A setting as the server returns it: every value is a string."""
+    """A setting in the form in which the server returns it, where every value is a string."""
     if isinstance(value, list):
         return [as_text(item) for item in value]
     return value if isinstance(value, str) else json.dumps(value)
 
 
 def is_search(path: str) -> bool:
-    """Whether a path searches indices: `/_search`, `/NAME/_msearch`. Plugins have a `_search` of their own, with other bodies."""
+    """Whether a request's path searches indices: `/_search`, `/NAME/_msearch`, but not a plugin's `_search`, whose bodies differ."""
     return endpoint(path) in {"_search", "_msearch"} and not path.startswith("/_plugins/")
 
 
@@ -120,7 +120,7 @@ def decode(text: str) -> Any:
 
 
 class LastAnswers:
-    """The last answers of a server that are not large."""
+    """Keeps the last answers of a server, except large ones."""
 
     def __init__(self) -> None:
         self._answers: deque[tuple[str, str, bool]] = deque(maxlen=_KEPT)
@@ -130,14 +130,14 @@ class LastAnswers:
 
         Args:
             request: Method and path.
-            text: The answer.
-            whole: Whether all fields were asked for.
+            text: The text of the answer.
+            whole: Whether the request asked for all fields of the answer.
         """
         if len(text) <= _LONGEST:
             self._answers.append((request, text, whole))
 
     def blamed(self, error: Exception, url: str) -> EngineError | None:
-        """The error about the server that an exception comes of; None if it does not, or all answers have their shape."""
+        """The error that blames the server for an exception; None: reading an answer did not cause it, or all answers have the right form."""
         if not isinstance(error, _OF_READING):
             return None
         for request, text, whole in reversed(self._answers):
@@ -154,7 +154,7 @@ class LastAnswers:
 
 
 def _missing(answer: Any, request: str) -> str:
-    """The field that an answer lacks, as a clause; "" if it lacks none."""
+    """Say, as a clause, which required field the answer to a request lacks; "" if it lacks none."""
     method, _, path = request.partition(" ")
     name = _REQUIRED.get(endpoint(path), "") if method == ("POST" if path.endswith("_search") else "GET") else ""
     parts = answer.values() if name != "hits" and isinstance(answer, dict) else [answer]
@@ -180,7 +180,7 @@ def _wrong_below(value: Any, place: str) -> Iterator[str]:
 
 
 def _wrong_fields(fields: Any, place: str) -> Iterator[str]:
-    """Find values that are no objects among the fields of a mapping, which may have any name, and among the fields inside them."""
+    """Yield a clause for each field of a mapping, at any depth, whose description is not an object; `place` is the path to the fields."""
     if not isinstance(fields, dict):
         yield f"{place} is {clipped(repr(fields), 80)}"
         return
@@ -193,7 +193,7 @@ def _wrong_fields(fields: Any, place: str) -> Iterator[str]:
 
 
 def _fits(key: object, value: Any) -> bool:
-    """Whether a field has a value of its type."""
+    """Whether the value of a field of an answer has the type that the server always gives that field."""
     types = _TYPES.get(key) if isinstance(key, str) else None
     if types is None or isinstance(value, bool):
         return types is None or bool in types

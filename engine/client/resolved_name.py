@@ -1,9 +1,9 @@
-"""The indices that a name stands for in the server, and which of their documents searches of the name see.
+"""Resolve an index name or alias to its concrete indices, and to the filter that decides which of their documents a search of it sees.
 
 An alias may have a filter and a routing, and an index a default search pipeline whose `filter_query` hides documents: drafts, for example.
 termweave searches the concrete index, without that pipeline (`Engine.without_pipeline`), because it may rename fields or change scores. So
-neither would hold by itself: an engine that is narrowed to a resolved name (`Engine.narrowed`) adds them to every request that reads
-documents. A cluster has no default pipeline of its own (OpenSearch 3.6.0), and Elasticsearch no search pipelines.
+the server applies neither the alias's filter nor the pipeline's: an engine narrowed to a resolved name (`Engine.narrowed`) adds both to every
+request that reads documents. A cluster has no default pipeline of its own (OpenSearch 3.6.0), and Elasticsearch no search pipelines.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ _HIDE_NOTHING = frozenset(
 
 @dataclass(frozen=True)
 class ResolvedName:
-    """A name, and what it stands for.
+    """An index name or alias, the concrete indices that it stands for, and the filters that hold for searches of it.
 
     Attributes:
         name: The name: that of an index, an alias or a data stream.
-        index: What a request names to search it: the concrete index, or several with commas.
-        filters: Clauses of the query DSL that every document must match.
-        routing: Values of the routing, which lead to the shards that are searched; "": all shards.
-        remarks: Sentences about what the default search pipeline does and searches of termweave do not.
-        several: Where the name stands for several indices, those that are searched; (): it stands for one.
-        lacking: Other indices that the name stands for, not enriched yet, so that they cannot be searched.
+        index: The concrete index that requests name in their path; several are joined by commas.
+        filters: Clauses of the query DSL that a document must match to be seen.
+        routing: The alias's routing values, which select the shards that are searched; "": all shards are searched.
+        remarks: Sentences about processors of the default search pipeline that searches of termweave do not run.
+        several: The indices that are searched, if the name stands for several; (): the name stands for one index.
+        lacking: Further indices of the name, which cannot be searched because termweave has not enriched them yet.
     """
 
     name: str
@@ -71,30 +71,30 @@ class ResolvedName:
 
     @property
     def partial(self) -> bool:
-        """Whether the name shows only some of the documents."""
+        """Whether a search of the name sees only some of the documents."""
         return bool(self.filters or self.routing)
 
     def covers(self, path: str) -> bool:
-        """Whether a request reads documents of the index."""
+        """Whether a request with this path reads documents of the name's indices."""
         return endpoint(path) in {"_search", "_msearch", "_mget"} and unquote(path.split("/")[1]) in {self.name, self.index}
 
     def search(self, body: Mapping[str, Any] | None) -> dict[str, Any]:
-        """The body of a search that finds no other documents. Scores stay."""
+        """Add the name's filters to the body of a search. Scores stay the same."""
         if not self.filters:
             return dict(body or {})
         return {**(body or {}), "query": self._joined((body or {}).get("query") or {"match_all": {}})}
 
     def lines(self, lines: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """The lines of an `_msearch`."""
+        """Add the name's filters and routing to the lines of an `_msearch`."""
         routing = {"routing": self.routing} if self.routing else {}
         return [self.search(line) if number % 2 else {**line, **routing} for number, line in enumerate(lines)]
 
     def params(self, params: Mapping[str, Any] | None) -> dict[str, Any]:
-        """The parameters of a search."""
+        """Add the name's routing to the query parameters of a search."""
         return {**(params or {}), **({"routing": self.routing} if self.routing else {})}
 
     def documents(self, engine: Engine, path: str, params: Mapping[str, Any], ids: Sequence[str]) -> dict[str, Any]:
-        """The answer of an `_mget` of the documents that the name shows: `_mget` itself takes no filter."""
+        """Read documents by id that a search of the name sees, and answer in the form of `_mget`, which itself takes no filter."""
         read = {**{key: value for key, value in params.items() if key != "realtime"}, **ALL_SHARDS}
         path = path.replace("/_mget", "/_search")
         documents: dict[str, dict[str, Any]] = {}
@@ -116,11 +116,11 @@ def by_ids(ids: Sequence[str]) -> dict[str, Any]:
 
 
 def stands_for(engine: Engine, name: str) -> tuple[list[str], dict[str, Mapping[str, Any]]]:
-    """The concrete indices that a name stands for, and the properties of their aliases.
+    """The concrete indices that a name stands for, and the properties of these indices' aliases: alias -> properties.
 
     Raises:
-        UsageError: An alias of several indices hides something else in each.
-        EngineResponseError: 404: nothing has this name.
+        UsageError: An alias of several indices has a different filter or routing for each.
+        EngineResponseError: The status is 404: no index, alias or data stream has this name.
     """
     entries: dict[str, Any] = {}
     try:
@@ -140,7 +140,7 @@ def stands_for(engine: Engine, name: str) -> tuple[list[str], dict[str, Mapping[
 
 
 def uuids_of(engine: Engine, name: str) -> dict[str, str]:
-    """The concrete indices that a name stands for, with the id that no other index has, even of the same name; {}: nothing has this name."""
+    """Concrete index -> its UUID, for the indices of a name; an index deleted and made again gets a new UUID. {}: nothing has this name."""
     try:
         answer = engine.request("GET", f"/{quote(name)}/_settings/index.uuid", params={"flat_settings": True})
     except EngineResponseError as error:
@@ -153,17 +153,17 @@ def uuids_of(engine: Engine, name: str) -> dict[str, str]:
 def narrowing(
     engine: Engine, name: str, indices: Sequence[str], aliases: Mapping[str, Mapping[str, Any]], lacking: Sequence[str] = ()
 ) -> ResolvedName:
-    """Find which documents searches of a name see.
+    """Find the filters and the routing that decide which documents a search of a name sees.
 
     Args:
         engine: The server.
         name: The name.
         indices: The concrete indices that are searched.
-        aliases: Their aliases, with their properties.
-        lacking: Other indices that the name stands for.
+        aliases: Properties of these indices' aliases: alias -> properties.
+        lacking: Further indices of the name, which cannot be searched.
 
     Raises:
-        UsageError: A default search pipeline cannot be read, or does what termweave cannot do.
+        UsageError: A default search pipeline does not exist, or has a processor that termweave cannot replace.
     """
     alias = aliases.get(name, {})
     pipeline = shared_pipeline(engine, indices)
@@ -173,18 +173,18 @@ def narrowing(
 
 
 def target(name: str, indices: Sequence[str], lacking: Sequence[str]) -> str:
-    """The part of a path that leads to these indices: their names, or the name that stands for them where those are too long."""
+    """The part of a request's path that names these indices: their names joined by commas, or `name` if that would be too long."""
     return name if not lacking and sum(map(len, indices)) > _LONGEST else ",".join(indices)
 
 
 @dataclass(frozen=True)
 class DefaultPipeline:
-    """The default search pipeline of an index, as far as it concerns termweave.
+    """The parts of an index's default search pipeline that termweave reads.
 
     Attributes:
-        name: Its name; "": there is none.
-        filters: The queries of its `filter_query` processors.
-        remarks: Sentences about the processors that do not run.
+        name: Name of the pipeline; "": the index has no default pipeline.
+        filters: The queries of the pipeline's `filter_query` processors.
+        remarks: Sentences about the pipeline's other processors, which do not run.
     """
 
     name: str = ""
@@ -193,10 +193,10 @@ class DefaultPipeline:
 
 
 def default_pipeline_name(engine: Engine, index: str) -> str | None:
-    """The name of the default search pipeline of a concrete index; None: it has none.
+    """The name of the default search pipeline of a concrete index; None: the index has no default pipeline.
 
     Raises:
-        EngineError: It cannot be read.
+        EngineError: The index's setting cannot be read.
     """
     if not engine.has_search_pipelines:
         return None
@@ -209,8 +209,8 @@ def default_pipeline(engine: Engine, index: str) -> DefaultPipeline:
     """The default search pipeline of a concrete index.
 
     Raises:
-        UsageError: It does not exist, or has a processor of which termweave does not know what it hides.
-        EngineError: It cannot be read.
+        UsageError: The pipeline does not exist, or has a processor that may hide documents in a way that termweave does not know.
+        EngineError: The pipeline cannot be read.
     """
     name = default_pipeline_name(engine, index)
     if name is None:
@@ -235,7 +235,7 @@ def shared_pipeline(engine: Engine, indices: Collection[str]) -> DefaultPipeline
     """The default search pipeline of several indices that are read as one.
 
     Raises:
-        UsageError: As `default_pipeline`; or they have different ones.
+        UsageError: As `default_pipeline`; or the indices have different default pipelines.
     """
     pipelines = [default_pipeline(engine, index) for index in indices]
     if any((each.name, each.filters) != (pipelines[0].name, pipelines[0].filters) for each in pipelines):
@@ -245,10 +245,10 @@ def shared_pipeline(engine: Engine, indices: Collection[str]) -> DefaultPipeline
 
 
 def _read_or_nothing(engine: Engine, path: str, **params: Any) -> dict[str, Any]:
-    """Read a setting or a pipeline; {} if it does not exist.
+    """Read a setting or a search pipeline; {} if it does not exist.
 
     Raises:
-        EngineError: This user may not, so that nobody knows what the index hides.
+        EngineError: This user may not read it, so that termweave cannot know which documents the index hides.
     """
     try:
         answer: dict[str, Any] = engine.request("GET", path, params=params)

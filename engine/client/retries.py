@@ -1,8 +1,8 @@
-"""Repeated requests: which failures pass by themselves, how long to pause between attempts, and when to give up.
+"""Repeat requests: decide which failures pass by themselves, how long to pause between attempts, and when to give up.
 
 An `Engine` repeats only calls that change nothing, four times. A build asks for more (`Engine.patient`): then every request
-that the server turned away is repeated until the patience is over, and the pauses follow the server's ``Retry-After``. It says that it waits
-for a server that is away, and when the work goes on.
+that the server turned away is repeated until the patience (a number of seconds) is over, and the pauses follow the server's ``Retry-After``.
+The user is told when a build waits for a server that is away, and when the work goes on.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def log(sentence: str) -> None:
 
 
 class Outage:
-    """Says that the server is away, or takes no work, and when that is over; never silent for more than `_REMINDER` seconds meanwhile.
+    """Tells the user that the server is away or takes no work, reminds of it every `_REMINDER` seconds, and tells when the outage is over.
 
     Threads may share it.
 
@@ -76,14 +76,15 @@ class Outage:
     def failed(self, error: EngineError, sent: float, until: float, *, late: bool = False, again: bool = True) -> None:
         """Note that a request failed and will be repeated.
 
-        A request without an answer is slow, and the server is not away, if it answered others meanwhile.
+        If the server answered other requests in the meantime, a request without an answer was slow, and the server is not away.
 
         Args:
-            error: Why it failed.
-            sent: When the request was sent (`time.monotonic`, like all times here).
-            until: When the patience ends.
-            late: Whether it has not failed yet: the outage began when it was sent, and the server was slow, also if it fails later.
-            again: Whether it is repeated until the patience ends.
+            error: The error with which the request failed.
+            sent: Time at which the request was sent (`time.monotonic`, like all times here).
+            until: Time at which the patience ends.
+            late: Whether the request has not failed yet, but has no answer for long: the outage began when the request was sent, and
+                the server counts as slow, even if the request fails later.
+            again: Whether the request is repeated until the patience ends.
         """
         with self._lock:
             if late and self._lasts:  # the outage is known already, and lasts longer than this request
@@ -107,7 +108,7 @@ class Outage:
         timer.start()
 
     def _speak(self) -> None:
-        """Say that the outage lasts, if it does."""
+        """Tell the user that the server is away, or still away, if the outage has not ended."""
         with self._lock:  # or another thread could say first that the server answers again
             self._due = False
             now = time.monotonic()
@@ -130,12 +131,12 @@ class Outage:
 
     @contextmanager
     def watching(self, subject: str, limit: float, *, again: bool) -> Iterator[None]:
-        """Say so if the request in the body is not answered soon, and no other one either.
+        """Watch the request in the body of a `with` statement: tell the user if neither it nor any other request is answered for long.
 
         Args:
-            subject: The beginning of a sentence: "OpenSearch has not answered GET /".
+            subject: The beginning of the sentence: "OpenSearch has not answered GET /".
             limit: Seconds that the request may take.
-            again: Whether it is repeated if it fails.
+            again: Whether the request is repeated if it fails.
         """
         sent = time.monotonic()
         answered = threading.Event()
@@ -160,14 +161,16 @@ class Outage:
         self._heard = time.monotonic()
 
     def refused(self) -> None:
-        """Note that the server answered with an error that stays: it is not away, and the next success shows whether the work goes on."""
+        """Note that the server answered with a lasting error: it is not away, but only the next success shows whether the work goes on."""
         self._refused = True
 
     def answered(self, sent: float) -> None:
-        """Note that a request succeeded. Where an error is on its way to the user, only the tidying succeeds, and nothing is said.
+        """Note that a request succeeded, and tell the user if this ends an outage.
+
+        While an exception is being handled, only requests that tidy up succeed, and nothing is told.
 
         Args:
-            sent: When it was sent. One that was on its way when another failed does not show that the server is back.
+            sent: Time at which the request was sent. A request sent before the outage began does not show that the server is back.
         """
         if self._error is None or sys.exception() is not None:  # as nearly always the first: no lock is needed
             return
@@ -183,16 +186,16 @@ class Outage:
 
 
 class Retries:
-    """Decides how often a failed request is repeated. Threads may share it.
+    """Decides how often a failed request is repeated. Threads may share an object.
 
     Args:
         patience: Seconds for which every request is repeated, counted from its first failure; None: calls that change nothing are
-            repeated four times. A server that never answered is not waited for: its address is more likely wrong.
-        outage: Says that the server is away and that it is back, where there is patience.
+            repeated four times. A server that never answered gets no patience: its address is more likely wrong.
+        outage: Tells the user that the server is away or back, while there is patience.
 
     Attributes:
-        patience: The same.
-        outage: The same.
+        patience: As the argument.
+        outage: As the argument.
         waited: Seconds that requests spent on failures and pauses until they succeeded.
     """
 
@@ -206,13 +209,14 @@ class Retries:
         self._failing_since: float | None = None
 
     def run(self, call: Callable[[float | None], T], *, repeatable: bool, once: bool = False, limit: float | None = None) -> T:
-        """Call until it succeeds.
+        """Call a function until it succeeds, or until no further attempt is allowed; return its result.
 
         Args:
-            call: The request. It gets the seconds that this attempt may take at most; None: as long as usual.
-            repeatable: Whether the request does the same when it is carried out twice.
-            once: Call only once, whatever happens. The caller repeats, and says itself what that means for `outage`.
-            limit: Seconds for all attempts together, without patience; None: no limit.
+            call: The function, which sends a request. Its argument is the most seconds that this attempt may take; None: the usual
+                time-out holds.
+            repeatable: Whether the request has the same effect if it is carried out twice.
+            once: Call only once, whatever happens. The caller repeats the request itself, and reports to `outage` itself.
+            limit: The most seconds for all attempts together, if there is no patience; None: no limit.
 
         Raises:
             EngineError: The last attempt's error.
@@ -244,7 +248,7 @@ class Retries:
                 return result
 
     def _attempt(self, call: Callable[[float | None], T], until: float | None, *, once: bool) -> T:
-        """Call once, and note whether the server answers."""
+        """Call the function once, with the seconds left until the time `until` (None: no limit), and note whether the server answers."""
         sent = time.monotonic()
         try:
             result = call(None if until is None else max(_SHORTEST_TIMEOUT, until - sent))
@@ -260,7 +264,7 @@ class Retries:
         return result
 
     def _hear(self, *, over: bool) -> None:
-        """Note that the server answered, and whether patience begins anew."""
+        """Note that the server answered. `over`: whether this ends a series of failures, so that the next failure gets the whole patience."""
         self._answered = True
         self.outage.heard()
         if over:
@@ -272,7 +276,7 @@ class Retries:
         return repeatable and is_temporary(error)
 
     def _end(self, patience: float) -> float:
-        """The time at which repeating ends. All requests share one patience, which begins with the first failure after a success."""
+        """The time at which repeating ends. All requests share one period of patience, which begins with the first failure after a success."""
         now = time.monotonic()
         with self._lock:
             if self._failing_since is None:
@@ -307,19 +311,22 @@ def sets_again(method: str, path: str) -> bool:
 
 
 def endpoint(path: str) -> str:
-    """The last part of a path: "_search"."""
+    """The last part of a request's path: "_search" of "/docs/_search"."""
     return path.partition("?")[0].rsplit("/", 1)[-1]
 
 
 def is_temporary(error: BaseException) -> bool:
-    """Whether the same request may succeed later: the server is overloaded or away."""
+    """Whether the same request may succeed later, because the error says that the server is overloaded or away."""
     if isinstance(error, EngineResponseError):
         return error.status in TURNED_AWAY | _LOST
     return isinstance(error, EngineUnreachable)
 
 
 def _pause(attempt: int, retry_after: float, end: float | None) -> float:
-    """Seconds until the next attempt: random, so that clients that failed together do not come back together; at least `retry_after`."""
+    """Seconds until the next attempt: random, so that clients that failed together do not return together, and mostly at least `retry_after`.
+
+    `end` is the time at which the patience ends, which the pause does not exceed; None: a search waits, and the pause stays short.
+    """
     pause = random.SystemRandom().uniform(0, min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** (attempt - 1)))
     if end is None:  # somebody waits for the answer to a search
         return max(pause, min(retry_after, _LONGEST_PAUSE))

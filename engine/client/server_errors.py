@@ -1,4 +1,4 @@
-"""Explain failed requests: exceptions and error responses become one sentence and one hint."""
+"""Explain failed requests: turn exceptions and error responses into errors with one sentence and one hint."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class EngineResponseError(EngineError):
         status: HTTP status.
         reason: The innermost reason that the engine gave.
         body: The whole response, parsed where it was JSON.
-        retry_after: Seconds after which the server wants to be asked again (its header ``Retry-After``); None if it did not say.
+        retry_after: Seconds after which the server wants to be asked again (its header ``Retry-After``); None: there is no such header.
     """
 
     retry_after: float | None = None
@@ -140,7 +140,7 @@ class EngineResponseError(EngineError):
 
 
 class NotOpenSearch(EngineResponseError):
-    """The server is not an OpenSearch: a page it does not have is not a missing index or document.
+    """The server is not an OpenSearch, so its status 404 does not mean that an index or a document is missing.
 
     Attributes:
         status: 0 where the server responded with 404; 200 where it responded with something that OpenSearch never sends.
@@ -152,7 +152,7 @@ class NotOpenSearch(EngineResponseError):
 
 
 def from_exception(error: Exception, url: str, request: str, context: ssl.SSLContext | None, product: str) -> EngineError | None:
-    """Make the error to raise for an exception of the client library; None for any other exception.
+    """Make the error to raise for an exception of the client library; None: the exception does not come from the client library.
 
     Args:
         error: Exception that a request ended with.
@@ -199,12 +199,12 @@ def from_response(status: int, body: Any, text: str, url: str, request: str, pro
 
 
 def known_status(status: int, reason: str) -> int:
-    """The status of a failed request or item; 503 for the 500 of a node that was cut off and has not heard yet that it lost a shard."""
+    """The status to report for a failure: 503 in place of 500 if a node was cut off and does not know yet that it lost a shard."""
     return HTTPStatus.SERVICE_UNAVAILABLE if status == HTTPStatus.INTERNAL_SERVER_ERROR and _OUTDATED.search(reason) else status
 
 
 def missing_index(error: EngineResponseError) -> str:
-    """The name of the index or alias that the engine says it does not have; "" for any other error."""
+    """The name of the index or alias that is missing, as the engine's error says; "" for any other error."""
     cause = error.body.get("error") if isinstance(error.body, dict) else None
     if error.status != HTTPStatus.NOT_FOUND or not isinstance(cause, dict) or cause.get("type") != "index_not_found_exception":
         return ""
@@ -213,7 +213,7 @@ def missing_index(error: EngineResponseError) -> str:
 
 
 def _unreachable(url: str, error: Exception, context: ssl.SSLContext | None) -> EngineUnreachable:
-    """Explain why there is no connection to an address, as far as the client's exception tells."""
+    """Make the error that explains why there is no connection to an address, as far as the client's exception tells."""
     text = str(error)
     if failure := handshake_failure(error, url, context):
         return EngineUnreachable(*failure)
@@ -232,12 +232,12 @@ def handshake_failure(error: BaseException, url: str, context: ssl.SSLContext | 
     """Explain a failed TLS handshake.
 
     Args:
-        error: The exception of the client; the one of OpenSSL is looked for among its causes and arguments.
-        url: The address, for the sentence.
+        error: The exception of the client library; OpenSSL's exception is looked for among its causes and arguments.
+        url: The server's address, for the sentence.
         context: The TLS context of the connection; None for a connection without TLS.
 
     Returns:
-        ``(what is wrong, what to do)``; None where TLS is not the reason.
+        ``(what is wrong, what to do)``; None: the failure has nothing to do with TLS.
     """
     cause = _tls_error(error)
     if isinstance(cause, ssl.SSLEOFError | ssl.SSLZeroReturnError) and context is not None:
@@ -251,7 +251,7 @@ def handshake_failure(error: BaseException, url: str, context: ssl.SSLContext | 
 
 
 def _said_to_a_listener(url: str, context: ssl.SSLContext) -> ssl.SSLError | None:
-    """Listen to the server as a client that sends nothing; returns its TLS error.
+    """Connect to the server as a client that sends nothing, and return the TLS error that the server sends; None: it sends none.
 
     In TLS 1.3 a server checks the client certificate after the client's side of the handshake. A client that is sending its request at that
     moment loses the server's message with the connection.
@@ -270,7 +270,7 @@ def _said_to_a_listener(url: str, context: ssl.SSLContext) -> ssl.SSLError | Non
 
 
 def _tls_error(error: BaseException, depth: int = 9) -> ssl.SSLError | None:
-    """OpenSSL's exception: urllib3 and opensearch-py keep it among the arguments of theirs."""
+    """Find OpenSSL's exception among the arguments and causes of an exception of urllib3 or opensearch-py; None: there is none."""
     if isinstance(error, ssl.SSLError):
         return error
     inner = (*error.args, error.__cause__, error.__context__, getattr(error, "reason", None)) if depth else ()
@@ -279,7 +279,7 @@ def _tls_error(error: BaseException, depth: int = 9) -> ssl.SSLError | None:
 
 
 def _reason(body: Any, text: str) -> str:
-    """The innermost reason of an error: "all shards failed" alone does not help, the cause of the shards does."""
+    """The innermost reason in an error response: "all shards failed" alone does not help, the cause of the shards' failure does."""
     fields = body if isinstance(body, dict) else {}
     cause = fields.get("error") or _shard_failure(fields)
     while isinstance(cause, dict):
@@ -295,7 +295,7 @@ def _reason(body: Any, text: str) -> str:
 
 
 def _shard_failure(fields: dict[str, Any]) -> Any:
-    """The first failure of an answer that has no error of its own: `_refresh` lists those of its shards."""
+    """The first shard's failure in an answer without an error of its own, such as that of `_refresh`; None: no shard failed."""
     shards = fields.get("_shards")
     failures = shards.get("failures") if isinstance(shards, dict) else None
     first = failures[0] if isinstance(failures, list) and failures else None
@@ -303,17 +303,17 @@ def _shard_failure(fields: dict[str, Any]) -> Any:
 
 
 def _summary(page: str) -> str:
-    """An error page of a proxy in one line: its title, or its beginning."""
+    """Sum up a proxy's error page in one line: its title, or else its beginning."""
     title = _TITLE.search(page[:_PAGE_START])
     return clipped(" ".join((title[1] if title else page[:_PAGE_START]).split()), _LONGEST)
 
 
 def hint_for(status: int, body: Any) -> str:
-    """Say what to do about an error of the engine, or about one part of a `_msearch`; "" where nothing general is known.
+    """Say what to do about an error of the engine, or of one search of an `_msearch`; "": no general advice is known.
 
     Args:
         status: HTTP status.
-        body: The parsed response, or the text of a page.
+        body: The parsed response, or the text of an error page.
     """
     text = str(body)
     if status in _AWS_STATUSES and (hint := _first_hint(_AWS_HINTS, text.lower())):
@@ -328,9 +328,9 @@ def _first_hint(hints: dict[str, str], text: str) -> str:
 
 
 def block_hint(text: str) -> str:
-    """Say what to do about a block on an index, or a missing permission, that the engine's message names; "" where it names none.
+    """Say what to do about a block on an index, or a missing permission, that the engine's message names; "": it names neither.
 
-    A block that a full disk set goes away by itself, others do not. OpenSearch 2 and 3 write "FORBIDDEN/8/index write (api)" and
+    A block that was set because the disk was full goes away by itself, other blocks do not. OpenSearch 2 and 3 write "FORBIDDEN/8/index write (api)" and
     "TOO_MANY_REQUESTS/12/disk usage exceeded flood-stage watermark".
     """
     if "flood-stage" in text or "read-only-allow-delete" in text or "read-only / allow delete" in text:

@@ -1,11 +1,11 @@
 """The client libraries behind an `Engine`: opensearch-py, and elasticsearch-py where the server is an Elasticsearch.
 
-Which one is needed, the server says: every response of an Elasticsearch carries the header ``X-Elastic-Product``. The first request is
-sent by opensearch-py's connection; if the answer has the header, all further requests are sent by elasticsearch-py. No request is sent
-only to find that out.
+The server's first answer decides which library is used: every response of an Elasticsearch carries the header ``X-Elastic-Product``. The
+first request is sent by opensearch-py's connection; if the answer has the header, all further requests are sent by elasticsearch-py. No
+request is sent only to find out which server it is.
 
-Of both libraries the connection is used, which handles certificates and credentials, and the pool, which takes the addresses of a cluster
-in turn and sets aside those that fail. The transport is not used: orjson is six times as fast as its serializers, elasticsearch-py's media
+Two parts of each library are used: the connection, which handles certificates and credentials, and the pool, which takes a cluster's addresses
+in turn and sets failing ones aside. The transport is not used: orjson is six times as fast as its serializers, elasticsearch-py's media
 types of version 9 are refused by servers of version 8, and both send a request again that may have been carried out.
 """
 
@@ -59,12 +59,12 @@ class AnswerTooLarge(Exception):
 
 
 class NoAnswer(Exception):
-    """A request got no answer that can be read.
+    """A request got no readable answer.
 
     Attributes:
         cause: The exception of the client library.
         url: The address that was asked last.
-        everywhere: Whether all other addresses were asked before it.
+        everywhere: Whether there are several addresses and all of them failed.
     """
 
     def __init__(self, cause: Exception, url: str, *, everywhere: bool) -> None:
@@ -78,10 +78,10 @@ class Address:
 
     Attributes:
         url: Address without credentials.
-        user: User name that requests carry; "": none.
-        password: Their password.
+        user: User name that requests carry; "": requests carry no user name.
+        password: The user's password.
         context: The TLS context; None for a connection without TLS.
-        signer: What signs requests for AWS, in place of user and password.
+        signer: Object that signs requests for AWS, in place of user and password; None: requests are not signed.
     """
 
     url: str
@@ -92,7 +92,7 @@ class Address:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The header with user and password: servers read UTF-8 (RFC 7617), and opensearch-py would encode them as Latin-1."""
+        """The header with user and password, {} without them. It is UTF-8, as servers read it (RFC 7617); opensearch-py would write Latin-1."""
         if not self.user or self.signer is not None:
             return {}
         pair = f"{self.user}:{self.password}".encode("utf-8", "surrogateescape")  # bytes that are not UTF-8 are sent unchanged
@@ -104,8 +104,8 @@ class Access:
     """Addresses, credentials and limits of a connection.
 
     Attributes:
-        addresses: Of a server, or of several nodes of one cluster.
-        timeout: Seconds that a request waits for its response, unless it says otherwise.
+        addresses: Addresses of a server, or of several nodes of one cluster.
+        timeout: Seconds that a request waits for its response, unless the request has a time-out of its own.
         connections: Number of connections that are kept to each address.
         compress: Whether bodies are sent as gzip.
     """
@@ -118,7 +118,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request as it travels.
+    """A request as it is sent: path escaped, body encoded.
 
     Attributes:
         method: "GET", "POST" ...
@@ -127,7 +127,7 @@ class Request:
         data: The body.
         timeout: Seconds to wait for the answer; None: `Access.timeout`.
         headers: Content types.
-        again: Whether it does the same when it is carried out twice.
+        again: Whether the request has the same effect if it is carried out twice, so that it may be sent again.
     """
 
     method: str
@@ -144,7 +144,7 @@ class Transport(ABC):
 
     Attributes:
         client: The client of the library, which programs may use beside termweave.
-        cluster: One of several addresses, and the id of its cluster; None: not known.
+        cluster: With several addresses, one of them and the id of its cluster; None: no node has told its cluster yet.
         product: The server's name in messages.
     """
 
@@ -163,7 +163,7 @@ class Transport(ABC):
 
     @abstractmethod
     def _open(self) -> None:
-        """Make the client; no connection is opened yet."""
+        """Make the library's client; no connection is opened yet."""
 
     @abstractmethod
     def _ask(self, connection: Any, request: Request) -> Answer:
@@ -171,18 +171,18 @@ class Transport(ABC):
 
     @abstractmethod
     def _url(self, connection: Any) -> str:
-        """The address that a connection leads to."""
+        """The address of the server to which a connection leads."""
 
     def send(self, request: Request) -> tuple[Answer, str]:
         """Send a request; an error status is an answer like any other.
 
-        A node that does not answer is set aside, and the next one is asked, if the request was not sent or may be sent again.
+        A node that does not answer is set aside, and the next node is asked, if the request was not sent or may be sent again.
 
         Returns:
-            The answer, and the address that it is from.
+            The answer, and the address of the node that gave it.
 
         Raises:
-            NoAnswer: No address answers, or one that may have carried the request out.
+            NoAnswer: No address answers, or the failing node may have carried out a request that must not be sent twice.
             UsageError: The addresses are of different clusters.
         """
         others = len(self._access.addresses) - 1
@@ -215,10 +215,10 @@ class Transport(ABC):
         return answer, self._url(connection)
 
     def _get_to_know(self, connection: Any, timeout: float) -> None:
-        """Ask a node that is new, or was away, for its cluster: one that is still away holds up no other request.
+        """Ask a node that is new, or was away, for its cluster, before the real request: a node that is still away fails here, quickly.
 
         Raises:
-            UsageError: It belongs to another cluster than the others: documents and searches would be scattered.
+            UsageError: The node belongs to another cluster than the others, so that documents and searches would be scattered.
         """
         url = self._url(connection)
         if url in self._known:
@@ -238,13 +238,13 @@ class Transport(ABC):
         self._pool.mark_dead(connection)
 
     def close(self) -> None:
-        """Close all connections. A closed client refuses requests, or sends them without limits, so a new one is made."""
+        """Close all connections, and make a new client, because a closed client refuses requests, or sends them without limits."""
         self.client.close()
         self._open()
 
 
 class OpenSearchTransport(Transport):
-    """Requests by opensearch-py."""
+    """Sends requests by opensearch-py."""
 
     product = "OpenSearch"
 
@@ -273,10 +273,10 @@ class OpenSearchTransport(Transport):
 
 
 class ElasticsearchTransport(Transport):
-    """Requests by elasticsearch-py.
+    """Sends requests by elasticsearch-py.
 
     Raises:
-        UsageError: The extra is not installed.
+        UsageError: The extra with elasticsearch-py is not installed.
     """
 
     product = "Elasticsearch"
@@ -308,7 +308,7 @@ class ElasticsearchTransport(Transport):
 
 
 def _node(address: Address, access: Access) -> Any:
-    """An address as elasticsearch-py takes it; another one may have another scheme."""
+    """An address in the form that elasticsearch-py takes. Addresses of one cluster may differ in their scheme."""
     from elastic_transport import NodeConfig  # noqa: PLC0415 - an extra
 
     parts, context = urlsplit(address.url), address.context
@@ -326,7 +326,7 @@ def _node(address: Address, access: Access) -> Any:
 
 
 def _host(address: Address) -> dict[str, Any]:
-    """An address as opensearch-py takes it."""
+    """An address in the form that opensearch-py takes."""
     parts = urlsplit(address.url)
     host = {"host": parts.hostname, "port": parts.port, "url_prefix": parts.path, "use_ssl": parts.scheme == "https"}
     return {**host, "ssl_context": address.context, "http_auth": address.signer, "headers": address.headers}
@@ -357,11 +357,11 @@ def _limit_answers(pool: Any, access: Access) -> None:
 
 
 class DetectingTransport:
-    """Requests by the library that the server needs. Views of an engine share it.
+    """Sends requests by the library that the server needs. All views of an engine share one such object.
 
     Attributes:
-        access: How the server is reached.
-        current: The transport in use.
+        access: Addresses, credentials and limits of the connection.
+        current: The transport in use, of the one or the other library.
     """
 
     def __init__(self, access: Access) -> None:

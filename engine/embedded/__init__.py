@@ -1,1 +1,1 @@
-"""The embedded OpenSearch: its archives, Java, processes, starting and stopping."""
+"""The embedded OpenSearch: its archives, its Java, its process, and how it is started and stopped."""

@@ -1,4 +1,4 @@
-"""Archives of Maven Central: pinned by their checksum, taken from a folder of the user, from a cache, or downloaded; above all those of the server.
+"""Archives of Maven Central, above all the server's: pinned by checksum, and taken from a folder of the user, from a cache, or downloaded.
 
 3.6.0 is the newest version whose server, k-NN plugin and neural-search plugin are all available this way. The archives are the
 official ones. Their SHA-256 checksums are in this file, so that the version that runs is the one that was tested.
@@ -74,7 +74,7 @@ class Shelf:
 
     @property
     def brought(self) -> Path | None:
-        """The folder that the variable names; None if it is not set."""
+        """The folder with archives that the environment variable names; None: the variable is not set."""
         value = os.environ.get(self.variable)
         if not value:
             return None
@@ -86,7 +86,7 @@ class Shelf:
         return any((place / artifact.file_name).is_file() for place in places)
 
     def archive(self, artifact: MavenArtifact, say: Callable[[str], None] = lambda _: None) -> Path:
-        """The path of an archive whose checksum is right.
+        """Get an archive, by a download if need be, compare its checksum, and return its path.
 
         Args:
             artifact: The archive.
@@ -114,7 +114,7 @@ class Shelf:
     def _download(self, artifact: MavenArtifact, folder: Path) -> Path:
         """Download an archive from Maven Central into a folder.
 
-        jgo waits ten seconds for a byte, and has no limit for all of them: a server that trickles is waited for. Ctrl-C leaves nothing.
+        The library jgo gives up if no byte comes for ten seconds, but has no limit for the whole: it waits for a slow server. Ctrl-C leaves no file.
         """
         import requests  # noqa: PLC0415 - jgo uses it, 100 ms
         from jgo.maven import MavenContext, PythonResolver  # noqa: PLC0415
@@ -154,7 +154,7 @@ def _verify(archive: Path, artifact: MavenArtifact) -> None:
 
 
 def disk_error(error: OSError, path: Path) -> TermweaveError:
-    """The error for an archive that cannot be written or unpacked."""
+    """Make the error for an archive that cannot be written or unpacked."""
     if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
         hint = "Free 600 MB and start again; no incomplete files are left."
         return TermweaveError(f"The disk that holds {path} became full while an archive was unpacked.", hint)
@@ -231,12 +231,12 @@ def distribution(say: Callable[[str], None] = lambda _: None, *, ml: bool = Fals
 
 
 def unpacked(cache: Path, *, ml: bool = False) -> Path:
-    """The folder of the server after it was unpacked."""
+    """The folder in which the unpacked server lies, or will lie."""
     return cache / VERSION / f"opensearch-{VERSION}{'-ml' if ml else ''}"
 
 
 def shelf(cache: Path) -> Shelf:
-    """The archives below a folder of `folders.distribution_cache`."""
+    """The place of the server's archives below `cache`, which is `folders.distribution_cache`."""
     return Shelf(cache / VERSION, OVERRIDE)
 
 
@@ -246,7 +246,7 @@ def unpack(archives: list[Path], target: Path, artifacts: Sequence[Artifact]) ->
     Args:
         archives: Paths of the archives.
         target: Folder of the server; it does not exist yet.
-        artifacts: What each archive is, in the order of `archives`; the server comes first.
+        artifacts: The artifact of each archive, in the order of `archives`; the server comes first.
 
     Raises:
         TermweaveError: The disk is full, or an archive is damaged.

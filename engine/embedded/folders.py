@@ -1,4 +1,4 @@
-"""Folders for the server's files, and the room on their disks.
+"""Choose and make folders for the server's files, and check the free space on their disks.
 
 OpenSearch refuses to run as root, so root starts it as an unprivileged user. That user cannot enter `/root` (mode 0700), where root's
 XDG folders are. In this case the server's archive, the JDK and the node's data go to folders of the system instead.
@@ -33,7 +33,7 @@ def server_uid() -> int | None:
 
 
 def reachable(path: Path, uid: int | None) -> bool:
-    """Whether the user `uid` (None: the current user) can enter `path`, or could if it were made with ordinary permissions."""
+    """Whether the user `uid` (None: the current user) can enter `path`, or could after `path` is made with ordinary permissions."""
     if uid is None:
         return True
     path = path.resolve()
@@ -82,14 +82,14 @@ def _first_reachable(usual: Path, others: tuple[Path, ...]) -> Path:
 
 
 def _nearest(path: Path) -> Path:
-    """The path itself if it exists, else the nearest folder above it that does."""
+    """The path itself if it exists, else the nearest folder above it that exists."""
     while not path.exists() and path != path.parent:
         path = path.parent
     return path
 
 
 def make(path: Path) -> None:
-    """Make a folder and those above it; as root with permissions that let the server's user through, whatever the umask is."""
+    """Make a folder and the folders above it. Root makes them with permissions that let the server's user through, whatever the umask is."""
     absent = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(parents=True, exist_ok=True)
     if server_uid() is not None:
@@ -118,7 +118,7 @@ def make_private(*paths: Path) -> None:
 
 
 def free_bytes(path: Path) -> int:
-    """Free bytes on the disk that holds `path`, or will hold it."""
+    """Free bytes on the disk that holds `path`, or will hold `path` once it is made."""
     return shutil.disk_usage(_nearest(path)).free
 
 

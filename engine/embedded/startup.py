@@ -50,7 +50,7 @@ class StartRequest:
 
     Attributes:
         home: Folder of the node.
-        port: HTTP port; None: any free one.
+        port: HTTP port; None: any free port.
         same_ports: Whether the ports of the last start are taken again if they are free.
         heap: Maximum heap in MB; None: chosen from the memory.
         ml: Whether the server has the plugin ml-commons.
@@ -148,7 +148,7 @@ def _wait(request: StartRequest, layout: Layout, child: NodeProcess) -> None:
 
 
 def _health(port: int) -> dict[str, Any]:
-    """The response of `_cluster/health`; {} if there is none. The standard library suffices: the client takes 150 ms to import."""
+    """The response of `_cluster/health`; {}: there is none. The standard library suffices: the client takes 150 ms to import."""
     try:
         with closing(http.client.HTTPConnection(_HOST, port, timeout=5)) as connection:
             connection.request("GET", "/_cluster/health?local=true")
@@ -173,14 +173,14 @@ def free_ports() -> Iterator[int]:
     """Ports on which no program listens, each once, in random order.
 
     Raises:
-        TermweaveError: None is left.
+        TermweaveError: No free port is left.
     """
     yield from (port for port in random.sample(_PORTS, len(_PORTS)) if _is_free(port))
     raise TermweaveError(f"No port from {_PORTS[0]} to {_PORTS[-1]} is free.", "End servers that are not needed.")
 
 
 def total_and_available() -> tuple[int, int]:
-    """Total and available memory of this machine, or of its container where that has less.
+    """Total and available memory of this machine, or of the container in which this process runs if the container has less.
 
     Returns:
         ``(total, available)`` in bytes.
@@ -205,10 +205,10 @@ def total_and_available() -> tuple[int, int]:
 
 
 def heap_size(last: int = 0) -> int:
-    """The heap in MB: an eighth of the memory, between 512 MB and 1 GB.
+    """Choose the server's heap in MB: an eighth of the memory, between 512 MB and 1 GB.
 
     Args:
-        last: The heap of the last start, which is kept; 0: there was none. One below 512 was chosen because there is little memory.
+        last: The heap of the last start, which is kept; 0: there was no start. A heap below 512 was chosen because memory is scarce.
 
     Raises:
         TermweaveError: There is too little memory.

@@ -56,7 +56,7 @@ class NodeState:
     Attributes:
         url: Address.
         version: Version of the server.
-        nodes: Its process; a list as it was in version 0.1.0.
+        nodes: The node's one process, in a list, as in the state file of version 0.1.0.
         state: See `Phase`.
         folder: Folder of data, logs and configuration.
         java: Home of the JDK that the server runs on.
@@ -78,7 +78,7 @@ class NodeState:
         return {"schema": SCHEMA, **asdict(self), "nodes": [asdict(each) | {"url": each.url} for each in self.nodes]}
 
     def refreshed(self, alive: Callable[[NodeProcess], bool]) -> NodeState:
-        """This state after `alive` has checked each process, with the phase that follows from it."""
+        """A copy of this state after `alive` has checked each process, with the phase that follows from these checks."""
         nodes = tuple(replace(each, alive=alive(each)) for each in self.nodes)
         phase = self.state if self.state == "stopped" or any(each.alive for each in nodes) else "dead"
         return replace(self, nodes=nodes, state=phase)
@@ -90,7 +90,7 @@ def state_file(home: Path) -> Path:
 
 
 def read(home: Path) -> NodeState | None:
-    """Read the state file; None where there is none, or where it is damaged."""
+    """Read the state file; None: the file does not exist, or is damaged."""
     import orjson  # noqa: PLC0415 - the command line names nodes without it
 
     try:
@@ -112,11 +112,11 @@ def write(home: Path, state: NodeState) -> None:
 
 @contextmanager
 def locked(home: Path, *, purpose: str, patience: float, say: Callable[[str], None]) -> Iterator[None]:
-    """Hold the lock of a node. The system releases it when the process ends, so it is never left behind.
+    """Hold the lock of a node. The system releases the lock when the process ends, so it is never left behind.
 
     Args:
         home: The node's home.
-        purpose: What this command does, shown to commands that wait: "start", "stop".
+        purpose: The action of this command ("start", "stop"), which is shown to commands that wait for the lock.
         patience: Seconds to wait for another command that holds the lock.
         say: Called once with a message if another command holds the lock.
 

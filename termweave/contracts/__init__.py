@@ -1,1 +1,1 @@
-"""Contracts: what a part that is added to termweave must offer, one file for each kind of part."""
+"""Contracts: base classes that parts added to termweave must implement, one file for each kind of part (signals)."""

@@ -63,7 +63,7 @@ class Pruning:
         return cls(share=value) if by_share else cls(below=value)
 
     def apply(self, weights: TermWeights, w_max: float) -> TermWeights:
-        """The terms of one document that are stored, in their order."""
+        """Keep the terms of one document whose impacts are stored, in their order; `w_max` is the impact at the top of the stored scale."""
         import numpy as np  # noqa: PLC0415
 
         if not len(weights) or not (self.share or self.below):
@@ -77,19 +77,19 @@ class Pruning:
 
 @dataclass(frozen=True, slots=True)
 class Fitting:
-    """The input of `Signal.fit`: what is known about a corpus before the first document is sent.
+    """The input of `Signal.fit`: facts about a corpus and a server that are known before the first document is sent.
 
     Attributes:
-        capabilities: What the server can do.
+        capabilities: The capabilities of the server.
         sample: Encodings of a sample of the documents.
-        dimension: Dimension of the dense vectors; None without a dense model.
+        dimension: Dimension of the dense vectors; None: there is no dense model.
         analyzer: Name of the OpenSearch analyzer for text.
-        pruning: Which impacts are not stored.
+        pruning: The rule for the impacts that are not stored.
         byte_vectors: Whether vectors are stored as bytes.
         dense_spread: How far the similarities of the dense model lie apart (`encoders.calibration.spread`); 0 if unknown.
-        weights_spread: How far the scores of a sparse model of others lie apart (`encoders.calibration.spread`); 0: those of
-            an anchored model, to which fusion was fitted.
-        statistics: Counts of the corpus for the analysis of the weights; None without term weights.
+        weights_spread: How far the scores of a sparse model not made by termweave lie apart (`encoders.calibration.spread`); 0:
+            the model is an anchored one, to which fusion was fitted.
+        statistics: Counts of the corpus's terms, as the weights model's analysis makes them; None: there are no term weights.
     """
 
     capabilities: Capabilities
@@ -104,7 +104,7 @@ class Fitting:
 
     @property
     def average_length(self) -> float:
-        """Mean number of terms of a document; 0 if unknown."""
+        """Mean number of terms of a document; 0: it is unknown."""
         return self.statistics.average_length if self.statistics else 0.0
 
 
@@ -115,11 +115,12 @@ class Clause:
     Attributes:
         query: The clause in the server's query DSL.
         scale: The server's score divided by `scale` is the signal's score (neural_sparse accepts only weights in (0, 64]).
-        terms: Term -> factor as sent, for signals of weighted terms.
+        terms: Term -> factor as sent to the server, for signals of weighted terms; None: the signal has none.
         dropped: Terms left out because the server allows no more clauses, heaviest first.
-        reach: The most documents that the clause can return, however many are requested; None: all that match.
-        full_match_score: `TermWeights.full_match_score` on the scale of the signal's scores; None if unknown.
-        parts: With synonyms, the terms of each part of the query: of its alternatives the one with the highest score counts.
+        reach: The most documents that the clause can return, however many are requested; None: it returns all that match.
+        full_match_score: `TermWeights.full_match_score` on the scale of the signal's scores; None: it is unknown.
+        parts: With synonyms, for each part of the query the terms (term -> factor) of each alternative; in a part only the
+            alternative with the highest score counts.
     """
 
     query: dict[str, Any]
@@ -159,12 +160,12 @@ class Signal(ABC):
 
     @property
     def text_fields(self) -> Mapping[str, float]:
-        """The names of the text fields in which the words of the query are searched -> their weights."""
+        """Name -> weight, of the text fields in which the words of the query are searched."""
         return {f"{self.prefix}{self.text_field[0]}": 1.0} if self.text_field else {}
 
     @property
     def source_fields(self) -> tuple[str, ...]:
-        """The fields whose terms are words of the source, as the server cuts them; (): a model gives the terms."""
+        """Names of the fields whose terms are words of the document's text, as the server's analyzer cuts them; (): a model gives the terms."""
         return () if self.needs else tuple(self.text_fields)
 
     @classmethod
@@ -174,17 +175,17 @@ class Signal(ABC):
 
     @classmethod
     def unavailable(cls, capabilities: Capabilities, analysis: str | None = None) -> str | None:
-        """The reason why this server, or a model with this analysis, does not support the signal; None if nothing prevents it."""
+        """The reason why this server, or a model with this analysis, does not support the signal; None: both support it."""
         del capabilities, analysis
         return None
 
     def parameters(self) -> dict[str, Any]:
-        """The parameters as ``_meta`` stores them."""
+        """The parameters of the signal, as the index's ``_meta`` stores them."""
         return {name: value for name, value in asdict(self).items() if name != "prefix" or value}
 
     @abstractmethod
     def properties(self, dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
-        """The signal's fields in the mapping of the index, without `prefix`, as in all methods that read or make documents."""
+        """The signal's fields in the mapping of the index; here and in methods that read or make documents names are without `prefix`."""
 
     def settings(self, dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
         """The index settings that the signal needs."""
@@ -193,22 +194,22 @@ class Signal(ABC):
 
     @abstractmethod
     def fields(self, document: Document, encoding: Encoding, statistics: CorpusStatistics | None = None) -> dict[str, Any]:
-        """The signal's fields of one document. `statistics` are those that its weights were made with."""
+        """The signal's fields of one document. `statistics` are the collection statistics with which the document's weights were made."""
 
     def canonical(self, stored: Mapping[str, Any]) -> bytes:
-        """The model's output for a document as bytes, the same before sending and after reading back; digests are computed from it.
+        """The model's output for a document as bytes, which are the same before sending and after reading back, so that digests can be compared.
 
-        Empty for a signal that stores only the source's text, which has its own digest.
+        b"" for a signal that stores only the document's text, which has its own digest.
         """
         del stored
         return b""
 
     @abstractmethod
     def clause(self, query: Encoding, *, size: int, where: Filters, capabilities: Capabilities) -> Clause | None:
-        """The clause for the `size` best documents that pass the filters `where`; None if the signal has nothing to search for."""
+        """Make the clause for the `size` best documents that pass the filters `where`; None: the query gives the signal nothing to search for."""
 
     def query_clause(self, query: Encoding, *, size: int, where: Filters, capabilities: Capabilities) -> Clause | None:
-        """The clause of a query that may have synonyms: the parts add up, and of the alternatives of a part the best counts."""
+        """Make the clause of a query that may have synonyms: the scores of its parts add up, and in each part the best alternative counts."""
         whole = self.clause(query, size=size, where=where, capabilities=capabilities)
         if query.rewritten is None or not query.rewritten.parts or self.needs == "dense" or whole is None:
             return whole
@@ -233,7 +234,7 @@ class Signal(ABC):
     def restricted(
         self, clause: Clause, query: Encoding, where: Filters, *, size: int, capabilities: Capabilities
     ) -> dict[str, Any]:
-        """The query of a clause for the documents that pass the filters `where`, at least `size` of them where as many match."""
+        """Restrict a clause's query to the documents that pass the filters `where`, so that it finds at least `size` if so many match."""
         del query, size, capabilities
         return filtered(clause.query, where)
 
@@ -245,9 +246,9 @@ class Signal(ABC):
     floor: ClassVar[float | None] = 0.0
 
     def spread(self, low: float, high: float, full_match_score: float | None = None) -> float:
-        """The distance between the scores `low` and `high`, in a unit that all signals share. Fusion weighs signals by its square.
+        """The distance between the scores `low` and `high`, in a unit that all signals share. Fusion weighs signals by the distance's square.
 
-        For a signal of words it is the difference as a share of the best score. `full_match_score` is that of the clause.
+        For a signal of words it is the difference as a share of the score `high`. `full_match_score` comes from the clause.
         """
         del full_match_score
         return (high - low) / high if high > 0 else 0.0
@@ -260,13 +261,13 @@ class Signal(ABC):
     def explain(
         self, query: Encoding, clause: Clause, stored: Mapping[str, Any], engine_explanation: Mapping[str, Any] | None
     ) -> list[TermShare]:
-        """The share of each term in the signal's score; they sum to it. Empty for signals without terms."""
+        """The share of each query term in the signal's score of one hit; the shares sum to the score. [] for signals without terms."""
         del query, clause, stored, engine_explanation
         return []
 
 
 def _scaled(clause: Clause) -> dict[str, Any]:
-    """The query of a clause, with the signal's own score."""
+    """The query of a clause, rescaled so that the server returns the signal's own score."""
     return clause.query if clause.scale == 1 else {"bool": {"must": [clause.query], "boost": 1 / clause.scale}}
 
 
@@ -275,14 +276,14 @@ _WRAPPING = 16
 
 
 def clause_budget(capabilities: Capabilities, where: Filters) -> int:
-    """The number of clauses that a signal may send. The server counts the whole query, including the filters."""
+    """The number of clauses that a signal may send; the filters are subtracted, because the server counts the whole query."""
     return max(1, capabilities.max_clause_count - _WRAPPING - sum(_leaves(each) for each in where))
 
 
 def _leaves(clause: Any) -> int:
-    """About the number of clauses that the server counts for a clause: its values, but at most two for a list of values or a range (3.6.0).
+    """Estimate the clauses that the server (OpenSearch 3.6.0) counts for a clause: one for each value, but two for a list of values or a range.
 
-    Of a field of dates the server counts the values of a list.
+    For a list on a field of dates the server does count each value.
     """
     if isinstance(clause, dict):
         if len(clause) == 1 and clause.keys() <= {"terms", "range", "ids"}:

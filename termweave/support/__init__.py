@@ -1,4 +1,4 @@
-"""Helpers that know nothing of search. Here: a module is imported when it is first used, also for the public names of a package (PEP 562)."""
+"""Helpers that know nothing of search. This file: import modules, and the public names of packages (PEP 562), when they are first used."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class LazyModule:
     """
 
     def __init__(self, name: str) -> None:
-        """Name the module, as in an import statement."""
+        """Store the module's name, written as in an import statement."""
         self._name = name
 
     def __getattr__(self, attribute: str) -> Any:

@@ -1,4 +1,4 @@
-"""Checks of arguments at the public functions. Without them a wrong argument would end in an AttributeError far inside."""
+"""Check the arguments of public functions. Without the checks a wrong argument would end in an AttributeError far inside."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KINDS = {
 
 
 def check(**arguments: object) -> None:
-    """Check that arguments are of the kind that their names say.
+    """Check that arguments have the kind of object that belongs to their names.
 
     Args:
         **arguments: Arguments under the names of `_KINDS`: ``engine=...``, ``source=...``.
@@ -50,7 +50,7 @@ def check_names(names: Iterable[str], record: type[Any], subject: str, others: S
         others: Arguments that exist besides the fields of the record.
 
     Raises:
-        UsageError: An option does not exist; the hint has the nearest name there is, else all.
+        UsageError: An option does not exist; the hint has the nearest existing name, or else all names.
     """
     options = [*others, *(each.name for each in fields(record))]
     for name in names:
@@ -61,7 +61,7 @@ def check_names(names: Iterable[str], record: type[Any], subject: str, others: S
 
 
 def listed(texts: object) -> list[Any]:
-    """The texts to encode as a list. The items themselves are not checked.
+    """Return the texts to encode as a list. The items themselves are not checked.
 
     Raises:
         UsageError: The argument is a single text, or not a list of texts.
@@ -73,16 +73,16 @@ def listed(texts: object) -> list[Any]:
 
 
 def texts(name: str, plural: str, entry: str, value: object) -> list[str]:
-    """Return a list of texts.
+    """Check that a value is a list of texts, and return it as a list.
 
     Args:
         name: Name of the argument.
         plural: The word for several entries in messages: "ids".
         entry: The beginning of a message about one entry: "The id of a document".
-        value: The value.
+        value: The value to check.
 
     Raises:
-        UsageError: It is not a list, or an entry is not a text.
+        UsageError: The value is not a list, or an entry is not a text.
     """
     texts = entries(name, plural, value)
     if wrong := [each for each in texts if not isinstance(each, str)]:
@@ -91,7 +91,7 @@ def texts(name: str, plural: str, entry: str, value: object) -> list[str]:
 
 
 def parsed_text(parse: Callable[[str], object]) -> Callable[[Any], Any]:
-    """Return the check of an option that `parse` reads later, too: a text that it refuses is refused at once. The value stays as it is."""
+    """Return a function that checks an option's value: a text that `parse` refuses is refused at once. The value is returned unchanged."""
 
     def checked(value: Any) -> Any:
         if isinstance(value, str) or type(value) is int:
@@ -102,12 +102,12 @@ def parsed_text(parse: Callable[[str], object]) -> Callable[[Any], Any]:
 
 
 def document_ids(name: str) -> Callable[[object], list[str]]:
-    """Return the check of a list of ids of documents."""
+    """Return a function that checks a list of ids of documents; `name` is the name of the argument."""
     return lambda value: texts(name, "ids", "The id of a document", value)
 
 
 def field_names(name: str) -> Callable[[object], list[str]]:
-    """Return the check of a list of names of fields, which may be separated by commas, too: in Python and the API as on the command line."""
+    """Return a function that checks a list of names of fields and splits entries at commas, so that Python and the API take them, too."""
 
     def names(value: object) -> list[str]:
         listed = texts(name, "names", "The name of a field", value)
@@ -117,7 +117,7 @@ def field_names(name: str) -> Callable[[object], list[str]]:
 
 
 def entries(name: str, plural: str, value: object) -> list[Any]:
-    """Return a list of anything. Arguments and errors as `texts`."""
+    """Check that a value is a list of anything, and return it as a list. Arguments and errors are those of `texts`."""
     if value is None:
         raise UsageError(f"{name} is a list, not None.", f"Leave {name} out if you do not need it.")
     if isinstance(value, str):

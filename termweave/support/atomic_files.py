@@ -23,7 +23,7 @@ def write(path: Path, content: bytes, *, private: bool = False) -> None:
         private: Make the file readable for its owner only.
 
     Raises:
-        OSError: The file cannot be written. It is as it was, and no temporary file is left.
+        OSError: The file cannot be written. It keeps its old content, and no temporary file is left.
     """
     # Two processes or two threads may write the same file.
     temporary = path.with_name(f"{_prefix(path)}{os.getpid()}-{get_ident()}")

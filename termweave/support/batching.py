@@ -1,4 +1,4 @@
-"""Sequences in parts, and iterators that background threads run ahead.
+"""Split sequences into parts, and run iterators ahead in background threads.
 
 `itertools.batched` needs Python 3.12, and turns strings and arrays into tuples.
 """
@@ -29,10 +29,10 @@ def in_parts(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 
 
 def ahead(sources: Sequence[Iterator[T]], name: str, stop: threading.Event, depth: int = 1) -> Iterator[T]:
-    """Iterate in background threads, one for each source, that prefetch at most `depth` items.
+    """Iterate over the items of several iterators, each of which runs in its own background thread and prefetches at most `depth` items.
 
     Args:
-        sources: The iterators; only its own background thread uses each.
+        sources: The iterators; each is used only by its own background thread.
         name: Name of the threads.
         stop: Event that ends the threads and this iterator early.
         depth: Largest number of prefetched items.

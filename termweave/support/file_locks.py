@@ -17,7 +17,7 @@ class Held(Exception):
     """Another process holds the lock.
 
     Attributes:
-        note: The note that the other process wrote; "" if it has just taken the lock.
+        note: The note that the other process wrote; "": that process has just taken the lock and has not written it yet.
     """
 
     def __init__(self, note: str) -> None:
@@ -27,11 +27,11 @@ class Held(Exception):
 
 @contextmanager
 def noted(path: Path, note: str) -> Iterator[None]:
-    """Hold a lock without waiting for it, with a note for other processes that want it.
+    """Take a lock without waiting, and hold it with a note for other processes that want the lock.
 
     Args:
         path: File of the lock. Its folder must exist; the empty file stays afterwards.
-        note: What this process does, shown by the others: "start (process 123)".
+        note: Text about the action of this process, which other processes show: "start (process 123)".
 
     Raises:
         Held: Another process holds the lock.

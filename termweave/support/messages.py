@@ -1,4 +1,4 @@
-"""Texts for messages: counts, sizes, shortened lists, and foreign text made safe for a terminal."""
+"""Write parts of messages: counts, sizes, shortened lists, and foreign text made safe for a terminal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BLANKS = str.maketrans("\t\n", "  ")
 
 
 def is_hash(value: object) -> bool:
-    """Whether a value can be the hash of a model or of statistics. Only then may it become part of a file name.
+    """Whether a value has the form of a hash of a model or of statistics. Only such a value may become part of a file name.
 
     Example:
         >>> is_hash("0123456789abcdef"), is_hash("../../notes"), is_hash(7)
@@ -59,7 +59,7 @@ def sized(count: float) -> str:
 
 
 def few(things: Sequence[str], most: int = 5, *, total: int = 0, between: str = ", ") -> str:
-    """The first few of several things, for a message.
+    """Join the first few of several names for a message; "..." stands for the rest.
 
     Args:
         things: Names of the things, or of the first ones.

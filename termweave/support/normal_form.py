@@ -1,4 +1,4 @@
-"""The one form of texts: what looks the same is the same characters, in documents, queries, filters, synonyms and pins.
+"""Bring texts into the normal form, in which texts that look the same have the same characters: documents, queries, filters, synonyms, pins.
 
     composed            ``u`` and U+0308 become ``ü`` (Unicode's NFC)
     invisible           soft hyphens, word joiners, byte order marks, marks of direction, selectors of variants: left out. U+200B stays in
@@ -38,7 +38,7 @@ _ANY = re.compile(f"[\u200b-\u200d{_ALWAYS}{_SHAPES}]")
 
 
 def normal(text: str) -> str:
-    r"""A text in the one form.
+    r"""Bring a text into the normal form.
 
     Example:
         >>> normal("Bru\u0308cke"), normal("Ge\u00adsamt"), normal("of\ufb01ce \uff21\uff11"), normal("m\u00b2")
@@ -53,7 +53,7 @@ def normal(text: str) -> str:
 
 
 def normal_value(value: Any) -> Any:
-    """A JSON value whose texts are in the one form; the names in objects stay."""
+    """Bring all texts in a JSON value into the normal form; the names in objects stay."""
     if isinstance(value, str):
         return normal(value)
     if isinstance(value, Mapping):
@@ -62,21 +62,21 @@ def normal_value(value: Any) -> Any:
 
 
 def query_text(text: str) -> str:
-    """A query as it is searched: in the one form, and such that UTF-8 can write it."""
+    """Bring a query into the form in which it is searched: the normal form, without characters that UTF-8 cannot write."""
     return normal(readable(text))
 
 
 def normalised(query: str) -> str:
-    """A query in the one form, in lower case and with single blanks: what counts as the same query."""
+    """Bring a query into the normal form, in lower case and with single blanks. Queries that are equal after this count as the same query."""
     return " ".join(normal(query).split()).casefold()
 
 
 def forms(text: str) -> tuple[str, ...]:
-    """The forms in which another program may have stored a text: the one form, decomposed, and as it is."""
+    """The forms in which another program may have stored a text: the normal form, the decomposed form (NFD), and the text as it is."""
     one = normal(text)
     return tuple(dict.fromkeys((one, unicodedata.normalize("NFD", one), text)))
 
 
 def in_all_forms(ids: Iterable[str]) -> list[str]:
-    """Ids as somebody wrote them, in each form in which an index may have them."""
+    """Each of the given ids in all forms in which an index may have it (`forms`)."""
     return [form for each in ids for form in forms(each)]

@@ -1,4 +1,4 @@
-"""HTTP responses that must arrive in time.
+"""Receive HTTP responses that must arrive in time.
 
 The time-out of a socket begins anew with every byte that arrives, so that a server which sends a byte now and then is waited for without end.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class _PacedReader(io.RawIOBase):
-    """The bytes of a socket as long as `least` arrive in each `seconds` of waiting. What the reader does between them takes no time."""
+    """Reads the bytes of a socket as long as at least `least` bytes arrive in each `seconds` of waiting; time between reads does not count."""
 
     def __init__(self, raw: io.RawIOBase, sock: socket.socket, timeout: float, least: float, seconds: float) -> None:
         super().__init__()
@@ -54,12 +54,12 @@ class _PacedResponse(HTTPResponse):
 
 
 def paced_connection(kind: type[HTTPConnection], least: float = math.inf, seconds: float | None = None) -> Any:
-    """Derive a kind of connection whose responses must arrive in time. A connection without a time-out is not limited.
+    """Derive a class of connections whose responses must arrive in time. A connection without a time-out is not limited.
 
     Args:
         kind: A class of `http.client`, or one that is derived from it.
-        least: Bytes that must arrive in each `seconds` of waiting, or the response end; infinity: all of it must.
-        seconds: None: the time-out that the socket has when the response begins.
+        least: Number of bytes that must arrive in each `seconds` of waiting, unless the response ends; infinity: the whole response must.
+        seconds: Length of the period in seconds; None: the time-out that the socket has when the response begins.
     """
     response = type(_PacedResponse.__name__, (_PacedResponse,), {"least": least, "seconds": seconds})
     return type(kind.__name__, (kind,), {"response_class": response})

@@ -16,7 +16,7 @@ def state() -> Path:
 
 
 def cache() -> Path:
-    """The folder of everything that can be made again (server archives, corpus statistics, hidden states): $XDG_CACHE_HOME/termweave."""
+    """The folder of all files that can be made again (server archives, corpus statistics, hidden states): $XDG_CACHE_HOME/termweave."""
     return Path(_DIRS.user_cache_dir)
 
 
@@ -31,7 +31,7 @@ def models() -> Path:
 
 
 def expanded(path: str | Path) -> Path:
-    """A path whose ``~`` is the home folder it names; where there is no such user, it stays as it is."""
+    """Replace ``~`` or ``~USER`` in a path by the home folder; if there is no such user, the path stays as it is."""
     return Path(os.path.expanduser(path))  # noqa: PTH111 - Path.expanduser raises where there is no such user
 
 

@@ -1,7 +1,7 @@
 """Folders and files that only their owner can read, because they contain texts of corpora, questions, grades or clicks.
 
-Scratch folders are for the work of one process, which locks them until it ends (`flock`, which also keeps systemd-tmpfiles away). One
-that nobody locks is what a killed process left: the next process that needs such a folder removes it.
+Scratch folders are for the work of one process, which locks its folder until it ends (`flock`, which also keeps systemd-tmpfiles away). An
+unlocked scratch folder was left by a killed process: the next process that needs a scratch folder removes it.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _OTHERS = 0o077
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder with mode 0700, or take the rights of others away from one that exists.
+    """Make a folder with mode 0700; if it exists, take away the rights of other users.
 
-    Folders above it are made with the usual mode: other users' files may lie beside it.
+    Folders above it are made with the usual mode, because other users' files may lie in them.
 
     Raises:
         OSError: The folder cannot be made.
@@ -39,7 +39,7 @@ def make_folder(path: Path) -> None:
 
 
 def make_file(path: Path) -> None:
-    """Make an empty file with mode 0600, or take the rights of others away from one that exists.
+    """Make an empty file with mode 0600; if it exists, take away the rights of other users.
 
     Raises:
         OSError: The file cannot be made.
@@ -49,7 +49,7 @@ def make_file(path: Path) -> None:
 
 
 def open_private(path: Path, mode: str = "w", **options: Any) -> IO[Any]:
-    """Open a file for writing. A new one gets mode 0600; one that exists, and a device, keeps its own.
+    """Open a file for writing. A new file gets mode 0600; an existing file, or a device, keeps its mode.
 
     Raises:
         OSError: The file cannot be opened.
@@ -80,11 +80,11 @@ def _scratch_of(process: int, parent: str) -> Path:
 
 @contextmanager
 def scratch_in(parent: Path, prefix: str) -> Iterator[Path]:
-    """A new folder with mode 0700 that is removed in the end. Those that killed processes left beside it are removed first.
+    """Make a scratch folder with mode 0700, for a `with` statement that removes it in the end. Folders left by killed processes are removed first.
 
     Args:
-        parent: Folder in which it is made; it must exist.
-        prefix: Beginning of its name, and of the abandoned ones.
+        parent: Folder in which the scratch folder is made; it must exist.
+        prefix: Beginning of the scratch folder's name, and of the names of abandoned folders.
 
     Raises:
         OSError: It cannot be made.
@@ -94,7 +94,7 @@ def scratch_in(parent: Path, prefix: str) -> Iterator[Path]:
 
 
 def _new_scratch(parent: Path, prefix: str, removal: ExitStack) -> Path:
-    """Remove abandoned folders, make a new one and lock it, until `removal` is closed."""
+    """Remove abandoned scratch folders, and make and lock a new one, which is removed when `removal` is closed."""
     for path in parent.glob(f"{prefix}*"):
         with suppress(OSError):
             status = path.lstat()  # in a temporary folder anybody can make a link of this name
@@ -119,7 +119,7 @@ def _lock(folder: Path) -> Iterator[None]:
     """Hold the lock of a folder.
 
     Raises:
-        BlockingIOError: Another process holds it.
+        BlockingIOError: Another process holds the lock.
         OSError: The file system has no locks.
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)

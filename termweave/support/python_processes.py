@@ -1,4 +1,4 @@
-"""Python processes that termweave starts. They import nothing from the working folder, where files of any origin may lie."""
+"""Start Python processes that import nothing from the working folder, where files of any origin may lie."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def start_python(*arguments: str, **options: Any) -> PythonProcess:
     """Start Python with pipes for input and output.
 
     Args:
-        arguments: Of the interpreter; ``-I`` also keeps out the environment and the user's packages.
-        options: Of `subprocess.Popen`.
+        arguments: Arguments of the interpreter; ``-I`` also keeps out the environment and the user's packages.
+        options: Options of `subprocess.Popen`.
     """
     command = [sys.executable, "-P", *arguments]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **options)  # noqa: S603 - this Python
@@ -31,11 +31,11 @@ def start_python(*arguments: str, **options: Any) -> PythonProcess:
 
 @contextmanager
 def process_pool(size: int, **environment: str) -> Iterator[ProcessPoolExecutor]:
-    """A pool of new Python processes, which end with an error of the body, and with this process even if it is killed.
+    """Open a pool of new Python processes for a `with` statement; they end if its body fails, and if this process ends, even by being killed.
 
     Args:
-        size: How many at most.
-        environment: Variables of these processes; this process has them, too, as long as the pool exists.
+        size: The most processes.
+        environment: Environment variables of these processes; this process has them, too, as long as the pool exists.
     """
     variables = {**environment, "PYTHONSAFEPATH": "1"}
     before = {name: os.environ[name] for name in variables if name in os.environ}
@@ -56,7 +56,7 @@ def process_pool(size: int, **environment: str) -> Iterator[ProcessPoolExecutor]
 
 
 def _watch_parent() -> None:
-    """End this process of a pool when its parent has ended: otherwise it would wait for work for ever."""
+    """End this process, which belongs to a pool, when its parent has ended: otherwise it would wait for work for ever."""
 
     def watch() -> None:
         if (parent := parent_process()) is not None:
