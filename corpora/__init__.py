@@ -57,7 +57,7 @@ _ACCEPTED = "an iterable of dicts or termweave.Document, a pandas or polars Data
 
 
 def _fields(id_field: str | None, title_field: str | None, text_fields: Sequence[str]) -> Fields:
-    """The fields that a caller names."""
+    """Collect the fields that a caller names for id, title and text."""
     return Fields(id_field, title_field, tuple(texts("text_fields", "names", "The name of a field", text_fields)))
 
 
@@ -82,13 +82,13 @@ def open_source(
         id_field: Key or column of the id, if it has an unusual name; in a table without a header line the column's number, from 1.
         title_field: Key or column of the title, in the same way.
         text_fields: Keys or columns of the text, in the same way; several are joined by line ends.
-        include: Patterns such as ``*.py`` of the files to read in a folder, whatever their type; (): the files of known types.
-        index: How an index is read; None: all documents, with the credentials of the settings.
+        include: Patterns such as ``*.py`` of the files to read in a folder, whatever their type; (): the files of known types are read.
+        index: How an index is read; None: all of its documents are read, with the credentials of the settings.
         follow_links: Read files in a folder that are links to files outside it, too.
-        list_separator: In a table: a cell of the metadata that contains this text is a list; "": none is.
+        list_separator: In a table: the text between the items of a list; a cell of the metadata that contains it becomes a list; "": no cell does.
 
     Raises:
-        UsageError: The source does not exist, its format is unknown, or it has no such field.
+        UsageError: The source does not exist, its format is unknown, or it lacks a field that was named.
         InputError: The file is damaged. Errors in single documents are raised by `Source.documents`.
     """
     spec, fields = _spec(spec, "source"), _fields(id_field, title_field, text_fields)
@@ -108,10 +108,10 @@ def open_source(
 
 
 def _open(spec: str, reading: Reading, copies: ExitStack) -> tuple[type[Reader], OpenedSource]:
-    """Open a source; `copies` removes the temporary files that it needs.
+    """Open a source and return its reader and the source; closing `copies` removes the temporary files that the source needs.
 
     Raises:
-        UsageError: No file of a folder matches the patterns that were given, or as the readers.
+        UsageError: No file of a folder matches the given patterns, or the reader cannot open the source.
     """
     is_index = addresses.is_index(spec)
     if is_index:
@@ -140,7 +140,8 @@ def open_dataset(spec: str | Path) -> Dataset:
     """Open the data set that a DATASET argument names: a corpus with queries and judgements.
 
     Args:
-        spec: A path, ``ir:NAME`` or ``demo``, followed by ``:SPLIT``; without a split, "test" is used. Or a click log.
+        spec: A path, ``ir:NAME``, ``book:NAME``, ``ubi:FOLDER`` or ``demo``, perhaps followed by ``:SPLIT`` (without it, the default split is
+            opened); or the path of a click log.
 
     Raises:
         UsageError: The data set does not exist, is a corpus only, or has no such split.
@@ -154,7 +155,7 @@ def open_dataset(spec: str | Path) -> Dataset:
 
 
 def check_dataset(spec: str) -> None:
-    """Check that a data set can be what a reader opens; nothing of it is read.
+    """Check that a reader of data sets recognises a path or name, without opening the data set.
 
     Raises:
         UsageError: There is no such file, folder or name, or it has no judgements.
@@ -172,10 +173,10 @@ def _dataset_reader(spec: str) -> type[DatasetReader]:
 
 
 def _spec(spec: object, kind: str) -> str:
-    """A SOURCE or DATASET argument as text.
+    """Return a SOURCE or DATASET argument as text.
 
     Raises:
-        UsageError: It is neither a path nor a name.
+        UsageError: The argument is neither a path nor a name.
     """
     if not isinstance(spec, str | os.PathLike):
         hint = "Write your own documents to a file of JSON lines: it is read twice, and again by later updates."
@@ -184,7 +185,7 @@ def _spec(spec: object, kind: str) -> str:
 
 
 def path_and_split(spec: str) -> tuple[str, str | None]:
-    """Split ``PATH:SPLIT``. The split is None if none is named; an index or a path that exists is never split."""
+    """Cut ``PATH:SPLIT`` into path and split; None: no split is named. The address of an index and a path that exists stay whole."""
     path, colon, split = spec.rpartition(":")
     if not colon or exists(spec) or path in {"book", "ir", "ubi"} or spec.startswith(_INDICES):
         return spec, None
@@ -200,7 +201,7 @@ def exists(spec: str) -> bool:
 
 
 def _reader(spec: str, shown: str, *, mapped: bool = False, kinds: str = "") -> Any:
-    """The first reader that recognises a path or name: the reader of that name first, the others in alphabetical order.
+    """Find the first reader that recognises a path or name; a reader whose own name is `spec` is asked first, the others in alphabetical order.
 
     A reader whose package cannot be imported does not block the others: its error is raised only if no other reader recognises the spec.
 
@@ -230,7 +231,7 @@ def _reader(spec: str, shown: str, *, mapped: bool = False, kinds: str = "") -> 
 
 
 def _unknown(spec: str, shown: str, kinds: str) -> UsageError:
-    """The error for a source or data set that no reader recognises, with the most likely reason; `kinds` says what would be one."""
+    """Make the error for a source or data set that no reader recognises, with the most likely reason; `kinds` lists what readers recognise."""
     if hidden(spec):
         return UsageError(f"{spec} may not be read by this user.", "Change its permissions, or name another source.")
     if not exists(spec):
@@ -255,7 +256,7 @@ def _unknown(spec: str, shown: str, kinds: str) -> UsageError:
 
 
 def _no_source(folder: Path, kinds: str) -> UsageError:
-    """The error for a folder that is not a source; it names data sets in the folder."""
+    """Make the error for a folder that is not a source; its message names the BEIR folders in this folder."""
     if not (inside := folders_in(folder)):
         suffixes = ", ".join(markup.KINDS)
         hint = f"--include '*.py' names files of another type. {kinds}"
@@ -266,7 +267,7 @@ def _no_source(folder: Path, kinds: str) -> UsageError:
 
 
 class _Items(JsonLines):
-    """The temporary file. A line of it is an item of what the program holds."""
+    """The temporary file of JSON lines with the documents that a program holds; messages call each line an item."""
 
     ENTRY = ITEM
 
@@ -287,13 +288,13 @@ def open_documents(
             ``datasets.Dataset``. Each dict or row is one document; its keys mean what they mean in a JSON-lines file
             (``id``, ``title``, ``text``; everything else is metadata).
         name: What messages call the source.
-        skip_bad: Leave out documents that cannot be read, instead of raising.
-        id_field: The key that holds the id, if it has another name.
-        title_field: The key that holds the title, if it has another name.
+        skip_bad: Leave out documents that cannot be read, instead of raising an error.
+        id_field: The key that holds the id, if this key is not a usual one.
+        title_field: The key that holds the title, if this key is not ``title``.
         text_fields: The keys that hold the text; several are joined by line ends.
 
     Raises:
-        UsageError: `documents` is none of the above, or an item of it is no dict.
+        UsageError: `documents` is none of the above, or an item of it is neither a dict nor a `Document`.
         InputError: The temporary file cannot be written.
 
     Example:
@@ -311,7 +312,7 @@ def open_documents(
 
 
 def _items(documents: object) -> Iterator[object]:
-    """One item per document. Tables are told apart by their methods, so that none of their libraries is imported."""
+    """Iterate over documents, one item for each. Tables are recognised by their methods, so that no library of tables is imported."""
     if isinstance(documents, str | bytes | Path | Mapping | Document):
         kind = type(documents).__name__
         hint = "termweave.corpora.open_source reads files." if isinstance(documents, str | Path) else "Put it into a list."
@@ -330,7 +331,7 @@ def _items(documents: object) -> Iterator[object]:
 
 
 def _line(row: object, number: int, name: str) -> bytes:
-    """One document as a line of JSON."""
+    """Write one document as a line of JSON."""
     if isinstance(row, Document):
         row = {"_id": row.id, "title": row.title, "text": row.text, "metadata": dict(row.metadata)}
     if not isinstance(row, Mapping):

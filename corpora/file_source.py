@@ -34,7 +34,7 @@ class EntrySource(OpenedSource):
         """Read all entries in the source's order.
 
         Yields:
-            Line of the entry, from 1 (None for a whole file), and the document, or the reason why the entry is not one.
+            Line of the entry, from 1 (None for a whole file), and its document, or the reason why the entry is no document.
         """
         raise NotImplementedError
 
@@ -45,14 +45,14 @@ class EntrySource(OpenedSource):
 
     @property
     def total(self) -> int | None:
-        """Number of documents in the last complete pass; None before the first one."""
+        """Number of documents in the last complete pass; None: no pass was complete yet."""
         return self._total
 
     def documents(self, progress: Progress | None = None) -> Iterator[Document]:
-        """Read the documents in the source's order, one at a time, with texts in the one form (`termweave.support.normal_form`).
+        """Read the documents in the source's order, one at a time, with normalised texts (`termweave.support.normal_form`).
 
         Raises:
-            InputError: An entry is not a document; the message names source and line. With `skip_bad` it is added to `skipped` instead.
+            InputError: An entry is not a document; the message names source and line. With `skip_bad` the entry is added to `skipped` instead.
             TermweaveError: A reader of another package raised another exception.
         """
         self.skipped.clear()
@@ -71,7 +71,7 @@ class EntrySource(OpenedSource):
 
 
 class FileSource(EntrySource, Reader):
-    """A source that is one file or folder. Subclasses implement `entries`."""
+    """A source that is a single file or folder. Subclasses implement `entries`."""
 
     def __init__(self, path: Path, reading: Reading | None = None) -> None:
         super().__init__(reading)
@@ -84,7 +84,7 @@ class FileSource(EntrySource, Reader):
 
     @property
     def name(self) -> str:
-        """The file's name."""
+        """Name of the file; for a temporary copy, the name of its origin."""
         return self.reading.name or self.path.name
 
     @property
@@ -127,7 +127,7 @@ class JudgementSource(EntrySource, Reader):
 
     @classmethod
     def open(cls, spec: str, reading: Reading) -> Self:
-        """Say what to name instead.
+        """Raise an error that says what to name instead of judgements.
 
         Raises:
             UsageError: Judgements are not a corpus.
@@ -136,7 +136,7 @@ class JudgementSource(EntrySource, Reader):
         raise UsageError(*cls.NO_DOCUMENTS)
 
     def entries(self, progress: Progress | None) -> Iterator[tuple[int | None, Document | BadLine]]:
-        """Say what to name instead.
+        """Raise an error that asks for a corpus, because judgements have no documents.
 
         Raises:
             UsageError: Judgements are not a corpus.

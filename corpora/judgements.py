@@ -1,4 +1,4 @@
-"""Files of queries and judgements, and what data sets with such files share.
+"""Read files of queries and judgements; the base class of data sets that have them.
 
 A file of queries holds JSON lines as BEIR's ``queries.jsonl``, or lines of id, tab, text with an optional header line; its content tells which.
 A table of judgements has BEIR's three columns or TREC's four (query, iteration, document, grade), perhaps below a header line; or a header line
@@ -51,9 +51,9 @@ class Judgements:
 
     Attributes:
         queries: The queries with at least one judgement, in the order of their file.
-        qrels: Their judgements.
+        qrels: The judgements of these queries.
         notes: Sentences about judgements that were left out, and about grades.
-        factor: What the grades of the file were multiplied by, to be whole numbers.
+        factor: The number by which the grades of the file were multiplied to become whole numbers, 1 or 100.
     """
 
     queries: list[Query]
@@ -63,13 +63,13 @@ class Judgements:
 
 
 def joined(queries: Sequence[Query], qrels: Qrels, *, table: str, file: str) -> Judgements:
-    """Leave out judgements of unknown queries.
+    """Join queries and judgements, and leave out judgements of unknown queries, with a note.
 
     Args:
         queries: Queries with judgements.
-        qrels: The judgements, also those of other queries.
-        table: Where the judgements are from, for the note about those that are left out.
-        file: Where the queries are from.
+        qrels: The judgements of these queries, and perhaps of others.
+        table: Name of the table of the judgements, for the note.
+        file: Name of the file of the queries, for the note.
     """
     judged_queries = {query.id: qrels[query.id] for query in queries}
     lost = qrels.keys() - judged_queries.keys()
@@ -80,7 +80,7 @@ def joined(queries: Sequence[Query], qrels: Qrels, *, table: str, file: str) -> 
 
 
 class Judged:
-    """The part of a data set that has queries and judgements.
+    """Base class of data sets: the queries and judgements of one split, which subclasses provide as `_judged`.
 
     Attributes:
         split: Name of the split whose judgements are used.
@@ -109,12 +109,12 @@ class Judged:
 
 
 def relevant_from(*names: str) -> int:
-    """The lowest relevant grade: 2 for data sets of TREC's deep learning track, whose grade 1 means "related, no answer"; else 1."""
+    """Return the lowest relevant grade of a data set: 2 for those of TREC's deep learning track, whose grade 1 means "related, no answer"; else 1."""
     return 2 if any(map(_TREC_DL.search, names)) else 1
 
 
 def read_queries(spec: str) -> list[Query]:
-    """Read all queries of a file, in its order.
+    """Read all queries of a file, in the order of its lines.
 
     Args:
         spec: Path of a file, compressed or not, or of a BEIR folder; ``-`` for standard input.
@@ -137,7 +137,7 @@ def read_queries(spec: str) -> list[Query]:
 
 
 def _unique(path: Path, name: str) -> list[Query]:
-    """The queries of a file, whose ids must be unique."""
+    """Read the queries of a file, and check that their ids are unique."""
     queries: list[Query] = []
     seen: dict[str, int] = {}
     for number, query in queries_in(path, name):
@@ -150,7 +150,7 @@ def _unique(path: Path, name: str) -> list[Query]:
 
 
 def read_judgements(table: Path, file: Path) -> Judgements:
-    """Read a table of judgements, and the queries of a file that they are of.
+    """Read a table of judgements, and from a file the queries that they judge.
 
     Raises:
         InputError: A line is not a query or a judgement, or two lines have the same id and different texts.
@@ -177,7 +177,7 @@ def read_judgements(table: Path, file: Path) -> Judgements:
 
 
 def queries_in(path: Path, name: str) -> Iterator[tuple[int, Query]]:
-    """The queries of a file with their line numbers, without a header line; `name` is that of the file in messages.
+    """Yield the queries of a file with their line numbers, without a header line; messages call the file `name`.
 
     Raises:
         InputError: A line is not a query.
@@ -196,7 +196,7 @@ def queries_in(path: Path, name: str) -> Iterator[tuple[int, Query]]:
 
 
 def _tabbed_query(line: bytes | None) -> Query:
-    """The query on a line of id, tab, text."""
+    """Read the query on a line of id, tab, text."""
     identity, tab, query = text_line(line, _TABBED).partition("\t")
     if not tab or not identity.strip():
         raise BadLine("an id, a tab and a text are expected", _TABBED)
@@ -231,7 +231,7 @@ def _whole(grades: Mapping[str, Mapping[str, float]], factor: int) -> Qrels:
 
 
 def _grades(path: Path, *, whole: bool = False) -> tuple[dict[str, dict[str, float]], int]:
-    """The grades of a table by query and document, and the number of its lines without one."""
+    """Read the grades of a table, by query and document, and count its lines without a grade."""
     grades: dict[str, dict[str, float]] = {}
     places: tuple[int, ...] = (0, -2, -1)
     counts: tuple[int, ...] = (3, 4)
@@ -258,7 +258,7 @@ def _grades(path: Path, *, whole: bool = False) -> tuple[dict[str, dict[str, flo
 
 
 def _columns(line: bytes | None) -> list[str]:
-    """The columns of a line, between tabs; between commas or semicolons, if there is no blank in the last column; else between blanks."""
+    """Split a line into columns: at tabs, else at commas or semicolons if the last column then has no blank, else at blanks."""
     text = text_line(line, _COLUMNS)
     mark = next((mark for mark in ",;" if text.count(mark) > 1 and " " not in text.rpartition(mark)[2].strip()), "")
     if "\t" in text or not mark:
@@ -267,14 +267,14 @@ def _columns(line: bytes | None) -> list[str]:
 
 
 def _places(header: Sequence[str]) -> tuple[int, ...]:
-    """The columns of query, document and grade that a header line names; () if it does not."""
+    """Return the positions of the columns that a header line names as query, document and grade; (): the line lacks one of the three."""
     names = [re.sub(r"[^a-z]", "", cell.lower()) for cell in header]
     places = tuple(next((names.index(name) for name in usual.split() if name in names), -1) for usual in _NAMES)
     return () if -1 in places else places
 
 
 def _judgement(columns: Sequence[str], places: Sequence[int], counts: tuple[int, ...]) -> list[str]:
-    """Query, document and grade of a line that has as many columns as one of `counts`."""
+    """Return query, document and grade of a line, whose number of columns must be one of `counts`."""
     if len(columns) not in counts:
         expected = "3 (or TREC's 4) should be" if counts[1:] else f"the first judgement has {counts[0]}"
         raise BadLine(f"{counted(len(columns), 'column')} where {expected}", _COLUMNS)
@@ -282,7 +282,7 @@ def _judgement(columns: Sequence[str], places: Sequence[int], counts: tuple[int,
 
 
 def _grade(grade: str, *, whole: bool) -> float:
-    """The grade; 1.0 is read as 1."""
+    """Parse a grade; with `whole` it must be a whole number, such as 1 or 1.0."""
     try:
         number = float(grade)
     except ValueError:

@@ -32,13 +32,14 @@ class IndexReading:
     """Options for reading an index of a search engine.
 
     Attributes:
-        query: Clause of the query DSL that the documents must match; None: all documents.
+        query: Clause of the query DSL that the documents must match; None: all documents are read.
         rate: Most documents per second; None: no limit.
-        whole: Keep the fields of title and text in the metadata, too, for an index that takes the mapping over.
-        hidden: Read what the default search pipeline of the index hides, too: to write into that index.
-        texts: Whether title and text are read; if not, nobody looks for their fields.
-        build: Name of the index that is built: if the command is stopped, the same command reads on; "": the source is only read.
-        settings: Function from the address of a server (None: the server that is written to) to the settings for it; None: the user's.
+        whole: Whether the fields of title and text stay in the metadata, too: for a new index that takes over the mapping of this one.
+        hidden: Whether documents that the default search pipeline of the index hides are read, too: for writing into this index.
+        texts: Whether title and text are read; if not, the index need not have such fields.
+        build: Name of the index that is built, so that the same command reads on after it was stopped; "": no index is built.
+        settings: Function that returns the settings for a server from its address (None: the server that termweave writes to); None: the user's
+            settings are used.
     """
 
     query: Mapping[str, Any] | None = None
@@ -50,7 +51,7 @@ class IndexReading:
     settings: Callable[[str | None], Settings] | None = field(default=None, repr=False)
 
     def settings_for(self, url: str | None) -> Settings:
-        """The settings for a server: its address and the credentials that were given for it."""
+        """Return the settings for a server: its address and the credentials that were given for it."""
         if self.settings is not None:
             return self.settings(url)
         from termweave import settings  # noqa: PLC0415 - pydantic takes 300 ms, and only an index needs it
@@ -63,13 +64,13 @@ class Reading:
     """Options for reading a source.
 
     Attributes:
-        name: Name of the source in messages, if its path is that of a temporary copy.
+        name: Name of the source in messages, if its path is that of a temporary copy; None: the path names the source.
         skip_bad: Skip bad entries instead of raising an error.
         fields: Fields that the user named; only for a reader that is `MAPPED`.
-        include: Patterns of the files to read in a folder of texts; (): the files of known types.
+        include: Patterns of the files to read in a folder of texts; (): the files of known types are read.
         index: Options for reading an index.
         follow_links: Read files in a folder that are links to files outside it.
-        list_separator: In a table: a cell of the metadata that contains this text is a list; "": none is.
+        list_separator: In a table: the text between the items of a list; a cell of the metadata that contains it becomes a list; "": no cell does.
     """
 
     name: str | None = None
@@ -108,7 +109,7 @@ def place(file: str, line: int | None, entry: str = LINE) -> str:
 
 @dataclass(slots=True)
 class Skips:
-    """The entries that the last pass over a source skipped: all are counted, the first ones are kept.
+    """The entries that the last pass over a source skipped: all of them are counted, and the first ones are kept.
 
     At most `LIMIT` are kept, so that ten million broken lines do not fill the memory. Iterating yields the kept ones.
 
@@ -141,14 +142,14 @@ class Skips:
 
 @dataclass(frozen=True)
 class Encodings:
-    """The results of the models that encoded the documents of a source beforehand: none runs when it is indexed.
+    """Facts about a source whose documents were encoded beforehand, so that no model runs when the source is indexed.
 
     Attributes:
-        models: Output -> the model that gave it.
+        models: Name of an output, such as term weights -> the model that computed it.
         statistics: Statistics of the corpus that the term weights are based on; None without term weights.
         sample: Encodings of a random sample of the corpus, which the scale of stored weights is derived from.
         passages: Size and stride of the passages that the texts were cut into; {} if they were not cut.
-        skip_bad: Whether bad entries were left out.
+        skip_bad: Whether entries that could not be read were left out.
         analyzer: The server's analyzer that suits the language of the corpus.
         notes: What a user should know about the corpus.
         warnings: What a user should not miss.
@@ -165,12 +166,12 @@ class Encodings:
 
 
 class Source(Protocol):
-    """A corpus: documents that can be read as often as needed. A subclass overrides what its documents bring beside their texts.
+    """A corpus: documents that can be read as often as needed. A subclass overrides the properties that tell what its documents have beside their texts.
 
     Attributes:
         ENTRY: What messages call an entry: a line, a record, an item.
-        trial: Whether `learn` builds from it, which must not block other builds.
-        decimal_commas: Whether 12,50 in its metadata is a number, and no list: in a table with another mark between columns.
+        trial: Whether `learn` builds a trial index from this source; such a build must not block other builds.
+        decimal_commas: Whether 12,50 in the metadata is a number and not a list: true for a table whose columns are not separated by commas.
         skipped: Entries that the last pass over `documents` skipped; always empty without `skip_bad`.
     """
 
@@ -189,7 +190,7 @@ class Source(Protocol):
 
     @property
     def total(self) -> int | None:
-        """Number of documents; None if it is not known before the first complete pass."""
+        """Number of documents; None: the number is not known before the first complete pass."""
 
     @property
     def size(self) -> int:
@@ -207,28 +208,28 @@ class Source(Protocol):
 
     @property
     def encodings(self) -> Encodings | None:
-        """The results of models that encoded its documents beforehand, each of which has its `Document.encoding`; None: they are not encoded."""
+        """Facts about documents that were encoded beforehand and carry their `Document.encoding`; None: the documents are not encoded."""
         return None
 
     @property
     def index(self) -> IndexSource | None:
-        """The index that it reads; None: it reads something else."""
+        """The index that this source reads; None: this source is no index."""
         return None
 
     @property
     def origin(self) -> dict[str, str]:
-        """Name and fingerprint of the source for the lineage, and for an index how and how far it was read."""
+        """What the lineage records about the source: name and fingerprint, and for an index how and how far it was read."""
         return {"name": self.name, "fingerprint": self.fingerprint}
 
     def identities(self) -> Iterator[list[str]] | None:
-        """Pages of the ids of all documents, if `documents` reads only those that changed; None: it reads all."""
+        """Yield pages of the ids of all documents, if `documents` reads only the changed ones; None: `documents` reads all."""
         return None
 
     def refuse_encodings(self, reason: str, advice: str) -> None:
-        """Check that the documents of the source were not encoded beforehand.
+        """Raise an error if the documents of the source were encoded beforehand.
 
         Raises:
-            UsageError: They were.
+            UsageError: The documents were encoded beforehand; the message ends with `reason`.
         """
         if self.encodings is not None:
             raise UsageError(f"{self.name} is encoded already, and {reason}.", advice)
@@ -237,7 +238,7 @@ class Source(Protocol):
 class Derived(Source):
     """A source that is made from another source and has the same name, size and fingerprint, unless a subclass overrides them.
 
-    Its texts are others, so it has no encodings.
+    Its texts differ from those of the other source, so it has no encodings.
     """
 
     def __init__(self, source: Source) -> None:
@@ -272,16 +273,16 @@ class Derived(Source):
 
     @property
     def origin(self) -> dict[str, str]:
-        """The origin of the underlying source, with the name and fingerprint of this one."""
+        """The origin of the underlying source, but with the name and fingerprint of this source."""
         return {**self._source.origin, **super().origin}
 
     def identities(self) -> Iterator[list[str]] | None:
-        """The ids of the underlying source."""
+        """Return the pages of ids of the underlying source, or None, as `Source.identities` does."""
         return self._source.identities()
 
 
 class NotAnIndex(UsageError):
-    """The server at an http(s) address is no search engine: the address is that of a file."""
+    """Raised if the server at an http(s) address is no search engine: the address is then taken for that of a file."""
 
 
 class OpenedSource(Source, Protocol):
@@ -294,11 +295,11 @@ class OpenedSource(Source, Protocol):
 
     @property
     def resumed(self) -> str:
-        """When an earlier command began the snapshot that is read on; "": there is none."""
+        """Time at which an earlier command began the snapshot that is read on (ISO 8601); "": no snapshot is read on."""
         return ""
 
     def release(self) -> None:
-        """Delete the snapshot that is kept for a build which is resumed."""
+        """Delete the snapshot that is kept so that a stopped build can be resumed."""
         return
 
 
@@ -334,8 +335,8 @@ class Reader(Protocol):
         LABEL: Name of the format for messages, with its article: "a Parquet file".
         MAPPED: Whether entries have named fields, so that `Fields` can be used.
         SEEKS: Whether the reader jumps in the file: a compressed file is then decompressed to disk first.
-        SEPARATES: Whether its cells can be lists, so that `Reading.list_separator` can be used.
-        JUDGED: Whether it opens data sets, too, and is a `DatasetReader`.
+        SEPARATES: Whether entries have cells that can be lists, so that `Reading.list_separator` can be used.
+        JUDGED: Whether the reader opens data sets, too, and is a `DatasetReader`.
     """
 
     LABEL: ClassVar[str]

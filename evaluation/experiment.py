@@ -77,7 +77,7 @@ class Experiment:
         values: System -> measure -> float64 ``(len(queries),)``; the measures include `JUDGED`.
         notes: Remarks that a reader of the table should know, such as queries that cannot be answered.
         latency: System -> latency of a search, if it was measured.
-        default: The system that `search` uses without a mode; None if it is not in the table.
+        default: The system that `search` uses without a mode; None: this system is not in the table.
     """
 
     dataset: str
@@ -111,7 +111,7 @@ class CandidateFetcher:
         signals: Names of the signals to search with.
         depth: Number of candidates from each signal.
         needs: What rerankers need of the candidates: vectors, texts.
-        rewrite: How queries are rewritten; None: not at all.
+        rewrite: How queries are rewritten; None: queries stay as they are.
         qrels: Judgements; a query's own document does not count unless they say so (`search.self_matches`).
         self_matches: Ids of the queries so far that are documents of the index.
         shortened: Signal -> number of queries so far that lost terms to the server's clause limit.
@@ -178,9 +178,9 @@ def evaluate(
         systems: The systems to compare; None compares everything that the index can do.
         progress: Called with (queries done, total).
         depth: Number of candidates from each signal, and length of the runs.
-        baseline: A system, a mode, a run or the path of a saved one that the others are compared with; None means BM25, else the first.
+        baseline: A system, a mode, a run or the path of a saved one that the others are compared with; None: BM25, else the first.
         required: Gates to check later; their systems and saved runs are checked before the first query.
-        is_ours: Whether a baseline that is a run was searched for these very queries: however poor, it is not one of another corpus.
+        is_ours: Whether a run given as baseline was searched for these very queries; such a run, however poor, is not checked for its corpus.
 
     Raises:
         InputError: The split has no judged queries, or none of the judged documents is in the index.
@@ -235,7 +235,7 @@ def evaluate(
 def _beaten_by_one_signal(
     systems: Sequence[System], values: Mapping[str, Mapping[str, NDArray[np.float64]]], index: Index
 ) -> list[str]:
-    """A remark for each fused system without a reranker that is significantly below one of its own signals (Holm, p < .05)."""
+    """Return a remark for each fused system without a reranker that is significantly below one of its own signals (Holm, p < .05)."""
     single: dict[str, System] = {}
     for system in systems:
         mode = index.mode(system.mode)
@@ -266,7 +266,7 @@ def _beaten_by_one_signal(
 def runs_of(
     index: Index, queries: Sequence[Query], systems: Sequence[System], progress: Progress, depth: int, qrels: Qrels | None = None
 ) -> tuple[dict[str, Run], list[str]]:
-    """Return the run of every system, and remarks on queries that lost terms or time, or are documents. Arguments as `evaluate`."""
+    """Return the run of every system, and remarks on queries that lost terms or time, or are documents. Arguments: see `evaluate`."""
     scores: dict[str, dict[str, dict[str, float]]] = {system.name: {} for system in systems}
     cut_short: dict[str, list[CutShort]] = {system.name: [] for system in systems}
     rewritings = {system.name: profiles.rewriting(index.lineage, system.mode) for system in systems}
@@ -295,7 +295,7 @@ def runs_of(
 def _rows(
     described: Mapping[str, tuple[str, str]], values: Mapping[str, Mapping[str, NDArray[np.float64]]], baseline: str
 ) -> Iterator[Row]:
-    """The rows of the table. p-values are corrected over its systems (Holm), separately for each measure."""
+    """Yield the rows of the table. p-values are corrected over the systems of the table (Holm), separately for each measure."""
     base, others = values[baseline], [name for name in values if name != baseline]
     tests = {each: holm([randomisation_test(values[name][each], base[each]) for name in others]) for each in MEASURES}
     for name, mine in values.items():

@@ -112,7 +112,7 @@ def check_before(
 
 
 def verdict(gate: Gate, experiment: Experiment, dataset: Dataset) -> Verdict:
-    """Compare a requirement with the results of an evaluation.
+    """Decide whether the results of an evaluation meet a requirement.
 
     Raises:
         UsageError: The system is unknown, or the saved run cannot be read.
@@ -134,7 +134,7 @@ def verdict(gate: Gate, experiment: Experiment, dataset: Dataset) -> Verdict:
 
 
 def system_of(gate: Gate, names: Sequence[str], default: str | None) -> str:
-    """The system of the table that a gate is about.
+    """Return the name of the system in the table that a gate is about.
 
     Args:
         gate: The gate.
@@ -173,14 +173,14 @@ def _saved(path: Path, query_ids: Sequence[str], qrels: Qrels) -> tuple[Run, NDA
 
 
 def _values(run: Run, experiment: Experiment, dataset: Dataset, measure: str) -> NDArray[np.float64]:
-    """Return the measure of every query of the experiment."""
+    """Return the values of a measure for a run, one for every query of the experiment."""
     run = self_matches.of_other_program(run, experiment.self_matches)
     values = per_query(run, dataset.qrels(), experiment.queries, relevant_from=dataset.relevant_from, measures=[measure])
     return values[measure]
 
 
 def compare(experiment: Experiment, before: Experiment, dataset: Dataset, margin: float, name: str) -> Verdict:
-    """Compare the default search with that of another index, by nDCG@10.
+    """Decide whether the default search of an index is at most `margin` worse than that of another index, by nDCG@10.
 
     Args:
         experiment: Results of the index that must pass.
@@ -198,7 +198,7 @@ def compare(experiment: Experiment, before: Experiment, dataset: Dataset, margin
 
 
 def _comparable(experiment: Experiment, dataset: Dataset, measure: str) -> list[int]:
-    """The places of the queries that can show a difference: those with a document that the measure counts as relevant."""
+    """Return the positions of the queries that can show a difference: queries with a document that the measure counts as relevant."""
     kind, _ = measures.parse_measure(measure)
     qrels, least = dataset.qrels(), 1 if kind == "ndcg" else dataset.relevant_from
     return [place for place, query in enumerate(experiment.queries) if max(qrels.get(query, {}).values(), default=0) >= least]

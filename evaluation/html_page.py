@@ -51,7 +51,7 @@ tr.base td{background:#222}.dim,small{color:#aaa}td.up,.met{color:#81c784}td.dow
 def html(
     experiment: Experiment, dataset: Dataset, *, about: Mapping[str, str], verdicts: Sequence[Verdict] = (), more: str = ""
 ) -> str:
-    """Make the report.
+    """Make the HTML report of an evaluation.
 
     Args:
         experiment: The results of the evaluation.
@@ -126,7 +126,7 @@ def _table(experiment: Experiment) -> str:
 
 
 def _row(tag: str, cells: Iterable[tuple[str, str]], kind: str = "") -> str:
-    """A row of cells, each a text and its class; a second line of figures is small."""
+    """Make an HTML row of cells, each given as text and CSS class; the second line of a cell with figures is small."""
     filled = []
     for text, css in cells:
         first, line_end, second = ("", "", "") if css == "text" else text.partition("\n")
@@ -138,7 +138,7 @@ def _row(tag: str, cells: Iterable[tuple[str, str]], kind: str = "") -> str:
 
 
 def moved_most(experiment: Experiment, row: Row) -> list[tuple[str, float, float]]:
-    """The queries that gained most against the baseline and then those that lost most: id, value of the baseline, value of the system."""
+    """List the queries that gained most against the baseline, then those that lost most: id, nDCG@10 of the baseline, nDCG@10 of the system."""
     base = experiment.values[experiment.baseline][LEADING]
     mine = experiment.values[row.system][LEADING]
     order = sorted(range(len(mine)), key=lambda place: (-(mine[place] - base[place]), place))
@@ -148,7 +148,7 @@ def moved_most(experiment: Experiment, row: Row) -> list[tuple[str, float, float
 
 
 def _moved(experiment: Experiment, row: Row) -> str:
-    """List the queries that gained and lost most."""
+    """Make the HTML list of the queries that gained and lost most with a system."""
     moved = moved_most(experiment, row)
     if not moved:
         return ""

@@ -1,6 +1,6 @@
 """Compare two indices on the same judged queries: `termweave evaluate --against`, and what a generation must meet before it is published.
 
-The default search of one index is the baseline of the other, and a sentence says which to take.
+The default search of one index is the baseline of the other, and a sentence says which of the two to take.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ def evaluate_against(
     progress: Callable[[int, int], None] = lambda *_: None,
     required: Sequence[Gate] = (),
 ) -> Experiment:
-    """Evaluate an index with the default search of another one as the baseline; the last note says which to take.
+    """Evaluate an index with the default search of another index as the baseline; the last note says which of the two to take.
 
     Args:
-        index: The index.
-        name: Its name.
+        index: The index that is evaluated.
+        name: Name of `index`.
         other: The index to compare with.
-        against: Its name.
+        against: Name of `other`.
         dataset: The judged queries.
         systems: The ways of searching `index`; None: its default search.
         progress: Called with (queries done, total), for each index.
@@ -73,7 +73,7 @@ def evaluate_against(
 
 
 def verdict(experiment: Experiment, name: str, default: str) -> str:
-    """Say which of two indices to take: the evaluated one, by its default search, or the baseline."""
+    """Return a sentence that says which of two indices to take: the evaluated one, judged by its default search, or the baseline."""
     (base,) = [row for row in experiment.rows if row.system == experiment.baseline]
     row = next((each for each in experiment.rows if each.system == default), None)
     if row is None:
@@ -97,10 +97,10 @@ class PublicationGate:
 
     Attributes:
         server: The server.
-        name: The alias.
+        name: The alias whose generation is built.
         judged: The judged queries that the generation is measured on; None: nothing is required.
         required: Requirements.
-        within: The largest loss of nDCG@10 against the live generation; None: it is not compared with it.
+        within: The largest loss of nDCG@10 against the live generation; None: no comparison is made.
         say: Called with a sentence for each requirement that is met, and one about queries that are documents.
         verdicts: The verdict on each requirement, once the generation was measured.
     """
@@ -114,10 +114,10 @@ class PublicationGate:
     verdicts: list[Verdict] = field(default_factory=list)
 
     def check(self, signals: Sequence[str] | None) -> None:
-        """Check before a build whatever can be: the judged queries, the requirements' systems and runs, and the live generation.
+        """Check before a build whatever can be checked: the judged queries, the requirements' systems and runs, and the live generation.
 
         Args:
-            signals: The signals that the generation may have; None: those of the live one.
+            signals: The signals that the generation may have; None: the signals of the live generation.
 
         Raises:
             InputError: No query is judged, or the live generation, which is compared, holds none of the judged documents.
@@ -140,7 +140,7 @@ class PublicationGate:
         return resolve_index(self.server, self.name) if exists(self.server, self.name) else None
 
     def __call__(self, generation: str) -> str:
-        """Measure a complete generation; returns the requirements that it does not meet, or ""."""
+        """Measure a complete generation, and say which requirements it does not meet; "": it meets all."""
         if self.judged is None:
             return ""
         index = Index.open(self.server, generation)

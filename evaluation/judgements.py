@@ -28,10 +28,10 @@ _FEWEST = 5
 
 
 def judged_queries(dataset: Dataset) -> list[Query]:
-    """The judged queries of a data set.
+    """Return the judged queries of a data set.
 
     Raises:
-        InputError: It has none.
+        InputError: The data set has no judged query.
     """
     if not (judged := dataset.queries()):
         raise InputError(
@@ -44,7 +44,7 @@ def judged_queries(dataset: Dataset) -> list[Query]:
 def absent_from_index(index: Index, name: str, qrels: Qrels) -> list[str]:
     """Check that the judged documents are in the index; otherwise all figures would be a meaningless 0.
 
-    The check looks the documents up in the index. That no system finds a judged document would prove nothing: it may be a result.
+    The check looks the documents up in the index. Searches that find no judged document would prove nothing: they may just be poor.
 
     Args:
         index: The index that is evaluated.
@@ -52,7 +52,7 @@ def absent_from_index(index: Index, name: str, qrels: Qrels) -> list[str]:
         qrels: Judgements of the data set.
 
     Returns:
-        A remark if some of the judged documents are not in the index, and one if the application of an enriched index is ahead of it.
+        A remark if some of the judged documents are not in the index, and a remark if the application of an enriched index is ahead of the enrichment.
 
     Raises:
         InputError: The index holds none of the judged documents.
@@ -79,7 +79,7 @@ def absent_from_index(index: Index, name: str, qrels: Qrels) -> list[str]:
 
 
 def without_judgement(dataset: Dataset) -> list[str]:
-    """Say how many queries of the file the split does not judge: no remark if it judges all, or if the reader does not count them."""
+    """Return a remark on how many queries of the data set the split does not judge; [] if it judges all, or if the reader does not count them."""
     count = getattr(dataset, "unjudged", 0)
     if not count:
         return []
@@ -99,7 +99,7 @@ def other_splits(dataset: Dataset) -> str:
 
 
 def without_text(judged: Sequence[Query]) -> list[str]:
-    """Return a remark if queries have no text, because those find nothing."""
+    """Return a remark if queries have no text, because a query without text finds nothing."""
     empty = [repr(query.id) for query in judged if not query.text.strip()]
     return [f"{queries(len(empty))} without text, counted as 0: {few(empty, 3)}."] if empty else []
 
@@ -107,7 +107,7 @@ def without_text(judged: Sequence[Query]) -> list[str]:
 def profiles_fitted_on(index: Index, modes: Collection[str], dataset: Dataset) -> list[str]:
     """Return a remark if the index learned from these queries, and for each evaluated profile that was fitted on half of them.
 
-    Their gain here proves nothing.
+    The gain of such a profile on these queries proves nothing.
     """
     of = f"{dataset.name}:{dataset.split}"
     learned = [
@@ -123,7 +123,7 @@ def profiles_fitted_on(index: Index, modes: Collection[str], dataset: Dataset) -
 
 
 def check_clicks(rerankers: Iterable[Reranker], dataset: Dataset) -> None:
-    """Check that no clicks of a feature ranker can be those that made the judgements.
+    """Check that the judgements cannot come from the same clicks as features of a feature ranker.
 
     Raises:
         InputError: The data set is a log of user behaviour that does not begin after the log that the ranker's clicks come from.
@@ -141,7 +141,7 @@ def check_clicks(rerankers: Iterable[Reranker], dataset: Dataset) -> None:
 
 
 def without_relevant(qrels: Qrels, relevant_from: int) -> list[str]:
-    """Return a remark if queries have no relevant document, because every system scores 0 on those; nDCG counts lower grades, too."""
+    """Return a remark if queries have no relevant document, because every system scores 0 on such queries; nDCG counts lower grades, too."""
     count = sum(max(grades.values(), default=0) < relevant_from for grades in qrels.values())
     if not count:
         return []

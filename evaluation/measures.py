@@ -1,4 +1,4 @@
-"""Measures of rankings, computed by ir-measures with trec_eval's own code; tests of their differences; and their words in tables."""
+"""Measures of rankings, computed by ir-measures with trec_eval's own code; tests of their differences; and the names of measures and signals in tables."""
 
 from __future__ import annotations
 

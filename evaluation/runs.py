@@ -1,4 +1,4 @@
-"""Run files in the format of trec_eval: query, Q0, document, rank, score, name."""
+"""Write and read run files in the format of trec_eval, with the columns query, Q0, document, rank, score, name."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Writer:
 
     Attributes:
         path: The file of the complete run.
-        partial: The file until then.
+        partial: The file that is written until the run is complete.
         queries: Number of queries written.
     """
 

@@ -1,6 +1,6 @@
 """The systems of a table: modes with and without reranking, the baseline that the others are compared with, and the latency of each.
 
-Latency is that of complete searches, one at a time, as a user makes them; the systems take turns.
+Latency is measured on complete searches, one at a time, as a user makes them; the systems take turns.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class System:
     Attributes:
         name: Name in tables, such as "BM25", "weights" or "hybrid+rNN".
         mode: Value of `--mode`.
-        reranking: The rerankers; None if the mode is not reranked.
+        reranking: The rerankers; None: the mode is not reranked.
     """
 
     name: str
@@ -56,7 +56,7 @@ class System:
 
 
 def default_systems(index: Index) -> list[System]:
-    """Return BM25, each other signal, hybrid, hybrid with reranking, and the adopted profile, as far as the index has them."""
+    """Return BM25, each other signal, hybrid, hybrid with reranking, and the adopted profile, as far as the index can do these."""
     return list(dict.fromkeys((*untuned_systems(index.signals), default_system(index))))
 
 
@@ -87,10 +87,10 @@ def default_search(signals: Sequence[str], reranking: Reranking | None = None) -
 
 
 def default_of(systems: Sequence[System], index: Index) -> str | None:
-    """Return the name of the default search: the adopted profile, else hybrid; if there is only one system, that one.
+    """Return the name of the default search: the adopted profile, else hybrid; of a table with a single system, this system.
 
     Returns:
-        None if the table has several systems, and the default search is not among them.
+        None: the table has several systems, and the default search is not among them.
     """
     default, names = default_system(index).name, [system.name for system in systems]
     return default if default in names else names[0] if len(names) == 1 else None
@@ -123,7 +123,7 @@ def with_baseline(systems: Sequence[System], baseline: str | Run | None, index: 
 
     Args:
         systems: The systems that the user named.
-        baseline: Its name or mode, which is added to the systems if necessary, a run, or the path of a TREC run. None means
+        baseline: Name or mode of a system, which is added to the systems if necessary; a run; or the path of a TREC run. None means
             BM25 if it is in the table, else the first system.
         index: The index that is evaluated.
 
@@ -161,7 +161,7 @@ def system_of(mode: str, reranking: Reranking | None, index: Index) -> System:
 
 
 def plain_system(mode: str, reranking: Reranking | None) -> System:
-    """A mode with its rerankers, under the name that tables show."""
+    """Make the system of a mode and its rerankers, under the name that tables show."""
     if reranking is None:
         return System(label(mode), mode)
     name = rerankers.CHAIN.join(_short(stage.name) for stage in reranking.stages)
@@ -176,7 +176,7 @@ def trained_on(rerankers: Iterable[Reranker], dataset: Dataset) -> list[str]:
 
 
 def _judgements_of(reranker: Reranker) -> list[tuple[str, str]]:
-    """Name and split of the judgements that a reranker's model was trained on."""
+    """Return name and split of each set of judgements that a reranker's model was trained on, as far as its folder says."""
     if not isinstance(reranker, FeatureReranker | CrossEncoderReranker):
         return []
     training: Mapping[str, Any] = {}
@@ -189,7 +189,7 @@ def _judgements_of(reranker: Reranker) -> list[tuple[str, str]]:
 
 
 def _short(reranker: str) -> str:
-    """The name of a reranker in tables and in the names of run files: of a folder or a model on the hub the last part."""
+    """Shorten the name of a reranker for tables and names of run files: of a path, or of a model on the hub, the last part is kept."""
     name, at, option = reranker.partition("@")
     last = re.split(r"[/\\]", option.rstrip("/\\"))[-1]
     return f"{'rNN' if name == 'rnn' else name}{at}{last}"
@@ -221,8 +221,8 @@ def latency(
     Args:
         index: The index that is searched.
         systems: The systems to time.
-        queries: Texts; the first one is also searched once before the timing starts. Those that a search refuses, such as one that
-            only excludes, are left out.
+        queries: Texts of queries; the first one is also searched once before the timing starts. Queries that a search refuses, such as one
+            that only excludes words, are left out.
         progress: Called with (queries done, total).
 
     Returns:
@@ -244,7 +244,7 @@ def latency(
 
 
 def _milliseconds(index: Index, system: System, query: str) -> float:
-    """Time of one search."""
+    """Return the time of one search in milliseconds."""
     began = time.perf_counter()
     index.answer(query, mode=system.mode, rerank=system.reranking or "none")
     return (time.perf_counter() - began) * 1000

@@ -57,7 +57,7 @@ def table(experiment: Experiment) -> Table:
 
 
 def _further(experiment: Experiment, judged: str) -> dict[str, list[str]]:
-    """The columns after the measures: heading -> cells."""
+    """Make the columns that follow those of the measures: heading -> cells, one for each system."""
     rows = experiment.rows
     counts = ["" if row.system == experiment.baseline else f"{row.wins}/{row.ties}/{row.losses}" for row in rows]
     timed = [experiment.latency.get(row.system) for row in rows]
@@ -74,7 +74,7 @@ def heading(experiment: Experiment) -> str:
 
 
 def legend(experiment: Experiment, counts: str = "+/=/-") -> list[str]:
-    """Explain the marks and columns that the table has."""
+    """Return lines that explain the marks and columns of the table."""
     judged = "judged: share of the ten best with a judgement"
     lines = [
         f"▲ ▼ better or worse than {experiment.baseline}, p < {ALPHA} (paired randomisation test, Holm's correction)",
@@ -132,7 +132,7 @@ def _p(row: Row, name: str) -> str:
 
 
 def spreadsheet_cell(text: str) -> str:
-    """A text as a cell of a CSV or TSV file: one that a spreadsheet would run as a formula begins with an apostrophe.
+    """Return a text as a cell of a CSV or TSV file; a text that a spreadsheet would run as a formula gets an apostrophe in front.
 
     Numbers stay as they are. See OWASP, "CSV Injection".
 

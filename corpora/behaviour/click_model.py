@@ -6,12 +6,12 @@ A click needs both: the user looks at the position, and the document attracts. B
 were shown at several positions for the same query tell how much a position costs. (Chuklin, Markov, de Rijke: Click Models for Web Search,
 2015, section 3.2 and algorithm of 4.2.)
 
-How well a document does over all queries is told by its clicks and conversions, compared with those that its positions make likely:
+The rate of a document says how well it does over all queries: its clicks (or conversions), compared with the number that its positions make likely:
 
-    rate = (events + 1) / (expected + 1),   expected = sum over the lists that showed it of the average events at its position
+    rate = (events + 1) / (expected + 1),   expected = sum, over the lists that showed the document, of the average events at its position
 
-That is clicks over expected clicks (Zhang and Jones, Comparing Click Logs and Editorial Labels, 2007), with one event as prior: 1 for a document
-that nobody was shown, above 1 for one that does better than what usually stands at its positions.
+The rate is clicks over expected clicks (Zhang and Jones, Comparing Click Logs and Editorial Labels, 2007), with one event as prior: 1 for a
+document that nobody was shown, above 1 for a document that does better than those that usually stand at its positions.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class Impressions:
     Attributes:
         pair: int64 ``(n,)``, number of the pair of query and document, from 0.
         position: int64 ``(n,)``, position in the list, from 0.
-        shown: float64 ``(n,)``, how often the document was shown there.
-        clicked: float64 ``(n,)``, in how many of these lists it was clicked.
-        converted: float64 ``(n,)``, in how many of these lists it was bought, downloaded or the like.
+        shown: float64 ``(n,)``, how often the document was shown at this position for this query.
+        clicked: float64 ``(n,)``, in how many of these lists the document was clicked.
+        converted: float64 ``(n,)``, in how many of these lists the document was bought, downloaded or the like.
     """
 
     pair: NDArray[np.int64]
@@ -61,12 +61,13 @@ class Impressions:
 
 @dataclass(frozen=True)
 class PositionModel:
-    """A fitted model.
+    """A position-based click model: the probabilities that were estimated from a log.
 
     Attributes:
         examined: float64 ``(positions,)``, the probability that a position is looked at, relative to the first one.
-        attractive: float64 ``(pairs,)``, the probability that a document is clicked if it is looked at.
-        moved: Number of pairs that were shown at several positions: without any, nothing can tell position from attraction.
+        attractive: float64 ``(pairs,)``, the probability that the document of a pair is clicked if its position is looked at.
+        moved: Number of pairs of query and document that were shown at several positions; without such pairs a log cannot tell whether a click
+            is due to the position or to the document.
     """
 
     examined: NDArray[np.float64]
@@ -75,7 +76,7 @@ class PositionModel:
 
 
 def fit(impressions: Impressions) -> PositionModel:
-    """Estimate both factors by expectation maximisation, beginning with 1 / position."""
+    """Estimate how often each position is looked at (beginning with 1 / position) and how attractive each document is, by expectation maximisation."""
     pair, shown, clicked = impressions.pair, impressions.shown, impressions.clicked
     position = np.minimum(impressions.position, DEEPEST - 1)
     pairs, positions = int(pair.max(initial=-1)) + 1, int(position.max(initial=-1)) + 1
@@ -101,7 +102,7 @@ def fit(impressions: Impressions) -> PositionModel:
 
 
 def raw(impressions: Impressions) -> PositionModel:
-    """The model that believes every click and every missing click: all positions count the same."""
+    """Return the model without correction: all positions are looked at equally often, so the attraction of a document is its clicks / impressions."""
     pairs = int(impressions.pair.max(initial=-1)) + 1
     seen = np.bincount(impressions.pair, weights=impressions.shown, minlength=pairs)
     clicks = np.bincount(impressions.pair, weights=impressions.clicked, minlength=pairs)
@@ -110,11 +111,11 @@ def raw(impressions: Impressions) -> PositionModel:
 
 
 def rates(behaviour: Behaviour, without: Collection[str] = ()) -> dict[str, tuple[float, float]]:
-    """Document -> its rate of clicks and of conversions; documents that were never shown are left out.
+    """Return the rate of clicks and the rate of conversions of each document (see the module); documents that were never shown are left out.
 
     Args:
         behaviour: The log.
-        without: Queries that do not count, in upper or lower case: neither the documents' events nor the averages come from them.
+        without: Queries, in upper or lower case, whose impressions, clicks and conversions do not count.
     """
     excluded = {normalised(query) for query in without}
     counts = np.array([normalised(query) not in excluded for query, _ in behaviour.pairs], dtype=bool)

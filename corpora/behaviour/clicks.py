@@ -1,8 +1,8 @@
-"""A click log: which documents people opened after which query, and how often; as judgements a clicked document answers its query.
+"""A click log: which documents people opened after which query, and how often. Read as judgements, a clicked document answers its query.
 
 Lines of query, document id and count with tabs between them, or ``{"query": ..., "document": ..., "count": ...}``; a count may be
 missing or null and is 1 then, so that pairs of a query and its answer are a log, too. Plain or packed (gzip, Zstandard). A first line that
-is no click is taken for a header; other lines that are none are left out and counted.
+is no click is taken for a header; other lines that are no clicks are left out and counted.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ALL, _SHOWN = "all", 60
 
 
 class ClickLog(Judged, JudgementSource):
-    """A file of clicks: a `Dataset` without documents. Its queries have the ids that `ubi_records.query_id` gives them in every log."""
+    """A file of clicks: a `Dataset` without documents. The ids of its queries are made by `ubi_records.query_id`, as in every log."""
 
     LABEL: ClassVar[str] = "a click log (data sets only)"
     KIND: ClassVar[str] = "clicks/1"
@@ -51,7 +51,7 @@ class ClickLog(Judged, JudgementSource):
 
     @classmethod
     def recognises(cls, spec: str) -> bool:
-        """A file whose beginning has a click."""
+        """Whether the beginning of a file has a line that is a click."""
         with suppress(OSError, ValueError):
             for line in files.head(Path(spec)).decode(errors="replace").split("\n") if Path(spec).is_file() else ():
                 with suppress(ValueError, KeyError, TypeError):
@@ -63,7 +63,7 @@ class ClickLog(Judged, JudgementSource):
         """Open the log as judged queries.
 
         Raises:
-            UsageError: It has no such split.
+            UsageError: The split is neither "test" nor "all".
         """
         if split not in (DEFAULT_SPLIT, _ALL):
             raise UsageError(f"{spec} has no split {split!r}: it is a click log.", f"Write {spec}.")
@@ -71,11 +71,11 @@ class ClickLog(Judged, JudgementSource):
 
     @property
     def name(self) -> str:
-        """The file's name."""
+        """Name of the file of clicks."""
         return self._path.name
 
     def splits(self) -> list[str]:
-        """All clicks."""
+        """Return the name of the only split, "all"."""
         return [_ALL]
 
     @cached_property
@@ -90,7 +90,7 @@ class ClickLog(Judged, JudgementSource):
 
     @property
     def remarks(self) -> list[str]:
-        """A sentence about the lines that were left out when it was read last."""
+        """A sentence about the lines that the last reading of the file left out; [] if it left out none."""
         left_out = f"{counted(self.skipped.count, 'line')} of {self.name} left out: no click, as line"
         return [f"{left_out} {first.line} ({first.reason})." for first in self.skipped.kept[:1]]
 
@@ -99,7 +99,7 @@ class ClickLog(Judged, JudgementSource):
 
         Raises:
             UsageError: There is no such file.
-            InputError: More lines are no clicks than are clicks.
+            InputError: The file has fewer clicks than lines that are no clicks.
         """
         if not self._path.is_file():
             raise UsageError(f"There is no click log {self._path}.", "Name a file with --set clicks=FILE.")
@@ -123,10 +123,10 @@ class ClickLog(Judged, JudgementSource):
 
 
 def _click(line: str) -> tuple[str, str, float]:
-    """Query, document id and count of a line.
+    """Parse query, document id and count from a line.
 
     Raises:
-        ValueError, KeyError, TypeError: It is no click; `BadLine` says why.
+        ValueError, KeyError, TypeError: The line is no click; a `BadLine` (a ValueError) gives the reason.
     """
     if line.lstrip().startswith("{"):
         entry = orjson.loads(line)

@@ -1,7 +1,7 @@
 """Logs in the schema of User Behavior Insights (https://github.com/o19s/ubi): ``ubi_queries`` and ``ubi_events``.
 
-A record of ``ubi_queries`` says what a user searched for and which ids were shown; where it does not say which, events named ``impression``
-do. A record of ``ubi_events`` with the id of a document is a click if its action is one. `ubi_records` reads single records.
+A record of ``ubi_queries`` says what a user searched for and which ids were shown; where a record lists no ids, events named ``impression``
+give them. A record of ``ubi_events`` with the id of a document is a click if its action is a kind of click. `ubi_records` reads single records.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class _Search:
 
     Attributes:
         query: What the user typed.
-        person: Who searched: the person of lowest rank that its records name.
-        listed: Document id -> position from 0, as the log of queries lists them.
-        seen: Document id -> ordinal of an impression, from 0 or from 1 as the log counts.
-        clicked: Document id -> ordinal of the first click that has one; None: not known.
+        person: Who searched: of the persons that records of the search name, that of lowest rank (a client before a session).
+        listed: Document id -> position from 0, in the list of results that the log of queries gives.
+        seen: Document id -> ordinal of its first impression, from 0 or from 1 as the log counts.
+        clicked: Document id -> ordinal of the first click on it that has an ordinal; None: no click has one.
         converted: Ids of the documents that were bought, downloaded or the like.
     """
 
@@ -63,14 +63,14 @@ class Behaviour:
     """Clicks and impressions of the users of a log, by query and document.
 
     Attributes:
-        pairs: The pairs (query, document), in the order of the impressions' numbers.
-        impressions: What was shown and clicked.
-        unplaced: Clicks on documents that no list and no event gives a position; they are left out.
-        lost: Events of no search that the log of queries holds, and that do not say who searched for what.
-        internal: Searches whose list of shown documents is Lucene's document numbers instead of ids; it is left out.
+        pairs: The pairs (query, document); `impressions.pair` holds positions in this list.
+        impressions: How often each pair was shown and clicked at each position.
+        unplaced: Number of clicks on documents whose position neither a list nor an event gives; these clicks are left out.
+        lost: Number of events that belong to no search in the log of queries and do not say who searched for what.
+        internal: Number of searches whose list of shown documents holds Lucene's document numbers instead of ids; such a list is left out.
         first: Time of the earliest record in seconds since 1970; -infinity if a record has no time.
         last: Time of the latest record; infinity if a record has no time.
-        busiest: The client or session with most clicks, its clicks, and all clicks; None if no record names one.
+        busiest: The client or session with most clicks, the number of its clicks, and that of all clicks; None: no record names a client or session.
     """
 
     pairs: list[tuple[str, str]]
@@ -83,21 +83,21 @@ class Behaviour:
     busiest: tuple[Person, int, int] | None = None
 
     def model(self, *, corrected: bool) -> click_model.PositionModel:
-        """The click model: fitted, or the one that takes raw counts."""
+        """Return the click model: fitted to the log if `corrected`, else the one that takes clicks and impressions as they are."""
         return click_model.fit(self.impressions) if corrected else click_model.raw(self.impressions)
 
     def clicks(self) -> NDArray[np.float64]:
-        """Clicks of each pair."""
+        """Return the number of clicks of each pair of query and document, ``(pairs,)``."""
         return np.bincount(self.impressions.pair, weights=self.impressions.clicked, minlength=len(self.pairs)).astype(np.float64)
 
     def corrected_clicks(self, model: click_model.PositionModel) -> NDArray[np.float64]:
-        """Clicks of each pair, each divided by the probability that its position is looked at."""
+        """Return the clicks of each pair, ``(pairs,)``, each click divided by the probability that its position is looked at (at least `_LEAST`)."""
         position = np.minimum(self.impressions.position, len(model.examined) - 1)
         weighted = self.impressions.clicked / np.maximum(model.examined[position], _LEAST)
         return np.bincount(self.impressions.pair, weights=weighted, minlength=len(self.pairs)).astype(np.float64)
 
     def qrels(self, model: click_model.PositionModel) -> dict[str, dict[str, int]]:
-        """Query -> document -> grade, for queries with a click: 0 for a document without one, 1 to 3 by its attraction."""
+        """Return query -> document -> grade for queries with a click: 0 for a document that was not clicked, else 1 to 3 by its attraction."""
         grades: dict[str, dict[str, int]] = {}
         clicked = self.clicks()
         for number, (query, document) in enumerate(self.pairs):
@@ -131,7 +131,7 @@ class Behaviour:
 
 
 def behaviour_of(queries: Iterable[Mapping[str, Any]], events: Iterable[Mapping[str, Any]]) -> Behaviour:
-    """Join queries and events, and sum what was shown and clicked."""
+    """Join records of queries with records of events, and count how often each document was shown and clicked."""
     searches: dict[_Key, _Search] = {}
     internal = lost = 0
     first, last = inf, -inf
@@ -156,7 +156,7 @@ def behaviour_of(queries: Iterable[Mapping[str, Any]], events: Iterable[Mapping[
 
 
 def _note(event: EventRecord, searches: dict[_Key, _Search]) -> bool:
-    """Enter an event in the search of its id, else in that of who typed what; False if nothing says which."""
+    """Enter an event in its search, found by the search's id, else by person and query, or in a new search; return False if the event tells none."""
     key = event.search or (event.person, event.query)
     if key not in searches and event.query and event.person[1]:
         searches[key] = _Search(event.query, event.person)
@@ -175,7 +175,7 @@ def _note(event: EventRecord, searches: dict[_Key, _Search]) -> bool:
 
 
 def _summed(searches: Collection[_Search], lost: int, internal: int) -> Behaviour:
-    """Count each person once for each query and document, where it was clicked first, else where it was shown first."""
+    """Count each person once for each query and document, at the position where the person first clicked the document, else was first shown it."""
     numbers: dict[tuple[str, str], int] = {}
     rows: defaultdict[tuple[int, int], list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
     unplaced = 0

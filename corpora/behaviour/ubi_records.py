@@ -48,7 +48,7 @@ class SearchRecord:
         query: What the user typed.
         person: Who searched.
         shown: Document id -> position in the list, from 0.
-        internal: Whether the log holds Lucene's document numbers instead of ids; `shown` is empty then.
+        internal: Whether the log holds Lucene's document numbers instead of ids of documents; `shown` is empty then.
     """
 
     search: str
@@ -65,11 +65,11 @@ class EventRecord:
     Attributes:
         search: The id of the search; "" if the event does not say.
         query: What the user typed; "" if the event does not say.
-        person: Who clicked.
+        person: Who clicked or was shown the document.
         document: The id of the document.
-        clicked: Whether it is a click.
-        ordinal: The position as the log counts, from 0 or from 1; None: not known.
-        converted: Whether it is a click that is also a conversion, such as a purchase.
+        clicked: Whether the event is a click; if not, it is an impression.
+        ordinal: The position in the list, from 0 or from 1 as the log counts; None: the event does not say.
+        converted: Whether the event is a click that is also a conversion, such as a purchase.
     """
 
     search: str
@@ -87,7 +87,7 @@ def query_id(text: str) -> str:
 
 
 def search_record(record: Mapping[str, Any]) -> SearchRecord | None:
-    """Read a record of ``ubi_queries``; None if it has no id or no query."""
+    """Read a record of ``ubi_queries``; None: the record has no id or no query."""
     search, query, person = _id(record.get("query_id")), _query(record), _person(record)
     if not search or not query:
         return None
@@ -104,7 +104,7 @@ def search_record(record: Mapping[str, Any]) -> SearchRecord | None:
 
 
 def event_record(record: Mapping[str, Any]) -> EventRecord | None:
-    """Read a record of ``ubi_events``; None if it is neither a click nor an impression of a document."""
+    """Read a record of ``ubi_events``; None: the record is neither a click nor an impression of a document."""
     action = str(record.get("action_name") or "").lower()
     document = _text(_inside(record, "event_attributes.object.object_id"))
     if action not in CLICKS | SHOWN or not document:
@@ -117,7 +117,7 @@ def event_record(record: Mapping[str, Any]) -> EventRecord | None:
 
 
 def time_of(record: Mapping[str, Any]) -> float | None:
-    """Seconds from 1970 to the `timestamp` of a record, a date or milliseconds; None if it has neither."""
+    """Return the `timestamp` of a record, a date or milliseconds, as seconds since 1970; None: the record has neither."""
     value = record.get("timestamp")
     if isinstance(value, int | float):
         return value / 1000
@@ -129,12 +129,12 @@ def time_of(record: Mapping[str, Any]) -> float | None:
 
 
 def _text(value: Any) -> str:
-    """A text or a whole number as text; "" for anything else: a text made of a missing value would join records."""
+    """Return a text or a whole number as text, and "" for anything else: a text such as "None" would join records that lack the value."""
     return str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
 
 
 def _id(value: Any) -> str:
-    """An id of a search or a client; "" if there is none."""
+    """Return the id of a search, session or client; "": the value is none, or stands for a missing id, such as "null"."""
     text = _text(value).strip()
     return "" if text.lower() in _NO_IDS else text
 
@@ -145,7 +145,7 @@ def _person(record: Mapping[str, Any]) -> Person:
 
 
 def _query(record: Mapping[str, Any]) -> str:
-    """The user's query in the one form, with single blanks; "" if there is none."""
+    """Return the user's query, normalised (`termweave.support.normal_form`) and with single blanks; "": the record has no query."""
     text = record.get("user_query")
     if isinstance(text, Mapping):
         text = text.get("text")
@@ -153,7 +153,7 @@ def _query(record: Mapping[str, Any]) -> str:
 
 
 def _inside(record: Mapping[str, Any], path: str) -> Any:
-    """The value at a dotted path, whether its objects are nested or its names dotted; None if there is none."""
+    """Return the value at a dotted path, whether the record nests objects or has dotted names; None: the record has no such value."""
     if path in record:
         return record[path]
     head, _, rest = path.partition(".")
@@ -162,7 +162,7 @@ def _inside(record: Mapping[str, Any], path: str) -> Any:
 
 
 def _number(value: Any) -> int | None:
-    """A position as a number or as digits; None if it is neither."""
+    """Return a position that is written as a number or as digits; None: the value is no position."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
@@ -173,7 +173,7 @@ def _number(value: Any) -> int | None:
 
 
 def _request(query: Any) -> Mapping[str, Any]:
-    """The search request that the plugin stored as text; {} if there is none, or if it is no JSON object."""
+    """Return the search request that the plugin stored as text; {}: the record has no request, or the request is no JSON object."""
     if isinstance(query, str) and query.startswith("{"):
         with suppress(orjson.JSONDecodeError):
             query = orjson.loads(query)
@@ -181,7 +181,7 @@ def _request(query: Any) -> Mapping[str, Any]:
 
 
 def _names_no_field(request: Mapping[str, Any]) -> bool:
-    """Whether the request asked for the log without naming the field of the ids."""
+    """Whether a search request asked to be logged without naming the field that holds the documents' ids."""
     extensions = request.get("ext")
     ubi = extensions.get("ubi", extensions) if isinstance(extensions, Mapping) else None
     return isinstance(ubi, Mapping) and "object_id_field" in ubi and not ubi["object_id_field"]

@@ -1,8 +1,8 @@
 """Addresses as sources: an index that is read, and a file that is downloaded.
 
 ``opensearch:NAME`` is an index on the target's server, ``https://host:9200/NAME`` on any other. ``elasticsearch:NAME`` means the same as
-``opensearch:NAME``: the server itself says which of the two it is. An http(s) address whose last part has a dot, or that has a query, is that of
-a file, and so is one without a path. An index with a dot in its name is written ``opensearch:https://host:9200/NAME``.
+``opensearch:NAME``: the server itself says which of the two it is. An http(s) address is that of a file if its last part has a dot, if it has a
+query, or if it has no path. An index with a dot in its name is written ``opensearch:https://host:9200/NAME``.
 
 A file is downloaded to disk, because sources are read twice. No credentials are sent: no password in an address, no .netrc, no cookies. TLS
 certificates are checked against the system's authorities (``SSL_CERT_FILE`` names others), and proxies are those of the environment. A build that
@@ -53,8 +53,8 @@ class IndexAddress:
 
     Attributes:
         index: Name of an index or alias.
-        url: Address of the server, as given, perhaps with a user name and a password; None: the server that is written to.
-        prefix: The one of `PREFIXES` that was written.
+        url: Address of the server, as given, perhaps with a user name and a password; None: the index is on the server that termweave writes to.
+        prefix: The prefix before the address, one of `PREFIXES`.
     """
 
     index: str
@@ -87,10 +87,10 @@ def is_index(spec: str) -> bool:
 
 
 def parse_index(spec: str) -> IndexAddress:
-    """Read a SOURCE argument.
+    """Parse a SOURCE argument that names an index.
 
     Raises:
-        UsageError: It names no index, or several.
+        UsageError: The argument names no index, or several.
 
     Example:
         >>> parse_index("https://reader:secret@host:9200/search/products").shown
@@ -124,7 +124,7 @@ def is_file(spec: str) -> bool:
 
 
 def shown(address: str) -> str:
-    """An address for messages: without user name and password, and without the query, which may hold a signature."""
+    """Return an address for messages: without user name and password, and without the query, which may hold a signature."""
     try:
         parts = urlsplit(address)
     except ValueError:
@@ -133,7 +133,7 @@ def shown(address: str) -> str:
 
 
 def downloaded(address: str) -> Path:
-    """Download a file. The caller removes it with `lines.discard`.
+    """Download a file to a temporary copy and return the copy's path; the caller removes the copy with `lines.discard`.
 
     Raises:
         UsageError: The address holds a password or names no host; the server says that there is no such file, or wants a password.
@@ -168,7 +168,7 @@ def downloaded(address: str) -> Path:
 
 
 class _Paced(urllib.request.HTTPSHandler, urllib.request.HTTPHandler):
-    """Connections whose answers must arrive in time."""
+    """Opens connections that break off when an answer arrives too slowly (`LEAST`)."""
 
     def http_open(self, req: Any) -> Any:
         return self.do_open(paced_connection(http.client.HTTPConnection, *LEAST), req)
@@ -189,10 +189,10 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 
 
 def _checked(answer: Any, name: str) -> Iterator[bytes]:
-    """The body of an answer in chunks.
+    """Yield the body of an HTTP answer in chunks.
 
     Raises:
-        InputError: It is a web page, larger than there is room, or shorter than announced; the server breaks off.
+        InputError: The body is a web page, larger than the room for it, or shorter than announced; or the server breaks off.
     """
     announced = int(length) if (length := answer.headers.get("Content-Length", "")).isdigit() else 0
     room = min(LARGEST, int(shutil.disk_usage(tempfile.gettempdir()).free * OF_FREE_SPACE))

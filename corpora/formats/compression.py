@@ -1,4 +1,4 @@
-"""Compressed files: gzip and Zstandard are decompressed while reading, other formats are named in an error. And how much is read."""
+"""Compressed files: gzip and Zstandard are decompressed while reading, other formats are named in an error. Also the limits on how much is read."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ _FOREIGN = {
 
 @dataclass(frozen=True, slots=True)
 class ReadingLimits:
-    """Limits on the size of a file, packed or not. The defaults are those of the command line, whose user chose the file.
+    """Limits on the size of a file, compressed or not. The defaults are those of the command line, whose user chose the file.
 
     Attributes:
-        unpacked: Bytes that a compressed file has when it is decompressed: a few kilobytes can become terabytes.
-        lines: Lines of a file.
-        line: Bytes of a line, where `lines.MAX_LINE` does not allow fewer.
+        unpacked: Most bytes of a compressed file after decompression: a few kilobytes can become terabytes.
+        lines: Most lines of a file.
+        line: Most bytes of a line, where `lines.MAX_LINE` does not allow fewer.
     """
 
     unpacked: int = 10**13
@@ -68,18 +68,18 @@ copies: dict[Path, str] = {}
 
 
 def called(path: Path) -> str:
-    """Name of a file in messages."""
+    """Return the name of a file for messages; for a temporary copy the name of its origin."""
     return copies.get(path, str(path))
 
 
 def limits() -> ReadingLimits:
-    """The limits that count here."""
+    """Return the limits in force: those of the enclosing `limited`, else those of the command line."""
     return _limits.get()
 
 
 @contextmanager
 def limited(to: ReadingLimits) -> Iterator[None]:
-    """Read files with other limits: what somebody sent to a server."""
+    """Apply other limits within a ``with`` block, for files that somebody sent to a server."""
     before = _limits.set(to)
     try:
         yield
@@ -104,7 +104,7 @@ class _Counted(io.FileIO):
 
 
 class _Pieces(io.RawIOBase):
-    """Decompressed bytes in the pieces of the decompressor, which would otherwise lose a partly filled buffer if the file is cut short."""
+    """A stream of decompressed bytes in the pieces that the decompressor gives: of a file that is cut short, no bytes before the cut are lost."""
 
     def __init__(self, unpacking: Any, name: str) -> None:
         super().__init__()
@@ -129,7 +129,7 @@ class _Pieces(io.RawIOBase):
 def decompressed(
     path: Path, progress: Progress | None = None, where: Callable[[], str] = lambda: ""
 ) -> Iterator[io.BufferedReader[Any]]:
-    """Open a file and decompress it if its first bytes show that it is compressed; its name does not matter.
+    """Open a file, and decompress it if its first bytes show a compressed format; the name of the file does not matter.
 
     Args:
         path: The file.
@@ -174,7 +174,7 @@ def is_packed(path: Path) -> bool:
 
 
 def foreign(start: bytes) -> tuple[str, str] | None:
-    """For a well-known format that no reader supports: its name and what to do. None for all other files."""
+    """Return name and advice for a file in a well-known format that no reader supports; None: the file has no such format."""
     if kind := next((kind for magic, kind in _FOREIGN.items() if start.startswith(magic)), None):
         return kind
     if b"\r" in start and b"\n" not in start and b"\0" not in start:  # Excel's "CSV (Macintosh)"
@@ -183,14 +183,14 @@ def foreign(start: bytes) -> tuple[str, str] | None:
 
 
 def _packing(start: bytes) -> bytes | None:
-    """The magic number of the compression of a file with this beginning; None if it is not compressed."""
+    """Return the magic number of the compression of a file with this beginning; None: the file is not compressed."""
     if start.startswith(_GZIP):
         return _GZIP
     return _ZSTD if start[:4] == _ZSTD or start[:4] in _ZSTD_ASIDE else None
 
 
 def zstd_module() -> Any:
-    """The module `compression.zstd` of Python 3.14, or its backport."""
+    """Import the module `compression.zstd` of Python 3.14, or its backport."""
     if sys.version_info >= (3, 14):
         from compression import zstd  # noqa: PLC0415 - needed for Zstandard files only
     else:

@@ -7,7 +7,7 @@ Unless the user names fields, the first of these names that an entry has is used
     title   ``title``; may be missing, null or empty.
     text    ``text``, ``contents``, ``body``, ``content``; may be null or empty, and may be missing if there is a title.
 
-BEIR's ``metadata`` object is merged into the metadata; a field outside it replaces one of the same name in it.
+BEIR's ``metadata`` object is merged into the metadata; a field outside this object replaces a field of the same name in it.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class BadLine(ValueError):
 
     Attributes:
         file: Name of the file in messages, for a source of several files; "" for the source itself.
-        hint: What to do.
-        line: The line in a file that is one entry.
+        hint: Advice to the user.
+        line: Line of the problem, in a file that is one entry as a whole; None: no line is known.
     """
 
     file: str = ""
@@ -57,12 +57,12 @@ class BadLine(ValueError):
         self.hint, self.line = hint, line
 
     def at(self, path: str, line: int | None, *, skips: bool = True, entry: str = LINE) -> InputError:
-        """The error for this reason. Without `skips` the hint does not mention --skip-bad; `entry` is "line" or "item"."""
+        """Make the error that gives the place and this reason. Without `skips` the hint does not mention --skip-bad; `entry` is "line" or "item"."""
         return InputError(f"{place(path, line, entry)}: {self}.", self.hint if skips else self.hint.replace(_SKIPPED, "."))
 
 
 def attempted(make: Callable[..., Document], *arguments: Any) -> Document | BadLine:
-    """The document that a function makes of an entry, or the reason why the entry is none."""
+    """Return the document that the function `make` makes of an entry, or the reason why the entry is no document."""
     try:
         return make(*arguments)
     except BadLine as bad:
@@ -70,7 +70,7 @@ def attempted(make: Callable[..., Document], *arguments: Any) -> Document | BadL
 
 
 def too_long() -> BadLine:
-    """The reason for a line or file that is too long."""
+    """Make the reason why a line or file that is too long is not read."""
     hint = "Put every document on its own line, and split documents that are longer than this."
     return BadLine(f"longer than {sized(files.longest_line())}", hint)
 
@@ -79,12 +79,12 @@ _INTO_UTF8 = f"Convert the file to UTF-8 (`iconv -f WINDOWS-1252 -t UTF-8`){_SKI
 
 
 def not_utf8(wrong: UnicodeDecodeError, before: str = "", hint: str = _INTO_UTF8) -> BadLine:
-    """The reason for a line that is not UTF-8; `before` names the line in an entry of several lines."""
+    """Make the reason why a line that is not UTF-8 is not read; `before` names the line in an entry of several lines."""
     return BadLine(f"{before}byte 0x{wrong.object[wrong.start]:02x} at column {wrong.start + 1} is not UTF-8", hint)
 
 
 def text_line(line: bytes | None, hint: str) -> str:
-    """The text of a line in a file of queries or judgements; `hint` shows what such a line looks like.
+    """Decode a line of a file of queries or judgements; `hint` shows what such a line looks like.
 
     Raises:
         BadLine: The line is not UTF-8, or is None because it was too long.
@@ -98,7 +98,7 @@ def text_line(line: bytes | None, hint: str) -> str:
 
 
 def identity(entry: dict[str, Any], keys: Sequence[str] = ID_KEYS) -> str | None:
-    """Remove the id from an entry and return it; None if the entry has none.
+    """Remove the id from an entry and return the id; None: the entry has no id.
 
     Raises:
         BadLine: The value cannot be an id.
@@ -116,7 +116,7 @@ def identity(entry: dict[str, Any], keys: Sequence[str] = ID_KEYS) -> str | None
 
 
 def _taken(entry: dict[str, Any], keys: Sequence[str]) -> tuple[str, Any]:
-    """Remove the first of `keys` that exists from an entry, which may lie in objects; return it with its value, "" if none exists."""
+    """Remove the first of `keys` that an entry has, perhaps in nested objects; return key and value, or "" and None if the entry has none."""
     for key in keys:
         if key in entry:
             return key, entry.pop(key)
@@ -126,10 +126,10 @@ def _taken(entry: dict[str, Any], keys: Sequence[str]) -> tuple[str, Any]:
 
 
 def checked_id(text: str) -> str:
-    """An id, if it is not too long.
+    """Return an id after checking its length.
 
     Raises:
-        BadLine: It is.
+        BadLine: The id has more than `LONGEST_ID` characters.
     """
     if len(text) > LONGEST_ID:
         raise BadLine(f"the id {clipped(text, _MANY)!r} has {len(text):,} characters, and an id has at most {LONGEST_ID:,}")
@@ -137,7 +137,7 @@ def checked_id(text: str) -> str:
 
 
 def text_of(entry: dict[str, Any], keys: Sequence[str]) -> str | None:
-    """Remove a text from an entry and return it: that of the first of `keys` that exists; "" for null, None if there is no key.
+    """Remove the text under the first of `keys` that an entry has, and return it; "" for null; None: the entry has none of these keys.
 
     Raises:
         BadLine: The value is not a string.
@@ -149,19 +149,19 @@ def text_of(entry: dict[str, Any], keys: Sequence[str]) -> str | None:
 
 
 def _names(entry: dict[str, Any]) -> str:
-    """The names of an entry's fields, for a message."""
+    """List the names of an entry's fields for a message."""
     return few([repr(name) for name in islice(entry, _NAMED)], _NAMED, total=len(entry)) or "its fields"
 
 
 def _shortened(value: Any) -> str:
-    """A value for a message, shortened."""
+    """Shorten a value for a message."""
     if nested_too_deep(value):
         return "a value nested too deep"
     return clipped(orjson.dumps(value).decode(), _MANY)
 
 
 def nested_too_deep(value: Any, levels: int = MAX_DEPTH) -> bool:
-    """Whether objects and arrays in a value are nested deeper than that many levels."""
+    """Whether objects and arrays in a value are nested deeper than `levels` levels."""
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return levels < 0 or any(nested_too_deep(each, levels - 1) for each in parts if isinstance(each, dict | list))
 
@@ -173,7 +173,7 @@ def json_value(value: Any) -> Any:
     records objects, NumPy's numbers and arrays Python's, and all others (UUIDs, intervals) the result of `str`.
 
     Raises:
-        BadLine: Bytes are not UTF-8, or an object has no text of its own (`str` would write where it lies in memory).
+        BadLine: Bytes are not UTF-8, or an object has no text of its own (`str` would give its address in memory).
     """
     if value is None or isinstance(value, str | int):
         return value
@@ -217,7 +217,7 @@ def described(names: Collection[str], fields: Fields, entry: str = LINE) -> str:
     """Say which of an entry's fields are read as what: "id = 'sku'; text = 'body'; metadata = 'year'".
 
     Args:
-        names: The names of its fields.
+        names: Names of the fields of an entry.
         fields: Fields that the user named.
         entry: What messages call an entry of the source.
     """
@@ -239,7 +239,7 @@ def described(names: Collection[str], fields: Fields, entry: str = LINE) -> str:
 
 
 class Mapper:
-    """Turns entries into documents, in one pass; it remembers whether entries have their own ids.
+    """Turns the entries of a source into documents, in one pass, and remembers whether entries have ids of their own.
 
     Args:
         fields: Fields that the user named; entries must have them.
@@ -273,7 +273,7 @@ class Mapper:
         return Document(id_, text or "", title or "", entry, line)
 
     def finish(self) -> None:
-        """Check that some entry had the title field; called after the last entry.
+        """Check, after the last entry, that at least one entry had the field that the user named for the title.
 
         Raises:
             UsageError: No entry has the field that the user named for the title. (Single entries may lack it.)

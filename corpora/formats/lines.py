@@ -33,7 +33,7 @@ BOM = b"\xef\xbb\xbf"
 
 
 def head(path: Path) -> bytes:
-    """The first bytes of a file, decompressed, without byte order mark and blanks; empty for a blank file.
+    """Return the first bytes of a file, decompressed, without byte order mark and leading blanks; empty for a blank file.
 
     Raises:
         UsageError: The file cannot be opened.
@@ -46,7 +46,7 @@ def head(path: Path) -> bytes:
 
 
 def is_utf16(start: bytes) -> bool:
-    """Whether a file with this beginning is UTF-16 or UTF-32: by its byte order mark, or by NULs around its first ASCII characters."""
+    """Whether a file with this beginning is UTF-16 or UTF-32, to judge by its byte order mark, or by NULs around its first ASCII characters."""
     if start[:2] in {b"\xff\xfe", b"\xfe\xff"} or start[:4] == b"\0\0\xfe\xff":
         return True
     characters = start[:4].replace(b"\0", b"")
@@ -55,7 +55,7 @@ def is_utf16(start: bytes) -> bool:
 
 
 def longest_line() -> int:
-    """The longest line that is read here, in bytes."""
+    """Return the most bytes that a line may have under the limits in force."""
     return min(MAX_LINE, limits().line)
 
 
@@ -86,7 +86,7 @@ def raw_lines(path: Path, progress: Progress | None = None) -> Iterator[tuple[in
 def lines(path: Path, progress: Progress | None = None) -> Iterator[tuple[int, bytes | None]]:
     """Read the lines of a file that are not blank, numbered as in `raw_lines`, without their line ends.
 
-    A byte order mark is removed from any line: concatenated files have one in the middle.
+    A byte order mark is removed from any line, because files that were joined to one have byte order marks in the middle.
     """
     for number, line in raw_lines(path, progress):
         stripped = line if line is None else line.removeprefix(BOM).strip(b" \t\r\n")
@@ -95,7 +95,7 @@ def lines(path: Path, progress: Progress | None = None) -> Iterator[tuple[int, b
 
 
 def plain_or_packed(folder: Path, name: str) -> Path | None:
-    """The path of `name` in a folder, or of `name.gz` or `name.zst`; None if there is none of them."""
+    """Find the file `name`, `name.gz` or `name.zst` in a folder; None: the folder has none of them."""
     return next((path for suffix in ("", *SUFFIXES) if (path := folder / f"{name}{suffix}").is_file()), None)
 
 
@@ -125,7 +125,7 @@ def fingerprint(path: Path, kind: str) -> str:
 
 @lru_cache(maxsize=64)
 def _fingerprint(path: Path, kind: str, size: int, changed_ns: int) -> str:
-    """Hash a file (about 1 GB per second). Size and time are arguments so that a changed file is hashed again."""
+    """Hash a file (about 1 GB per second). Results are cached; size and time of change are arguments so that a changed file is hashed again."""
     del size, changed_ns
     try:
         with path.open("rb") as stream:
@@ -158,7 +158,7 @@ def spooled(spec: str) -> Path | None:
 
 
 def unpacked(path: Path) -> Path:
-    """Decompress a file to disk, for a reader that jumps in it. The caller removes the copy.
+    """Decompress a file to a copy on disk, for a reader that jumps to places in the file. The caller removes the copy.
 
     Raises:
         InputError: The file is damaged, or there is no room for the copy.
@@ -175,10 +175,10 @@ def _copy(stream: IO[bytes], name: str) -> Path:
 
 @contextmanager
 def new_copy(name: str) -> Iterator[IO[bytes]]:
-    """A temporary file to write, called `name` in messages. It is removed if that fails, else by `discard`.
+    """Open a temporary file for writing, called `name` in messages. The file is removed at once if writing fails, else by `discard`.
 
     Raises:
-        InputError: There is no room.
+        InputError: The disk has no room for the file.
     """
     handle, name_of_copy = tempfile.mkstemp(dir=private_files.scratch())
     os.close(handle)
@@ -196,6 +196,6 @@ def new_copy(name: str) -> Iterator[IO[bytes]]:
 
 
 def discard(copy: Path) -> None:
-    """Remove a copy."""
+    """Remove a temporary file that `new_copy` made."""
     copy.unlink(missing_ok=True)
     copies.pop(copy, None)

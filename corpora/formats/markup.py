@@ -2,9 +2,9 @@
 
 The title is HTML's ``<title>``, else the first heading; it is not repeated in the text. Markdown is otherwise kept as it is, because
 its markup is punctuation for every analyzer. From HTML the text that a browser shows is kept; blocks, list items and options stand on lines of
-their own. Left out is what it hides (scripts, templates, `noscript`, closed dialogs, the attribute `hidden`, `display: none` at an element), and
-what surrounds the content: `nav` everywhere, `footer` outside of `main`, articles and sections, and on a page with `main` also such a
-`header`. A page that has nothing else keeps both.
+their own. Left out are elements that a browser hides (scripts, templates, `noscript`, closed dialogs, the attribute `hidden`, `display: none` at
+an element), and elements that surround the content: `nav` everywhere, `footer` outside of `main`, articles and sections, and on a page with
+`main` also a `header` outside of these. A page without other text keeps `noscript` and the elements that surround the content.
 """
 
 from __future__ import annotations
@@ -78,12 +78,12 @@ _NEAR = 16
 
 
 def plain(text: str) -> tuple[str, str]:
-    """Plain text: no title, and the whole text."""
+    """Return title and text of plain text: "" and the whole text."""
     return "", text.strip()
 
 
 def markdown(text: str) -> tuple[str, str]:
-    """The first heading outside code (``# Title``, or underlined with ``=``), and the text without it."""
+    """Return title and text of Markdown: the first heading outside code (``# Title``, or underlined with ``=``), and the text without this heading."""
     lines = text.replace("\r\n", "\n").split("\n")
     fence = ""
     for number, line in enumerate(lines):
@@ -101,14 +101,14 @@ def markdown(text: str) -> tuple[str, str]:
 
 
 def _unclosed(heading: str) -> str:
-    """A heading without blanks around it and without closing marks: `Title` for `Title ##`, but `C#` stays."""
+    """Strip the blanks around a heading and its closing marks: `Title ##` becomes `Title`, but `C#` stays."""
     heading = heading.strip(" \t")
     bare = heading.rstrip("#")  # not with a pattern, which would need quadratic time for many blanks
     return bare.rstrip(" \t") if not bare or bare[-1] in " \t" else heading
 
 
 def html(text: str) -> tuple[str, str]:
-    """Title and visible text of a page.
+    """Return title and visible text of an HTML page.
 
     The page is read as tokens, not as a tree. Tokens take linear time for every page. A tree does not: libxml2 and lexbor need 20 s for
     1 MB of some nestings, and formatting elements that stay open are repeated in every paragraph.
@@ -118,7 +118,7 @@ def html(text: str) -> tuple[str, str]:
 
 
 def _title_and_text(text: str, *, whole: bool) -> tuple[str, str]:
-    """Title and text of a page; `whole`: with what surrounds the content."""
+    """Return title and text of an HTML page; with `whole` the elements that surround the content are kept."""
     xhtml = _XHTML in text[:_DECLARED_WITHIN]
     page = _Page(() if whole else ("nav", "footer", "header") if _MAIN.search(text) else ("nav", "footer"), xhtml=xhtml)
     for token in turbohtml.tokenize(_EMPTY_RAW.sub(r"<\1\2></\1>", text) if xhtml else text):
@@ -132,7 +132,7 @@ def _title_and_text(text: str, *, whole: bool) -> tuple[str, str]:
 
 
 def restructured(text: str) -> tuple[str, str]:
-    """reStructuredText: the first line with an underline of punctuation is the title; its overline is dropped, too."""
+    """Return title and text of reStructuredText: the first line with an underline of punctuation (and perhaps an overline), and the rest."""
     lines = text.replace("\r\n", "\n").split("\n")
     for number, (line, below) in enumerate(pairwise(lines)):
         is_rule, rule = _RULE.fullmatch(line.rstrip()), _RULE.fullmatch(below.rstrip())
@@ -143,7 +143,7 @@ def restructured(text: str) -> tuple[str, str]:
 
 
 def asciidoc(text: str) -> tuple[str, str]:
-    """AsciiDoc: the first heading (``= Title``) is the title."""
+    """Return title and text of AsciiDoc: the first heading (``= Title``), and the rest."""
     text = text.replace("\r\n", "\n")
     before, title, behind = [*_ASCIIDOC_HEADING.split(text, maxsplit=1), "", ""][:3]
     return title.strip(), f"{before}{behind}".strip()
@@ -160,11 +160,11 @@ KINDS: dict[str, Callable[[str], tuple[str, str]]] = {
 
 
 def decoded(page: bytes) -> str:
-    """The text of a page in the encoding that browsers would take.
+    """Decode an HTML page in the encoding that browsers would take.
 
-    That is the encoding of a byte order mark, else the declared one, whose name stands for what the web means by it
-    (https://encoding.spec.whatwg.org/#names-and-labels), else UTF-8, one that the bytes tell, or windows-1252. Bytes that it does not have
-    become U+FFFD.
+    The encoding is that of the byte order mark, else the declared one, with its name understood as on the web
+    (https://encoding.spec.whatwg.org/#names-and-labels), else UTF-8, an encoding that the bytes suggest, or windows-1252. Bytes that the encoding
+    does not have become U+FFFD.
     """
     if is_utf16(page[:4]) and b"\0" in page[:2]:
         return page.decode("utf-16-be" if page[0] == 0 else "utf-16-le", "replace")
@@ -180,11 +180,11 @@ class _Page:
     """Collects the title and the visible text of a page."""
 
     def __init__(self, around: Collection[str], *, xhtml: bool) -> None:
-        """Begin.
+        """Begin a page without open elements.
 
         Args:
-            around: Elements that surround the content.
-            xhtml: Whether each element may end at "/>".
+            around: Tags of elements that surround the content and are left out.
+            xhtml: Whether the page is XHTML, in which each element may end at "/>".
         """
         self._around, self._xhtml = around, xhtml
         self._pieces: list[str] = []
@@ -199,7 +199,7 @@ class _Page:
         self._heading: list[int] = []
 
     def start(self, tag: str, attributes: dict[str, str | None], *, empty: bool) -> None:
-        """Handle a start tag."""
+        """Handle a start tag; `empty` says whether the tag ends with "/>"."""
         if tag == "title" and self._hidden in ([], ["head"]):
             self._in_title = True
             return
@@ -242,7 +242,7 @@ class _Page:
             self._pieces.append(_BLANKS.sub(" ", text))
 
     def _hides(self, tag: str, attributes: dict[str, str | None]) -> bool:
-        """Whether a browser does not show an element, or it surrounds the content."""
+        """Whether an element is left out, because a browser does not show it or because it surrounds the content."""
         part = _ROLES.get(attributes.get("role") or "", tag)
         if part in self._around and (part == "nav" or not any(self._open[each] for each in _PARTS)):
             return True
@@ -254,7 +254,7 @@ class _Page:
         return hidden or _INVISIBLE.search(attributes.get("style") or "") is not None
 
     def _close_missing(self, tags: frozenset[str]) -> None:
-        """Close the outermost of the innermost elements that has one of these tags."""
+        """Close elements whose end tag is missing: the outermost with one of `tags`, up to the nearest list or table, and all elements inside it."""
         last = len(self._elements)
         for place in range(last - 1, max(-1, last - 1 - _NEAR), -1):
             tag = self._elements[place][0]
@@ -278,7 +278,7 @@ class _Page:
         return tag
 
     def result(self) -> tuple[str, str]:
-        """Title and text, after the page was read."""
+        """Return title and text, once the whole page was read."""
         title = _line("".join(self._title))
         if not title and len(self._heading) == 2:
             start, end = self._heading

@@ -1,4 +1,4 @@
-"""Title and text of PDF and office files: the program of the process that `office.Extractor` starts.
+"""Title and text of PDF and office files: the program of the process that `office_file.Extractor` starts.
 
 The libraries read files of any origin, some of them in C++. They run in a process of their own, with limits on memory and on what a file
 may unpack to, so that a damaged or hostile file costs one file and never the build. The process reads one request per line,
@@ -49,7 +49,7 @@ class Refused(Exception):
 
 
 def pdf(content: bytes) -> tuple[str, str]:
-    """Title (of its properties) and text of a PDF, page by page."""
+    """Return the title (from the properties) and the text of a PDF, page by page."""
     from pypdfium2 import PdfDocument, PdfiumError  # noqa: PLC0415 - of the extra
 
     try:
@@ -69,7 +69,7 @@ def _page(document: Any, number: int) -> str:
 
 
 def docx(content: bytes) -> tuple[str, str]:
-    """Title and text of a Word document."""
+    """Return title and text of a Word document."""
     from docx import Document  # noqa: PLC0415 - of the extra
     from docx.oxml import parse_xml  # noqa: PLC0415
     from docx.text.paragraph import Paragraph  # noqa: PLC0415
@@ -88,7 +88,7 @@ def docx(content: bytes) -> tuple[str, str]:
 
 
 def pptx(content: bytes) -> tuple[str, str]:
-    """Title and text of a presentation; the title is that of the first slide."""
+    """Return title and text of a presentation; the title is that of the first slide, else the one in the properties."""
     from pptx import Presentation  # noqa: PLC0415 - of the extra
 
     presentation = Presentation(io.BytesIO(content))
@@ -105,7 +105,7 @@ def pptx(content: bytes) -> tuple[str, str]:
 
 
 def xlsx(content: bytes) -> tuple[str, str]:
-    """Title (of its properties) and cells of a workbook: values, not formulas."""
+    """Return the title (from the properties) and the cells of a workbook: values, not formulas."""
     from openpyxl import load_workbook  # noqa: PLC0415 - of the extra
 
     book = load_workbook(io.BytesIO(content), read_only=True, data_only=True)
@@ -143,7 +143,7 @@ def _joined(texts: Iterable[str], between: str = "") -> str:
     """Join texts, but not beyond the longest text that termweave reads.
 
     Raises:
-        Refused: They are longer.
+        Refused: The texts together are longer.
     """
     parts: list[str] = []
     length = 0
@@ -160,11 +160,11 @@ READERS: dict[str, Callable[[bytes], tuple[str, str]]] = {".pdf": pdf, ".docx": 
 
 
 def extracted(path: Path, kind: str) -> tuple[str, str]:
-    """Title and text of a file.
+    """Return title and text of a PDF or office file.
 
     Raises:
-        Refused: It is encrypted, or too large.
-        Exception: It is damaged: any exception of a library.
+        Refused: The file is encrypted, or too large.
+        Exception: The file is damaged; libraries raise exceptions of any class.
     """
     with decompressed(path) as stream:
         content = stream.read(LONGEST + 1)
@@ -181,14 +181,14 @@ def extracted(path: Path, kind: str) -> tuple[str, str]:
 
 
 def _clean(text: str) -> str:
-    """A text without characters that JSON or UTF-8 cannot hold, with single blanks, and at most one empty line in succession."""
+    """Clean a text: no characters that JSON or UTF-8 cannot hold, only single blanks, and at most one empty line in succession."""
     text = text.replace("\r\n", "\n").replace("\0", "").encode("utf-8", "ignore").decode()
     lines = [_UNUSUAL_BLANKS.sub(" ", line).strip() for line in text.split("\n")]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
 
 
 def answer(request: dict[str, str]) -> dict[str, str]:
-    """The answer to one request: what was read, or why nothing was."""
+    """Answer one request with title and text of the file, or with the reason why it cannot be read."""
     try:
         title, text = extracted(Path(request["path"]), request["kind"])
     except Refused as reason:

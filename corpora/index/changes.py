@@ -22,12 +22,12 @@ _MARGIN = 1000
 
 
 class ChangedDocuments(IndexSource):
-    """A source of the documents that changed. It also knows the ids of the others, so that deleted documents are found.
+    """A source of the documents of an index that changed. `identities` gives the ids of all documents, so that deleted ones are found.
 
     Args:
-        whole: The index.
-        clause: Clause that the changed documents match; None: all.
-        marks: Shard -> its highest sequence number when it was last read; {}: not known.
+        whole: The source that reads the whole index.
+        clause: Query clause that the changed documents match; None: `marks` alone tell what changed.
+        marks: Shard -> its highest sequence number when the index was last read; {}: no numbers are known.
     """
 
     def __init__(self, whole: IndexSource, clause: Mapping[str, Any] | None, marks: Mapping[str, int]) -> None:
@@ -37,7 +37,7 @@ class ChangedDocuments(IndexSource):
         super().__init__(whole.address, whole.engine, reading)
 
     def identities(self) -> Iterator[list[str]]:
-        """The ids of all documents of the index, page by page, from the same point in time."""
+        """Yield the ids of all documents of the index, page by page, from the point in time of the changed documents."""
         field = self.reading.fields.id
         path = field if field and field != "_id" else None
         body = {"_source": [path] if path else False}
@@ -53,13 +53,13 @@ class ChangedDocuments(IndexSource):
 
     @property
     def query(self) -> dict[str, Any] | None:
-        """The clause that the changed documents match."""
+        """The query clause that the changed documents match; None: there is no condition."""
         clauses = [each for each in (self.reading.index.query, self._clause) if each]
         return {"bool": {"filter": clauses}} if clauses else None
 
     @property
     def marks(self) -> str:
-        """The highest sequence numbers that are known now; "" if changes were found by another field."""
+        """The highest sequence number of each shard that is known now, as text; "": changes were found by another field."""
         if not self._before:
             return ""
         return " ".join(f"{view.key}={max(view.last, self._before.get(view.key, -1))}" for view in self._views)
@@ -70,7 +70,7 @@ class ChangedDocuments(IndexSource):
 
 
 def since_value(field: str, kind: str, value: Any) -> dict[str, Any]:
-    """The clause of documents whose field is not below a value, or that lack the field."""
+    """Make the query clause for documents whose field is not below a value, or that lack the field."""
     limits: dict[str, Any] = {"gte": value}
     if kind == "date":
         limits["format"] = "strict_date_optional_time"

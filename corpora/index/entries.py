@@ -27,12 +27,12 @@ _NAMED = 30
 
 
 def fields_of(mappings: Mapping[str, Any]) -> dict[str, str]:
-    """The fields of a mapping, with dotted names, and their types."""
+    """Return the type of each field of a mapping by the field's dotted name."""
     return {column.path: column.type for column in _leaves(mappings)}
 
 
 def _leaves(mappings: Mapping[str, Any]) -> list[Column]:
-    """The fields of a mapping that are no objects with fields of their own."""
+    """List the fields of a mapping, without objects that have fields of their own."""
     return [column for column, _ in walk(mappings.get("properties") or {}) if not column.mapping.get("properties")]
 
 
@@ -59,19 +59,19 @@ def check_stored(mappings: Mapping[str, Any], index: str, fields: Fields) -> Non
 def check_held(
     sources: Sequence[Mapping[str, Any]], mappings: Sequence[Mapping[str, Any]], shown: str, fields: Fields
 ) -> list[str]:
-    """Check that no text is lacking in every `_source` because the index fills its field from other fields.
+    """Check that documents themselves hold title and text, and that the index does not fill these fields from others (``copy_to``, an alias).
 
     Args:
         sources: The `_source` of some documents.
-        mappings: The mappings of their indices.
-        shown: The source, for messages.
+        mappings: The mappings of the indices of these documents.
+        shown: Name of the source in messages.
         fields: Fields that the user named.
 
     Returns:
-        Remarks on texts that none of these documents holds for another reason.
+        A remark for each field of title and text that no document of `sources` has for another reason.
 
     Raises:
-        UsageError: The message names the fields that such a text is filled from.
+        UsageError: The index fills such a field from others; the message names them.
     """
     leaves = [leaf for each in mappings for leaf in _leaves(each)]
     mapped = {leaf.path for leaf in leaves}
@@ -100,12 +100,12 @@ def check_named(types: Mapping[str, str], shown: str, fields: Fields) -> None:
     """Check that the index has the fields that the user named, or text under a usual name.
 
     Args:
-        types: The fields of mapping and documents, with their types.
-        shown: The source, for messages.
+        types: Type of each field of the mapping and of the documents.
+        shown: Name of the source in messages.
         fields: Fields that the user named.
 
     Raises:
-        UsageError: The message lists the fields that are there, texts first.
+        UsageError: The index lacks such a field; the message lists the fields that it has, texts first.
     """
     order = sorted(types, key=lambda name: (types[name] not in {"text", "match_only_text"}, types[name] != "keyword", name))
     listed = few([f"{name} ({types[name]})" for name in order], _NAMED) or "none"
@@ -119,7 +119,7 @@ def check_named(types: Mapping[str, str], shown: str, fields: Fields) -> None:
 
 
 def entry_of(hit: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
-    """One document as an entry that `corpora.formats.fields.Mapper` reads.
+    """Turn a document of an index into an entry that `corpora.formats.fields.Mapper` reads.
 
     Values of id, title and text may lie in objects and may be lists, numbers or dates. A field that the document lacks is empty.
 
@@ -153,29 +153,29 @@ def check_id(source: Mapping[str, Any], identity: str) -> None:
     """Check that the field `id` of a document may be replaced by its `_id`, as termweave does.
 
     Raises:
-        BadLine: It has another value.
+        BadLine: The field `id` differs from the `_id`.
     """
     if source.get("id", identity) != identity:
         raise BadLine("its field 'id' is not its _id, which termweave writes there")
 
 
 def enriched_document(identity: str, source: Mapping[str, Any], reading: Reading) -> Document:
-    """Title and text of a document of an enriched index, under its `_id`: what its signals are made of.
+    """Return a document of an enriched index as its signals are computed from it: title and text, with its `_id` as id.
 
     Args:
-        identity: Its `_id`.
-        source: The application's fields.
-        reading: How they are read.
+        identity: The `_id` of the document.
+        source: The `_source` of the document: the fields of the application.
+        reading: Options that tell which of these fields are title and text.
 
     Raises:
-        BadLine: It cannot be read.
+        BadLine: The document cannot be read.
     """
     entry = entry_of({"_id": identity, "_source": source}, reading)
     return replace(Mapper(reading.fields).document(entry, 1), id=identity, metadata={}).normal
 
 
 def id_at(source: Mapping[str, Any], path: str) -> str | None:
-    """The id in a field of a `_source`, as `entry_of` and its mapper read it; None if there is none."""
+    """Return the id in the field `path` of a `_source`, as `entry_of` and its mapper read it; None: the document lacks this field."""
     value = _id_at(dict(source), path)
     return None if value is None else str(value)
 
@@ -186,7 +186,7 @@ def _id_at(entry: dict[str, Any], path: str) -> Any:
 
 
 def _text(value: Any, name: str) -> str | None:
-    """A value as text.
+    """Return the value of the field `name` as text.
 
     Raises:
         BadLine: The value is an object.

@@ -1,8 +1,8 @@
 """Pages of documents: read from the slices of a point in time by several threads, and kept on this host's disk.
 
 A build reads its source twice, and a build that was stopped reads it again. The snapshot on disk makes all these passes equal, with one pass
-over the server, whatever is written to the index meanwhile. Each block of its file is one page, compressed; the last one may be cut short by a
-crash.
+over the server, whatever is written to the index meanwhile. Each block of the snapshot's file is one page, compressed; a crash may cut
+the last block short.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class Slice:
 
     Attributes:
         shard: Position of the shard in the point in time.
-        low: The first number.
-        high: The last number.
+        low: The first sequence number.
+        high: The last sequence number.
     """
 
     shard: int
@@ -66,7 +66,7 @@ class Page:
     """Some documents of a slice.
 
     Attributes:
-        slice: Position of the slice; -1: documents that were changed after the point in time was lost.
+        slice: Position of the slice in the list of slices; -1: the documents belong to none, because they were changed after the point in time was lost.
         next: The sequence number at which the next page of the slice begins.
         hits: ``_id`` and ``_source`` of each document.
     """
@@ -92,7 +92,7 @@ class Pace:
         """Wait until the next page may be read, or until `stop` is set.
 
         Returns:
-            The size of the page: with a limit at most the documents of one second.
+            The number of documents of the page: `size`, but with a limit at most the documents of one second.
         """
         if self.rate is None:
             return size
@@ -106,7 +106,7 @@ class Pace:
 
 
 def slices_of(views: Sequence[ShardView]) -> list[Slice]:
-    """Divide shards into ranges of sequence numbers: some for each thread, but no tiny ones."""
+    """Divide shards into ranges of sequence numbers: some for each thread, but none that is tiny."""
     total = sum(view.last - view.first + 1 for view in views if view.documents)
     width = max(_SMALLEST, -(-total // (READERS * _PER_READER)))
     return [
@@ -118,14 +118,14 @@ def slices_of(views: Sequence[ShardView]) -> list[Slice]:
 
 
 class PageReader:
-    """Reads the rest of all slices in threads of its own. Iterate it once.
+    """Reads what is left of all slices in threads of its own, and yields pages; can be iterated once.
 
-    With several threads the order of the documents is another one each time.
+    With several threads the order of the documents differs from one reading to the next.
 
     Args:
         point: The point in time.
-        slices: Its slices.
-        starts: Slice -> sequence number at which to go on; slices that are not in it begin at their first number.
+        slices: The slices of the point in time.
+        starts: Position of a slice -> sequence number at which to go on; slices that are not in `starts` begin at their first number.
         excludes: Fields that are not read.
         pace: The limit of documents per second.
         readers: Number of threads.
@@ -156,7 +156,7 @@ class PageReader:
             self._stop.set()
 
     def _slice_by_slice(self) -> Iterator[Page]:
-        """Read slices until none is left: the work of one thread."""
+        """Yield the pages of one slice after the other until no slice is left: the work of one thread."""
         while not self._stop.is_set():
             try:
                 number, start = self._waiting.get_nowait()
@@ -176,7 +176,7 @@ class PageReader:
 
 
 def changed_since(point: PointInTime, pace: Pace, excludes: Sequence[str]) -> Iterator[list[dict[str, Any]]]:
-    """Pages of the documents that were written after the point in time of their shard was lost and opened again."""
+    """Yield pages of the documents written after the first point in time of their shard, for shards whose point in time was lost and opened again."""
     for view in point.views:
         if view.renewed:
             for hits, _ in point.pages(view, view.last + 1, None, _body(excludes), lambda: pace.turn(_FIRST)):
@@ -189,12 +189,12 @@ def _contents(hits: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _body(excludes: Sequence[str]) -> dict[str, Any]:
-    """The request for documents without some fields."""
+    """Make the request for documents without the fields in `excludes`."""
     return {"_source": {"excludes": list(excludes)} if excludes else True}
 
 
 class Spool:
-    """A folder with the pages that were read, and with what is needed to read the others.
+    """A folder with the snapshot of an index: the pages that were read, and the state that is needed to read the others.
 
     Args:
         folder: The folder of a build that can be resumed; None: a temporary folder, which `discard` removes.
@@ -210,10 +210,10 @@ class Spool:
         weakref.finalize(self, self._lock.close)
 
     def hold(self) -> None:
-        """Keep the snapshot for this process, until `discard` or its end; nobody else knows a temporary folder.
+        """Lock the snapshot for this process, until `discard` or the end of the process. A temporary folder needs no lock: nobody else knows it.
 
         Raises:
-            TermweaveError: Another process holds it.
+            TermweaveError: Another process holds the snapshot.
             InputError: The lock cannot be written.
         """
         if self._locked or not self.lasting:
@@ -224,13 +224,13 @@ class Spool:
         self._locked = True
 
     def get(self) -> dict[str, Any] | None:
-        """The state that `put` stored; None if there is none."""
+        """Return the state that `put` stored; None: no state is stored."""
         with suppress(OSError, orjson.JSONDecodeError):
             return dict(orjson.loads((self._folder / "state.json").read_bytes()))
         return None
 
     def put(self, state: dict[str, Any]) -> None:
-        """Store what is needed to go on reading; called before the first page."""
+        """Store the state that is needed to go on reading; first called before the first page."""
         path = self._folder / "state.json"
         with _writing(path):
             private_files.make_folder(self._folder)
@@ -238,7 +238,7 @@ class Spool:
             atomic_files.write(path, orjson.dumps(state), private=True)
 
     def append(self, page: Page) -> None:
-        """Add a page behind the blocks that `pages` or `append` reached last."""
+        """Write a page behind the last block that `pages` read or `append` wrote."""
         block = zlib.compress(orjson.dumps([page.slice, page.next, page.hits]), 1)
         with _writing(self._file), self._file.open("r+b") as file:
             file.seek(self._end)
@@ -247,7 +247,7 @@ class Spool:
         self._end += _LENGTH + len(block)
 
     def pages(self) -> Iterator[Page]:
-        """Read all whole pages from the first one."""
+        """Yield the stored pages from the first one on, without a last one that is cut short."""
         position, size = 0, os.path.getsize(self._file)  # noqa: PTH202 - one call
         with self._file.open("rb") as file:
             while (head := file.read(_LENGTH)) and position + _LENGTH + (length := int.from_bytes(head, "big")) <= size:
@@ -270,7 +270,7 @@ def snapshots() -> Path:
 
 
 def discard_all(build: str) -> None:
-    """Delete the snapshots of a name that no process holds."""
+    """Delete the snapshots for the index name `build`, except those that another process holds."""
     for file in snapshots().glob("*/state.json"):
         spool = Spool(file.parent)
         if (spool.get() or {}).get("build") == build:
@@ -284,7 +284,7 @@ def _refuse(folder: Path) -> NoReturn:
 
 @contextmanager
 def _writing(place: Path | None) -> Iterator[None]:
-    """Explain why nothing can be written to a place; None: the temporary folder."""
+    """Turn an OSError in a ``with`` block into an error that says why a place cannot be written to; None: the place is the temporary folder."""
     try:
         yield
     except OSError as error:

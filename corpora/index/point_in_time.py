@@ -1,8 +1,8 @@
 """A point in time of an index: every shard as it was when the reading began, whatever is written meanwhile.
 
-Each shard has a point in time of its own. Within a shard every document has a sequence number of its own, so that pages can be ordered
-by it, and slices of a shard are ranges of it. Another point in time of the same shard keeps these numbers: if one expires, the reading
-goes on where it was.
+Each shard has a point in time of its own. Within a shard every document has a sequence number of its own, so that pages can be
+ordered by this number, and slices of a shard are ranges of it. Another point in time of the same shard keeps these numbers: if a point in time
+expires, the reading goes on in another where it was.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class ShardView:
     Attributes:
         index: The concrete index.
         number: Number of the shard.
-        uuid: The index's own id, which no other index of its name has; "" where this user may not read it.
-        pit: Id of its point in time.
-        documents: How many documents match the query.
-        first: Their lowest sequence number.
-        last: Their highest sequence number.
+        uuid: Id of the index, which no later index of the same name has; "": this user may not read the id.
+        pit: Id of the shard's point in time.
+        documents: How many documents of the shard match the query.
+        first: Lowest sequence number of these documents.
+        last: Highest sequence number of these documents.
         state: A text that changes with every change of these documents.
         renewed: Whether the first point in time was lost, so that later changes are visible.
-        alias_filter: Clause that the alias by which the index was named puts on every search; None: there is none.
+        alias_filter: Clause that the alias by which the index was named puts on every search; None: no alias restricts searches.
     """
 
     index: str
@@ -69,7 +69,7 @@ class PointInTime:
 
     Args:
         engine: The server.
-        query: Which documents are read; None: all.
+        query: Query clause that the documents to read match; None: all documents are read.
         views: The shards, as `open_views` or an earlier run of the command opened them.
     """
 
@@ -84,14 +84,14 @@ class PointInTime:
     def pages(
         self, view: ShardView, low: int, high: int | None, body: Mapping[str, Any], size: Callable[[], int]
     ) -> Iterator[tuple[list[dict[str, Any]], int]]:
-        """The documents of one shard in the order of their sequence numbers.
+        """Read the documents of one shard page by page, in the order of their sequence numbers.
 
         Args:
             view: The shard.
             low: The first sequence number.
-            high: The last one; None: no upper limit.
-            body: The rest of the request.
-            size: Called before each page: its size.
+            high: The last sequence number; None: no upper limit.
+            body: Further parts of the search request, such as ``_source``.
+            size: Function that is called before each page and returns its size, in documents.
 
         Yields:
             The documents of a page, and the sequence number at which the next page begins.
@@ -126,7 +126,7 @@ class PointInTime:
                 return hits
 
     def close(self, *, delete: bool = True) -> None:
-        """Stop keeping the points in time alive, and delete them on the server."""
+        """Stop keeping the points in time alive; with `delete` also delete them on the server."""
         if self._closed.is_set():
             return
         self._closed.set()
@@ -152,14 +152,14 @@ class PointInTime:
 def open_views(
     engine: Engine, name: str, indices: Collection[str], query: Mapping[str, Any] | None, after: Mapping[str, int] | None = None
 ) -> list[ShardView]:
-    """Open a point in time for every shard that a search of `name` reads, one directly after the other.
+    """Open a point in time for every shard that a search of `name` reads, shard after shard without a pause.
 
     Args:
         engine: The server.
         name: An index, an alias or a data stream.
-        indices: The concrete indices that it stands for.
-        query: Which documents are read; None: all.
-        after: `ShardView.key` -> sequence number; of that shard only later documents are read.
+        indices: The concrete indices that `name` stands for.
+        query: Query clause that the documents to read match; None: all documents are read.
+        after: `ShardView.key` -> sequence number; of such a shard only documents with a higher number are read; None: no shard has a limit.
 
     Raises:
         EngineError: The server refuses the query, or this user may not read the index.
@@ -174,11 +174,11 @@ def open_views(
 
 
 def shards_of(engine: Engine, name: str, indices: Collection[str]) -> list[ShardView]:
-    """The shards that a search of `name` reads, not opened yet: of an alias those that its routing leaves, each with its filter.
+    """List the shards that a search of `name` reads, without opening them: of an alias the shards that its routing leaves, each with its filter.
 
     Raises:
-        InputError: `name` stands for other indices now.
-        EngineError: A shard is away, or this user may not ask.
+        InputError: `name` now stands for other indices than `indices`.
+        EngineError: A shard cannot be read, or this user may not ask for the shards.
     """
     if list(indices) == [name]:
         answer = engine.request("POST", f"/{quote(name)}/_search", body={"size": 0, "track_total_hits": False})
@@ -199,7 +199,7 @@ def shards_of(engine: Engine, name: str, indices: Collection[str]) -> list[Shard
 
 
 def uuid_of(engine: Engine, index: str) -> str:
-    """The id of an index; "" if this user may not read its settings.
+    """Return the id of an index; "": this user may not read the settings of the index.
 
     Raises:
         InputError: The index does not exist any more.
@@ -216,7 +216,7 @@ def uuid_of(engine: Engine, index: str) -> str:
 
 
 def sequence_numbers(engine: Engine, index: str) -> dict[int, dict[str, int]]:
-    """Shard -> the sequence numbers of its primary: "max_seq_no", "global_checkpoint" and so on.
+    """Return for each shard the sequence numbers of its primary copy: "max_seq_no", "global_checkpoint" and so on.
 
     A shard whose primary is not open, as after the start of a node, is left out.
     """
@@ -237,7 +237,7 @@ def delete_views(engine: Engine, views: Sequence[ShardView]) -> None:
 
 
 def _open(engine: Engine, view: ShardView) -> str:
-    """Open a point in time of one shard; returns its id."""
+    """Open a point in time of one shard and return its id."""
     path = f"/{quote(view.index)}/{'_pit' if _is_elasticsearch(engine) else '_search/point_in_time'}"
     params = {"keep_alive": _KEEP_ALIVE, "preference": f"_shards:{view.number}"}
 
@@ -262,7 +262,7 @@ def _open(engine: Engine, view: ShardView) -> str:
 
 
 def _describe(engine: Engine, view: ShardView, query: Mapping[str, Any]) -> None:
-    """Enter count and sequence numbers of the matching documents of a shard.
+    """Enter into the view of a shard how many of its documents match a query, and the sequence numbers of these documents.
 
     A write gives its document the highest number of the shard, so count and numbers together change with every write and deletion.
     """
@@ -284,17 +284,17 @@ def _describe(engine: Engine, view: ShardView, query: Mapping[str, Any]) -> None
 
 
 def _search(engine: Engine, pit: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    """Search a point in time, whose shard must answer: without it some documents would be missing."""
+    """Search a point in time; fail unless its shard answers, because documents would be missing."""
     body = {**body, "pit": {"id": pit, "keep_alive": _KEEP_ALIVE}}
     answer: dict[str, Any] = engine.request("POST", "/_search", params=ALL_SHARDS, body=body)
     return answer
 
 
 def _check_order(hits: Sequence[Mapping[str, Any]], low: int, url: str) -> None:
-    """Check that a page is in the order of the sequence numbers: else reading would never end, or leave documents out.
+    """Check that a page is in the order of the sequence numbers: otherwise the reading would never end, or would leave documents out.
 
     Raises:
-        EngineError: The numbers go back.
+        EngineError: A sequence number is not above the one before.
     """
     for hit in hits:
         number = (hit.get("sort") or [None])[0]

@@ -98,7 +98,7 @@ class IndexSource(EntrySource, Reader):
         """Connect to the server, and check that index and fields exist.
 
         Raises:
-            UsageError: They do not.
+            UsageError: The index or a named field does not exist.
             EngineError: The server does not answer, or this user may not read the index.
         """
         place = addresses.parse_index(spec)
@@ -114,19 +114,19 @@ class IndexSource(EntrySource, Reader):
 
     @property
     def name(self) -> str:
-        """The address without user name and password."""
+        """The address of the index, without user name and password."""
         return self.address.shown
 
     @property
     def index(self) -> IndexSource:
-        """The source itself."""
+        """This source itself."""
         return self
 
     def of_index(self, index: str) -> IndexSource:
-        """The same source of one of its indices alone; or of what its name stands for now.
+        """Return a copy of this source with mappings and first documents of `index` alone: one of its indices, or an alias as it stands now.
 
         Raises:
-            UsageError: There is none, it was made by termweave, or its documents cannot be read back.
+            UsageError: The index does not exist, was made by termweave, or its documents cannot be read back.
         """
         other, place = copy(self), replace(self.address, index=index)
         other.mappings, other.skipped = _mappings(self.engine, place), Skips()
@@ -137,9 +137,9 @@ class IndexSource(EntrySource, Reader):
         return other
 
     def _enriched_fields(self) -> Fields | None:
-        """The fields that `termweave enrich` read of these indices, else of the one that the name stood for when it was enriched.
+        """Return the fields that `termweave enrich` read as title and text of these indices, else of the index that the name stood for when enriched.
 
-        None: there is none, or there are several that were enriched otherwise.
+        None: no such index was enriched, or several were, with different fields.
         """
         stored = {str(meta.get("source", {}).get("fields", "")) for meta in map(_meta, self.mappings.values()) if meta}
         if not stored and self.reading.index.hidden and (first := predecessor(self.engine, self.address.index)):
@@ -148,7 +148,7 @@ class IndexSource(EntrySource, Reader):
 
     @property
     def query(self) -> Mapping[str, Any] | None:
-        """The clause that the documents to read match; None: all are read."""
+        """The query clause that the documents to read match; None: all documents are read."""
         return self.reading.index.query
 
     @property
@@ -158,17 +158,17 @@ class IndexSource(EntrySource, Reader):
 
     @property
     def marks(self) -> str:
-        """The highest sequence number of each shard that was read, for the lineage."""
+        """The highest sequence number of each shard that was read, as text for the lineage."""
         return " ".join(f"{view.key}={view.last}" for view in self._views if view.uuid)
 
     @property
     def origin(self) -> dict[str, str]:
-        """Name and fingerprint, how far the index was read, and whether its mapping was taken over."""
+        """What the lineage records about this source: name, fingerprint, how far the index was read, and whether its mapping was taken over."""
         further = {"marks": self.marks, "kept": "mapping" * self.reading.index.whole}
         return {**super().origin, **{name: value for name, value in further.items() if value}}
 
     def marks_of(self, stored: str) -> dict[str, int]:
-        """Shard -> sequence number, from stored `marks`; {} unless they are those of all indices that are read now."""
+        """Parse stored `marks` into shard -> sequence number; {}: they are not the marks of exactly the indices that are read now."""
         pairs = (mark.rpartition("=") for mark in stored.split())
         marks = {key: int(number) for key, _, number in pairs if number.lstrip("-").isdigit()}
         uuids = {uuid_of(self.engine, index) for index in self.mappings}
@@ -183,17 +183,17 @@ class IndexSource(EntrySource, Reader):
 
     @property
     def total(self) -> int:
-        """Number of documents at the point in time."""
+        """Number of documents that match the query at the point in time."""
         return self._total if self._total is not None else sum(view.documents for view in self._views)
 
     @property
     def size(self) -> int:
-        """About how many bytes the documents are, from the first ones."""
+        """Estimated size of all documents in bytes, from the mean of the first ones."""
         return self._mean * sum(view.documents for view in self._views)
 
     @property
     def remarks(self) -> list[str]:
-        """Sentences about the fields that are read, and about those that are left out; an enrichment reads title and text alone."""
+        """Sentences about the fields that are read, and about fields that are left out; an enrichment reads title and text alone."""
         names = dict.fromkeys(["_id", *(name.partition(".")[0] for name in self._types), *self.reading.fields.named()])
         read, _, metadata = described(names, self.reading.fields).partition("; metadata = ")
         read += f"; metadata = {metadata}" if metadata and not self.reading.index.hidden else ""
@@ -231,7 +231,7 @@ class IndexSource(EntrySource, Reader):
             self.__dict__.pop(name, None)
 
     def pages(self) -> Iterator[Page]:
-        """The pages on disk, then those that were not read yet."""
+        """Yield the pages on disk, then read and store the pages that are missing."""
         starts: dict[int, int] = {}
         complete = self._state["complete"]
         for page in self._spool.pages():
@@ -255,7 +255,7 @@ class IndexSource(EntrySource, Reader):
         self._point_in_time.close()
 
     def _changed(self, pace: Pace) -> Iterator[Page]:
-        """Documents that left the snapshot because they were changed after the point in time was lost."""
+        """Yield pages of the documents that the snapshot lacks because they were changed after the point in time was lost."""
         for hits in changed_since(self._point_in_time, pace, self.excluded):
             missing = {hit["_id"]: hit for hit in hits}
             for page in self._spool.pages():
@@ -267,7 +267,7 @@ class IndexSource(EntrySource, Reader):
 
     @property
     def resumed(self) -> str:
-        """When an earlier command began the snapshot; "" if this one takes its own."""
+        """Time at which an earlier command began the snapshot that is read on (ISO 8601); "": this command takes a snapshot of its own."""
         state = self._spool.get() if self.reading.index.build and "_state" not in self.__dict__ else None
         return state["begun"] if state else ""
 
@@ -283,10 +283,10 @@ class IndexSource(EntrySource, Reader):
 
     @cached_property
     def _state(self) -> dict[str, Any]:
-        """The state of the snapshot in the spool, which this process holds from now on. If there is none, a new point in time is opened.
+        """The stored state of the snapshot, which this process holds from now on. If no state is stored, a new point in time is opened.
 
         Raises:
-            TermweaveError: Another process holds it.
+            TermweaveError: Another process holds the snapshot.
         """
         self._spool.hold()
         if (stored := self._spool.get()) is not None:
@@ -318,7 +318,7 @@ class IndexSource(EntrySource, Reader):
 
 
 def _mappings(engine: Engine, place: addresses.IndexAddress) -> dict[str, dict[str, Any]]:
-    """Concrete index -> its mapping, for an index or an alias.
+    """Fetch the mapping of each concrete index behind the name of an index or alias.
 
     Raises:
         UsageError: There is no such index.
@@ -339,7 +339,7 @@ def _mappings(engine: Engine, place: addresses.IndexAddress) -> dict[str, dict[s
 
 
 def _enriched(mapping: Mapping[str, Any], index: str, place: addresses.IndexAddress) -> list[str]:
-    """The fields that `termweave enrich` wrote into the index of an application.
+    """Return the fields that `termweave enrich` wrote into the index of an application; [] if the index was not enriched.
 
     Raises:
         UsageError: termweave made the whole index.
@@ -352,12 +352,12 @@ def _enriched(mapping: Mapping[str, Any], index: str, place: addresses.IndexAddr
 
 
 def _meta(mapping: Mapping[str, Any]) -> dict[str, Any]:
-    """The facts that termweave stored with an index; {} for one that it never wrote to."""
+    """Return the facts that termweave stored in the mapping of an index; {}: termweave never wrote to the index."""
     return (mapping.get("_meta") or {}).get("termweave") or {}
 
 
 def _names(engine: Engine) -> str:
-    """The hint for a name that does not exist: the names that do, as far as this user may list them."""
+    """Make the hint for an index that does not exist: the names of indices that exist, as far as this user may list them."""
     try:
         rows = engine.request("GET", "/_cat/indices", params={"format": "json", "h": "index"})
     except EngineResponseError:
@@ -367,7 +367,7 @@ def _names(engine: Engine) -> str:
 
 
 def _sample(engine: Engine, place: addresses.IndexAddress, reading: Reading) -> list[dict[str, Any]]:
-    """The first documents that the query finds.
+    """Fetch the first documents that the query of the source finds.
 
     Raises:
         UsageError: The server does not understand the query.

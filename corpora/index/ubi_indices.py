@@ -64,16 +64,16 @@ class UbiLog(Judged, JudgementSource):
 
     @property
     def name(self) -> str:
-        """The spec without a password."""
+        """The name of the log as the user wrote it, but without a password."""
         place = self._spec.removeprefix(PREFIX)
         return f"{PREFIX}{parse_index(f'{place}/{EVENTS}').shown.rpartition('/')[0]}" if "://" in place else self._spec
 
     def splits(self) -> list[str]:
-        """Grades by the click model, and by raw counts."""
+        """Return the names of the splits: "corrected" (grades by the click model) and "raw" (grades by raw counts)."""
         return list(_SPLITS)
 
     def counts(self) -> dict[str, dict[str, float]]:
-        """Query -> document -> clicks, by the model each divided by the probability that its position is looked at."""
+        """Return the clicks of each query and document; in the split "corrected", each is divided by the probability that its position is looked at."""
         behaviour = self.behaviour
         clicks = behaviour.corrected_clicks(self.model) if self.split == _SPLITS[0] else behaviour.clicks()
         counts: dict[str, dict[str, float]] = {}
@@ -107,12 +107,12 @@ class UbiLog(Judged, JudgementSource):
 
     @cached_property
     def model(self) -> Any:
-        """The click model of the split."""
+        """The click model of the split: fitted for "corrected", without correction for "raw"."""
         return self.behaviour.model(corrected=self.split == _SPLITS[0])
 
 
 def _of_files(place: str, name: str) -> Iterator[dict[str, Any]]:
-    """The records of a file of JSON lines: bare, below ``_source`` as exports of an index write them, or behind the action lines of `_bulk`.
+    """Yield the records of a file of JSON lines: bare, below ``_source`` (exports of an index), or behind action lines (requests of `_bulk`).
 
     Raises:
         UsageError: There is no such file.
@@ -140,7 +140,7 @@ def _of_files(place: str, name: str) -> Iterator[dict[str, Any]]:
 
 
 def _of_cluster(place: str, name: str) -> Iterator[dict[str, Any]]:
-    """The records of an index, alias or data stream, from a point in time, in the same order each time: clicks are summed in it."""
+    """Yield the records of an index, alias or data stream, from a point in time, always in the same order, so that sums of clicks do not vary."""
     at = parse_index(f"{place.rstrip(':/')}:{name}" if "://" not in place else f"{place.rstrip('/')}/{name}")
     with connect(IndexReading().settings_for(at.url)) as engine:
         indices = engine.of_indices(f"/{quote(at.index)}/_mapping", "mappings")

@@ -36,7 +36,7 @@ def folders_in(folder: Path) -> list[str]:
 class BeirFolder(Judged, Derived, OpenedSource, Reader):
     """A BEIR folder: a `Dataset`, and the reader that recognises it.
 
-    Its fingerprint is that of the corpus file, because new judgements do not change the index.
+    The fingerprint of the folder is that of its corpus file, because new judgements do not change an index of the corpus.
     """
 
     LABEL: ClassVar[str] = "a BEIR folder"
@@ -54,7 +54,7 @@ class BeirFolder(Judged, Derived, OpenedSource, Reader):
 
     @classmethod
     def recognises(cls, spec: str) -> bool:
-        """A folder that holds a corpus."""
+        """Whether a path is a folder that holds a corpus."""
         return files.plain_or_packed(Path(spec), CORPUS) is not None
 
     @classmethod
@@ -94,17 +94,17 @@ class BeirFolder(Judged, Derived, OpenedSource, Reader):
 
     @property
     def remarks(self) -> list[str]:
-        """Remarks of the corpus file, if the user named fields: a BEIR folder has fixed ones."""
+        """Remarks of the corpus file if the user named fields; else none, because a BEIR folder has fixed fields."""
         return self._corpus.remarks if self._corpus.reading.fields.named() else []
 
     @property
     def relevant_from(self) -> int:
-        """The lowest relevant grade; see the function `relevant_from`."""
+        """The lowest relevant grade (`termweave.corpora.judgements.relevant_from`); 1 if the grades of the split have fractions."""
         return relevant_from(self.name, self.split) if self._judged.factor == 1 else 1
 
     @cached_property
     def unjudged(self) -> int:
-        """Number of queries without a judgement in the split."""
+        """Number of queries of the folder that have no judgement in the split."""
         judged = self._judged.qrels.keys()
         path = files.plain_or_packed(self._folder, QUERIES)
         return len({query.id for _, query in queries_in(path, str(path))} - judged) if path else 0
@@ -131,7 +131,7 @@ class BeirFolder(Judged, Derived, OpenedSource, Reader):
 
 
 class DemoCorpus(BeirFolder):
-    """The folder under the name ``demo``."""
+    """The demo corpus: the BEIR folder that the name ``demo`` stands for."""
 
     LABEL: ClassVar[str] = "`demo`"
     MAPPED: ClassVar[bool] = False
@@ -159,5 +159,5 @@ class DemoCorpus(BeirFolder):
 
     @cached_property
     def unjudged(self) -> int:
-        """None: queries that this split lacks are in the other one."""
+        """0, because queries that this split does not judge belong to the other split."""
         return 0

@@ -65,10 +65,10 @@ class IrDataset(Judged, EntrySource, Reader):
 
     @classmethod
     def open_dataset(cls, spec: str, split: str) -> IrDataset:
-        """Open a collection with the judgements of a split, or with its own.
+        """Open a collection with the judgements of NAME itself or of NAME/SPLIT.
 
         Raises:
-            UsageError: There are no such judgements.
+            UsageError: The collection has no such judgements.
         """
         name = spec.removeprefix(PREFIX)
         whole = _load(name)
@@ -110,7 +110,7 @@ class IrDataset(Judged, EntrySource, Reader):
         mapper.finish()
 
     def splits(self) -> list[str]:
-        """Names of the splits: collections below this one that have judgements."""
+        """Names of the splits: the parts SPLIT of collections NAME/SPLIT that have judgements."""
         return _splits(self._name)
 
     def _document(self, mapper: Mapper, record: Any, number: int) -> Document:
@@ -139,7 +139,7 @@ class IrDataset(Judged, EntrySource, Reader):
 
     @cached_property
     def _passed(self) -> tuple[str, int]:
-        """Fingerprint and size, from one pass over the records."""
+        """Fingerprint and size in bytes, from one pass over the records."""
         kind = f"{self.KIND} {self.reading.fields}\n"
         digest, size = blake2b(kind.encode(), digest_size=16), 0
         for record in self._records("docs"):

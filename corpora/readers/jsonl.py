@@ -59,7 +59,7 @@ def parse(line: bytes | None) -> dict[str, Any]:
 
 
 def _diagnosis(line: bytes, error: orjson.JSONDecodeError) -> BadLine:
-    """Say what is wrong with a line that orjson cannot parse."""
+    """Return the reason why a line that orjson cannot parse is no JSON."""
     try:
         text = line.decode()
     except UnicodeDecodeError as wrong:
@@ -90,7 +90,7 @@ def _diagnosis(line: bytes, error: orjson.JSONDecodeError) -> BadLine:
 
 
 def export_of(entry: dict[str, Any]) -> str:
-    """The kind of export that a first line shows: `HITS`, `BULK`, `EXTENDED`, or "" for lines that are documents."""
+    """Return the kind of export that a first line shows: `HITS`, `BULK`, `EXTENDED`, or "" for lines that are documents."""
     if {"_id", "_source"} <= entry.keys() and isinstance(entry["_source"], dict):
         return HITS
     return BULK if _is_action(entry) else EXTENDED if plain(entry) != entry else ""
@@ -102,11 +102,11 @@ def _is_action(entry: dict[str, Any]) -> bool:
 
 
 def exported(export: str, read: Callable[[], Numbered]) -> Numbered:
-    """The documents of an export.
+    """Yield the documents of an export as entries with line numbers.
 
     Args:
-        export: As `export_of`.
-        read: Reads all lines of the file from its beginning.
+        export: The kind of export, as `export_of` returns it.
+        read: Function that reads all lines of the file from its beginning.
     """
     for number, entry in _results(read) if export == BULK else read():
         if export == HITS and not isinstance(entry, BadLine):
@@ -117,7 +117,7 @@ def exported(export: str, read: Callable[[], Numbered]) -> Numbered:
 
 
 def _results(read: Callable[[], Numbered]) -> Numbered:
-    """The documents that an index has after the requests of a file. Those that a request changes or deletes are kept in memory."""
+    """Yield the documents that an index would have after the `_bulk` requests of a file; documents that a request changes or deletes stay in memory."""
     seen, touched = set[str](), set[str | None]()
     for _, action, identity, _ in _requests(read()):
         if identity is not None:
@@ -146,7 +146,7 @@ def _results(read: Callable[[], Numbered]) -> Numbered:
 
 
 def _requests(lines: Numbered) -> Iterator[tuple[int, str, str | None, dict[str, Any] | BadLine]]:
-    """The requests: line, action, id (None: the server would choose it), and what stands on the line below the action."""
+    """Yield `_bulk` requests: line, action, id (None: the server would choose one), and the object below the action, or why the request is none."""
     for number, entry in lines:
         line, action, about, body = number, "", dict[str, Any](), entry
         if not isinstance(entry, BadLine):
@@ -165,14 +165,14 @@ def _requests(lines: Numbered) -> Iterator[tuple[int, str, str | None, dict[str,
 
 
 def _merged(before: Any, change: Any) -> Any:
-    """A value after a partial update, which merges objects."""
+    """Apply a partial update to a value: objects are merged, other values are replaced."""
     if not (isinstance(before, dict) and isinstance(change, dict)):
         return change
     return {**before, **{name: _merged(before.get(name), value) for name, value in change.items()}}
 
 
 def plain(value: Any) -> Any:
-    """A value of MongoDB's extended JSON as JSON: ``{"$oid": "64c9"}`` is a text, ``{"$numberLong": "9"}`` a number, ``{"$date": ...}`` ISO 8601."""
+    """Turn MongoDB's extended JSON into JSON: ``{"$oid": "64c9"}`` is a text, ``{"$numberLong": "9"}`` a number, ``{"$date": ...}`` ISO 8601."""
     return value if nested_too_deep(value) else _plain(value)
 
 
@@ -231,14 +231,14 @@ class JsonLines(FileSource):
 
     @cached_property
     def _fields(self) -> Fields:
-        """The fields that the user named, as the documents have them: ``_id`` for ``_id.$oid``, ``title`` for ``_source.title`` of a hit."""
+        """The fields that the user named, by their names in converted documents: ``_id`` for ``_id.$oid``, ``title`` for ``_source.title`` of a hit."""
         wrapped = r"\.\$(oid|uuid|date|number\w+)$" + (r"|^_source\." if self._export == HITS else "")
         fields = self.reading.fields
         id_, title, *text = (name and re.sub(wrapped, "", name) for name in (fields.id, fields.title, *fields.text))
         return Fields(id_, title, tuple(filter(None, text)))
 
     def _parsed(self, progress: Progress | None = None, *, whole: bool = True) -> Iterator[tuple[int, dict[str, Any] | BadLine]]:
-        """The objects on the lines that are not blank."""
+        """Yield number and object of each line that is not blank, or why it has no object; unless `whole`, extended JSON is not converted."""
         for number, line in files.lines(self.path, progress):
             try:
                 entry = parse(line)

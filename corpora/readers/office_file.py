@@ -1,4 +1,4 @@
-"""Read one PDF or office file (extra `office`): it is one document, whose id is the file's name. `text_folder` reads folders of them.
+"""Read one PDF or office file (extra `office`) as one document, whose id is the file's name. `text_folder` reads folders of them.
 
 Files are read in a process of its own with a time limit per file: see `termweave.corpora.formats.office_text`.
 """
@@ -39,7 +39,7 @@ _PARTS = {"word/document.xml": ".docx", "ppt/presentation.xml": ".pptx", "xl/wor
 
 
 def kind_of(path: Path) -> str:
-    """The suffix that the content of a file would have; "" if it is neither a PDF nor an office file."""
+    """Tell from the content of a file which suffix it should have, such as ".pdf"; "": the file is neither a PDF nor an office file."""
     start = lines.head(path)
     if start.startswith(_PDF):
         return ".pdf"
@@ -72,11 +72,11 @@ class OfficeFile(FileSource):
 
     @property
     def remarks(self) -> list[str]:
-        """A sentence that the file is one document under its name."""
+        """A sentence that says that the file is one document, whose id is the file's name."""
         return [f"{self.shown} is one document; id = its name. Searches return parts of it with --passage-size 120."]
 
     def entries(self, progress: Progress | None) -> Iterator[tuple[None, Document | BadLine]]:
-        """The file as one document."""
+        """Yield the file as one document."""
         with contextlib.closing(Extractor()) as extractor:
             yield None, attempted(extractor.document, self.path, kind_of(self.path), self.name)
         if progress:
@@ -84,26 +84,26 @@ class OfficeFile(FileSource):
 
 
 def readable() -> bool:
-    """Whether the packages of the extra are installed."""
+    """Whether the packages of the extra `office` are installed."""
     return all(find_spec(module) is not None for module in MODULES.values())
 
 
 class Extractor:
-    """Reads files in a process that is started with the first one and again after a file that ended it."""
+    """Reads PDF and office files in a separate process, which is started for the first file and again after a file that made it end."""
 
     def __init__(self) -> None:
         self._process: PythonProcess | None = None
 
     def document(self, path: Path, kind: str, name: str) -> Document:
-        """A file as a document.
+        """Read a file as one document.
 
         Args:
             path: The file.
-            kind: Its suffix, a key of `MODULES`.
+            kind: The suffix of such files, a key of `MODULES`.
             name: Id of the document.
 
         Raises:
-            BadLine: It is encrypted, damaged or too large, or takes too long.
+            BadLine: The file is encrypted, damaged or too large, or takes too long.
         """
         process, line, began = self._started(), b"", time.monotonic()
         assert process.stdin is not None
@@ -133,7 +133,7 @@ class Extractor:
 
     @staticmethod
     def _line(process: PythonProcess) -> bytes:
-        """The next line of the process; shorter if it ended, by itself or because the time is over."""
+        """Read the next line that the process writes; the line has no end if the process ended, by itself or because its time was over."""
         assert process.stdout is not None
         timer = Timer(SECONDS, process.kill)
         timer.start()

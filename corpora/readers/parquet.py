@@ -123,16 +123,16 @@ class Parquet(FileSource):
 
     @cached_property
     def _binary(self) -> set[str]:
-        """Columns that contain bytes and are not id, title or text."""
+        """Names of columns that contain bytes and are not id, title or text."""
         fields = self.reading.fields
         mapped = {fields.title or TITLE_KEY, *(fields.text or TEXT_KEYS), *((fields.id,) if fields.id else ID_KEYS)}
         return {field.name for field in self._schema if field.name not in mapped and _holds_bytes(field.type)}
 
 
 def _readable(schema: Any) -> Any:
-    """The schema with times that Python has on every host.
+    """Return the schema with types of times that Python can represent on every host.
 
-    To the microsecond, and those with a zone in UTC, whose strings compare as the times do.
+    Times are to the microsecond; times with a zone become UTC, because then their strings compare as the times do.
     """
     import pyarrow as pa  # noqa: PLC0415
 

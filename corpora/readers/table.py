@@ -72,7 +72,7 @@ class Dialect:
         return f"{DELIMITERS.get(self.delimiter, repr(self.delimiter))} between columns, {'' if self.quoted else 'no '}quoting"
 
     def options(self) -> dict[str, object]:
-        """Keyword arguments for `csv.reader`. It is strict, because a lenient reader loses text after a stray quote."""
+        """Return the keyword arguments for `csv.reader`. The reader is strict, because a lenient one loses text after a stray quote."""
         quoting = csv.QUOTE_MINIMAL if self.quoted else csv.QUOTE_NONE
         return {"delimiter": self.delimiter, "quoting": quoting, "quotechar": '"', "doublequote": True, "strict": True}
 
@@ -99,7 +99,7 @@ def dialect_of(start: str, *, whole: bool) -> Dialect | None:
 
 
 def _quotings(lines: list[str], delimiter: str) -> tuple[bool, ...]:
-    """The kinds of quoting that are possible for these lines: quoted, unquoted or both."""
+    """Return the values of `Dialect.quoted` that are possible for some lines: True, False or both."""
     # The possessive quantifier *+ avoids quadratic time for a quote that is never closed.
     mark = re.escape(delimiter)
     others, closed = re.subn(rf'(?:^|(?<={mark}))"(?:[^"]|"")*+"(?={mark}|\r?$)', "", "".join(lines), flags=re.MULTILINE)
@@ -111,7 +111,7 @@ def _quotings(lines: list[str], delimiter: str) -> tuple[bool, ...]:
 
 
 def _fit(lines: list[str], dialect: Dialect) -> tuple[tuple[bool, float, int], tuple[str, ...]] | None:
-    """A measure of how well a dialect fits some lines, and the cells of the first row; None if the lines are no table in it."""
+    """Rate how well a dialect fits some lines; return the rating and the cells of the first row; None: in this dialect the lines are no table."""
     rows = [row for row in _readable_rows(lines, dialect) if row is None or any(row)]
     first = tuple(rows[0] or ()) if rows else ()
     width = len(first)
@@ -122,7 +122,7 @@ def _fit(lines: list[str], dialect: Dialect) -> tuple[tuple[bool, float, int], t
 
 
 def _readable_rows(lines: list[str], dialect: Dialect) -> Iterator[list[str] | None]:
-    """Read the rows; None for a row that cannot be read."""
+    """Yield the rows of some lines; None in place of a row that cannot be read."""
     reader = csv.reader(lines, **dialect.options())  # type: ignore[arg-type]
     while True:
         try:
@@ -272,7 +272,7 @@ def _is_number(name: str, columns: int) -> bool:
 
 
 class _Lines:
-    """The lines of a file for `csv.reader`, with a way to go back.
+    """Hands the lines of a file to `csv.reader`, and can go back to earlier lines of a row.
 
     Lines that cannot be read (not UTF-8, NULs, too long) are passed on so that quotes still match, and noted in `trouble`.
 
@@ -329,12 +329,12 @@ class _Lines:
         return text
 
     def _behind(self, number: int) -> str:
-        """The line for a message, if it is not the first line of the row."""
+        """Return the beginning of a message that names a line; "": the line is the first one of the row."""
         return f"on line {number}, " if number != self.first else ""
 
 
 def _rows(lines: _Lines, dialect: Dialect) -> Iterator[tuple[int, list[str] | BadLine]]:
-    """Read the rows that are not empty, each with its first line; a row that cannot be read as the reason."""
+    """Yield the rows that are not empty, each with the number of its first line; in place of a row that cannot be read, the reason."""
     # A limit of the whole process; its default of 128 kB is too small.
     csv.field_size_limit(max(csv.field_size_limit(), files.MAX_LINE + 1))
     reader = csv.reader(lines, **dialect.options())  # type: ignore[arg-type]
@@ -358,7 +358,7 @@ def _rows(lines: _Lines, dialect: Dialect) -> Iterator[tuple[int, list[str] | Ba
 
 
 def _hint(message: str, delimiter: str) -> str:
-    """The advice about a message of `csv`."""
+    """Return advice for the user about an error message of the module `csv`."""
     if "new-line" in message or "field larger" in message:
         return SKIP_HINT
     # If quotes are ordinary characters, quoting every cell and doubling the quotes in it makes the file readable.
@@ -369,7 +369,7 @@ def _hint(message: str, delimiter: str) -> str:
 
 
 def _reason(message: str, lines: _Lines) -> str:
-    """A clause that describes the problem behind a message of `csv`."""
+    """Return a clause that describes the problem behind an error message of the module `csv`."""
     quote = "a quoted cell has text after its closing quote"  # "',' expected after '"'"
     reason = next((reason for part, reason in _REASONS.items() if part in message), quote)
     return f"{reason}, up to line {lines.last}" if lines.last > lines.first else reason

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 def kind_of(name: str) -> str:
-    """The suffix that decides how a file is read, in lower case and without a suffix of compression."""
+    """Return the suffix that decides how a file is read, in lower case and without a suffix of compression."""
     path = PurePath(name.lower())
     return PurePath(path.stem).suffix if path.suffix in SUFFIXES else path.suffix
 
@@ -51,8 +51,8 @@ class _File:
     """A file below a folder.
 
     Attributes:
-        path: Its path.
-        id: The path in the folder.
+        path: Path of the file.
+        id: Path of the file within the folder.
         is_text: Whether its type or a pattern makes it a document.
         outside: Whether it is a link to a file outside the folder.
     """
@@ -64,13 +64,13 @@ class _File:
 
 
 def texts(folder: Path, reading: Reading) -> Iterator[tuple[Path, str]]:
-    """The text files below a folder with their ids, sorted folder by folder so that no long list is kept in memory.
+    """Yield path and id of the text files below a folder, sorted folder by folder so that no long list is kept in memory.
 
     Links to files in the folder are followed. Links to folders are not, because they may form a loop.
 
     Args:
         folder: The folder.
-        reading: Which files are read, and whether links to files outside the folder are.
+        reading: Options that say which files are read, and whether links to files outside the folder are followed.
     """
     for file in _files(folder, reading.include):
         if file.is_text and (reading.follow_links or not file.outside):
@@ -78,7 +78,7 @@ def texts(folder: Path, reading: Reading) -> Iterator[tuple[Path, str]]:
 
 
 def _files(folder: Path, include: Sequence[str] = ()) -> Iterator[_File]:
-    """All files below a folder, sorted folder by folder."""
+    """Yield all files below a folder, sorted folder by folder."""
     root = folder.resolve()
 
     def failed(error: OSError) -> None:
@@ -102,7 +102,7 @@ def _files(folder: Path, include: Sequence[str] = ()) -> Iterator[_File]:
 
 
 def _matches(id_: str, include: Sequence[str]) -> bool:
-    """Whether a pattern matches a path: a pattern with a slash the whole path, one without the file's name."""
+    """Whether a pattern matches a path; a pattern with a slash must match the whole path, a pattern without a slash the name of the file."""
     name = id_.rpartition("/")[2]
     return any(fnmatchcase(id_ if "/" in pattern else name, pattern) for pattern in include)
 
@@ -126,7 +126,7 @@ class TextFolder(FileSource):
         """Open the folder.
 
         Raises:
-            UsageError: Its only texts are links to files outside it, or PDF or office files, and the packages that read them are not installed.
+            UsageError: The folder has only links to files outside it, or only PDF and office files whose packages are not installed.
         """
         if next(texts(Path(spec), reading), None) is None:
             if any(file.is_text for file in _files(Path(spec), reading.include)):
@@ -198,7 +198,7 @@ def _numbers(kinds: Counter[str]) -> str:
 
 
 def _state(path: Path) -> tuple[int, int]:
-    """Size and time of the last change; (0, 0) if the file was deleted after the folder was listed."""
+    """Return size in bytes and time of the last change in ns of a file; (0, 0): the file was deleted after the folder was listed."""
     try:
         status = path.stat()
     except OSError:
@@ -207,7 +207,7 @@ def _state(path: Path) -> tuple[int, int]:
 
 
 def _document(path: Path, id_: str, extractor: office.Extractor) -> Document:
-    """A file as a document. It begins on line 1 of its file, so that it stays the same when files before it come and go.
+    """Read a file as a document. Its line number is always 1, so that the document stays the same when files before it come and go.
 
     Raises:
         BadLine: The file is not a text, or cannot be read.
@@ -232,10 +232,10 @@ def _document(path: Path, id_: str, extractor: office.Extractor) -> Document:
 
 
 def _text(content: bytes) -> str:
-    """The content of a file that must be UTF-8.
+    """Decode the content of a file that must be UTF-8.
 
     Raises:
-        BadLine: It is not.
+        BadLine: The content is not UTF-8, or contains a NUL byte.
     """
     if lines.is_utf16(content[:4]):
         raise BadLine("UTF-16 or UTF-32, but it must be UTF-8", line=1)
@@ -252,7 +252,7 @@ def _text(content: bytes) -> str:
 
 @lru_cache(maxsize=8)
 def _fingerprint(folder: Path, kind: str, state: bytes, include: tuple[str, ...], follow_links: bool) -> str:  # noqa: FBT001 - a key of the cache
-    """Hash all files. `state` is an argument so that a changed folder is read again."""
+    """Hash ids and bytes of all text files. Results are cached; `state` is an argument so that a changed folder is read again."""
     del state
     digest = blake2b(kind.encode() + b"\n", digest_size=16)
     for path, id_ in texts(folder, Reading(include=include, follow_links=follow_links)):

@@ -1,6 +1,6 @@
 """The agreement of judges: Cohen's kappa of each pair, Fleiss' kappa of all, and Krippendorff's alpha for ordinal grades.
 
-The two kappas are the few lines below, tested on worked examples: their maintained libraries (scikit-learn, statsmodels) bring scipy and
+The two kappas are computed in the few lines below, tested on worked examples: maintained libraries for them (scikit-learn, statsmodels) bring scipy and
 pandas, some hundred megabytes, for two sums. Krippendorff's alpha with gaps and distances is more than that, and `krippendorff` is light.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class JudgePair:
-    """Cohen's kappa of two judges; None if it is not defined, because both gave all documents the same grade."""
+    """Cohen's kappa of two judges, on the `items` documents that both graded; None: it is not defined, because all grades are the same."""
 
     first: str
     second: str
@@ -42,8 +42,8 @@ class JudgeAgreement:
         shared: Number of documents with at least two grades.
         pairs: Each pair of judges with a document in common.
         complete: Number of documents that all judges graded, which Fleiss' kappa counts.
-        fleiss: Fleiss' kappa; None for fewer than two judges or if it is not defined.
-        alpha: Krippendorff's alpha with the ordinal distance; None if it is not defined.
+        fleiss: Fleiss' kappa; None: there are fewer than two judges, or kappa is not defined.
+        alpha: Krippendorff's alpha with the ordinal distance; None: alpha is not defined.
     """
 
     judges: Mapping[str, int]
@@ -78,7 +78,7 @@ def measure(grades: Sequence[BookGrade]) -> JudgeAgreement:
 
 
 def _pair(first: str, second: str, both: Sequence[tuple[int, int]]) -> JudgePair:
-    """Cohen (1960): (observed - expected) / (1 - expected), of the grades that both gave."""
+    """Compute Cohen's kappa (1960), (observed - expected) / (1 - expected), from the two grades of each document that both judges graded."""
     observed = sum(one == other for one, other in both) / len(both)
     left, right = (Counter(side) for side in zip(*both, strict=True))
     expected = sum(left[grade] * right[grade] for grade in GRADES) / len(both) ** 2
@@ -86,7 +86,7 @@ def _pair(first: str, second: str, both: Sequence[tuple[int, int]]) -> JudgePair
 
 
 def _fleiss(complete: Sequence[Mapping[str, int]], judges: int) -> float | None:
-    """Fleiss (1971): as Cohen's, with the agreement of all pairs of judges and the grades of all judges together."""
+    """Compute Fleiss' kappa (1971): as Cohen's, with the agreement of all pairs of judges and the grades of all judges together."""
     if not complete:
         return None
     tables = [Counter(graded.values()) for graded in complete]
@@ -101,7 +101,7 @@ def _corrected(observed: float, expected: float) -> float | None:
 
 
 def _alpha(items: Items, judges: Sequence[str]) -> float | None:
-    """Krippendorff's alpha by the package of that name; documents with one grade do not count."""
+    """Compute Krippendorff's alpha by the package `krippendorff`; documents with one grade do not count; None: alpha is not defined."""
     shared = [graded for graded in items.values() if len(graded) > 1]
     if len({grade for graded in shared for grade in graded.values()}) < 2:
         return None

@@ -1,8 +1,8 @@
 """Read ``book:NAME``: the judged queries of a book as a data set, for `evaluate`, `tune`, gates and training.
 
-``book:NAME:train`` and ``book:NAME:held-out`` are its two halves, to learn from one and measure on the other. The words of a query decide
+``book:NAME:train`` and ``book:NAME:held-out`` are the two halves of a book: learn from the first, measure on the second. The words of a query decide
 its half, in whatever spelling, so that it never changes sides, however the book grows. `learn` reads the whole book where no half is
-named, and splits it itself.
+named, and splits the queries itself.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class BookDataset(Judged, JudgementSource):
 
     Args:
         spec: ``book:NAME``; NAME is the index that the book is about.
-        book: The book, if it is open already.
-        split: "test" for all of it, or one of its halves.
+        book: The book, if it is open already; None: it is opened when it is first read.
+        split: "test" for the whole book, or "train" or "held-out" for a half.
     """
 
     LABEL: ClassVar[str] = "`book:NAME` (data sets only)"
@@ -51,7 +51,7 @@ class BookDataset(Judged, JudgementSource):
         """Open the book as judged queries.
 
         Raises:
-            UsageError: There is no such half.
+            UsageError: The split is neither the whole book nor one of its halves.
         """
         if split not in (DEFAULT_SPLIT, TRAIN, HELD_OUT):
             halves = f"{spec}:{TRAIN} or {spec}:{HELD_OUT}"
@@ -60,19 +60,19 @@ class BookDataset(Judged, JudgementSource):
 
     @property
     def name(self) -> str:
-        """The name with its prefix."""
+        """The name of the book with the prefix ``book:``."""
         return self._spec
 
     def splits(self) -> list[str]:
-        """All judgements, and the two halves."""
+        """Return the names of the splits: "test" (all judgements), and the two halves."""
         return [DEFAULT_SPLIT, HELD_OUT, TRAIN]
 
     @cached_property
     def _judged(self) -> Judgements:
-        """The queries of the split with a grade, in the order of the book, and the median of the judges' grades.
+        """The queries of the split that have a grade, in the order of the book, and for each document the median of the judges' grades.
 
         Raises:
-            InputError: Nobody has graded a document of a query of it.
+            InputError: Nobody has graded a document for a query of the split.
         """
         book = self._book or JudgementBook(connect(IndexReading().settings_for(None)), self.name.removeprefix(self.PREFIX))
         qrels = book.qrels()
@@ -89,11 +89,11 @@ class BookDataset(Judged, JudgementSource):
 
 
 def folded(text: str) -> str:
-    """A text without case and accents: spellings of one query become equal."""
+    """Return a text without case and accents, so that different spellings of a query become equal."""
     return "".join(each for each in unicodedata.normalize("NFKD", text.casefold()) if not unicodedata.combining(each))
 
 
 def half_of(text: str) -> str:
-    """The half of a query: the same for the same words, whatever their order, case, accents, spaces and punctuation."""
+    """Return the half that a query belongs to: the same half for the same words, whatever their order, case, accents, spaces and punctuation."""
     words = " ".join(sorted(set(re.findall(r"\w+", folded(text))))) or text.strip()
     return TRAIN if sha256(words.encode("utf-8", "surrogatepass")).digest()[0] % 2 else HELD_OUT

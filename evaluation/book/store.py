@@ -1,7 +1,7 @@
 """The book of an index: its queries, the documents to judge, and each judge's grades.
 
-The documents are the best of every way to search, joined, so that no way is preferred. The same words are one query, whatever their id in
-the file or log that they come from. Everything lies in the hidden index ``termweave-book``: one document for each query, and one for each
+The documents to judge are the best of every way to search, joined, so that no way is preferred. The same words are one query, whatever their
+id in the file or log that they come from. Everything lies in the hidden index ``termweave-book``: one document for each query, and one for each
 judge, query and document. So two judges who grade at the same time never write the same document, and no grade is lost.
 """
 
@@ -61,8 +61,8 @@ class BookQuery:
 
     Attributes:
         id: Id of the query.
-        text: Its words.
-        pool: Ids of the documents to judge, sorted: the order says nothing about who found them.
+        text: Words of the query.
+        pool: Ids of the documents to judge, sorted, so that the order does not tell which search found them.
     """
 
     id: str
@@ -78,9 +78,9 @@ class BookGrade:
         judge: Name of the judge.
         query: Id of the query.
         document: Id of the document.
-        grade: 0 to 3; None: skipped.
-        note: A remark.
-        at: When, UTC, ISO 8601.
+        grade: 0 to 3; None: the judge skipped the document.
+        note: A remark of the judge.
+        at: Time at which the grade was stored, UTC, ISO 8601.
     """
 
     judge: str
@@ -92,7 +92,7 @@ class BookGrade:
 
 
 class JudgementBook:
-    """The book of an index.
+    """The stored book of an index: its queries, grades and guidelines.
 
     Args:
         engine: The server.
@@ -104,10 +104,10 @@ class JudgementBook:
         self.engine, self.name = engine, name
 
     def add(self, queries: Sequence[BookQuery]) -> int:
-        """Add queries after those of the book; a query whose id is there already stays as it is.
+        """Add queries after those of the book; a query whose id the book has already stays as it is.
 
         Returns:
-            How many were added.
+            How many queries were added.
         """
         if not queries:
             return 0
@@ -123,14 +123,14 @@ class JudgementBook:
         return self._write(lines, "queries").count(HTTPStatus.CREATED)
 
     def queries(self) -> list[BookQuery]:
-        """All queries, in the order in which they were added."""
+        """Return all queries of the book, in the order in which they were added."""
         entries = self.entries("query", ["number", "query"])
         return [BookQuery(each["query"], each["text"], tuple(each["pool"])) for each in entries]
 
     def change(self, key: str, pool: Iterable[str] = (), **fields: str) -> None:
-        """Add documents to the pool that a query has now, and change its other fields; of two who do so at once neither loses anything.
+        """Add documents to the pool of a query, and change other fields of this query; changes that two people make at once are both kept.
 
-        It keeps its id and its grades.
+        The query keeps its id and its grades.
 
         Raises:
             UsageError: The book does not have the query any more.
@@ -150,14 +150,14 @@ class JudgementBook:
                 return
 
     def remove_query(self, key: str) -> None:
-        """Remove a query, if it is there, and then all of its grades: `set_grade` sees that the query is gone."""
+        """Remove a query, if the book has it, and only then all of its grades, so that `set_grade` sees that the query is gone."""
         self._delete("query", key)
         body = {"query": self._clause(query=key, kind="grade")}
         params = {"refresh": True, "ignore_unavailable": True, "conflicts": "proceed"}
         self.engine.request("POST", f"/{INDEX}/_delete_by_query", params=params, body=body)
 
     def set_grade(self, grade: BookGrade, *, keep_note: bool = False) -> None:
-        """Store a grade in place of an earlier one of the same judge, perhaps with the note of that one.
+        """Store a grade in place of an earlier grade of the same judge; with `keep_note` the note of the earlier grade stays.
 
         Raises:
             UsageError: The grade, the name or the note cannot be used, or the book does not ask about this document.
@@ -176,7 +176,7 @@ class JudgementBook:
             raise
 
     def undo(self, judge: str) -> BookGrade | None:
-        """Take the latest grade of a judge back, and return it; None if there is none. What it replaced is the grade again."""
+        """Take back the latest grade of a judge, and return it; the grade that it replaced counts again. None: the judge has no grade."""
         by = ["at", "query", "document"]
         latest = next(self.entries("grade", by, order="desc", most=1, judge=check_judge(judge)), None)
         if latest is None:
@@ -190,12 +190,12 @@ class JudgementBook:
         return grade
 
     def grades(self, judge: str | None = None) -> list[BookGrade]:
-        """All grades, or those of one judge, skipped documents included."""
+        """Return all grades of the book, or the grades of one judge, skipped documents included."""
         mine = {} if judge is None else {"judge": check_judge(judge)}
         return [_grade(each) for each in self.entries("grade", ["query", "document", "judge"], **mine)]
 
     def qrels(self) -> Qrels:
-        """Query -> document -> the median of the judges' grades, the lower one of two. What all judges skipped is left out."""
+        """Return query -> document -> median of the judges' grades (of two middle grades the lower); documents that all judges skipped are left out."""
         graded: dict[tuple[str, str], list[int]] = {}
         stored = self.grades()
         ids = {each.id for each in self.queries()}  # read later, so that no grade is of a query that was added in between
@@ -208,16 +208,16 @@ class JudgementBook:
         return qrels
 
     def import_qrels(self, judge: str, queries: Sequence[Query], qrels: Qrels) -> int:
-        """Add judged queries, with the judged documents as their pools and the grades as those of one judge, whose notes stay.
+        """Add judged queries to the book: their judged documents become the pools, the grades become those of one judge, whose notes stay.
 
-        A query is that of the book with the same words (`placed`); without a text it is that with its id. Of two queries with
-        the same words a document has the higher grade.
+        A query with the words of a query in the book is merged with it (`placed`); a query without a text is merged with the one of the same id.
+        From two queries with the same words, a document gets the higher grade.
 
         Returns:
             How many grades were stored.
 
         Raises:
-            UsageError: A grade is above 3, or there is none.
+            UsageError: A grade is above 3, or `qrels` has no grade.
         """
         judge = check_judge(judge)
         if not qrels:
@@ -241,7 +241,7 @@ class JudgementBook:
         return len(stored)
 
     def guidelines(self) -> str:
-        """The guidelines for judges; "" if there are none."""
+        """Return the guidelines for judges; "": the book has no guidelines."""
         return str(next(self.entries("guidelines", ["query"]), {}).get("text", ""))
 
     def set_guidelines(self, text: str) -> None:
@@ -252,7 +252,7 @@ class JudgementBook:
         self._put(("guidelines",), {"kind": "guidelines", "book": self.name, "query": "", "text": text})
 
     def entries(self, kind: str, by: Sequence[str], **options: Any) -> Iterator[dict[str, Any]]:
-        """The stored entries of a kind, in the order of the fields `by`; options as `_hits`."""
+        """Yield the stored entries of a kind ("query", "grade", "guidelines"), sorted by the fields `by`; options as for `_hits`."""
         return (hit["_source"] for hit in self._hits(kind, by, **options))
 
     def _check_pool(self, grade: BookGrade) -> None:
@@ -271,7 +271,7 @@ class JudgementBook:
                 raise
 
     def _put_grades(self, grades: Sequence[BookGrade], *, keep_notes: bool = False) -> None:
-        """Store grades of one judge; each keeps the latest of those that it replaces."""
+        """Store grades of one judge; each new entry keeps the latest of the grades that it replaces."""
         create_hidden_index(self.engine, INDEX, _MAPPING)
         at = datetime.now(UTC).isoformat(timespec="microseconds")
         for place in range(0, len(grades), _PAGE // 2):
@@ -294,7 +294,7 @@ class JudgementBook:
         """Send actions and documents as one `_bulk` request, and return the status of each document.
 
         Raises:
-            EngineResponseError: A document was refused. One that is there already (409) was not.
+            EngineResponseError: A document was refused; a document that exists already (409) does not count as refused.
         """
         body = b"".join(orjson.dumps(line) + b"\n" for line in lines)
         answer = self.engine.request("POST", "/_bulk", params={"refresh": True}, body=body)
@@ -309,18 +309,18 @@ class JudgementBook:
         return [outcome["status"] for outcome in outcomes]
 
     def _query(self, key: str) -> dict[str, Any] | None:
-        """The hit of a query, with its version; None if it is not there."""
+        """Fetch the search hit of a query, with its version; None: the book does not have the query."""
         return next(self._hits("query", ["query"], most=1, query=key), None)
 
     def _clause(self, **terms: str | list[str]) -> dict[str, Any]:
-        """The clause of the entries of the book whose fields have these values, or one of several."""
+        """Make the query clause for entries of this book whose fields have the given value, or one of several given values."""
         fields = {"book": self.name, **terms}.items()
         return {"bool": {"filter": [{"terms" if isinstance(value, list) else "term": {name: value}} for name, value in fields]}}
 
     def _hits(
         self, kind: str, by: Sequence[str], *, order: str = "asc", most: int | None = None, **terms: str | list[str]
     ) -> Iterator[dict[str, Any]]:
-        """Entries with these values in an order that distinguishes all of them, page by page."""
+        """Yield search hits of entries whose fields have the values `terms`, page by page; the fields `by` must order the entries without ties."""
         body: dict[str, Any] = {
             "size": min(_PAGE, most or _PAGE),
             "seq_no_primary_term": True,
@@ -340,7 +340,7 @@ class JudgementBook:
             body["search_after"] = hits[-1]["sort"]
 
     def _id(self, *parts: str) -> str:
-        """The id of an entry, whatever characters its parts have."""
+        """Make the id of an entry from its parts, whatever characters these have."""
         return sha256("\0".join((self.name, *parts)).encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -361,7 +361,7 @@ def pooled(index: Index, queries: Sequence[Query], progress: Callable[[int, int]
 
 
 def add(index: Index, book: JudgementBook, queries: Sequence[Query]) -> int:
-    """Add queries to a book with their pools, those whose words it has (`placed`) only once; one that lacks words gets them.
+    """Add queries with their pools to a book. Queries with the same words are added once (`placed`); a query of the book that lacks words gets them.
 
     Returns:
         How many queries are new, or have words now.
@@ -376,7 +376,7 @@ def add(index: Index, book: JudgementBook, queries: Sequence[Query]) -> int:
 
 
 def order_for(judge: str, query: BookQuery) -> list[str]:
-    """The pool in an order that is random, different for each judge, and the same each time."""
+    """Return the pool of a query in a random order, which differs from judge to judge and is the same each time for one judge."""
     return sorted(query.pool, key=lambda each: sha256(f"{judge}\0{query.id}\0{each}".encode("utf-8", "surrogatepass")).digest())
 
 
@@ -391,7 +391,7 @@ def placed(queries: Iterable[Query], book: Sequence[BookQuery]) -> list[Query]:
         book: All queries of the book.
 
     Returns:
-        As many queries; two with the same words have the same id.
+        The same number of queries, in the same order; two queries with the same words have the same id.
     """
     ids: dict[str, str] = {}
     for each in book:
@@ -414,10 +414,10 @@ def lacks_words(query: BookQuery) -> bool:
 
 
 def check_judge(name: str) -> str:
-    """The name of a judge in the one way in which it is stored: without blanks around it, its accents composed (NFC).
+    """Return the name of a judge in the form in which it is stored: without blanks around it, its accents composed (NFC).
 
     Raises:
-        UsageError: It is empty or too long.
+        UsageError: The name is empty or too long.
     """
     name = unicodedata.normalize("NFC", name).strip()
     if not name or len(name) > LONGEST_NAME:
@@ -426,13 +426,13 @@ def check_judge(name: str) -> str:
 
 
 def _grade(stored: dict[str, Any]) -> BookGrade:
-    """A stored grade. Anyone who may write to the index can have written it: what is not a grade counts as skipped."""
+    """Read a stored grade. Anyone who may write to the index can have written the entry, so a value that is no grade counts as skipped."""
     texts = {name: str(stored.get(name) or "") for name in ("judge", "query", "document", "note", "at")}
     grade = stored.get("grade")
     return BookGrade(**texts, grade=grade if isinstance(grade, int) and grade in GRADES else None)
 
 
 def _replaced(stored: dict[str, Any]) -> list[dict[str, Any]]:
-    """The grades that a stored one replaced, the latest last; likewise written by anyone."""
+    """Return the grades that a stored grade replaced, the latest last; values that are no objects, which anyone can have written, are left out."""
     replaced = stored.get("replaced")
     return [each for each in replaced if isinstance(each, dict)] if isinstance(replaced, list) else []

@@ -66,12 +66,12 @@ _DEPTHS, _RANKER_WEIGHTS = (10, 20, 30, 50, 100), (0.1, 0.2, 0.3, 0.4, 0.5, 0.6,
 
 
 def beyond_noise(differences: NDArray[np.float64]) -> bool:
-    """Whether the mean of paired differences is a gain of more than `WORTH` standard errors."""
+    """Whether the mean of paired differences is positive by more than `WORTH` standard errors."""
     return bool(differences.mean() > WORTH * (float(differences.std()) / len(differences) ** 0.5))
 
 
 class ParameterSearch:
-    """Trials on the fitted queries; a trial that was made before is not repeated.
+    """Searches the space of parameters by trials on the fitted queries; a trial that was made before is not repeated.
 
     Args:
         ranker: Ranks the fitted queries and measures the rankings.
@@ -158,7 +158,7 @@ class ParameterSearch:
 
 @dataclass
 class RecordedLogits:
-    """A ranker that reads no pair twice, with the time that it took.
+    """A ranker that reads no pair of query and text twice, with the time that the pairs took.
 
     Attributes:
         ranker: The ranker.
@@ -185,17 +185,17 @@ class RecordedLogits:
 
     @property
     def milliseconds(self) -> float:
-        """Mean time of a pair."""
+        """Mean time of a pair, in milliseconds."""
         return 1000 * self.seconds / max(1, len(self.logits))
 
 
 def recorded_logits(ranker: CrossEncoderReranker) -> RecordedLogits:
-    """The ranker's model, opened, as a scorer that reads no pair twice. No pair pays for the opening of the graph."""
+    """Open a ranker's model as a scorer that reads no pair twice. The time of opening does not count as time of a pair."""
     return RecordedLogits(ranker.open_scorer())
 
 
 def stored_ranker(ranker: CrossEncoderReranker | FeatureReranker) -> dict[str, Any]:
-    """The parameters of a ranker for a profile. This host notes the model's folder: an index can open only models that a host has."""
+    """Return the parameters of a ranker as a profile stores them. Also note the folder of the model on this host, where an index will look for it."""
     kind, names = {}, ["candidates", "weight", "budget"]
     if isinstance(ranker, FeatureReranker):
         kind, names = {"kind": KIND}, ["candidates"]
@@ -208,7 +208,7 @@ def stored_ranker(ranker: CrossEncoderReranker | FeatureReranker) -> dict[str, A
 
 @dataclass(frozen=True)
 class RankedQueries:
-    """Judged queries with their candidates, which have texts.
+    """Judged queries with their candidates; the candidates have texts, which rankers read.
 
     Attributes:
         candidates: The candidates of each query.
@@ -225,7 +225,7 @@ class RankedQueries:
     rules: Sequence[Reranker] = ()
 
     def values(self, mode: Mode, stages: Sequence[Reranker]) -> NDArray[np.float64]:
-        """The measure of every query ``(queries,)``, ranked as a search ranks."""
+        """Rank the candidates as a search does, and return the measure of every query ``(queries,)``."""
         reranking = Reranking((*stages, *self.rules)) if stages or self.rules else None
         ids = [str(number) for number in range(len(self.candidates))]
         places = [order(each, mode, reranking, 10) for each in self.candidates]
@@ -242,13 +242,13 @@ def choose(
     recorded: RecordedLogits,
     progress: Callable[[str, int, int | None], None],
 ) -> CrossEncoderReranker | None:
-    """The best depth and weight on the fitted queries; None if the ranker gains nothing there, or has no time for any depth.
+    """Return the ranker with the best depth and weight on the fitted queries; None: it gains nothing there, or has no time for any depth.
 
     Args:
         queries: The fitted queries.
-        mode: The signals.
+        mode: The signals and their fusion.
         first: The rerankers before the ranker.
-        ranker: The ranker. With a budget, only depths that it has time for on average are tried, and these without a clock.
+        ranker: The ranker. With a budget, only depths that it has time for on average are tried, without a time limit.
         recorded: The scorer of the ranker, which times it.
         progress: Called with (stage, trials so far, number of trials).
     """
@@ -266,13 +266,13 @@ def choose(
 
 
 def _points(budget: float | None, milliseconds: float) -> list[dict[str, Any]]:
-    """Every depth that the budget has time for, with every weight."""
+    """List every depth that the budget (in ms; None: no limit) has time for, with every weight."""
     depths = [depth for depth in _DEPTHS if budget is None or depth * milliseconds <= budget]
     return [{"candidates": depth, "weight": weight} for depth in depths for weight in _RANKER_WEIGHTS]
 
 
 def too_short(budget: float | None, recorded: RecordedLogits) -> list[str]:
-    """A remark if the budget, in milliseconds, has no time for any depth."""
+    """Return a remark if the budget of a ranker, in milliseconds, has no time for any depth; else []."""
     if _points(budget, recorded.milliseconds):
         return []
     took = f"{_DEPTHS[0]} documents take it {_DEPTHS[0] * recorded.milliseconds:.0f} ms"

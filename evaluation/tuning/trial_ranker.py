@@ -40,7 +40,7 @@ class _CandidateMatrix:
 
     Attributes:
         documents: Ids of the candidates, one list for each query.
-        inside: ``(queries,)``, number of candidates within the window of a list; only those are reranked.
+        inside: ``(queries,)``, number of candidates within the window of at least one signal's list; only these are reranked.
         filled: ``(queries, width)``, whether the cell has a candidate.
         rows: ``(queries, width)``, row of the candidate's vector in `TrialRanker._decoded`.
         gains: ``(queries, width)``, grade of the candidate; 0 if it is not judged, -1 if the cell is empty.
@@ -81,7 +81,7 @@ class TrialRanker:
         self._ideal = np.array([float(np.dot(grades, _DISCOUNTS[: len(grades)])) for grades in best])
 
     def values(self, mode: Mode, reranking: ReciprocalNeighbours | None) -> Matrix:
-        """Return the measure of every query ``(queries,)``."""
+        """Rank the candidates in a mode, with or without reranking, and return the measure of every query ``(queries,)``."""
         layout = self._layout(tuple(mode.weights))
         fused = self._fused(layout, mode)
         # The columns are in the order that breaks ties, so the sort must be stable.
@@ -171,7 +171,7 @@ class TrialRanker:
         return self._layouts[signals]
 
     def _decoded(self, row: int) -> tuple[dict[str, int], NDArray[np.float16]]:
-        """Return key -> row, and the vectors of all candidates of a query, which are decoded once and kept as float16."""
+        """Return key of a candidate -> row, and the matrix with these rows: the vectors of all candidates of a query, decoded once, as float16."""
         decoded = self._vectors[row]
         if decoded is None:
             candidates = self._candidates[row]

@@ -1,6 +1,6 @@
 """Tuning: choose fusion and reranking on one half of the judged queries, and measure the choice on the other half.
 
-The search itself is in `parameter_search`; this module splits the queries, compares the result with what needs no tuning, and
+The search itself is in `parameter_search`; this module splits the queries, compares the result with searches that need no tuning, and
 reports it.
 """
 
@@ -62,10 +62,10 @@ class TuningReport:
         figures: System -> mean of the measure. The systems are every signal alone, "default" (what `search` does without a
             profile), "hybrid+rNN" (the default reranked with default parameters), "in force" (the profile that searches use
             now) and "tuned".
-        in_force: Name of the profile that searches use now; "" if there is none.
+        in_force: Name of the profile that searches use now; "": searches use no profile.
         gain: Mean difference between tuned and default.
         low: Lower end of the 95 % interval of the gain.
-        high: Upper end of that interval.
+        high: Upper end of the 95 % interval of the gain.
         p: p-value of the paired randomisation test between tuned and default.
         notes: Remarks that a reader of the figures should know.
     """
@@ -91,7 +91,7 @@ class TuningReport:
 
     @property
     def proved(self) -> bool:
-        """Whether it is better by more than chance: only such a profile is adopted unasked."""
+        """Whether the tuned profile is better by more than chance; only such a profile is adopted without being asked for."""
         return self.better and self.p < ALPHA
 
 
@@ -108,8 +108,8 @@ def tune(
 ) -> TuningReport:
     """Fit a profile on one half of the queries and measure it on the other half.
 
-    The profile keeps the rules and the rewriting of the profile in use, or else of the one that it replaces. Rewriting is in place
-    throughout. Fusion and rNN are fitted without rules and pins, and all figures are measured with them, those of the default, too.
+    The profile keeps the rules and the rewriting of the profile in use, or else of the profile that it replaces. Queries are
+    rewritten throughout. Fusion and rNN are fitted without rules and pins; all figures, also those of the default, are measured with them.
 
     Args:
         index: The index to tune.
@@ -214,7 +214,7 @@ def tune(
 
 
 def _inherited(former: Profile | None) -> Iterator[str]:
-    """Say what the new profile keeps of the former one."""
+    """Yield a remark on what the new profile keeps of the former one, if it keeps anything."""
     if former and (parts := inherited(former)):
         rewriting = rewriting_of(former)
         behind = former.rules or (rewriting and rewriting.pins)
@@ -237,7 +237,7 @@ def _check_tunable(index: Index) -> None:
 
 
 def _shuffled_queries(index: Index, dataset: Dataset, seed: int) -> tuple[list[Query], list[str]]:
-    """The queries with a relevant document in a random order, and remarks on judgements and on judged documents that the index lacks.
+    """Return the queries that have a relevant document, in random order, and remarks on judgements and on judged documents that the index lacks.
 
     Raises:
         InputError: There are too few queries, or none of the judged documents is in the index.
@@ -255,7 +255,7 @@ def _shuffled_queries(index: Index, dataset: Dataset, seed: int) -> tuple[list[Q
 
 
 def _untuned(queries: RankedQueries, signals: Sequence[str]) -> dict[str, NDArray[np.float64]]:
-    """Measure what needs no tuning: each signal alone, the default, and the default reranked.
+    """Measure the systems that need no tuning: each signal alone, the default, and the default reranked.
 
     Returns:
         System -> the measure of every query.
@@ -271,7 +271,10 @@ def _untuned(queries: RankedQueries, signals: Sequence[str]) -> dict[str, NDArra
 def _remarks(
     untuned: Mapping[str, NDArray[np.float64]], default: NDArray[np.float64], tuned: NDArray[np.float64], shared: str = ""
 ) -> Iterator[str]:
-    """Yield what the means alone do not show: a gain that may be chance, or an untuned system that is above. `shared`: what all were measured with."""
+    """Yield remarks on what the means alone do not show: a gain that may be chance, or an untuned system that is better than the one used.
+
+    `shared` names the parts of the former profile with which all systems were measured; "": there were none.
+    """
     is_gain = bool((tuned - default).mean() > 0)
     if is_gain and (p := randomisation_test(tuned, default)) >= ALPHA:
         low, high = interval(tuned - default)
