@@ -1,4 +1,4 @@
-"""The command line: the file of a verb is imported when it runs; errors become messages and exit statuses here."""
+"""The command line: imports the module of a verb (subcommand) only when the verb runs, and turns errors into messages and exit statuses."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ _INTERRUPTED, _TERMINATED = 130, 143
 
 
 class _Verbs(click.Group):
-    """A group of commands that imports the module of a command when it is needed."""
+    """The group of all verbs, which imports the module of a verb only when the verb is needed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
@@ -80,7 +80,7 @@ class _Verbs(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the verbs without importing them."""
+        """Write the list of verbs into the help, without importing their modules."""
         del ctx
         with formatter.section("Commands"):
             formatter.write_dl(list(VERBS.items()))
@@ -112,7 +112,7 @@ def cli() -> None:
 
 
 def main() -> NoReturn:
-    """Run the command line without ever showing a traceback."""
+    """Run the command line of this process and exit with its status; an error is shown as a message, not as a traceback."""
     os.environ["PYTHONSAFEPATH"] = "1"  # for Python processes that libraries start: see termweave/support/python_processes.py
     # Python has none where the shell closed it (`>&-`, `<&-`): what is printed is lost, as it was asked, and there is nothing to read.
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
@@ -133,7 +133,7 @@ def main() -> NoReturn:
 
 
 def run(arguments: list[str]) -> int:  # noqa: PLR0911 - one return for each kind of error
-    """Run one command line.
+    """Run one command line and report an error as a message.
 
     Returns:
         The exit status.
@@ -171,7 +171,7 @@ def run(arguments: list[str]) -> int:  # noqa: PLR0911 - one return for each kin
 
 
 def _check_readable(arguments: list[str]) -> None:
-    """Check that arguments are UTF-8: no index, id, filter or source can have another name.
+    """Check that all arguments are valid UTF-8, as names of indices, ids, filters and sources must be.
 
     Raises:
         UsageError: An argument is not UTF-8.
@@ -194,7 +194,7 @@ def _refused(error: TermweaveError) -> int:
 
 
 def _show(error: click.ClickException) -> None:
-    """Print an error of click; its message may contain a file name with control characters. Help keeps its lines."""
+    """Print an error of click with control characters (of a file name, for example) made visible; a help text keeps its line breaks."""
     is_help = isinstance(error, click.exceptions.NoArgsIsHelpError)
     vars(error).update(message=printable(error.message, lines=is_help))  # click declares it final
     text = StringIO()
@@ -220,7 +220,7 @@ def _stop() -> int:
 
 
 def _stopped(error: BaseException) -> bool:
-    """Whether Ctrl-C caused an error: a C extension that is loading reports it as a failed initialisation."""
+    """Whether Ctrl-C is the cause of an error: a C extension that was being loaded reports Ctrl-C as a failed initialisation."""
     while not isinstance(error, KeyboardInterrupt):
         if error.__cause__ is None:
             return False

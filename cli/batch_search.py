@@ -1,4 +1,4 @@
-"""`termweave search --queries FILE --run OUT`: answer many queries and write one run."""
+"""`termweave search --queries FILE --run OUT`: answer many queries and write the ranked documents of all into one run file."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def answer_all(
     models: Mapping[str, str | None],
     out: Output,
 ) -> None:
-    """Rank every query of a file and write the run.
+    """Search for every query of a file and write the ranked documents into a run file.
 
     All answers come from the generation that the alias points at when the command starts. Ctrl-C leaves the finished queries in
     ``OUT.partial``; OUT itself is written or replaced only when every query is answered.
@@ -86,7 +86,7 @@ def answer_all(
 
 
 def _warn(report: BatchReport, out: Output) -> dict[str, int]:
-    """Warn of queries that were shortened, reranked in part, or not searched; return signal -> number of queries that it shortened."""
+    """Warn of queries that were shortened, partly reranked, or not searched; return signal -> number of queries that this signal shortened."""
     counts = {signal: report.dropped.count(signal) for signal in sorted(set(report.dropped))}
     for signal, count in counts.items():
         has = "has" if count == 1 else "have"
@@ -104,7 +104,7 @@ def _warn(report: BatchReport, out: Output) -> dict[str, int]:
 
 
 def _queries(spec: str) -> list[Query]:
-    """The queries of a file or folder, or the judged queries of a data set, which is named as for `evaluate`."""
+    """Read the queries of a file or folder, or the judged queries of a data set with a name such as `evaluate` takes."""
     _, split = corpora.path_and_split(spec)
     if spec != "-" and not corpora.exists(spec) and (split is not None or spec == "demo" or spec.startswith("ir:")):
         return corpora.open_dataset(spec).queries()
@@ -113,7 +113,7 @@ def _queries(spec: str) -> list[Query]:
 
 @contextmanager
 def _target(run_file: str, title: str, count: int, out: Output) -> Iterator[Callable[[str, Mapping[str, float]], None]]:
-    """Yield the function that writes the answer to one query. If the work ends early, tell the user where the finished ones are."""
+    """Yield the function that writes the answer to one query; if the work ends early, tell the user which file has the finished queries."""
     if run_file == "-":
         yield lambda query, scores: click.echo(runs.lines(query, scores, title).encode(), nl=False)  # UTF-8, as in a file
         return

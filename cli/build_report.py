@@ -1,4 +1,4 @@
-"""A build in a terminal: its plan, its progress and how Ctrl-C and SIGTERM stop it, and what it did."""
+"""A build or an update of an index as a terminal shows it: plan, progress, the stop by Ctrl-C or SIGTERM, and the result."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 def _build_rows(estimate: BuildEstimate) -> dict[str, str]:
-    """The rows of a plan of a build: name -> value."""
+    """The rows of the printed plan of a build: name of a figure -> its value as text."""
     about = "" if estimate.exact else "about "
     clauses, speed = estimate.clauses, ""
     if estimate.model_bytes and estimate.encode_seconds:
@@ -54,7 +54,7 @@ def _build_rows(estimate: BuildEstimate) -> dict[str, str]:
 
 
 def _update_rows(plan: UpdatePlan, mode: UpdateMode) -> dict[str, str]:
-    """The rows of a plan of an update: kind of change -> how much."""
+    """The rows of the printed plan of an update: kind of change -> number of documents as text."""
     counts = plan.counts
     missing = f"{counts.gone:,}"
     if counts.gone and not mode.delete_missing:
@@ -74,7 +74,7 @@ def _update_rows(plan: UpdatePlan, mode: UpdateMode) -> dict[str, str]:
 
 
 def queries_of(dataset: str | None, source: str) -> list[str]:
-    """The texts of the judged queries of --on, else those of SOURCE, if it has any.
+    """The texts of the judged queries of the data set in --on, else of SOURCE; empty if SOURCE has no judged queries.
 
     Raises:
         TermweaveError: --on names no data set.
@@ -94,7 +94,7 @@ def queries_of(dataset: str | None, source: str) -> list[str]:
 def show_plan(
     server: Engine, source: Source, name: str, live: LiveGeneration | None, queries: list[str], options: BuildOptions, out: Output
 ) -> None:
-    """Report what a build would make and need, beside the live generation."""
+    """Print the plan of a build: what it would make and need, compared with the live generation."""
     from termweave.indexer.preparation.corpus_remarks import live_statistics
     from termweave.indexer.preparation.estimate import estimate_build
 
@@ -109,7 +109,7 @@ def show_plan(
 
 
 def show_update_plan(server: Engine, source: Source, name: str, options: BuildOptions, mode: UpdateMode, out: Output) -> None:
-    """Report what an update would add, change and delete."""
+    """Print the plan of an update: how many documents it would add, change and delete."""
     with out.stages("Reading") as progress:
         plan = indexer.plan_update(server, source, name, options, mode, progress)
     _show(plan, {"schema": "termweave.update-plan/1"}, _update_rows(plan, mode), out)
@@ -122,13 +122,13 @@ def _show(plan: BuildEstimate | UpdatePlan, head: dict[str, str], rows: dict[str
 
 
 def report(built: IndexingResult, source: OpenedSource, gate: PublicationGate, out: Output, *, keeps_missing: bool) -> None:
-    """Report the result of a build or an update.
+    """Print the result of a build or an update, with warnings and notes.
 
     Args:
-        built: The result.
-        source: The corpus.
-        gate: The gate of the build.
-        out: Where to write.
+        built: The result of the build or update.
+        source: The corpus that was indexed.
+        gate: The gate, with a verdict on each of its conditions.
+        out: Where the result is printed.
         keeps_missing: Whether documents that the source does not have stay in the index.
     """
     out.warn(*built.warnings)
@@ -159,7 +159,7 @@ def report(built: IndexingResult, source: OpenedSource, gate: PublicationGate, o
 
 
 def _summary(built: IndexingResult) -> str:
-    """One line: how many documents are where, and how long it took."""
+    """Summarise a build in one line: number of documents, generation, signals and duration."""
     passages = f" ({counted(built.passages, 'passage')})" if built.passages != built.documents else ""
     rate = built.sent / built.seconds if built.seconds else 0.0
     speed = f", {rate:,.0f}/s" if rate >= 1 else ""  # an update spends most of its time on comparing
@@ -177,7 +177,7 @@ def watched(run: Callable[[BuildProgress], T], out: Output, nouns: tuple[str, st
     Args:
         run: The phase.
         out: Where messages are printed.
-        nouns: What the build counts, singular and plural: ("document", "documents").
+        nouns: Noun for the things that the build counts, singular and plural: ("document", "documents").
 
     Raises:
         Exit: The build was stopped, with status 130 by Ctrl-C or 143 by SIGTERM.
@@ -209,7 +209,7 @@ def watched(run: Callable[[BuildProgress], T], out: Output, nouns: tuple[str, st
 
 @contextmanager
 def terminable(terminated: Event) -> Iterator[None]:
-    """Let SIGTERM stop a command as Ctrl-C does, and set `terminated`."""
+    """Within the context let SIGTERM stop a command as Ctrl-C does, and set `terminated` when it arrives."""
     if current_thread() is not main_thread():  # only the main thread may set handlers
         yield
         return

@@ -1,4 +1,4 @@
-"""Options of commands: under headings in `--help`, as numbers within bounds, or made of declared settings (`termweave.declared_settings`)."""
+"""Tools to declare options of commands: headings in `--help`, numbers within bounds, and options made from `termweave.declared_settings`."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ _LARGEST = 2**31 - 1
 
 
 class GroupedCommand(click.Command):
-    """A command that prints its options under the headings that `option_group` gave them."""
+    """A command whose help lists options under the headings that `option_group` gave them."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Take a text such as "-5 degrees", which no option begins, for an argument.
+        """Parse arguments, and accept a text such as "-5 degrees", which is no option although it begins with a dash.
 
-        An option of `ONCE` may not be given twice: click alone would take the last one without a word.
+        An option of `ONCE` may not be given twice: click alone would silently use the last value.
         """
         if args and not ctx.resilient_parsing:
             args = self._texts_last(args)
@@ -64,7 +64,7 @@ class GroupedCommand(click.Command):
         return super().parse_args(ctx, args)
 
     def _texts_last(self, args: list[str]) -> list[str]:
-        """The same arguments; if texts among them begin with a dash, behind all options and "--"."""
+        """Return the arguments; if a text among them begins with a dash, all texts are moved behind the options and "--"."""
         declared = [each for each in self.params if isinstance(each, click.Option)]
         takes_value = {name: not (each.is_flag or each.count) for each in declared for name in (*each.opts, *each.secondary_opts)}
         options, texts, dashes, rest = list[str](), list[str](), False, iter(args)
@@ -80,7 +80,7 @@ class GroupedCommand(click.Command):
         return [*options, "--", *texts] if dashes else args
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options, first those without a heading, then one section for each heading."""
+        """Write the options into the help: first the options without a heading, then a section for each heading."""
         sections: dict[str, list[tuple[str, str]]] = {"Options": []}
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
@@ -93,7 +93,7 @@ class GroupedCommand(click.Command):
 
 
 def heading_of(param: click.Option) -> str:
-    """The heading that `option_group` gave an option; "Options" for one without."""
+    """The heading that `option_group` gave an option; "Options" if it gave none."""
     return OUTPUT if "--help" in param.opts else str(vars(param).get("heading", "Options"))
 
 
@@ -101,16 +101,17 @@ def option(names: str, about: str, metavar: str | None = None, **attributes: Any
     """Declare an option as `click.option` does.
 
     Args:
-        names: Its name, if necessary its short name before it, and that of the argument behind it: ``-n --lines count``.
-        about: Its help.
-        metavar: What stands for its value in help.
+        names: Names separated by blanks: an optional short name, the name of the option, and optionally that of the function's argument,
+            as in ``-n --lines count``.
+        about: Help text of the option.
+        metavar: Placeholder of the value in the help; None: that of click.
         attributes: Further arguments of `click.option`.
     """
     return click.option(*names.split(), help=about, metavar=metavar, **attributes)
 
 
 def flag(names: str, about: str) -> Callable[..., Any]:
-    """Declare an option without a value, as `option`."""
+    """Declare an option that takes no value and is True when given; arguments as in `option`."""
     return option(names, about, is_flag=True)
 
 
@@ -129,7 +130,7 @@ def option_group(heading: str, *options: Callable[..., Any]) -> Callable[[Callab
         options: Decorators made by `click.option`, or shared ones that add several options.
 
     Returns:
-        The decorator.
+        The decorator of the command.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -144,12 +145,12 @@ def option_group(heading: str, *options: Callable[..., Any]) -> Callable[[Callab
 
 
 class IntRange(click.IntRange):
-    """A whole number within bounds; its name makes click complain about 1.5 as "not a valid integer"."""
+    """Type of an option: a whole number within bounds. By its name click calls 1.5 "not a valid integer"."""
 
     name = "integer"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Convert the value, and refuse numbers that do not fit into 32 bits: Java and orjson would refuse them later, or not at all."""
+        """Convert a value, and refuse numbers above 32 bits, which the server (Java) or orjson would refuse late or not at all."""
         number: int = super().convert(value, param, ctx)
         if number > _LARGEST:
             self.fail(f"{number} is larger than {_LARGEST}.", param, ctx)
@@ -157,12 +158,12 @@ class IntRange(click.IntRange):
 
 
 class FloatRange(click.FloatRange):
-    """A number within bounds; NaN and infinity are refused."""
+    """Type of an option: a number within bounds, neither NaN nor infinity."""
 
     name = "number"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Convert the value, and refuse what passes checks of bounds: NaN, because every comparison with it is false, and infinity."""
+        """Convert a value, and refuse NaN and infinity, which checks of bounds let pass (every comparison with NaN is false)."""
         number: float = super().convert(value, param, ctx)
         if not math.isfinite(number):
             self.fail(f"{number} is not a finite number.", param, ctx)
@@ -170,7 +171,7 @@ class FloatRange(click.FloatRange):
 
 
 class DeclaredValue(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic since click 8.3
-    """The value of a declared setting: its text is checked as a value from Python is, with the same messages."""
+    """Type of an option made from a declared setting: a text is checked like a value given in Python, with the same messages."""
 
     def __init__(self, setting: DeclaredSetting) -> None:
         self.name = _TYPES.get(setting.type_name, "text")
@@ -180,7 +181,7 @@ class DeclaredValue(click.ParamType):  # type: ignore[type-arg,unused-ignore]  #
         """Convert the text of an option.
 
         Raises:
-            UsageError: The setting does not take it.
+            UsageError: The setting does not allow this value.
         """
         del param, ctx
         return _value_of(self._setting, self._setting.parse, value)
@@ -189,13 +190,13 @@ class DeclaredValue(click.ParamType):  # type: ignore[type-arg,unused-ignore]  #
 def click_options(
     record: type[Any], argument: str, names: Collection[str] | None = None, helps: Mapping[str, str] | None = None
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorate a command with an option for each setting of a record, under its heading.
+    """Decorate a command with an option for each setting that a record declares, under the setting's heading.
 
     Args:
         record: The dataclass that declares the settings.
-        argument: The argument of the command that gets the options that were given: name of the setting -> value.
-        names: The settings that become options; None: all.
-        helps: Setting -> another help than the declared one, with its default.
+        argument: Name of the command's argument that gets the settings typed on the command line: name of the setting -> value.
+        names: Names of the settings that become options; None: all settings do.
+        helps: Name of a setting -> help text, with the default value, to show in place of the declared help.
     """
     chosen = {name: setting for name, setting in settings_of(record).items() if names is None or name in names}
     headings: dict[str, list[Callable[..., Any]]] = {}
@@ -238,12 +239,12 @@ def _click_option(argument: str, declared: DeclaredSetting, own_help: str | None
 
 
 def _checked(setting: DeclaredSetting, _context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> Any:
-    """The value of an option that may be repeated."""
+    """Check the values of a repeatable option, as its callback; None if the option was not given."""
     return _value_of(setting, setting.check, values) if values else None
 
 
 def _value_of(setting: DeclaredSetting, read: Callable[[Any], Any], value: Any) -> Any:
-    """Read a value; an error names the option, too."""
+    """Convert a value by `read`; the hint of an error also names the option."""
     try:
         return read(value)
     except UsageError as error:

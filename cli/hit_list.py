@@ -1,4 +1,4 @@
-"""Hits and shaded texts: in a terminal, and as an HTML page (--html)."""
+"""Print hits and texts with words shaded by weight, in a terminal or as an HTML page (--html)."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def show(hits: Sequence[Hit], out: Output, *, others: bool = False, lines: Seque
     Args:
         hits: The hits, best first.
         out: The terminal.
-        others: Print the fields other than title and text, too.
-        lines: What features add to the hits: counts of values, totals.
+        others: Whether fields other than title and text are printed, too.
+        lines: Lines to print below the hits, such as counts of values and totals.
     """
     from rich.text import Text
 
@@ -80,14 +80,14 @@ def show(hits: Sequence[Hit], out: Output, *, others: bool = False, lines: Seque
 
 
 def _below(console: Console, text: Text) -> None:
-    """Print a text below its title, with all lines indented. If the output is not a terminal, the text stays on one line."""
+    """Print a text, indented, below the title of a hit; if the output is not a terminal, the text stays on one line."""
     for line in [text] if console.soft_wrap else text.wrap(console, max(20, console.width - 5)):
         line.pad_left(5)
         console.print(line)
 
 
 def _others(hit: Hit) -> str:
-    """The fields of a hit other than title and text, on one line."""
+    """Names and values of the fields of a hit other than title and text, on one line; long values are cut."""
     import json
 
     from termweave.search.results.hits import flat
@@ -98,7 +98,7 @@ def _others(hit: Hit) -> str:
 
 
 def _marked(text: str, highlight: Highlight | None, style: str) -> Text:
-    """The passage of a highlight on one line, with its matches marked; `text` if there is no highlight."""
+    """The passage of a highlight on one line, with the matched words marked; the unmarked `text` if there is no highlight."""
     from rich.text import Text
 
     # One blank for each character, so that offsets stay valid.
@@ -118,7 +118,7 @@ html_option = option("--html", "Write the shaded text as a self-contained HTML p
 
 
 def write(path: Path, title: str, pictures: Sequence[Picture], out: Output) -> None:
-    """Write the shaded texts as an HTML page."""
+    """Write texts with shaded words into an HTML page with a title."""
     from termweave.support import private_files
 
     with private_files.open_private(path, "wb") as file:
@@ -127,7 +127,7 @@ def write(path: Path, title: str, pictures: Sequence[Picture], out: Output) -> N
 
 
 def passage(hit: Hit) -> Text:
-    """The passage of an explained hit whose words add most to its score, shaded, on one line."""
+    """From the text of an explained hit, the passage whose words add most to the score, with the words shaded, on one line."""
     from rich.text import Text
 
     explained = hit.explanation or {"text": "", "words": []}
@@ -141,11 +141,11 @@ def passage(hit: Hit) -> Text:
 
 
 def shaded(text: str, words: Sequence[tuple[int, int, float]]) -> Text:
-    """A text with shaded words.
+    """Shade the words of a text by their weights, for a terminal.
 
     Args:
         text: The text.
-        words: Start, end and weight of each word.
+        words: Start and end (positions in the text) and weight of each word.
     """
     from rich.text import Text
 
@@ -156,7 +156,7 @@ def shaded(text: str, words: Sequence[tuple[int, int, float]]) -> Text:
 
 
 def weighed(text: str, words: Sequence[WordWeight], *, scale: bool = True) -> Text:
-    """A text whose words are shaded by their weights; with `scale`, the scale of colours stands below it."""
+    """Shade the words of a text by their weights, for a terminal; with `scale`, a line below the text shows which colour is which weight."""
     picture = shaded(text, [(word.start, word.end, word.weight) for word in words])
     heaviest = max((word.weight for word in words), default=0.0)
     if heaviest and scale:
@@ -167,7 +167,7 @@ def weighed(text: str, words: Sequence[WordWeight], *, scale: bool = True) -> Te
 
 
 def weighted_words(text: str, words: Sequence[WordWeight]) -> list[answers.WeightedWord]:
-    """The words of a text with their weights as JSON values."""
+    """The words of a text as JSON values, each with position, term and weight."""
     return [
         {"start": word.start, "end": word.end, "word": text[word.start : word.end], "term": word.term, "weight": word.weight}
         for word in words
@@ -175,9 +175,9 @@ def weighted_words(text: str, words: Sequence[WordWeight]) -> list[answers.Weigh
 
 
 def _style(share: float) -> str:
-    """The colours of a word, given its share of the heaviest weight.
+    """The style of a word (colours of letters and background), given the share of its weight in the heaviest weight.
 
-    A terminal does not say how dark it is and mixes no colours, so the shade is opaque and the letters get a colour, too.
+    A program cannot ask a terminal for its background and cannot blend colours, so both letters and background get an opaque colour.
     """
     red, green, blue = (round(_LIGHTEST - (_LIGHTEST - end) * share) for end in _DARKEST)
     return f"{'white' if share > _WHITE_BEYOND else 'black'} on rgb({red},{green},{blue})"

@@ -1,4 +1,4 @@
-"""Where the words of a verb go: results and tables to standard output, progress and remarks to standard error."""
+"""The output of a verb: results and tables go to standard output, progress and remarks to standard error."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _BETWEEN_LINES = 1.0
 
 
 def nobody_reads() -> None:
-    """Let standard output lead nowhere, because its reader has ended: nothing may be flushed into the closed pipe at exit."""
+    """Redirect standard output to the null device, because its reader has ended: a flush into the closed pipe at exit would fail."""
     with open(os.devnull, "w") as nowhere:  # noqa: PTH123 - a device
         os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
@@ -38,10 +38,10 @@ class Output:
     """The output of a verb.
 
     Attributes:
-        json: Print the result as one JSON object on stdout.
-        quiet: Print nothing on stderr but warnings and errors.
-        verbose: Print details on stderr, and tracebacks of faults in termweave itself.
-        lines: Print progress, remarks and the result on stdout, each as one line of JSON.
+        json: Whether the result is printed as one JSON object on stdout.
+        quiet: Whether nothing is printed on stderr but warnings and errors.
+        verbose: Whether details are printed on stderr, and tracebacks of faults in termweave itself.
+        lines: Whether progress, remarks and the result are printed on stdout, each as one line of JSON.
     """
 
     json: bool = False
@@ -50,9 +50,9 @@ class Output:
     lines: bool = False
 
     def emit(self, data: Mapping[str, Any], text: str | Callable[[], Any]) -> None:
-        """Print a result: `data` as JSON, otherwise `text`: a string, or a function that prints or returns something to print.
+        """Print a result: `data` if JSON is asked for, else `text`, a string or a function that prints or returns something to print.
 
-        If nobody reads any more (`termweave evaluate ... | head`), the verb goes on: its exit status may say that a gate was missed.
+        If the reader of a pipe has ended (`termweave evaluate ... | head`), the verb goes on: its exit status may say that a gate was missed.
         """
         try:
             self._print(data, text)
@@ -75,7 +75,7 @@ class Output:
             self.console().print(shown)
 
     def console(self) -> Console:
-        """Return a rich console on stdout that shows control characters and markup of documents as plain text."""
+        """Return a console of the library rich on stdout, which shows control characters and markup in texts of documents as plain text."""
         pipe = {} if sys.stdout.isatty() else {"width": 200, "soft_wrap": True}  # which has no width of its own
         return _console(file=sys.stdout, highlight=False, emoji=False, **pipe)
 
@@ -105,8 +105,8 @@ class Output:
         """Show a progress bar with rate and remaining time if stderr is a terminal.
 
         Yields:
-            The function ``update(done, total=None, stage="", detail="")``; a new stage starts a new bar. It does nothing if there is no
-            terminal.
+            The function ``update(done, total=None, stage="", detail="")``; a new stage starts a new bar. The function does
+            nothing if stderr is not a terminal.
         """
         if self.lines and not self.quiet:
             yield self._progress_lines(label)
@@ -135,7 +135,7 @@ class Output:
             yield update
 
     def _progress_lines(self, label: str) -> Callable[..., None]:
-        """Return the function of `progress` that prints lines: at most one a second, and each change of stage."""
+        """Return an update function for `progress` that prints lines of JSON: at most one a second, and one for each change of stage."""
         printed, current = -_BETWEEN_LINES, label
 
         def update(done: int, total: int | None = None, stage: str = "", detail: str = "") -> None:
@@ -150,13 +150,13 @@ class Output:
 
     @contextmanager
     def stages(self, label: str) -> Iterator[Callable[..., None]]:
-        """Show the progress of work in several stages; the function is called as ``update(stage, done, total, detail="")``."""
+        """Show the progress of work in several stages; yields the function ``update(stage, done, total=None, detail="")``."""
         with self.progress(label) as bar:
             yield lambda stage, done, total=None, detail="": bar(done, total, stage, detail)
 
 
 def _readable(data: Any) -> Any:
-    """JSON data with `readable` texts."""
+    """Return JSON data with all texts passed through `readable`, so that they can be encoded as UTF-8."""
     if isinstance(data, str):
         return readable(data)
     if isinstance(data, dict):
@@ -165,13 +165,13 @@ def _readable(data: Any) -> Any:
 
 
 def _console(**options: Any) -> Console:
-    """Make a rich console that passes all text of tables and bars through `printable`, reads no markup, but keeps its own colours."""
+    """Make a console of the library rich that passes all text through `printable` and interprets no markup, but keeps the colours of styles."""
     from rich.console import Console
     from rich.segment import Segment
 
     class Safe(Console):
         def on_broken_pipe(self) -> None:
-            """Raise the error that click.echo raises, so that `termweave.cli.run` ends the command: rich would end it with status 1."""
+            """Raise BrokenPipeError as `click.echo` does, because rich itself would end the program with status 1."""
             raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
         def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
@@ -184,7 +184,7 @@ def _console(**options: Any) -> Console:
 def fitted_table(
     columns: Mapping[str, Sequence[str]], width: int, *, always: Collection[str] = (), right: Collection[str] = ()
 ) -> Table:
-    """Make a table of as many columns as fit, in their order. The first column is never left out or cut: it is folded.
+    """Make a table of as many columns as fit into a width, in the given order. The first column is always shown, its long cells on several lines.
 
     Args:
         columns: Heading -> the cells of the column.

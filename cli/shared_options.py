@@ -1,4 +1,4 @@
-"""Options that several verbs share, each declared once, and checks of what users give to them."""
+"""Options that several verbs share, each declared once, and checks of their values."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 def check_together(*rules: tuple[str, bool]) -> None:
-    """Check that options do not contradict each other, and that none lacks another one that it needs.
+    """Check that the given options do not contradict each other, and that no option lacks another option that it needs.
 
     Args:
-        rules: Pairs of a sentence that states the rule, and whether the user broke it.
+        rules: Pairs of a sentence that states a rule, and whether the given options break the rule.
 
     Raises:
         UsageError: A rule is broken.
@@ -38,14 +38,14 @@ def check_together(*rules: tuple[str, bool]) -> None:
 
 
 def check_rerankers(_context: click.Context, _option: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Check that rerankers exist, as the callback of an option."""
+    """Callback of an option that names rerankers: check each name, and return the names."""
     for name in names:
         settings_of(RankingOptions)["rerank"].check(name)
     return names
 
 
 def token_option(about: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Make --token-file, which gives the function what the file holds as `token`. `about` is its help."""
+    """Make the option --token-file, which passes the content of the file to the function as `token`. `about` is the help text."""
 
     def token_in(_context: click.Context, _option: click.Parameter, file: Path | None) -> str | None:
         from termweave.engine.client.credentials import from_file
@@ -63,17 +63,17 @@ def verb(
     long: bool = False,
     cls: type[click.Command] = GroupedCommand,
 ) -> Callable[[Callable[..., Any]], click.Command]:
-    """Make a command of a function: the decorator of every verb.
+    """Make a command (verb) from a function: the decorator that every verb has.
 
     Args:
         name: Name of the verb.
-        group: The group that it belongs to; None: termweave itself.
-        connects: Whether it talks to a server: the function receives `settings`, too.
-        long: Whether it may run for long: it has --json-lines.
+        group: The group of commands that the verb belongs to; None: the verb is called as `termweave NAME`.
+        connects: Whether the verb talks to a server; then the function also receives `settings`.
+        long: Whether the verb may run for long; then it has the option --json-lines.
         cls: The class of the command.
 
     Returns:
-        The decorator. The function receives what --json, --quiet and --verbose say as `out`.
+        The decorator. The function receives an `Output` made from --json, --quiet and --verbose as `out`.
     """
 
     def decorate(function: Callable[..., Any]) -> click.Command:
@@ -104,7 +104,7 @@ _INSTEAD = "Use --password - (asks), $TERMWEAVE_PASSWORD_FILE or $TERMWEAVE_PASS
 
 
 def _only_asked(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
-    """Check that --password holds no password, as the callback of the option."""
+    """Callback of --password: accept only "-" (ask for the password), because a password in the command line is visible to others."""
     if value in (None, "-"):
         return value
     raise UsageError(f"A password on the command line is {_VISIBLE}.", _INSTEAD)
@@ -131,7 +131,7 @@ _CONNECTION = {
 
 
 def _settings(flags: dict[str, Any]) -> Settings:
-    """The settings, with the options of the command line."""
+    """Load the settings, overridden by the connection options of the command line."""
     from termweave import settings
 
     if flags["url"] and without_password(flags["url"]) != flags["url"]:
@@ -140,10 +140,9 @@ def _settings(flags: dict[str, Any]) -> Settings:
 
 
 def model_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --weights, --dense and --dense-query of the verbs that search an index; they replace the models that the index names.
+    """Add to a verb that searches an index the options --weights, --dense and --dense-query, which replace the models that the index names.
 
-    The function receives keywords of `search.Index.open` as `models`: also the models of the settings, which an index need not have been
-    built with.
+    The function receives as `models` keyword arguments of `search.Index.open`, which also hold the models that the settings name.
     """
 
     @functools.wraps(function)
@@ -169,13 +168,13 @@ yes_option = flag("--yes", "Do not ask for confirmation.")
 
 
 def confirm(question: str) -> None:
-    """Ask before something is deleted. The answer "n" ends the command with status 1, Ctrl-C with 130.
+    """Ask the user for confirmation before something is deleted. The answer "n" ends the command with status 1, Ctrl-C with 130.
 
     Args:
-        question: The question; --yes answers it beforehand.
+        question: The question. With --yes the caller does not ask.
 
     Raises:
-        Exit: The answer is no.
+        Exit: The user answered no.
         UsageError: Standard input ends without an answer, as under cron or in a pipe.
     """
     try:
@@ -194,11 +193,11 @@ def writable(folder: Path | None, files: Sequence[Path | None]) -> None:
     """Check that a folder and files can be written; the folder is created if necessary.
 
     Args:
-        folder: Folder for several files; None if there is none.
-        files: Single files; None stands for an option that was not given.
+        folder: Folder for several files; None: no folder is checked.
+        files: Single files; an entry None stands for an option that was not given.
 
     Raises:
-        UsageError: One of them cannot be written.
+        UsageError: The folder or a file cannot be written.
     """
     hint = "Name another place. Nothing was done yet."
     if folder is not None:

@@ -1,4 +1,4 @@
-"""Options of the verbs that read a corpus, which may be a file, a folder or an existing index, and how they open it."""
+"""Options for verbs that read a corpus (a file, a folder or an existing index), and functions that open the corpus."""
 
 from __future__ import annotations
 
@@ -74,12 +74,12 @@ def source_options(
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Decorate a verb with the options that describe a corpus.
 
-    The function receives them as `reading`: keyword arguments of `corpora.open_source`.
+    The function receives the options as `reading`: keyword arguments of `corpora.open_source`.
 
     Args:
         ids: Whether to add --id-field.
-        folders: Whether to add those of a folder and of a table: --include, --follow-links and --list-separator.
-        index: Whether to add those of an index: --source-query and --source-rate. The verb has `source` and `settings`.
+        folders: Whether to add the options for folders and tables: --include, --follow-links and --list-separator.
+        index: Whether to add the options for an index: --source-query and --source-rate. The verb must have `source` and `settings`.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -99,10 +99,10 @@ def source_options(
 
 
 def _index_reading(source: str | None, settings: Settings, query: Path | None, rate: float | None) -> dict[str, Any]:
-    """The keyword argument `index` of `corpora.open_source`; nothing for another source.
+    """Make the keyword argument `index` of `corpora.open_source` as a dict; empty if the source is not an index.
 
     Raises:
-        UsageError: There are options for an index, and the source is not one.
+        UsageError: Options for an index were given, but the source is not an index.
     """
     if not is_index(source):
         problem = "--source-query and --source-rate need an index: SOURCE is opensearch:INDEX or https://HOST:9200/INDEX"
@@ -116,13 +116,13 @@ def _index_reading(source: str | None, settings: Settings, query: Path | None, r
 
 
 def open_source(source: str, reading: Mapping[str, Any], out: Output, *, fresh: bool = False) -> OpenedSource:
-    """Open a corpus, and report how it was understood where that is not obvious: columns, files passed over.
+    """Open a corpus, and print remarks on how it is read, such as which columns are used and which files are left out.
 
     Args:
         source: The SOURCE argument.
         reading: Keyword arguments of `corpora.open_source`.
         out: Where remarks are printed.
-        fresh: Forget the snapshot of an index that an earlier build left.
+        fresh: Whether to drop the snapshot of a source index that an earlier build left.
     """
     from termweave import corpora
     from termweave.corpora.formats import addresses
@@ -137,30 +137,30 @@ def open_source(source: str, reading: Mapping[str, Any], out: Output, *, fresh: 
 
 
 def is_index(source: str | None) -> bool:
-    """Whether a SOURCE argument is the address of an index."""
+    """Whether a SOURCE argument is the address of an index on a search server."""
     from termweave.corpora.formats import addresses
 
     return source is not None and addresses.is_index(source)
 
 
 def for_build(reading: dict[str, Any], name: str, *, whole: bool) -> dict[str, Any]:
-    """The same options for a build, which keeps its snapshot of the index until it is finished.
+    """Return the reading options for a build, which keeps its snapshot of a source index until the build is finished.
 
     Args:
         reading: Keyword arguments of `corpora.open_source`.
-        name: What is built; "": nothing, the source is only read.
-        whole: Whether the mapping of the index is taken over.
+        name: Name of the index to build; "": nothing is built, the source is only read.
+        whole: Whether the mapping of the source index is taken over, so that all its fields are read.
     """
     return {**reading, "index": replace(reading["index"], build=name, whole=whole)} if "index" in reading else reading
 
 
 @contextmanager
 def released_unless_stopped(corpus: OpenedSource) -> Iterator[None]:
-    """Delete the snapshot of an index when a build has ended.
+    """Delete the snapshot of a source index when the build in this context has ended.
 
-    It is kept if the build was stopped, or if a server did not answer: then the same command goes on with it. After any other error the
-    user corrects something, perhaps in the index, and the same command reads the index anew. The snapshot of an unfinished build with
-    other options is kept, too: the command that began it needs it.
+    The snapshot is kept if the build was stopped, or if a server did not answer: then the same command goes on with the snapshot. After any
+    other error the user corrects something, perhaps in the index, and the same command reads the index anew. The snapshot of an unfinished
+    build with other options is kept, too: the command that began that build needs it.
     """
     from termweave.errors import EngineError
     from termweave.indexer.ledger.unfinished_builds import UnfinishedBuild
@@ -176,10 +176,10 @@ def released_unless_stopped(corpus: OpenedSource) -> Iterator[None]:
 
 
 def _query(path: Path) -> dict[str, Any]:
-    """Read a query.
+    """Read a clause of the query DSL from a JSON file, which may also hold {"query": CLAUSE}.
 
     Raises:
-        UsageError: The file holds no JSON object.
+        UsageError: The file holds no clause, a JSON object.
     """
     import orjson
 

@@ -1,1 +1,1 @@
-"""Serving: models over HTTP, and the cluster connected to them, so that any client searches learned signals."""
+"""Serving: a server of models over HTTP, and the connection of a search cluster with it, so that any client can search learned signals."""

@@ -1,4 +1,4 @@
-"""Serve the application: listen on an address, say where, and end in order."""
+"""Run a web server for pages or models: listen on an address, announce the address, and shut down in order."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _LONGEST_HEAD = 160 << 10
 
 
 def run(engine: Engine | None, options: ServeOptions, announce: Callable[[str], None]) -> None:
-    """Serve pages or models until the process is told to stop. Requests that have begun are answered first.
+    """Serve pages or models until the process is told to stop; requests that have begun are answered before it ends.
 
     Args:
-        engine: The server that is searched; None: models are served that need none.
-        options: How it is served.
-        announce: Called with the address once it can be opened.
+        engine: The search server; None: only models that need no index are served.
+        options: The options of `termweave serve`.
+        announce: Function that is called with the address once the server listens there.
 
     Raises:
         UsageError: The address cannot be listened on, or a model that the options name cannot be served.
@@ -75,7 +75,11 @@ def run(engine: Engine | None, options: ServeOptions, announce: Callable[[str], 
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """A socket that listens."""
+    """Open a socket that listens on an address and a port.
+
+    Raises:
+        UsageError: The address cannot be used.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listening = socket.create_server((host, port), family=family)

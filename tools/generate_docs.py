@@ -1,9 +1,9 @@
-"""Write `docs/commands.md` from the help of every command, `docs/schemas` from the records that are printed, the OpenAPI document of both, and tables.
+"""Write `docs/commands.md` from the help of the commands, `docs/schemas` from the printed records, the API's OpenAPI document, and tables in pages.
 
-A page has a place for a table of `docs/results/NAME.json` (`benchmarks/figures.py`) between ``<!-- table: NAME NUMBER -->`` and ``<!-- end -->``; numbers of
-columns may follow, as in ``<!-- table: fusion 0: 0 11 12 -->``, and behind a semicolon a regular expression that a shown row contains.
+A page shows a table of `docs/results/NAME.json` (`benchmarks/figures.py`) between ``<!-- table: NAME NUMBER -->`` and ``<!-- end -->``. The comment
+may also give numbers of columns, as in ``<!-- table: fusion 0: 0 11 12 -->``, and behind a semicolon a regular expression that selects rows.
 
-`make docs` runs this; tests compare both with their sources.
+`make docs` runs this module; tests compare the written files with their sources.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ RECORDS: dict[str, tuple[dict[str, Any], type, str]] = {
 
 
 def commands() -> str:
-    """Return the page: the options that verbs share, then every verb with its help, and subcommands after their group."""
+    """Return the text of `docs/commands.md`: the options that verbs share, then the help of every verb, with subcommands after their group."""
     contexts = list(_contexts(cli, "termweave", None))
     counts = Counter(each for context in contexts for each in _options(context).values())
     headings = Counter(heading for context in contexts for heading in {heading for heading, *_ in _options(context).values()})
@@ -103,7 +103,7 @@ def commands() -> str:
 
 
 def _contexts(command: click.Command, name: str, group: click.Context | None) -> Iterator[click.Context]:
-    """Yield the context of a command, and those of its subcommands."""
+    """Yield the click context of a command, and the contexts of its subcommands."""
     yield (context := click.Context(command, info_name=name, parent=group, max_content_width=_WIDTH))
     if isinstance(command, click.Group):
         for inner in command.list_commands(context):
@@ -113,14 +113,14 @@ def _contexts(command: click.Command, name: str, group: click.Context | None) ->
 
 
 def _options(context: click.Context) -> dict[click.Option, tuple[str, str, str]]:
-    """Return the options of a command: heading, names and help of each."""
+    """Return the options of a command: option -> its heading, names and help text."""
     options = [each for each in context.command.get_params(context) if isinstance(each, click.Option)]
     records = [(each, each.get_help_record(context)) for each in options]
     return {each: (heading_of(each), *record) for each, record in records if record is not None}
 
 
 def _section(context: click.Context, shared: Sequence[tuple[str, str, str]]) -> str:
-    """Return the help of a command without the options that verbs share, and the headings of those that it takes."""
+    """Return the section of a command: its help without the options that verbs share, and the headings of the shared options that the command takes."""
     options = _options(context)
     headings = dict.fromkeys(record[0] for record in options.values() if record in shared and record[0] != OUTPUT)
     for option, record in options.items():
@@ -131,7 +131,7 @@ def _section(context: click.Context, shared: Sequence[tuple[str, str, str]]) -> 
 
 
 def schemas() -> dict[str, dict[str, Any]]:
-    """Return the JSON schema of every answer, by its name."""
+    """Return name -> JSON schema of every answer that a command or the API gives."""
     for shape, described in DESCRIPTIONS.items():
         if unknown := described.keys() - getattr(answers, shape).__annotations__.keys():
             raise SystemExit(f"described, and not printed: {shape} {unknown}")
@@ -149,7 +149,7 @@ def schemas() -> dict[str, dict[str, Any]]:
 
 
 def schema_of(kind: Any) -> dict[str, Any]:
-    """Return the JSON schema of a type, every record of it in its place."""
+    """Return the JSON schema of a type, with the schemas of inner records written in place, not as references."""
     if dataclasses.is_dataclass(kind):
         import_for_type_checkers(sys.modules[kind.__module__])
     whole = TypeAdapter(kind).json_schema(mode="serialization")
@@ -184,13 +184,13 @@ def schema_of(kind: Any) -> dict[str, Any]:
 
 
 def described_in(docstring: str) -> dict[str, str]:
-    """Return what the section "Attributes" of a dataclass's docstring says: name of a field -> its description."""
+    """Parse the section "Attributes" of a dataclass's docstring: name of a field -> its description."""
     lines = re.sub(r"\n {4,}(?! *\w+: )", " ", inspect.cleandoc(docstring).partition("Attributes:\n")[2])
     return dict(re.findall(r"^ {4}(\w+): (.+)$", lines, re.MULTILINE))
 
 
 def import_for_type_checkers(module: Any) -> None:
-    """Do the imports of a module's ``if TYPE_CHECKING:`` in it, so that the annotations of its dataclasses have values."""
+    """Run the imports under ``if TYPE_CHECKING:`` of a module inside the module, so that the annotations of its dataclasses can be evaluated."""
     for node in ast.parse(inspect.getsource(module)).body:
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             for statement in node.body:
@@ -199,7 +199,7 @@ def import_for_type_checkers(module: Any) -> None:
 
 
 def openapi(shapes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the OpenAPI document of the API, with those of these JSON schemas that it needs."""
+    """Return the OpenAPI document of the API, given the JSON schemas of all answers (name -> schema), of which it contains the needed ones."""
     answered = sorted({*(each.schema for each in ENDPOINTS.values()), "error"})
     return {
         "openapi": "3.1.0",
@@ -215,7 +215,7 @@ def openapi(shapes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _operations(name: str, endpoint: Endpoint) -> dict[str, Any]:
-    """Return the methods of an address: a POST has the parameters as the fields of its body."""
+    """Return the OpenAPI description of an address: GET, and where a body is allowed POST with the parameters as fields of the body."""
     failed = {status: {"$ref": f"#/components/responses/{status}"} for status in _FAILURES}
     about = {"summary": inspect.getdoc(endpoint.answer), "responses": {"200": _answer("The answer.", endpoint.schema), **failed}}
     parameters = [
@@ -237,7 +237,7 @@ def _answer(about: str, schema: str) -> dict[str, Any]:
 
 
 def _schema(parameter: Parameter, *, body: bool) -> dict[str, Any]:
-    """Return the JSON schema of a parameter in an address, or as a field of a body."""
+    """Return the JSON schema of a parameter: of its value in an address, or with `body` of a field in a JSON body."""
     if parameter.kind == "text":
         return {"type": ["string", "number"] if body and parameter.numbers else "string"}
     if parameter.kind == "texts":
@@ -250,7 +250,7 @@ def _schema(parameter: Parameter, *, body: bool) -> dict[str, Any]:
 
 
 def with_tables(page: str) -> str:
-    """Return a page with the tables of `docs/results` in their places."""
+    """Return the text of a page with the current tables of `docs/results` in the marked places."""
 
     def table(place: re.Match[str]) -> str:
         whole = json.loads((RESULTS / f"{place[2]}.json").read_text(encoding="utf-8"))["tables"][int(place[3])]

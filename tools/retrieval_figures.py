@@ -3,8 +3,8 @@
     python -m tools.retrieval_figures --model DIR --data ../shared/data [--sets squad cranfield]
         [--precision int8 fp32] [--record DIR]
 
-Document frequencies always come from the whole collection, even if only a part of it is searched, because on two cores encoding
-everything would take longer than the rest of the recipe.
+Of large collections only a part is encoded and searched, because on two cores encoding everything would take longer than the rest of the
+recipe of the shipped models; document frequencies always come from the whole collection.
 """
 
 from __future__ import annotations
@@ -64,13 +64,14 @@ _OF_LANGUAGE = {
 
 @dataclass(frozen=True)
 class Pool:
-    """The queries and the part of a collection with which a model is measured.
+    """A selection of queries and documents of a data set, with which a model is measured.
 
     Attributes:
         name: Name of the data set.
         split: Split of the judgements.
         queries: Largest number of queries, drawn at random with a fixed seed; None: all.
-        hard: Number of BM25's best documents for each query that are in the pool; if `others` is also 0, everything is searched.
+        hard: Number of BM25's best documents for each query that are in the pool; if `hard`, `others` and `judged` are all unset, the whole
+            collection is searched.
         others: Number of documents drawn from the rest of the collection.
         judged: Whether only judged documents are searched.
     """
@@ -104,7 +105,7 @@ CHINESE_TESTS = (
 
 @dataclass(frozen=True)
 class PoolFigures:
-    """One line of the table. Figures are nDCG@10.
+    """One line of the table: the figures of a model on one data set.
 
     Attributes:
         set: Data set and split.
@@ -143,13 +144,13 @@ class PoolFigures:
 
 
 def measure(encoder: TextEncoder, collection: Collection, pool: Pool, precision: str = "int8") -> PoolFigures:
-    """Measure a model on one data set.
+    """Measure nDCG@10 of a model, of BM25 and of their combinations on one data set.
 
     Args:
         encoder: The encoder, with weights and vectors of one model.
         collection: The data set.
         pool: The queries and documents to use.
-        precision: Precision of the graph, for the table.
+        precision: Precision of the ONNX graph, "int8" or "fp32", as shown in the table.
     """
     model = encoder.models["weights"]
     manifest = read_folder(model.local_folder, check=False).manifest
@@ -196,7 +197,7 @@ def tables(rows: Sequence[PoolFigures]) -> str:
 
 
 def drawn(collection: Collection, pool: Pool) -> tuple[list[Query], Qrels]:
-    """Return the queries of a pool, and their judgements."""
+    """Draw the queries of a pool from a collection; return the queries and their judgements."""
     queries, qrels = collection.judged(pool.split)
     if pool.queries is not None and len(queries) > pool.queries:
         queries = random.Random(0).sample(queries, pool.queries)  # noqa: S311
@@ -206,7 +207,7 @@ def drawn(collection: Collection, pool: Pool) -> tuple[list[Query], Qrels]:
 def searched(
     collection: Collection, pool: Pool, qrels: Qrels, bm25: Callable[[], tuple[list[TermWeights], list[TermWeights]]]
 ) -> list[int]:
-    """Choose the documents to search, as indices into the collection."""
+    """Choose the documents of a pool; return their positions in the collection. `bm25` gives BM25 weights of all documents and of the queries."""
     if not (pool.hard or pool.others or pool.judged):
         return list(range(len(collection.texts)))
     # All judged documents of the split are in the pool, also those of queries that were not drawn.
@@ -233,7 +234,7 @@ def _ndcg(
 
 
 def record(path: Path, split: str, rows: Sequence[PoolFigures]) -> None:
-    """Write rows into a model folder: into ``termweave.json`` under "metrics", and into its card."""
+    """Write the figures for a split into a model folder: into ``termweave.json`` under "metrics", and into the model card."""
     manifest = read_folder(path, check=False).manifest
     earlier = [PoolFigures(**row) for row in manifest.metrics.get(split, [])]
     done = {(row.set, row.precision) for row in rows}
@@ -246,7 +247,7 @@ def record(path: Path, split: str, rows: Sequence[PoolFigures]) -> None:
 
 
 def _card(manifest: Manifest, figures: Mapping[str, str]) -> str:
-    """The card as text; `figures`: split -> Markdown tables."""
+    """The model card as Markdown; `figures`: split -> Markdown tables of the figures."""
     training: dict[str, Any] = manifest.training
     language = training.get("language", "English")
     text = card_of(manifest)

@@ -44,7 +44,7 @@ _ADDRESSES: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def main() -> None:
-    """Take all pictures."""
+    """Run the command line: fill a book of judgements, take all pictures, and empty the book."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=IMAGES)
     parser.add_argument("--index", default=NAME, help="index of (a part of) the corpus of the demo")
@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def _fill(book: JudgementBook, index: Index) -> None:
-    """Two judges: one with the judgements of the demo, one who differs now and then."""
+    """Fill the book with grades of two judges: one grades as the demo's judgements, the other differs now and then."""
     demo = corpora.open_dataset("demo")
     queries, qrels = demo.queries()[:QUERIES], demo.qrels()
     book.add(pooled(index, queries))

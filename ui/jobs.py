@@ -1,4 +1,4 @@
-"""Work that takes longer than a page: evaluation, tuning and training run in the background, one at a time, and report their progress."""
+"""Background jobs of the pages: evaluation, tuning and learning run one at a time in a thread and report their progress."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ class BackgroundJob:
     """A piece of work in the background.
 
     Attributes:
-        id: Its name in addresses, which cannot be guessed.
+        id: The name of the job in addresses of pages, random so that nobody guesses it.
         kind: "evaluate", "tune" or "learn".
-        title: What it does, for people.
-        about: What it works on, for the page that shows the result.
-        stage: What it is doing.
-        done: How much of the stage is done.
-        total: How much there is; None: not known.
-        result: What came out.
-        error: Why nothing came out.
-        remarks: Sentences that it printed meanwhile.
-        stop: Ends it so that it can go on later; None: it cannot be stopped.
+        title: What the job does, in words for the user.
+        about: What the job works on, such as "index" -> its name, for the page that shows the result.
+        stage: What the job is doing now, in words.
+        done: How many units of the present stage are done.
+        total: How many units the present stage has; None: the number is not known.
+        result: The result; None: there is none, or none yet.
+        error: The error that ended the job; None: the job has not failed.
+        remarks: Sentences that the job reported while it ran, the last 200.
+        stop: Function that ends the job so that a later job can continue the work; None: the job cannot be stopped.
     """
 
     kind: str
@@ -52,12 +52,12 @@ class BackgroundJob:
 
     @property
     def running(self) -> bool:
-        """Whether it has not ended yet."""
+        """Whether the job has neither a result nor an error yet."""
         return self.result is None and self.error is None
 
 
 class JobBoard:
-    """The jobs of this process. One runs at a time: each uses all processors."""
+    """The background jobs of this process. Only one job runs at a time, because each uses all processors."""
 
     def __init__(self) -> None:
         self._jobs: OrderedDict[str, BackgroundJob] = OrderedDict()
@@ -65,11 +65,11 @@ class JobBoard:
         self._lock = Lock()
 
     def start(self, job: BackgroundJob, work: Callable[[Callable[..., None]], Any]) -> BackgroundJob:
-        """Begin to work in a thread.
+        """Add a job and begin its work in a thread; return the job.
 
         Args:
-            job: The job.
-            work: Gets the function ``update(done, total, stage)`` and returns the result.
+            job: The job, which gets the progress and the result of the work.
+            work: The work: is called with the function ``update(done, total, stage)``, which reports progress, and returns the result.
 
         Raises:
             UsageError: Another job is running.
@@ -85,17 +85,17 @@ class JobBoard:
         return job
 
     def close(self) -> None:
-        """Stop the job that can be stopped, and wait until it has ended. What cannot go on later ends with the process."""
+        """Stop the running job if it can be stopped, and wait until it has ended. A job that cannot be stopped ends with the process."""
         for job in self.all():
             if job.running and job.stop is not None:
                 job.stop()
                 self._thread.join(_GRACE)
 
     def find(self, name: str, kind: str = "", index: str = "") -> BackgroundJob:
-        """A job by its id, of a kind and about an index if these are given.
+        """Find a job by its id, and check its kind and its index if these are given ("": not checked).
 
         Raises:
-            UsageError: There is none, or it was forgotten, or is of another kind or about another index.
+            UsageError: There is no such job, or it was forgotten, or it is of another kind or about another index.
         """
         if (job := self._jobs.get(name)) is None:
             raise UsageError("This result is not kept any more.", "Start it again.")
@@ -106,12 +106,12 @@ class JobBoard:
         return job
 
     def all(self) -> list[BackgroundJob]:
-        """All jobs that are kept, the newest first."""
+        """All jobs that are kept in memory, the newest first."""
         with self._lock:
             return list(reversed(self._jobs.values()))
 
     def of_kind(self, kind: str, index: str) -> list[BackgroundJob]:
-        """The jobs of a kind about an index, the newest first."""
+        """The kept jobs of one kind that work on one index, the newest first."""
         return [job for job in self.all() if (job.kind, job.about["index"]) == (kind, index)]
 
 

@@ -1,7 +1,8 @@
-"""The process that learns: it leaves the pages fast, can be stopped so that it goes on later, and ends when the server ends.
+"""The separate process that runs `termweave learn`: pages stay fast, a stopped run can be continued, and the process ends when the server ends.
 
-The server writes a `LearningJob` to its standard input and keeps that open; it reads lines of JSON from its standard output. When standard
-input is closed, because somebody stopped the training or the server has ended in whatever way, the process interrupts itself as Ctrl-C would.
+The server writes a `LearningJob` to the standard input of the process and keeps this input open; it reads lines of JSON from the standard output
+of the process. When standard input is closed, because somebody stopped the training or the server has ended in whatever way, the process
+interrupts itself as Ctrl-C would.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ _RESUMED = "'Learn' on the page Learn goes on from where it was."
 
 @dataclass(frozen=True)
 class LearningJob:
-    """The task of the process: `termweave learn` with the book of an index and the log of user behaviour.
+    """The task of a learning process: `termweave learn` with the judged queries (book) of an index and the server's log of user behaviour.
 
     Attributes:
-        settings: How the server is reached.
+        settings: Settings by which the search server is reached.
         name: Name of the index.
-        models: Models in place of those that the index names.
+        models: Models to use in place of the models that the index names: keyword of `search.Index.open` -> model.
     """
 
     settings: Settings
@@ -51,12 +52,12 @@ class LearningJob:
 
     @property
     def log(self) -> Path:
-        """The file for what libraries print."""
+        """The log file that gets the text that libraries print during training."""
         return paths.state() / "learned" / self.name / "log.txt"
 
 
 class LearningProcess:
-    """A run of `termweave learn` in a process of its own."""
+    """A run of `termweave learn` in a separate process, as the server sees it: start, wait for the result, stop."""
 
     def __init__(self, task: LearningJob) -> None:
         self._task = task
@@ -64,11 +65,11 @@ class LearningProcess:
         self._stopped = False
 
     def run(self, update: Callable[..., None], say: Callable[[str], None]) -> dict[str, Any]:
-        """Learn; returns the fields of `learning.run.Learned` as JSON data.
+        """Start the process, wait until it has learned, and return the fields of `learning.run.Learned` as JSON data.
 
         Args:
-            update: Called with (done, total, stage).
-            say: Called with sentences.
+            update: Called with (done, total, stage) to report progress.
+            say: Called with each sentence that the process reports.
 
         Raises:
             TermweaveError: The training failed or was stopped.
@@ -108,14 +109,14 @@ class LearningProcess:
         )
 
     def stop(self) -> None:
-        """Let it write a checkpoint and end."""
+        """Make the process write a checkpoint, from which a later run continues, and end."""
         self._stopped = True
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
 
 
 def main() -> None:
-    """Train as standard input says, and tell about it on standard output."""
+    """Run the `LearningJob` that standard input holds; write progress and the result or the error to standard output, as lines of JSON."""
     os.nice(_NICE)
     with suppress(BrokenPipeError), os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1) as out:
         os.dup2(2, 1)  # what libraries print is not a message
@@ -146,7 +147,7 @@ def _learn(task: LearningJob, out: TextIO) -> dict[str, Any]:
 
 
 def _wait_for_the_end() -> None:
-    """Interrupt the process when nobody holds the other end of its standard input any more."""
+    """Wait until standard input is closed, then interrupt this process as Ctrl-C would."""
     while os.read(0, 1 << 16):
         pass
     os.kill(os.getpid(), signal.SIGINT)

@@ -1,4 +1,4 @@
-"""The parameters of requests, each declared once: pages and API read them, and the OpenAPI document describes them."""
+"""The parameters that requests to pages and API may have, each declared once; the OpenAPI document describes the same parameters."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ class Parameter:
     """One parameter of a request.
 
     Attributes:
-        name: Name in the address.
-        about: What it says.
+        name: Name of the parameter in the address.
+        about: What a value of the parameter means, in words.
         kind: "text", "texts" (may be given several times), "count", "number" (perhaps with a fraction) or "flag".
-        default: Value if it is missing or empty; of texts always (), of a flag False.
+        default: Value if the parameter is missing or empty; for "texts" always (), for a "flag" False.
         least: The lowest value of a count or number.
         most: The highest value of a count or number.
-        required: Whether a request without it is refused.
-        option: The option of a search that it is; "": none.
-        numbers: Whether a text may be a number in JSON.
-        label: Label of its control on the search page; "": it has none, or one that the page itself makes.
-        example: What the empty control shows.
-        suggests: What the control suggests, as `Setting.suggests`.
+        required: Whether a request without the parameter is refused.
+        option: Name of the search option that the parameter sets; "": it sets no search option.
+        numbers: Whether a JSON body may give a number in place of a text.
+        label: Label of the generated control on the search page; "": no control is generated for the parameter.
+        example: The example that the control shows while it is empty.
+        suggests: The kind of values that the control suggests, as in `Setting.suggests`.
     """
 
     name: str
@@ -72,10 +72,10 @@ class Parameter:
     suggests: str = ""
 
     def read(self, query: QueryParams) -> Any:
-        """The value in a request.
+        """Read the value of this parameter from the query string of a request.
 
         Raises:
-            UsageError: It cannot be read.
+            UsageError: The value cannot be read, or a required parameter is missing.
         """
         values = query.getlist(self.name)
         if self.kind != "texts" and len(values) > 1:
@@ -95,7 +95,7 @@ class Parameter:
         return _YES[text]
 
     def readable(self, query: QueryParams) -> Any:
-        """The value in a request, or the default if it cannot be read."""
+        """Read the value of this parameter from the query string of a request, or return the default if the value cannot be read."""
         try:
             return self.read(query)
         except UsageError:
@@ -125,12 +125,12 @@ _PAGE_OF_HITS = ("k", "from", "fields")
 
 
 def _name(declared: DeclaredSetting) -> str:
-    """The name of the parameter of an option: that of the flag."""
+    """The name of the parameter for a declared option: its flag on the command line without dashes in front, the others as underscores."""
     return declared.flag.lstrip("-").replace("-", "_")
 
 
 def _of_setting(declared: DeclaredSetting) -> Parameter:
-    """The parameter of a declared option of a search."""
+    """Make the parameter for a declared search option."""
     setting, name = declared.setting, _name(declared)
     kind = "texts" if setting.repeatable else _KINDS.get(declared.type_name, "text")
     bounds = {type(each): each for each in declared.annotation.__metadata__}
@@ -201,10 +201,10 @@ PAGE = (
 
 
 def of_json(body: bytes, parameters: Iterable[Parameter]) -> QueryParams:
-    """The parameters of a request whose body is a JSON object, as if they stood in its address: a list stands for a repeated parameter.
+    """Convert a JSON object, the body of a request, into parameters as in a query string: a list becomes a repeated parameter.
 
     Raises:
-        UsageError: It is not such an object.
+        UsageError: The body is not a JSON object of declared parameters with values of their types.
     """
     fields = json_object(body, _BODY)
     declared, pairs = _checked(fields, parameters), []
@@ -220,10 +220,10 @@ def of_json(body: bytes, parameters: Iterable[Parameter]) -> QueryParams:
 
 
 def json_object(body: bytes, advice: str) -> dict[str, Any]:
-    """The JSON object that the body of a request is.
+    """Parse the body of a request as a JSON object.
 
     Raises:
-        UsageError: It is not one; `advice` is its hint.
+        UsageError: The body is not a JSON object; `advice` is the hint of the error.
     """
     try:
         fields = orjson.loads(body)
@@ -235,14 +235,14 @@ def json_object(body: bytes, advice: str) -> dict[str, Any]:
 
 
 def _not_too_many(name: str, values: list[Any]) -> list[Any]:
-    """The values of a parameter, if it is not repeated too often: blank ones count, too."""
+    """Return the values of a parameter, or raise `UsageError` if there are more than `MOST_TEXTS`, blank values included."""
     if len(values) > MOST_TEXTS:
         raise UsageError(f"The parameter {name!r} is given {len(values):,} times.", f"Give it at most {MOST_TEXTS} times.")
     return values
 
 
 def _checked(names: Iterable[str], parameters: Iterable[Parameter]) -> dict[str, Parameter]:
-    """Name -> parameter, if there are all that a request gives."""
+    """Return name -> parameter of all declared parameters, or raise `UsageError` if a request names one that is not declared."""
     declared = {each.name: each for each in parameters}
     if unknown := [name for name in names if name not in declared]:
         raise UsageError(f"There is no parameter {unknown[0]!r}.", f"Known: {', '.join(declared)}.")
@@ -250,9 +250,9 @@ def _checked(names: Iterable[str], parameters: Iterable[Parameter]) -> dict[str,
 
 
 def read(query: QueryParams, parameters: Iterable[Parameter]) -> dict[str, Any]:
-    """The values of all parameters of a request.
+    """Read the values of all given parameters from the query string of a request: name -> value.
 
     Raises:
-        UsageError: A value cannot be read, or there is no such parameter.
+        UsageError: A value cannot be read, or the request names a parameter that is not declared.
     """
     return {name: each.read(query) for name, each in _checked(query, parameters).items()}

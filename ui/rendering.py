@@ -1,6 +1,6 @@
-"""Answers as HTML and JSON: templates that escape every value, errors as the two sentences of the command line, and addresses.
+"""Answers as HTML and JSON: templates that escape every value, errors as message and hint like on the command line, and addresses of pages.
 
-Addresses can be shared: everything that a page shows is in its query string.
+An address of a page can be shared: its query string holds everything on which the page depends.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ _TEMPLATES.globals |= {"pages": PAGES, "version": __version__}
 
 
 def page(request: Request, template: str, values: Mapping[str, Any], status: int = HTTPStatus.OK) -> HTMLResponse:
-    """Make a page.
+    """Make an HTML page from a template.
 
     Args:
-        request: The request that is answered.
+        request: The request to answer.
         template: Name of the file in `ui/html/`.
-        values: The values of the template, which are escaped; "bare" leaves the navigation out.
-        status: Status of the answer.
+        values: The values of the template, which are escaped; a true "bare" leaves the navigation out.
+        status: HTTP status of the answer.
     """
     app = request.scope.get("app")  # none where the guard refuses a request
     read_only = app is not None and app.state.workspace.options.read_only
@@ -84,25 +84,25 @@ def page(request: Request, template: str, values: Mapping[str, Any], status: int
 
 
 def _with_index(request: Request, name: str) -> str:
-    """The address of the present page with another index, and with the query that was asked."""
+    """The address of the present page for another index, with the same query."""
     path, query = request.scope["path"], request.query_params.get("q", "")
     pairs = [("index", name), *([("q", query)] if query else [])]
     return page_address(path if path in PAGES.values() else "/search", pairs)
 
 
 def data(values: Mapping[str, Any], status: int = HTTPStatus.OK) -> Response:
-    """Make an answer in JSON."""
+    """Make an answer whose body is JSON."""
     options = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
     return Response(orjson.dumps(values, option=options), media_type="application/json", status_code=status)
 
 
 def status_of(error: TermweaveError) -> HTTPStatus:
-    """The status of the answer that reports an error."""
+    """The HTTP status of the answer that reports an error."""
     return next((status for kind, status in _STATUS if isinstance(error, kind)), HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
 def problem(request: Request, status: int, message: str, hint: str = "") -> Response:
-    """Report an error: as JSON below /api/, else as a page."""
+    """Make the answer that reports an error: JSON for paths below /api/, else a page."""
     if request.scope["path"].startswith("/api/"):
         return data({"schema": "termweave.error/1", "error": message, "hint": hint}, status)
     title = _TITLES.get(HTTPStatus(status), HTTPStatus(status).phrase)
@@ -112,16 +112,16 @@ def problem(request: Request, status: int, message: str, hint: str = "") -> Resp
 def error_handlers(
     failed: Callable[..., Response], problem: Callable[..., Response], addresses: str
 ) -> dict[Any, Callable[..., Response]]:
-    """Kind of an error -> how an application answers it.
+    """Make the error handlers of a Starlette application: kind of error -> function that answers it.
 
     Args:
-        failed: Answers a `TermweaveError`, on which the user can act: of request and error.
-        problem: Makes the answer that reports another one: of request, status, message and hint.
-        addresses: A sentence that says where there is something.
+        failed: Makes the answer to a `TermweaveError`, about which the user can do something; takes request and error.
+        problem: Makes the answer to any other error; takes request, status, message and hint.
+        addresses: A sentence that names addresses that exist, for the answer 404.
     """
 
     def refused(request: Request, error: HTTPException) -> Response:
-        """An address that does not exist, a method that it does not take, a body that is too large or too slow, a page that was refused."""
+        """Answer an HTTP error: unknown address, wrong method, a body that is too large or too slow, or a refused request."""
         if error.status_code == HTTPStatus.NOT_FOUND:
             return problem(request, error.status_code, f"There is nothing at {request.scope['path']}.", addresses)
         answer = problem(request, error.status_code, f"{error.detail.removesuffix('.')}.")
@@ -129,7 +129,7 @@ def error_handlers(
         return answer
 
     def fault(request: Request, error: Exception) -> Response:
-        """A fault in termweave itself, or a server that lies. Starlette raises it again afterwards, so that the log has the traceback."""
+        """Answer a fault in termweave, or an invalid answer of the search server. Starlette raises the error again, so that the log has a traceback."""
         if (blamed := blamed_server(error)) is not None:
             return failed(request, blamed)
         hint = "Its details are in the log of 'termweave serve'."
@@ -142,14 +142,14 @@ def error_handlers(
 
 
 class PageAddress:
-    """The address of a page, from which links to its neighbours are made.
+    """The address of a page, from which links with changed parameters are made.
 
     Args:
-        path: The path.
+        path: Path of the address.
         query: The query string of the request.
 
     Attributes:
-        pairs: The parameters that have a value.
+        pairs: Name and value of each parameter that is not blank.
     """
 
     def __init__(self, path: str, query: QueryParams) -> None:
@@ -157,32 +157,32 @@ class PageAddress:
         self.pairs = [(name, value) for name, value in query.multi_items() if value.strip()]
 
     def having(self, **changes: object) -> str:
-        """The address with some parameters replaced; None removes one. A trailing underscore is left out: ``from_``."""
+        """The address with some parameters replaced, or removed where the value is None. A trailing underscore of a name is dropped: ``from_``."""
         names = {name.rstrip("_"): value for name, value in changes.items()}
         pairs = [pair for pair in self.pairs if pair[0] not in names]
         return page_address(self._path, [*pairs, *((name, str(value)) for name, value in names.items() if value is not None)])
 
     def adding(self, name: str, value: str) -> str:
-        """The address with one more value of a parameter, and from the first page on."""
+        """The address with one more value of a parameter, without `from`: hits are shown from the first page on."""
         pairs = [pair for pair in self.pairs if pair[0] != "from" and pair != (name, value)]
         return page_address(self._path, [*pairs, (name, value)])
 
     def without(self, name: str, value: str) -> str:
-        """The address without one value of a parameter, and from the first page on."""
+        """The address without one value of a parameter, and without `from`: hits are shown from the first page on."""
         return page_address(self._path, [pair for pair in self.pairs if pair != (name, value) and pair[0] != "from"])
 
 
 def page_address(path: str, pairs: Sequence[tuple[str, str]]) -> str:
-    """A path with a query string."""
+    """Join a path and parameters (name, value) into an address with a query string."""
     return f"{path}?{urlencode(pairs)}" if pairs else path
 
 
 def local_path(text: str) -> str:
-    """A text that is a path on this server, perhaps with a query string; "" for another one, which may lead elsewhere."""
+    """Return the text if it is a path on this server, perhaps with a query string; else "", because the text may lead to another site."""
     return text if _LOCAL.fullmatch(text) else ""
 
 
 def see_other(path: str, **parameters: object) -> Response:
-    """Send the browser to a page with these parameters, as the answer to a form does."""
+    """Make the answer 303 See Other, which sends the browser from a form to a page with these parameters."""
     pairs = [(name, str(value)) for name, value in parameters.items()]
     return RedirectResponse(page_address(path, pairs), status_code=HTTPStatus.SEE_OTHER)

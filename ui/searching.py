@@ -1,4 +1,4 @@
-"""Searches for pages and API: the parameters of a request become options of `Index.answer`, and an answer becomes JSON; two lists are compared."""
+"""Searches for pages and API: turn the parameters of a request into options of `Index.answer`, explain a hit, and compare two result lists."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ DEPTH, HEAD = 50, 10
 
 @dataclass(frozen=True)
 class SearchSide:
-    """One configuration and its answer.
+    """One way to search (index and parameters), and the answer that it gave.
 
     Attributes:
-        index: The index.
-        values: The values of its parameters.
-        answer: The answer.
-        took: Duration in milliseconds.
+        index: The index that was searched.
+        values: The values of the request's parameters.
+        answer: The answer of the search.
+        took: Duration of the search in milliseconds.
     """
 
     index: Index
@@ -54,9 +54,9 @@ class ListComparison:
 
     Attributes:
         head: Number of documents in the head of the longer list, at most `HEAD`.
-        shared: Number of documents that are in both heads.
+        shared: Number of documents that are among the first `HEAD` of both lists.
         both: Number of documents that are in both lists.
-        correlation: Kendall's tau of those documents: 1 for the same order, -1 for the opposite; None for fewer than two.
+        correlation: Kendall's tau of the documents in both lists: 1 for the same order, -1 for the opposite; None: there are fewer than two.
         first: Document id -> rank in the first list, from 1.
         second: Document id -> rank in the second list.
     """
@@ -69,22 +69,22 @@ class ListComparison:
     second: Mapping[str, int]
 
     def as_dict(self) -> dict[str, Any]:
-        """The JSON values."""
+        """The comparison as JSON values, with the ranks of each document in both lists."""
         moved = {each: {"first": self.first.get(each), "second": self.second.get(each)} for each in (*self.first, *self.second)}
         return {"head": self.head, "shared": self.shared, "both": self.both, "correlation": self.correlation, "ranks": moved}
 
 
 def both(values: Values) -> tuple[Values, Values]:
-    """The values of both lists of a comparison, each as of a request for one list."""
+    """Split the parameters of a comparison into the parameters of the first and of the second list, each as a search takes them."""
     second = {"index": values["index2"] or values["index"], "mode": values["mode2"], "rerank": values["rerank2"]}
     return values, {**values, **second}
 
 
 def index_of(workspace: Workspace, values: Values) -> Index:
-    """Open the index of a request.
+    """Open the index that a request names, after checks of its query, reranker and rewriting.
 
     Raises:
-        UsageError: There is none, or pages may not search so.
+        UsageError: There is no such index, or pages may not search in this way.
     """
     check_query(values["q"])
     workspace.check_reranker(values["rerank"])
@@ -93,13 +93,13 @@ def index_of(workspace: Workspace, values: Values) -> Index:
 
 
 def options(values: Values, *names: str) -> dict[str, Any]:
-    """The options of a search that a request gives; with names only those of these parameters."""
+    """The search options that a request sets: option -> value; with `names` only the options of the parameters with these names."""
     parameters = [each for each in SEARCH if each.option and each.name in (names or values)]
     return {each.option: values[each.name] for each in parameters if values[each.name] not in (None, ())}
 
 
 def answer(workspace: Workspace, values: Values, options: Mapping[str, Any]) -> SearchSide:
-    """Answer the query of a request, with these options of `Index.answer`."""
+    """Search for the query of a request, with the given options of `Index.answer`, and measure the duration."""
     index = index_of(workspace, values)
     if not values["q"].strip() and "like" not in options:
         raise UsageError("The query is empty.", "Give it some words, or the id of a document as 'like'.")
@@ -109,14 +109,14 @@ def answer(workspace: Workspace, values: Values, options: Mapping[str, Any]) -> 
 
 
 def compared(workspace: Workspace, values: Values) -> ListComparison:
-    """Compare the first `DEPTH` documents of both lists of a request."""
+    """Search in the two ways that a request gives, and compare the first `DEPTH` documents of both lists."""
     names = {*RANKING, *SELECTION} & values.keys()
     sides = [answer(workspace, each, {**options(each, *names), "k": DEPTH, "fields": ["title"]}) for each in both(values)]
     return compare(*([hit.id for hit in side.answer.hits] for side in sides))
 
 
 def compare(first: Sequence[str], second: Sequence[str]) -> ListComparison:
-    """Compare two lists of distinct document ids, best first."""
+    """Compare two ranked lists of document ids, best first and without duplicates."""
     ranks = [{document: rank for rank, document in enumerate(listed, 1)} for listed in (first, second)]
     both = [ranks[1][document] for document in first if document in ranks[1]]
     head, shared = min(HEAD, max(len(first), len(second))), len(set(first[:HEAD]) & set(second[:HEAD]))
@@ -124,7 +124,7 @@ def compare(first: Sequence[str], second: Sequence[str]) -> ListComparison:
 
 
 def _tau(ranks: Sequence[int]) -> float | None:
-    """Kendall's tau between the order of a list and the ranks of its elements in another; no two ranks are equal."""
+    """Kendall's tau between the order of a list and the ranks (all different) of its elements in another list; None for fewer than two elements."""
     pairs = len(ranks) * (len(ranks) - 1) // 2
     if not pairs:
         return None
@@ -133,7 +133,7 @@ def _tau(ranks: Sequence[int]) -> float | None:
 
 
 def explained(workspace: Workspace, values: Values) -> Hit:
-    """Explain one document for the query of a request."""
+    """Explain the score of the document that a request names, for the query of the request."""
     index = index_of(workspace, values)
     if not values["q"].strip():
         raise UsageError("The query is empty.", "Give it some words.")
@@ -141,7 +141,7 @@ def explained(workspace: Workspace, values: Values) -> Hit:
 
 
 def titles(index: Index, ids: Collection[str]) -> dict[str, str]:
-    """The titles of documents, for those that have one."""
+    """Look up titles of documents: document id -> title; documents without a title are left out."""
     if not ids:
         return {}
     layout = index.layout
@@ -152,7 +152,7 @@ def titles(index: Index, ids: Collection[str]) -> dict[str, str]:
 
 
 def content_of(index: Index, document: str) -> tuple[str, str, Any]:
-    """Title, text and metadata of a document, its passages joined without what they share; all empty if the index does not hold it."""
+    """Title, text and metadata of a document, with passages joined and their overlaps left out; all empty if the index lacks the document."""
     stored_fields = ["passage", "passage_start", "passage_end", "metadata", *index.layout.text_fields]
     body: dict[str, Any] = {"size": _PASSAGES, "query": index.layout.with_ids([document]), "_source": stored_fields}
     if index.lineage.passages:
@@ -171,7 +171,7 @@ def content_of(index: Index, document: str) -> tuple[str, str, Any]:
 
 
 def metadata_of(metadata: Any) -> list[tuple[str, str]]:
-    """The metadata of a document as names and texts: a list with commas, and everything else that is not a text as JSON."""
+    """The metadata of a document as pairs of name and text: a list with commas between its values, other values that are no texts as JSON."""
     if not isinstance(metadata, dict):  # an application's own field `metadata`
         return [("metadata", _display_value(metadata))]
     return [(name, _display_value(value)) for name, value in metadata.items()]
@@ -184,7 +184,7 @@ def _display_value(value: Any) -> str:
 
 
 def as_curl(index: Index, values: Values) -> str:
-    """The request that a search sends to the server, for a shell; it has as many answers as the search has signals."""
+    """The request that a search sends to the server, as a curl command for a shell; the server gives one answer for each signal."""
     sent = index.requests(values["q"], **options(values, *RANKING))[0]
     lines = [orjson.dumps(each, option=orjson.OPT_SERIALIZE_NUMPY).decode() for each in sent["body"]]
     address = shlex.quote(f"{index.engine.addresses[0]}{sent['path']}")

@@ -1,4 +1,4 @@
-"""The options of `termweave serve`, and the rules that keep a server from being open to everybody."""
+"""The options of `termweave serve`, and checks that a server which other machines reach asks for a token."""
 
 from __future__ import annotations
 
@@ -26,19 +26,20 @@ class ServeOptions:
     """The options of `termweave serve`, for pages and for a model server.
 
     Attributes:
-        index: The index that pages show first; None: the first one of the server.
+        index: Name of the index that pages show first, or of the only index whose models are served; None: pages show the first index of the
+            server first, and the models of all indices are served.
         host: The address to listen on.
-        port: The port; 0: a free one.
+        port: The port to listen on; 0: the system chooses a free port.
         names: Further names under which browsers reach the pages, for example through a proxy.
-        proxies: Addresses of proxies: what they say of their clients (`X-Forwarded-For`, `X-Forwarded-Proto`) is believed.
-        token: What clients must know; None: nothing, on this machine only.
-        read_only: Refuse every change: grades, profiles, promotions.
-        rerankers: Rerankers that pages may use besides those that need no place, for example "ranker@FOLDER".
+        proxies: Addresses of proxies whose headers about their clients (`X-Forwarded-For`, `X-Forwarded-Proto`) are believed.
+        token: The token that clients must send; None: no token is needed, and only this machine can connect.
+        read_only: Whether every change is refused: grades, profiles, promotions.
+        rerankers: Rerankers that pages may use besides the built-in ones that need no folder, for example "ranker@FOLDER".
         datasets: Data sets that pages may evaluate and tune on.
-        settings: How a process that learns reaches the server.
-        models: Models in place of those that the indices name, as `search.Index.open` takes them.
-        serves_models: Serve models, not pages.
-        served: Names or folders of models that are served alone, whatever indices there are.
+        settings: Settings by which a learning process reaches the search server.
+        models: Models to use in place of the models that the indices name: keyword of `search.Index.open` -> model.
+        serves_models: Whether models are served in place of pages.
+        served: Names or folders of models that are served by themselves, independent of any index.
     """
 
     index: str | None = None
@@ -56,7 +57,7 @@ class ServeOptions:
     served: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Raise `UsageError` for options that would let everybody in, or nobody."""
+        """Raise `UsageError` for options that would let everybody in or keep everybody out, and for invalid names, addresses and tokens."""
         if self.token is not None and len(self.token) < SHORTEST_TOKEN:
             advice = "Make one: python3 -c 'import secrets; print(secrets.token_urlsafe())'"
             raise UsageError(f"The token has fewer than {SHORTEST_TOKEN} characters.", advice)
@@ -75,14 +76,14 @@ class ServeOptions:
 
     @property
     def hosts(self) -> frozenset[str]:
-        """The names that the header Host may have, in lower case and without a port."""
+        """The host names that the header Host of a request may have, in lower case and without a port."""
         local = ("127.0.0.1", "localhost", "[::1]") if self._local else ()
         host = () if self.host in _EVERY else (f"[{self.host}]" if ":" in self.host else self.host,)
         return frozenset(name.lower() for name in (*local, *host, *self.names))
 
     @property
     def _local(self) -> bool:
-        """Whether only this machine can reach the address."""
+        """Whether only this machine can reach the address to listen on."""
         return self.host == "localhost" or (_is_address(self.host) and ip_address(self.host).is_loopback)
 
 

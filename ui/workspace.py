@@ -1,4 +1,4 @@
-"""The server and its open indices, which all pages share, and checks of what a request may name."""
+"""The search server and its open indices, which all pages share, and checks that a request names nothing that pages may not use."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ _LONGEST = 10_000
 
 
 class NoIndexYet(UsageError):
-    """The server has no index of termweave: pages say how to make one."""
+    """The server has no index that termweave made; pages then say how to make one."""
 
 
 class FreshItems(Generic[_Item]):
-    """Items that are opened by name: once, even if several threads ask at the same time, and looked at again after some seconds.
+    """A cache of items by name: each is opened once, even if several threads ask at the same time, and is checked again after some seconds.
 
     Args:
-        most: How many stay open; the one that was looked at longest ago is forgotten first.
+        most: How many items stay open; the item whose last check is oldest is dropped first.
 
     Attributes:
-        seconds: For how long an item is taken without a look.
+        seconds: For how long after a check an item is used without another check.
     """
 
     def __init__(self, most: int, seconds: float) -> None:
@@ -58,14 +58,14 @@ class FreshItems(Generic[_Item]):
         self._lock = Lock()
 
     def fresh(self, name: str) -> _Item | None:
-        """The item, if somebody looked at it a moment ago."""
+        """The open item if its last check was less than `seconds` ago; None: it is not open, or is due for a check."""
         looked, item = self._items.get(name, (-math.inf, None))
         return item if time.monotonic() - looked < self.seconds else None
 
     def get(self, name: str, look: Callable[[_Item | None], _Item]) -> _Item:
-        """The item; `look` gets the one that is open, if one is, and returns it again or another one.
+        """Return the item, checked or opened by `look` if it is due: `look` takes the open item or None, and returns the item to use from now on.
 
-        While one thread looks at an open item, others go on with it. While one opens an item, others wait, and share its error.
+        While one thread checks an open item, other threads go on with it. While one thread opens an item, others wait, and get the same error.
         """
         with self._lock:
             if (item := self.fresh(name)) is not None:
@@ -92,19 +92,19 @@ class FreshItems(Generic[_Item]):
         return mine.result()
 
     def forget(self, name: str) -> None:
-        """Open an item anew when it is asked for."""
+        """Drop an item, so that it is opened anew when a request asks for it."""
         with self._lock:
             self._items.pop(name, None)
             self._opening.pop(name, None)
 
 
 class Workspace:
-    """The server and the open indices.
+    """The search server and the indices that pages have opened.
 
     Attributes:
-        engine: The server.
-        options: How the pages are served.
-        indices: The open indices: each holds its statistics and models.
+        engine: The search server.
+        options: The options of `termweave serve`.
+        indices: The open indices, each with its statistics and models in memory.
     """
 
     def __init__(self, engine: Engine, options: ServeOptions) -> None:
@@ -114,7 +114,7 @@ class Workspace:
         self._names: FreshItems[tuple[str, ...]] = FreshItems(1, seconds=5.0)
 
     def index(self, name: str) -> Index:
-        """An open index, or one of its generations, by its name.
+        """Return the open index with this name, or one generation of an index, opened if necessary.
 
         Raises:
             UsageError: There is no such index, or it was not made by termweave.
@@ -138,16 +138,16 @@ class Workspace:
         return self.indices.get(name, look)
 
     def pinned(self, name: str) -> Index:
-        """An index opened for work that takes long: the generation that is live now, whatever goes live meanwhile."""
+        """Open an index for a long job: the job keeps the generation that is live now, even if another one goes live meanwhile."""
         return search.Index.pinned(self.engine, name, **(self.options.models or {}))
 
     def warm(self) -> None:
-        """Open the index that pages show first, so that the first search does not wait for its models; what is wrong is said there."""
+        """Open the index that pages show first, so that the first search need not wait for models; an error is left to this search to report."""
         with suppress(TermweaveError):
             self.index(self.chosen(None))
 
     def names(self) -> tuple[str, ...]:
-        """The names of the indices that termweave made; the one that the server was started with, if it may not list all."""
+        """The names of the indices that termweave made; if the user may not list indices, the index that `termweave serve` was started with."""
 
         def look(_: object) -> tuple[str, ...]:
             try:
@@ -160,17 +160,17 @@ class Workspace:
         return self._names.get("", look)
 
     def places(self, name: str) -> list[str]:
-        """The indices, and the complete generations of one of them."""
+        """The names of all indices, and of the complete generations of the index `name`."""
         listed = []
         with suppress(TermweaveError):
             listed = listing.list_generations(self.engine, name)
         return [*self.names(), *(each.index for each in listed if each.complete)]
 
     def chosen(self, name: str | None) -> str:
-        """The name of the index that a request is about: the one it names, else the one that the server was started with.
+        """The name of the index that a request is about: `name` if given, else the index that `termweave serve` was started with, else the first index.
 
         Raises:
-            NoIndexYet: The server has none.
+            NoIndexYet: The server has no index that termweave made.
         """
         if name or self.options.index:
             return str(name or self.options.index)
@@ -180,7 +180,7 @@ class Workspace:
         raise NoIndexYet(f"No index at {self.engine.url} was made by termweave.", advice)
 
     def book(self, name: str | None) -> JudgementBook:
-        """The book of the index that a request is about; its name has no generation. It opens no model: this host may lack one of them."""
+        """The book of judged queries of an index (one for all its generations). No model is opened, so this host need not have the index's models."""
         resolved = resolve_name(self.engine, self.chosen(name))
         return JudgementBook(self.engine, book_of(resolved, read_lineage(self.engine, resolved.index)))
 
@@ -188,7 +188,7 @@ class Workspace:
         """Check that a page may name a reranker: a request must not make this process open a folder or fetch a model.
 
         Raises:
-            UsageError: It may not.
+            UsageError: Pages may not use this reranker.
         """
         if name is None or name in self.options.rerankers:
             return
@@ -203,23 +203,23 @@ class Workspace:
         """Check that a rewriting names no file of synonyms or pins: a request must not make this process read a file.
 
         Raises:
-            UsageError: It names one.
+            UsageError: The rewriting names a file.
         """
         if text and "@" in text:
             raise UsageError(f"Pages may not use {text!r}, which names a file.", "Known: operators, spelling, none.")
 
 
 def workspace_of(request: Request) -> Workspace:
-    """The workspace of the application that got a request."""
+    """The workspace of the application that received a request."""
     workspace: Workspace = request.app.state.workspace
     return workspace
 
 
 def check_query(query: str) -> str:
-    """A query that is short enough, in the one form (`termweave.support.normal_form`).
+    """Check that a query is not too long, and return it in Unicode's normal form (`termweave.support.normal_form`).
 
     Raises:
-        UsageError: It is not.
+        UsageError: The query is too long.
     """
     if len(query) > _LONGEST:
         raise UsageError(f"The query has more than {_LONGEST:,} characters.", "Ask a shorter one.")

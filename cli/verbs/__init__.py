@@ -1,1 +1,1 @@
-"""The commands: one thin file per verb."""
+"""The commands of `termweave`: one short module for each verb, or for several related verbs."""

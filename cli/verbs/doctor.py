@@ -1,4 +1,4 @@
-"""`termweave doctor` and `config`: check this machine, say what is missing and how to get it; and show the settings."""
+"""`termweave doctor` and `config`: check this machine, tell what is missing and how to install it, and show the settings."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _runtime() -> Finding:
 
 
 def _training() -> Finding:
-    """Whether models can be trained and exported. All else runs without, so what is missing is no failure."""
+    """Check whether models can be trained and exported; missing packages are no failure, because everything else runs without them."""
     from termweave.training.needs import missing
 
     absent = dict(missing())
@@ -148,7 +148,7 @@ def _runs_on_gpu() -> bool:
 
 
 def _gpu() -> str | None:
-    """Name and memory of the graphics processors, from their driver; None if there are none."""
+    """Ask the NVIDIA driver for names and memory of the graphics processors; None: there are none, or the driver does not answer."""
     driver = shutil.which("nvidia-smi")
     if driver is None:
         return None
@@ -175,7 +175,7 @@ def _models() -> list[Finding]:
 
 
 def _chosen(settings: Settings) -> Finding:
-    """The models that a build takes without further options, and their size."""
+    """Check the models that a build uses without further options, and report their names and size."""
     from termweave.encoders import load
     from termweave.encoders.model_lookup import PACKAGES, SHORT
 

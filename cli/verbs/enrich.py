@@ -123,7 +123,7 @@ def command(
 
 
 def _weighted(values: Sequence[str]) -> dict[str, float]:
-    """Field -> weight, of NAME or NAME^WEIGHT."""
+    """Parse values NAME or NAME^WEIGHT into field -> weight (1 if none is given)."""
     weights = {}
     for value in values:
         name, _, weight = value.partition("^")

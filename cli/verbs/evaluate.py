@@ -1,4 +1,4 @@
-"""`termweave evaluate`: a table of modes and measures, with significance tests."""
+"""`termweave evaluate`: print a table that compares search modes by several measures, with significance tests."""
 
 from __future__ import annotations
 
@@ -138,14 +138,14 @@ def command(
 
 
 def _cost(name: str, index: Index, questions: list[str]) -> str:
-    """Time and disk of a default search of an index, as a sentence."""
+    """Measure the time of a default search and the disk space of an index, and return both as a sentence."""
     price = cost(index, questions)
     size = f", and the index {sized(price.bytes)} on disk" if price.bytes else ""
     return f"A search of {name} takes {price.milliseconds:.1f} ms (median){size}."
 
 
 def _write(experiment: Experiment, folder: Path, out: Output) -> None:
-    """Write the runs, the values of every query and the table."""
+    """Write the runs, the values of every query and the table of an experiment as files into a folder."""
     ours = [row.system for row in experiment.rows if row.mode != "run"]
     for system in ours:
         runs.write(experiment.runs[system], folder / f"{system}.trec")

@@ -1,4 +1,4 @@
-"""The verbs about what a server holds: `list`, `generations`, `promote`, `rollback`, `prune`, `delete` and `audit`."""
+"""The verbs that manage indices on a server: `list`, `generations`, `promote`, `rollback`, `prune`, `delete` and `audit`."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def command(*, name: str | None, settings: Settings, out: Output) -> None:
 
 
 def _table(listed: list[Generation], width: int) -> Table:
-    """Format generations as a table. Names (needed for 'promote') and states are never cut; other columns appear if there is room."""
+    """Format generations as a table. Names (needed for 'promote') and states are always shown; other columns appear if there is room."""
     columns = {
         "generation": [each.index for each in listed],
         "state": [listing.state_of(each) for each in listed],
@@ -107,7 +107,7 @@ def list_indices(*, settings: Settings, out: Output) -> None:
 
 
 def _age(created: str) -> str:
-    """The age of a generation: ``3 d``, ``5 h``, ``12 min``."""
+    """The age of a generation, given when it was created: ``3 d``, ``5 h``, ``12 min``."""
     seconds = (datetime.now(UTC) - datetime.fromisoformat(created)).total_seconds()
     return next((f"{seconds / size:.0f} {unit}" for unit, size in _UNITS if seconds >= size), "now")
 
@@ -128,7 +128,7 @@ def promote(*, name: str, generation: str, settings: Settings, out: Output) -> N
 
 
 def _live(server: Engine, name: str, generation: str, before: str | None, out: Output) -> None:
-    """Print which generation is live now, which was before, and whether searches use another profile now."""
+    """Print which generation of an index is live now and which was live before; warn if searches now use another profile."""
     if remark := publication.profile_remark(server, name, before, generation):
         out.warn(remark)
     data: answers.Promote = {"schema": "termweave.promote/1", "name": name, "live": generation, "before": before}
@@ -218,7 +218,7 @@ def delete(*, name: str, ids: tuple[str, ...], file: BinaryIO | None, yes: bool,
 
 
 def _lines(file: BinaryIO) -> Iterator[str]:
-    """Read ids from a file, one per line.
+    """Yield the document ids in a file, one per line.
 
     Raises:
         InputError: A line is not UTF-8.
@@ -294,7 +294,7 @@ def audit(*, name: str | None, count: int, settings: Settings, out: Output) -> N
 
 
 def _act_in_words(line: AuditLine) -> str:
-    """The act in words, with the generations that it concerns."""
+    """The act of a line of the audit trail in words, with the generations or profiles that it concerns."""
     if line.act == "delete generations":
         return f"{line.act}: {', '.join(line.deleted)}"
     if line.act in {"update", "delete documents", "enrich", "remove fields"}:

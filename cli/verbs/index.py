@@ -137,7 +137,7 @@ def command(
     reading["skip_bad"] |= only_plan
 
     def open_corpus(whole: bool, fresh: bool) -> OpenedSource:
-        """Open the source; `whole` reads the fields that no option names, too."""
+        """Open the corpus; `whole`: also read fields that no option names; `fresh`: drop an earlier snapshot of a source index."""
         return open_source(source, for_build(reading, "" if only_plan or update else name, whole=whole), out, fresh=fresh)
 
     # Mistakes in a source are said before a server is needed; how an index is read depends on the live generation.
@@ -188,7 +188,7 @@ def command(
 def _gate(
     server: Engine, name: str, required: Sequence[str], within: float | None, dataset: str, signals: list[str] | None, out: Output
 ) -> PublicationGate:
-    """The requirements of the command. The data set with the judged queries is opened, and the rest is checked, before the build begins."""
+    """Make the gate that the options of the command require, and check it before the build: data set, judged queries, measures."""
     parsed = [gates.parse(each) for each in required]
     try:
         judged = corpora.open_dataset(dataset) if required or within is not None else None
@@ -200,17 +200,17 @@ def _gate(
 
 
 def _signals(options: BuildOptions) -> list[str]:
-    """The signals that a build makes, as far as its options say."""
+    """The signals that a build makes according to its options: named or default ones, without those whose model is "none"."""
     signals = options.signals or [name for name in plugins.names("signals") if signal_class(name).default]
     return [name for name in signals if getattr(options, signal_class(name).needs or "", None) not in NONE]
 
 
 def _ask(large: LargeDeletion, name: str) -> None:
-    """Ask the user whether this many documents may be deleted.
+    """Ask the user whether an update may delete this many documents.
 
     Raises:
-        LargeDeletion: There is no terminal to ask at.
-        Exit: The answer is no.
+        LargeDeletion: Nobody can be asked, because standard input is not a terminal.
+        Exit: The user answered no.
     """
     if not sys.stdin.isatty():
         raise large
@@ -220,7 +220,7 @@ def _ask(large: LargeDeletion, name: str) -> None:
 
 
 def _has_live_generation(server: Engine, name: str, out: Output) -> bool:
-    """Whether there is something to update; if not, that is reported."""
+    """Whether the index has a live generation to update; if not, say so to the user."""
     generations.check_spelling(name)
     if generations.live(server, name) is not None:
         return True
@@ -229,7 +229,7 @@ def _has_live_generation(server: Engine, name: str, out: Output) -> bool:
 
 
 def _compare_with_live(name: str, live: LiveGeneration | None, source: Source, out: Output) -> None:
-    """Report that a build replaces the live generation by one of another source, which a user may not want."""
+    """Tell the user if a build replaces a live generation that was made from another source, which may be a mistake."""
     if live is not None and (before := live.lineage.source["name"]) != source.name:
         out.say(
             f"{name!r} was made from {before!r}; this build replaces it with {source.name!r}, and 'termweave rollback {name}' "

@@ -1,4 +1,4 @@
-"""`termweave learn`: from judged questions or clicks to better search, proved."""
+"""`termweave learn`: improve the search of an index by judged questions or clicks, and prove the gain on test questions."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def command(
 
 
 def _agreed(learned: Learned, out: Output) -> bool:
-    """Whether the user wants the new generation to go live; nobody is asked where there is no terminal."""
+    """Ask the user whether the new generation should go live; False without a question for JSON output or without a terminal."""
     if out.json or not sys.stdin.isatty():
         return False
     click.echo(_gain(learned), err=True)
@@ -105,7 +105,7 @@ def _gain(learned: Learned) -> str:
 
 
 def _show(learned: Learned) -> None:
-    """Print what was tried, the gain, and the next step."""
+    """Print the result of learning: the models and ways to search that were tried, the gain, and the next step."""
     from termweave.learning.training_rounds import PARTS
 
     for each in learned.tried:
@@ -141,7 +141,7 @@ def _show(learned: Learned) -> None:
 
 
 def why_missed(learned: Learned) -> tuple[str, str]:
-    """The message and the hint where no gain was confirmed."""
+    """The message and the hint of the error for a run of learning that confirmed no gain."""
     from termweave.learning.questions import more_to_confirm
 
     if max(learned.before, learned.after) < _NOTHING:

@@ -1,4 +1,4 @@
-"""`termweave models`, `backbone` and `export`: the models that this host knows, encoders by name, and a model as ONNX graphs."""
+"""`termweave models`, `backbone` and `export`: list the models on this host, fetch or import encoders, and write a model as ONNX graphs."""
 
 from __future__ import annotations
 

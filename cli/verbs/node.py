@@ -1,4 +1,4 @@
-"""`termweave node` and `demo`: the embedded OpenSearch, and a real corpus indexed, evaluated and searched in one command."""
+"""`termweave node` and `demo`: manage the embedded OpenSearch; index, evaluate and search a real corpus in one command."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ _NEXT = """What to try next:
 
 
 def called() -> str:
-    """The command that runs this program: `termweave` if the shell finds it by that name, else the command that was typed."""
+    """The command by which a user can run this program again: `termweave` if the shell finds it by this name, else the command as typed."""
     program = Path(sys.argv[0])
     if program.name == "__main__.py":
         return f"{shlex.quote(sys.executable)} -m termweave"
@@ -215,7 +215,7 @@ def called() -> str:
 
 
 def _indexed(server: Engine, settings: Settings, out: Output) -> None:
-    """Build and verify the index, unless it is up to date."""
+    """Build and verify the index of the demo, unless the index is up to date."""
     from termweave import corpora
     from termweave.indexer.ledger import storage
     from termweave.indexer.ledger.unfinished_builds import UnfinishedBuild

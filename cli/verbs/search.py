@@ -1,4 +1,4 @@
-"""`termweave search`, `explain` and `weights`: the best documents for a query, why they are, and which words of a text matter."""
+"""`termweave search`, `explain` and `weights`: find the best documents for a query, explain a score, and show which words of a text matter."""
 
 from __future__ import annotations
 
@@ -121,15 +121,15 @@ def command(
 
 
 def _answer(index: Index, text: str, options: SearchOptions, html: Path | None, out: Output, *, others: bool) -> None:
-    """Answer one query and show the hits.
+    """Search for one query and print the hits.
 
     Args:
         index: The index that is searched.
         text: The query.
-        options: What is searched.
-        html: Where to write a page of the explained hits; None: nowhere.
-        out: Where results and messages go.
-        others: Show the fields besides title and text on a line below each hit.
+        options: The options of the search.
+        html: File for an HTML page of the explained hits; None: no page is written.
+        out: Where results and messages are printed.
+        others: Whether fields besides title and text are shown, on a line below each hit.
     """
     began = time.perf_counter()
     answer = index.answered(text, options)
@@ -148,7 +148,7 @@ def _answer(index: Index, text: str, options: SearchOptions, html: Path | None, 
 
 
 def _text(query: str | None, like: Sequence[str] = ()) -> str:
-    """The text to search with, from standard input where it is ``-``; documents to search with may stand alone."""
+    """The text of the query, read from standard input if `query` is ``-``; "" if only documents (`like`) are given to search with."""
     if query is None and not like:
         raise click.UsageError("Give a QUERY, a document to search with by --like ID, or a file of queries with --queries.")
     text = sys.stdin.buffer.read().decode("utf-8", "replace").strip() if query == "-" else query or ""
@@ -167,7 +167,7 @@ def _warn(dropped: Mapping[str, Sequence[str]], out: Output, remarks: Sequence[s
 
 
 def _as_console(requests: Sequence[dict[str, Any]]) -> str:
-    """The requests as one types them into a console: method and path, then the body."""
+    """Format requests as the console of OpenSearch Dashboards takes them: method and path, then the body."""
     import orjson
 
     parts = []

@@ -1,4 +1,4 @@
-"""`termweave serve`: web pages and a JSON API on this machine, or a model server."""
+"""`termweave serve`: run a web server with pages and a JSON API, or a model server."""
 
 from __future__ import annotations
 

@@ -30,21 +30,21 @@ if TYPE_CHECKING:
 
 
 class TrainCommand(GroupedCommand):
-    """A command whose help lists the training methods; beside a METHOD it describes that one."""
+    """A command whose help lists the training methods; `METHOD --help` describes this method instead."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Note the METHOD: --help is carried out before click gives arguments their values."""
+        """Store the METHOD among the arguments, because click handles --help before it parses arguments."""
         if not ctx.resilient_parsing:
             ctx.meta[__name__] = self.make_parser(ctx).parse_args(args=list(args))[0].get("method")
         return super().parse_args(ctx, args)
 
     def get_help(self, ctx: click.Context) -> str:
-        """The help of the command, or of the method that the user names beside --help."""
+        """The help of the command, or the description of the method that the user named together with --help."""
         name = ctx.meta.get(__name__)
         return _described(base.get(name)) if isinstance(name, str) else super().get_help(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the methods before the options."""
+        """Write the list of training methods into the help, before the options."""
         with formatter.section("Methods (termweave train METHOD --help: paper, equations, parameters)"):
             formatter.write_dl([(name, base.get(name).title) for name in base.names()])
         super().format_options(ctx, formatter)
@@ -125,7 +125,7 @@ def command(
 
 
 def _planned(plan: TrainingPlan) -> str:
-    """A plan as text."""
+    """Format a training plan as text."""
     cached = f"hidden states of {plan.backbone}: {sized(plan.states_bytes)} in the cache"
     lines = [
         f"{plan.method} on {plan.dataset}: {plan.documents:,} documents",
@@ -148,7 +148,7 @@ def _planned(plan: TrainingPlan) -> str:
 
 
 def without_effect(result: TrainingResult) -> str:
-    """Say that training did not change how the held-out questions are ranked."""
+    """The sentence for a training that did not rank the held-out questions better by more than chance."""
     step = result.history["steps"][result.history["best"]]
     if step == 0:  # of the last fit, which may begin a little better than the run
         return "No step ranked the held-out questions better than step 0 by more than chance: training did not change the model."
@@ -159,7 +159,7 @@ def without_effect(result: TrainingResult) -> str:
 
 
 def _as_json(result: TrainingResult, inspection: Inspection | None) -> dict[str, Any]:
-    """The result of a run as JSON values."""
+    """The result of a training run as JSON values, with sample passages and the terms that changed most (empty without `inspection`)."""
     data = {"schema": "termweave.train/1", **asdict(result), "folder": str(result.folder)}
     if inspection is None:  # a model of vectors has no words to show
         return {**data, "passages": [], "gained": [], "lost": []}
@@ -169,7 +169,7 @@ def _as_json(result: TrainingResult, inspection: Inspection | None) -> dict[str,
 
 
 def _show(result: TrainingResult, inspection: Inspection | None, out: Output) -> None:
-    """Print the figures of a run and, if the model has term weights, sample passages and the terms that changed most."""
+    """Print the figures of a training run and, if the model has term weights, sample passages and the terms that changed most."""
     from termweave.encoders.onnx.export import int8_cost
     from termweave.training.model_folder import ONLY_FP32, loses_too_much
 
@@ -205,7 +205,7 @@ def _show_weights(inspection: Inspection, out: Output) -> None:
 
 
 def _described(method: Method) -> str:
-    """A method with its paper, equations and all its parameters."""
+    """Describe a training method as text: its paper, equations, presets and parameters."""
     equations = [f"  {equation}" for equation in method.equations]
     presets = [_preset(name, preset.help, preset.settings) for name, preset in method.presets.items()]
     groups = [

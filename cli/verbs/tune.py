@@ -1,4 +1,4 @@
-"""`termweave tune` and `profiles`: fit a profile, and measure it; list profiles, put one together, choose or delete one."""
+"""`termweave tune` and `profiles`: fit a search profile and measure it; list, compose, choose or delete profiles."""
 
 from __future__ import annotations
 
@@ -128,10 +128,10 @@ def command(
 
 
 def _ranker(rerank: str | None, budget: float | None) -> CrossEncoderReranker | FeatureReranker | None:
-    """The ranker to tune.
+    """The ranker that --rerank names, to be tuned with the profile; None: no ranker is named.
 
     Raises:
-        UsageError: It is another reranker, or a budget was given without one.
+        UsageError: --rerank names a reranker that is no ranker, or a time budget was given without a suitable ranker.
     """
     check_together(("A time budget needs a ranker: add --rerank ranker@FOLDER", rerank is None and budget is not None))
     if rerank is None:

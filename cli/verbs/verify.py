@@ -33,7 +33,7 @@ _SHOWN = 20
 
 
 class _Command(GroupedCommand):
-    """A command whose `--deep` can stand without a value; click alone would take the next word, even NAME, for its value."""
+    """A command whose option `--deep` may be given without a value; click alone would take the next word, even NAME, as the value."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         pairs = pairwise([*args, ""])
@@ -105,11 +105,11 @@ def command(
 
 @dataclass(frozen=True)
 class _LedgerState:
-    """The state that this host's ledger records; the defaults if there is no readable ledger.
+    """The state of an index that the ledger on this host records; without a readable ledger all fields have their defaults.
 
     Attributes:
         refused: Ids of documents and passages that the server refused.
-        letters: File with the reasons.
+        letters: Path of the file that lists these refused documents with reasons.
         updating: Whether an update is running, or was stopped.
         elsewhere: Whether the last update came from another host.
     """
@@ -135,7 +135,7 @@ def _ledger_state(server: Engine, index: str, record: Lineage) -> _LedgerState:
 
 
 def _result(name: str, against: str, difference: Difference, deep: float | None) -> str:
-    """The result as text, with the ids that differ."""
+    """The result of a verification as text, with the ids that differ."""
     cut = difference.counted != difference.documents
     if difference.same:
         read = f" (content of {difference.read:,} read back)" if deep else " (compared by digests)"
@@ -152,7 +152,7 @@ def _result(name: str, against: str, difference: Difference, deep: float | None)
 
 
 def _remarks(name: str, index: str, source: str | None, difference: Difference, state: _LedgerState) -> Iterator[str]:
-    """Sentences that explain the result and say what to do."""
+    """Yield sentences that explain the result of a verification and say what to do."""
     if difference.ok and state.updating:
         yield f"An update of {name} is running, or was stopped and may be incomplete. If it was stopped, repeat it."
     if not difference.same:
@@ -170,7 +170,7 @@ def _remarks(name: str, index: str, source: str | None, difference: Difference, 
 
 
 def _advice(difference: Difference, state: _LedgerState, *, by_ledger: bool) -> str:
-    """A sentence about the most likely cause of the difference and how to repair it."""
+    """A sentence that names the most likely cause why an index differs from its ledger or source, and how to repair the index."""
     if not (difference.extra or difference.inside) and {*difference.missing, *difference.altered} <= set(state.refused):
         return "The server refused all documents that differ: correct them in the source and index again."
     if difference.inside:

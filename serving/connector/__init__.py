@@ -1,1 +1,1 @@
-"""The connection of an index with a model server: what `termweave connect` registers in OpenSearch."""
+"""The connection of an index with a model server: the pipelines, models and templates that `termweave connect` registers in the cluster."""

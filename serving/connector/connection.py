@@ -1,7 +1,7 @@
 """Connect an index with a model server, and remove the connection.
 
-The search pipeline is written last and in one request: until then searches do what they did before. What an earlier command left when it
-was killed is found by name and marker; it is used or removed.
+The search pipeline is written last and in one request: until then searches work as before. Parts that an earlier, killed command left behind
+are found by name and marker, and are used or removed.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ class ConnectOptions:
 
     Attributes:
         address: Address of the model server.
-        token: What the model server asks for; None: nothing.
-        mode: The mode as in `termweave search`; None: the adopted profile, else hybrid.
+        token: The token that the model server asks for; None: the model server asks for no token.
+        mode: The mode as in `termweave search`; None: the profile in force decides, or mode hybrid if there is no profile.
         candidates: How many documents each signal returns.
-        fallback: Whether a search whose query cannot be rewritten runs as it was sent.
-        documents: Whether an ingest pipeline encodes the documents that the application writes. One of an earlier command stays in any case.
+        fallback: Whether a search runs with its original query if the model server cannot rewrite the query.
+        documents: Whether an ingest pipeline encodes the documents that the application writes. The pipeline of an earlier command stays in any case.
     """
 
     address: str
@@ -71,13 +71,13 @@ class ConnectOptions:
 
 @dataclass(frozen=True, slots=True)
 class ConnectPlan:
-    """A connection that can be made.
+    """A checked plan of a connection: what is to be registered, what is registered already, and what is outdated.
 
     Attributes:
-        connection: The connection.
-        notes: What searches through the pipeline do not have, and what stays of an earlier command.
-        registered: Name of each remote model that is registered as it should be -> its id.
-        outdated: Ids of remote models of earlier commands.
+        connection: The parts to register.
+        notes: Sentences about features that searches through the pipeline lack, and about parts of an earlier command that stay.
+        registered: Name of each remote model that is already registered with the right content -> its id.
+        outdated: Ids of remote models of earlier commands, which are deleted at the end.
     """
 
     connection: IndexConnection
@@ -87,10 +87,11 @@ class ConnectPlan:
 
 
 def plan(engine: Engine, name: str, options: ConnectOptions) -> ConnectPlan:
-    """Check that an index can be connected. Nothing is written.
+    """Check that an index can be connected, and plan the connection. Nothing is written.
 
     Raises:
-        UsageError: The server, the index or the mode does not allow it, or another program has a pipeline or a template of that name.
+        UsageError: The server, the index or the mode does not allow a connection, or a pipeline or template of that name exists that
+            termweave did not make.
     """
     registry = _registry(engine)
     registry.check_server(engine, options)
@@ -140,7 +141,7 @@ def plan(engine: Engine, name: str, options: ConnectOptions) -> ConnectPlan:
 
 
 def _left_out(mode: Mode, reranking: Reranking | None, rewriting: Rewriting | None) -> list[str]:
-    """Sentences about what searches of termweave do and the pipeline does not."""
+    """Sentences about features of `termweave search` (fusion, reranking, rewriting) that the search pipeline lacks."""
     notes = []
     if not mode.single and mode.fusion != "min-max":
         notes.append(f"The server fuses by min-max, not by {mode.fusion}.")
@@ -152,11 +153,11 @@ def _left_out(mode: Mode, reranking: Reranking | None, rewriting: Rewriting | No
 
 
 def connect(engine: Engine, planned: ConnectPlan, say: Callable[[str], None] = lambda _: None) -> None:
-    """Register what is missing, try it, and write the search pipeline.
+    """Register the missing models, try them, write the pipelines and the template, and delete outdated models.
 
     Raises:
-        EngineError: The cluster does not reach the model server, or it refuses. What was registered here is removed again, but for models
-            that a pipeline names or may name once the server is done: the next command uses or removes them.
+        EngineError: The cluster does not reach the model server, or the model server refuses. New models are deleted again, except those
+            that a pipeline names or may name once the server is done: the next command uses or removes these.
     """
     connection, registry = planned.connection, _registry(engine)
     models, switching = dict(planned.registered), False
@@ -184,11 +185,11 @@ def connect(engine: Engine, planned: ConnectPlan, say: Callable[[str], None] = l
 
 
 def remove(engine: Engine, name: str) -> list[str]:
-    """Remove what `connect` registered for a name; return what was removed. The index need not exist any more.
+    """Remove everything that `connect` registered for an index name; return kind and name of each removed part. The index need not exist any more.
 
     Raises:
-        UsageError: Another program has a pipeline or a template of that name, or an index, a template or another pipeline names what
-            would be removed. Nothing is removed then.
+        UsageError: A pipeline or template of that name was not made by termweave, or an index, a template or another pipeline uses a part
+            that would be removed. Nothing is removed then.
     """
     registry = _registry(engine)
     registry.check_server(engine)
@@ -218,20 +219,21 @@ def remove(engine: Engine, name: str) -> list[str]:
 
 
 def _registry(engine: Engine) -> ModuleType:
-    """The module that registers models: with OpenSearch's ml-commons, or with Elasticsearch's inference API. Both have the same functions."""
+    """The module that registers models: `ml_commons` for OpenSearch, `inference` for Elasticsearch. Both have the same functions."""
     return inference if engine.capabilities.distribution == "elasticsearch" else ml_commons
 
 
 def _documents(record: Lineage, name: str, without: str) -> DocumentEncoding:
-    """The fields and models by which an ingest pipeline encodes the documents of an index.
+    """The fields and models with which an ingest pipeline encodes the documents of an index.
 
     Args:
         record: The lineage of the index.
         name: The name of the index.
-        without: The advice to do without the pipeline, the begin of a sentence.
+        without: Advice how to do without the ingest pipeline, as the beginning of a sentence of a hint.
 
     Raises:
-        UsageError: termweave writes the documents itself, a field lies inside another one, or no signal can be written so.
+        UsageError: termweave itself writes the documents, a field lies inside another field, or the index has no signal that such a pipeline
+            can write.
     """
     if (fields := fields_read(record)) is None:
         advice = f"{without}, and update it by 'termweave index --update'."
@@ -250,7 +252,7 @@ def _documents(record: Lineage, name: str, without: str) -> DocumentEncoding:
 
 
 def _text_fields(record: Lineage) -> list[str]:
-    """The fields that are searched by BM25, with their weights."""
+    """The fields that BM25 searches, each as NAME or NAME^WEIGHT."""
     if words := next((signal for signal in record.layout.signals if signal.source_fields), None):
         return [name if weight == 1 else f"{name}^{weight:g}" for name, weight in words.text_fields.items()]
     fields = fields_read(record)
@@ -258,10 +260,10 @@ def _text_fields(record: Lineage) -> list[str]:
 
 
 def _registered(engine: Engine, name: str) -> dict[str, str]:
-    """Path -> kind of the parts that `connect` registered for a name, but for models.
+    """Path -> kind of each part that `connect` registered for an index name, without models.
 
     Raises:
-        UsageError: Another program registered one.
+        UsageError: A part with such a path exists that termweave did not make.
     """
     registered = {}
     for path, kind in _registry(engine).parts(name).items():
@@ -275,10 +277,10 @@ def _registered(engine: Engine, name: str) -> dict[str, str]:
 
 
 def _register(engine: Engine, connection: IndexConnection, models: dict[str, str]) -> None:
-    """Register the models that are missing, enter them into `models`, and have the cluster ask the model server.
+    """Register the missing models, add their ids to `models` (name -> id), and have the cluster ask the model server as a test.
 
     Raises:
-        EngineError: It cannot, or the model server answers with something else.
+        EngineError: The cluster cannot ask the model server, or gets an answer that no model server of termweave gives.
     """
     registry = _registry(engine)
     try:
@@ -297,13 +299,13 @@ def _register(engine: Engine, connection: IndexConnection, models: dict[str, str
 
 
 class Reference(NamedTuple):
-    """A place in the cluster that names a pipeline or a model.
+    """A setting or parameter in the cluster that names a pipeline or a model.
 
     Attributes:
-        kind: What names it: "index", "ingest pipeline" ...
-        name: Name of that index, template or pipeline.
-        key: The setting or parameter: ``index.search.default_pipeline``.
-        part: Name of the pipeline, or id of the model.
+        kind: Kind of the object with the setting: "index", "ingest pipeline" ...
+        name: Name of this index, template or pipeline.
+        key: Name of the setting or parameter, such as ``index.search.default_pipeline``.
+        part: Name of the pipeline, or id of the model, that the setting names.
     """
 
     kind: str
@@ -316,10 +318,10 @@ class Reference(NamedTuple):
 
 
 def references(engine: Engine, parts: Collection[str]) -> list[Reference]:
-    """All places that name one of these pipelines (by name) and models (by id), but for those pipelines themselves.
+    """Find all settings in the cluster that name one of `parts`, pipelines (by name) and models (by id), without those inside these pipelines.
 
     Raises:
-        EngineError: This user may not read the cluster's state.
+        EngineError: The user of the connection may not read the cluster's state.
     """
     paths = [f"metadata.{section}" + (".*.settings.*pipeline" if section == "indices" else "") for section in _SECTIONS]
     params = {"flat_settings": True, "filter_path": ",".join(paths)}
@@ -334,7 +336,7 @@ def references(engine: Engine, parts: Collection[str]) -> list[Reference]:
 
 
 def _entries(section: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Name and content of each entry of a section, which the state writes in three ways."""
+    """Yield name and content of each entry in a section of the cluster's state; the state writes sections in three ways."""
     for name, entry in section.items():
         if name == "pipeline" and isinstance(entry, list):
             yield from ((each["id"], each["config"]) for each in entry)
@@ -345,7 +347,7 @@ def _entries(section: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """Key and value of each text inside a JSON value."""
+    """Yield dotted key and value of each text inside a JSON value."""
     if isinstance(value, dict):
         for name, each in value.items():
             yield from _texts(each, f"{key}.{name}" if key not in _WRAPPERS else name)

@@ -1,8 +1,9 @@
-"""Requests to Elasticsearch's inference API, and what a connection registers there.
+"""Requests to Elasticsearch's inference API, and the endpoints and template that a connection registers there.
 
-The service `custom` (8.19, 9.1 and newer) sends a query's text to the model server, and a stored search template asks it for vectors and term
-weights and fuses their lists in a retriever `linear`. The archives that the tests run lack the API, so that the shapes are those of
-Elastic's documentation. In its source the normalizer `minmax` gives a list of equal scores 1 or, in later versions, leaves them as they are.
+The service `custom` (8.19, 9.1 and newer) sends a query's text to the model server and gets vectors or term weights back; a stored search
+template asks this service and fuses the lists of the signals in a retriever `linear`. The archives that the tests run lack the API, so
+requests and answers are shaped as in Elastic's documentation. In Elasticsearch's source the normalizer `minmax` gives a list of equal scores 1
+or, in later versions, leaves such scores as they are.
 """
 
 from __future__ import annotations
@@ -43,14 +44,14 @@ _WORDS = "{{query}}"
 
 
 def check_server(engine: Engine, options: ConnectOptions | None = None) -> None:
-    """Check that the cluster can ask a model server, and has what the options need.
+    """Check that the cluster can ask a model server, and supports the options of a connection.
 
     Args:
         engine: The server.
-        options: The options of a connection; None if one is removed, which needs no licence.
+        options: The options of the connection; None: a connection is removed, which needs no checks.
 
     Raises:
-        UsageError: Its licence does not cover the inference API, or it lacks the API, or there is nothing for an option.
+        UsageError: The licence of the cluster does not cover the inference API, the cluster lacks the API, or an option is not supported.
     """
     if options is None:
         return
@@ -75,12 +76,12 @@ def check_server(engine: Engine, options: ConnectOptions | None = None) -> None:
 
 
 def parts(name: str) -> dict[str, str]:
-    """Path -> kind of the parts that are no models."""
+    """Path -> kind of the parts of a connection other than models: here the search template."""
     return {f"/_scripts/{quote(f'{name}-learned')}": "stored template"}
 
 
 def models(engine: Engine, name: str) -> list[RemoteModel]:
-    """The endpoints with this name."""
+    """The inference endpoints that `connect` registered under this model name."""
     endpoints = []
     for endpoint in _endpoints(engine) or ():
         parameters = (endpoint.get("task_settings") or {}).get("parameters") or {}
@@ -90,7 +91,7 @@ def models(engine: Engine, name: str) -> list[RemoteModel]:
 
 
 def _endpoints(engine: Engine) -> list[dict[str, Any]] | None:
-    """All inference endpoints; None if the server lacks the API."""
+    """List all inference endpoints of the server; None: the server lacks the inference API."""
     try:
         endpoints: list[dict[str, Any]] = engine.request("GET", "/_inference/_all")["endpoints"]
     except EngineResponseError as error:
@@ -101,17 +102,17 @@ def _endpoints(engine: Engine) -> list[dict[str, Any]] | None:
 
 
 def register(engine: Engine, body: Mapping[str, Any]) -> str:
-    """Register an endpoint; return its id. The server asks the model server for one text first.
+    """Register an inference endpoint and return its id. The cluster first tries it, by one text that it sends to the model server.
 
     Raises:
-        EngineResponseError: The cluster does not reach the model server, or it refuses.
+        EngineResponseError: The cluster does not reach the model server, or the model server refuses.
     """
     engine.request("PUT", f"/_inference/{body['task']}/{quote(body['id'])}", body=body["endpoint"])
     return str(body["id"])
 
 
 def check_answer(engine: Engine, _name: str, models: Mapping[str, str]) -> None:
-    """Have the cluster ask the model server for the numbers of one word.
+    """Test every endpoint: have the cluster ask the model server for the vector or term weights of one word.
 
     Raises:
         EngineResponseError: The model server cannot be reached, or refuses.
@@ -121,20 +122,20 @@ def check_answer(engine: Engine, _name: str, models: Mapping[str, str]) -> None:
 
 
 def delete(engine: Engine, model: str) -> None:
-    """Delete an endpoint. One that is gone already is not an error."""
+    """Delete an inference endpoint; an endpoint that does not exist is no error."""
     answer_of(engine, "DELETE", f"/_inference/{quote(model)}")
 
 
 def delete_group(_engine: Engine, _model: str, _name: str) -> None:
-    """Do nothing: endpoints have no groups."""
+    """Do nothing: inference endpoints have no groups, unlike the models of `serving.connector.ml_commons`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferenceConnection(IndexConnection):
-    """The connection of an index on Elasticsearch: an endpoint for each signal of a model, and the template that names them."""
+    """The parts that `connect` registers on Elasticsearch: an inference endpoint for each signal with a model, and a template that uses them."""
 
     def model_bodies(self) -> dict[str, dict[str, Any]]:
-        """The registration of each endpoint, by its name. Its id changes with it, so that the template decides which one is asked."""
+        """Name -> registration of each endpoint. A changed registration gets another id, so that the template decides which endpoint is asked."""
         bodies = {}
         for signal in self.weights:
             if signal not in _TASKS:
@@ -163,7 +164,7 @@ class InferenceConnection(IndexConnection):
         return bodies
 
     def bodies(self, models: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-        """Path -> the stored search template, which names the endpoints."""
+        """Path -> body of the stored search template, which names the endpoints by their ids in `models` (name -> id)."""
         retrievers = [self._retriever(signal, models.get(f"{self.name}-{signal}", "")) for signal in self.weights]
         retriever = retrievers[0]
         if len(retrievers) > 1:
@@ -176,7 +177,7 @@ class InferenceConnection(IndexConnection):
         return {path: stored_template(self.name, f'"retriever": {json.dumps(retriever)}', self.prefix)}
 
     def _retriever(self, signal: str, endpoint: str) -> dict[str, Any]:
-        """The list of one signal, by the endpoint that encodes the user's words."""
+        """The retriever that searches one signal; `endpoint` is the id of the endpoint that encodes the user's words."""
         if signal == "dense":
             builder = {"text_embedding": {"model_id": endpoint, "model_text": _WORDS}}
             depths = dict.fromkeys(("k", "num_candidates"), reach(self.depth))

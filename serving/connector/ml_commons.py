@@ -1,4 +1,4 @@
-"""Requests to OpenSearch's plugin ml-commons, as far as a connection needs them (tried on 3.6.0).
+"""Requests to OpenSearch's plugin ml-commons that a connection with a model server needs (tried on 3.6.0).
 
 `serving.connector.inference` has the same functions for Elasticsearch.
 """
@@ -45,7 +45,7 @@ def check_server(engine: Engine, _options: ConnectOptions | None = None) -> None
     """Check that the cluster can ask a model server.
 
     Raises:
-        UsageError: It lacks a plugin.
+        UsageError: The cluster lacks a plugin.
     """
     capabilities = engine.capabilities
     if (capabilities.plugins and "opensearch-ml" not in capabilities.plugins) or not capabilities.neural_sparse:
@@ -54,7 +54,7 @@ def check_server(engine: Engine, _options: ConnectOptions | None = None) -> None
 
 
 def parts(name: str) -> dict[str, str]:
-    """Path -> kind of the parts that are no models."""
+    """Path -> kind of the parts of a connection other than models: pipelines and template."""
     learned = quote(f"{name}-learned")
     return {
         f"/_search/pipeline/{learned}": "search pipeline",
@@ -64,7 +64,7 @@ def parts(name: str) -> dict[str, str]:
 
 
 def models(engine: Engine, name: str, path: str = _MODELS) -> list[RemoteModel]:
-    """The models with this name; or what else has it below a path."""
+    """The remote models with this name; with the path of model groups, the groups with this name."""
     body = {"query": {"term": {"name.keyword": name}}, "size": 1000, "_source": ["description"]}
     answer = answer_of(engine, "POST", f"{path}/_search", body)
     hits = answer["hits"]["hits"] if answer else ()  # the plugin makes its index with the first model
@@ -72,10 +72,10 @@ def models(engine: Engine, name: str, path: str = _MODELS) -> list[RemoteModel]:
 
 
 def register(engine: Engine, body: Mapping[str, Any]) -> str:
-    """Register a remote model and deploy it; return its id.
+    """Register a remote model, deploy it, and return its id.
 
     Raises:
-        EngineError: The cluster may not call its address, or does not deploy it.
+        EngineError: The cluster may not call the model's address, or does not deploy the model.
     """
     try:
         model: str = engine.request("POST", f"{_MODELS}/_register", body=body)["model_id"]
@@ -97,7 +97,7 @@ def register(engine: Engine, body: Mapping[str, Any]) -> str:
 
 
 def check_answer(engine: Engine, name: str, models: Mapping[str, str]) -> None:
-    """Have the cluster ask the model server for one query.
+    """Test the connection: have the cluster ask the model server to rewrite one query.
 
     Args:
         engine: The server.
@@ -106,7 +106,7 @@ def check_answer(engine: Engine, name: str, models: Mapping[str, str]) -> None:
 
     Raises:
         EngineResponseError: The model server cannot be reached, or refuses.
-        EngineError: It answers with something else.
+        EngineError: The answer is not that of a model server of termweave.
     """
     body = {"parameters": {"query": orjson.dumps(_TRIAL).decode()}}
     answer = engine.request("POST", f"{_MODELS}/{quote(models[f'{name}-query'])}/_predict", body=body, retry=False)
@@ -117,20 +117,20 @@ def check_answer(engine: Engine, name: str, models: Mapping[str, str]) -> None:
 
 
 def delete(engine: Engine, model: str) -> None:
-    """Delete a model, deployed or not. One that is gone already is not an error."""
+    """Delete a remote model, deployed or not; a model that does not exist is no error."""
     answer_of(engine, "POST", f"{_MODELS}/{quote(model)}/_undeploy")
     answer_of(engine, "DELETE", f"{_MODELS}/{quote(model)}")
 
 
 def delete_group(engine: Engine, model: str, name: str) -> None:
-    """Delete the group that ml-commons made for models of this name, if it belongs to the connection of an index."""
+    """Delete the model group that ml-commons made for a model name, if the group belongs to the connection of the index `name`."""
     for group in models(engine, model, _GROUPS):
         if group.description.startswith(marker(name)):
             engine.request("DELETE", f"{_GROUPS}/{quote(group.id)}")
 
 
 def explained(error: EngineResponseError) -> EngineResponseError:
-    """The error with a hint about the setting that it comes from."""
+    """Give an error of ml-commons a hint about the cluster setting that causes it, and return the error."""
     text = str(error.body)
     error.hint = next((hint for part, hint in _HINTS.items() if part.lower() in text.lower()), error.hint)
     return error

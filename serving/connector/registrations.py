@@ -1,4 +1,4 @@
-"""The parts that `termweave connect NAME` registers: their names, their bodies, and the marker by which they are known as ours.
+"""The parts that `termweave connect NAME` registers: their names, their bodies, and the marker that tells them from parts of other programs.
 
 ===============================  ==========================================================================
 part                             what it does
@@ -10,7 +10,7 @@ models ``NAME-weights``, ``-dense``  for documents: have the model server encode
 ingest pipeline ``NAME-documents``  has each document encoded that an application writes itself
 ===============================  ==========================================================================
 
-Elasticsearch has neither search pipelines nor these models: `serving.connector.inference`.
+Elasticsearch has neither search pipelines nor such models: see `serving.connector.inference`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _PREPARE = Path(__file__).parent / "prepare_document.painless"
 
 @dataclass(frozen=True, slots=True)
 class RemoteModel:
-    """A model of the cluster that asks the model server."""
+    """A model registered in the cluster that passes requests on to the model server; its description begins with our `marker`."""
 
     id: str
     description: str
@@ -61,13 +61,13 @@ class RemoteModel:
 
 @dataclass(frozen=True, slots=True)
 class DocumentEncoding:
-    """The fields and models by which an ingest pipeline encodes documents.
+    """The fields and models with which an ingest pipeline encodes documents.
 
     Attributes:
         fields: The application's fields of title and text.
-        models: Name of a signal whose numbers documents get -> hash of its model.
-        written: The fields that `enrich` writes.
-        prefix: `Signal.prefix`.
+        models: Name of each signal that the pipeline writes into documents -> hash of its model.
+        written: The fields that `termweave enrich` writes.
+        prefix: Prefix of the fields of signals, `Signal.prefix`.
     """
 
     fields: ApplicationFields
@@ -78,20 +78,20 @@ class DocumentEncoding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexConnection:
-    """The parts that `connect` registers for an index: models, pipelines and template.
+    """The parts that `connect` registers for an index (models, pipelines and template), and the values that these parts contain.
 
     Attributes:
         name: Name of the index.
         address: Address of the model server, as the cluster reaches it.
-        models: Output of the encoder that queries need -> hash of the model that the index was built with. The model server refuses others.
-        weights: Name of a signal -> its weight.
+        models: Output of the encoder that queries need -> hash of the model of the index. The model server refuses other models.
+        weights: Name of each signal that is searched -> its weight in the fusion.
         depth: How many documents each signal returns.
-        text_fields: Fields that the template names, for a search that falls back to BM25.
-        prefix: `Signal.prefix` of the index.
-        documents: How documents are encoded; None: not at all.
-        fallback: Whether a search whose query cannot be rewritten runs as it was sent.
-        filters: Queries of the index's default search pipeline, which does not run where a search names another one.
-        token: What the model server asks for; None: nothing.
+        text_fields: Fields that the template searches by BM25, in case the query is not rewritten.
+        prefix: Prefix of the fields of signals in the index, `Signal.prefix`.
+        documents: Fields and models of the ingest pipeline; None: no ingest pipeline is registered.
+        fallback: Whether a search runs with its original query if the model server cannot rewrite the query.
+        filters: Filter queries of the index's default search pipeline, repeated here because a search runs only one pipeline.
+        token: The token that the model server asks for; None: the model server asks for no token.
     """
 
     name: str
@@ -117,7 +117,7 @@ class IndexConnection:
         return f"{self.name}-documents"
 
     def model_bodies(self) -> dict[str, dict[str, Any]]:
-        """The registration of each remote model, by its name, with its connector. A token is encrypted by the server."""
+        """Name -> registration of each remote model, with its connector. The cluster stores a token encrypted."""
         query = {"index": self.name, "models": dict(self.models), "signals": list(self.weights), "depth": self.depth}
         bodies = {f"{self.name}-query": self._remote("query", query, "query")}
         for signal, model in self.documents.models.items() if self.documents else ():
@@ -127,7 +127,7 @@ class IndexConnection:
         return {name: self._described(name, body) for name, body in bodies.items()}
 
     def _remote(self, endpoint: str, request: Mapping[str, Any], last: str) -> dict[str, Any]:
-        """A remote model that sends a request to an endpoint. The server fills in its last part."""
+        """The registration of a remote model that sends a request to an endpoint of the model server; the cluster fills in the last field, `last`."""
         bearer = {"Authorization": "Bearer ${credential.token}"} if self.token else {}
         action = {
             "action_type": "predict",
@@ -153,7 +153,7 @@ class IndexConnection:
         return {"function_name": "remote", "connector": connector}
 
     def _described(self, name: str, body: dict[str, Any]) -> dict[str, Any]:
-        """The registration with its name, and a description that changes with it."""
+        """Add to a registration its name, the token, and a description whose fingerprint changes whenever the registration changes."""
         models = ", ".join(f"{output} {model}" for output, model in self.models.items())
         fingerprint = blake2b(json.dumps(body, sort_keys=True).encode(), digest_size=8).hexdigest()
         description = f"{marker(self.name)} models {models}, fingerprint {fingerprint}"
@@ -162,7 +162,7 @@ class IndexConnection:
         return {**body, "name": name, "description": description, "connector": connector}
 
     def bodies(self, models: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-        """Path -> body of the parts that are no models, in the order in which they are written: the search pipeline last.
+        """Path -> body of each part other than models, in the order in which they are written: the search pipeline last.
 
         Args:
             models: Name of a remote model -> its id.
@@ -173,7 +173,7 @@ class IndexConnection:
         return {**bodies, f"/_search/pipeline/{quote(self.pipeline)}": self.pipeline_body(models[f"{self.name}-query"])}
 
     def ingest_body(self, models: Mapping[str, str]) -> dict[str, Any]:
-        """The ingest pipeline: the id and the text that `enrich` would encode, its numbers, and the text away again.
+        """The ingest pipeline: it adds the id and the text as `termweave enrich` does, encodes the text, and removes the text again.
 
         Args:
             models: Name of a remote model -> its id.
@@ -194,7 +194,7 @@ class IndexConnection:
         return {"description": marker(self.name), "processors": processors}
 
     def pipeline_body(self, model: str) -> dict[str, Any]:
-        """The search pipeline.
+        """The search pipeline: it has the remote model rewrite each query, and fuses the lists of several signals.
 
         Args:
             model: Id of the remote model.
@@ -217,20 +217,20 @@ class IndexConnection:
         return body
 
     def template_body(self) -> dict[str, Any]:
-        """The stored search template. Its parameters are query, and if they are given size and from.
+        """The stored search template, with the parameter query and the optional parameters size and from.
 
-        It cannot name the pipeline: the server ignores that in a template (3.6.0), so that the request has to.
+        The request must name the search pipeline: the server ignores a pipeline that a template names (3.6.0).
         """
         query = {"multi_match": {"query": "{{query}}", "fields": list(self.text_fields), "lenient": True}}
         return stored_template(self.name, f'"query": {json.dumps(query)}', self.prefix)
 
 
 def with_additions(body: dict[str, Any], registered: Mapping[str, Any]) -> dict[str, Any]:
-    """The body of a pipeline, and what somebody added to the registered one: processors before ours stay before, others come after.
+    """Merge a new pipeline with processors that a user added to the registered one: processors in front of ours stay in front, others come behind.
 
     Args:
-        body: What `connect` makes.
-        registered: The pipeline as the server has it.
+        body: The pipeline that `connect` makes.
+        registered: The pipeline that the server has now.
     """
     lists = {section: processors for section, processors in registered.items() if isinstance(processors, list)}
     ours = {section: [_TAG.items() <= next(iter(each.values())).items() for each in lists[section]] for section in lists}
@@ -245,7 +245,7 @@ def with_additions(body: dict[str, Any], registered: Mapping[str, Any]) -> dict[
 
 
 def stored_template(name: str, search: str, prefix: str) -> dict[str, Any]:
-    """A stored search template with pages, and without the stored numbers; `search` is its part that searches."""
+    """A stored search template with the parameters size and from; hits come without vectors and weights. `search` is the JSON of the search itself."""
     numbers = [prefix.removesuffix(".")] if prefix else _NUMBERS
     pages = '"size": {{size}}{{^size}}10{{/size}}, "from": {{from}}{{^from}}0{{/from}}'
     source = f'"_source": {{"excludes": {json.dumps(numbers)}}}'
@@ -254,17 +254,17 @@ def stored_template(name: str, search: str, prefix: str) -> dict[str, Any]:
 
 
 def marker(name: str) -> str:
-    """The text by which a part is known as one that `termweave connect` registered for this index."""
+    """The text in each part that tells that `termweave connect` registered the part for the index `name`."""
     return f"termweave connect {name}:"
 
 
 def model_names(name: str) -> list[str]:
-    """Names of all remote models that an index may have."""
+    """The names of all remote models that `connect` may register for an index."""
     return [f"{name}-{part}" for part in ("query", "weights", "dense")]
 
 
 def answer_of(engine: Engine, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-    """The answer to a request; None if the server does not have what it is about."""
+    """Send a request and return the answer; None: the server answered 404 Not Found."""
     try:
         return engine.request(method, path, body=body)
     except EngineResponseError as error:

@@ -1,1 +1,1 @@
-"""`termweave serve --models`: vectors and term weights over HTTP, for OpenSearch's connectors and for clients of OpenAI's API."""
+"""The model server `termweave serve --models`: gives vectors and term weights over HTTP to OpenSearch's connectors and clients of OpenAI's API."""

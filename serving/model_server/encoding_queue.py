@@ -1,8 +1,8 @@
-"""The queue of texts to encode: texts of all requests become batches, and each request gets its turn.
+"""The queue of texts to encode: texts of all requests are grouped into batches, and requests take turns.
 
-A worker that is free takes what waits, so a text that comes alone is encoded at once and batches grow with the load. It takes texts of one
-model and kind, a few of each request in turn: a question does not wait for the thousand documents that came before it. A long text counts
-as many, and one worker, where there are several, takes none that fills a batch alone.
+A free worker takes the texts that wait, so a single text is encoded at once and batches grow with the load. A batch has texts of one model and
+kind, a few of each request in turn: a question does not wait until a thousand earlier documents are done. A long text counts as several, and
+if there are several workers, one of them takes no text that fills a batch alone.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FINISH = 5.0
 
 
 class QueueFull(TermweaveError):
-    """More texts wait than the queue takes, or the server is about to end."""
+    """The queue takes no more texts: too many wait, or the server is about to end."""
 
     def __init__(self, waiting: int) -> None:
         super().__init__(f"{waiting:,} texts wait." if waiting else "The server is about to end.", "Try again later.")
@@ -38,7 +38,7 @@ class QueueFull(TermweaveError):
 
 @dataclass(eq=False)
 class _Request:
-    """The texts of a request: which of them are taken, and the results so far."""
+    """The texts of one request, how many of them workers have taken, and the results so far."""
 
     lane: Hashable
     encode: Callable[[Sequence[str]], Sequence[Any]]
@@ -53,21 +53,21 @@ class _Request:
 
     @property
     def waiting(self) -> int:
-        """Size of the texts that are not taken."""
+        """Total size of the texts that no worker has taken yet; a long text counts more than one."""
         return sum(self.sizes[self.taken :])
 
     def is_long(self) -> bool:
-        """Whether its next text fills a batch alone."""
+        """Whether the next text of the request is so long that it fills a batch alone."""
         return self.sizes[self.taken] >= BATCH
 
 
 class EncodingQueue:
-    """Encode texts in worker threads.
+    """A queue whose worker threads encode texts.
 
     Args:
-        workers: Number of threads.
-        counted: Is called with the number of texts of each batch.
-        ending: Whether the server is about to end: batches that have begun are finished, and no others are taken.
+        workers: Number of worker threads.
+        counted: Function that is called with the number of texts of each batch.
+        ending: Function that tells whether the server is about to end; then only batches that have begun are finished.
     """
 
     def __init__(self, workers: int, counted: Callable[[int], None], ending: Callable[[], bool]) -> None:
@@ -82,19 +82,19 @@ class EncodingQueue:
             thread.start()
 
     def __len__(self) -> int:
-        """Number of texts that wait."""
+        """Number of texts that wait in the queue."""
         return self._texts
 
     def submit(self, lane: Hashable, encode: Callable[[Sequence[str]], Sequence[Any]], texts: Sequence[str]) -> Future[list[Any]]:
-        """Let texts be encoded. To cancel the future takes those that wait out of the queue.
+        """Put texts into the queue and return the future of their results. Cancelling the future removes the texts that still wait.
 
         Args:
-            lane: Texts of the same lane may share a batch: model, output and kind.
-            encode: Encodes texts of the lane: one result each, in order.
-            texts: The texts.
+            lane: Key of texts that may share a batch, such as model, output and kind.
+            encode: Function that encodes texts of this lane: one result for each, in order.
+            texts: The texts to encode.
 
         Raises:
-            QueueFull: There is no room for them.
+            QueueFull: The queue has no room for the texts, or the server is about to end.
         """
         request = _Request(lane, encode, texts, [None] * len(texts))
         with self._changed:
@@ -110,7 +110,7 @@ class EncodingQueue:
         return request.answer
 
     def close(self) -> None:
-        """Answer the texts that wait with an error, and end the threads when their batches are finished."""
+        """Answer waiting requests with the error `QueueFull`, and wait until the threads have finished their batches."""
         with self._changed:
             self._refuse_all()
         for thread in self._threads:
@@ -127,7 +127,7 @@ class EncodingQueue:
             pass
 
     def _finish(self, batch: list[tuple[_Request, range]]) -> bool:
-        """Encode a batch and answer its requests; False for an empty one."""
+        """Encode a batch, texts at some places of some requests, and answer completed requests; False: the batch is empty."""
         if not batch:
             return False
         try:
@@ -158,7 +158,7 @@ class EncodingQueue:
                 _settle(request.answer, request.results)
 
     def _take(self) -> list[tuple[_Request, range]]:
-        """Wait for texts and take a batch; empty when the queue is closed."""
+        """Wait for texts and take a batch of them: requests with places of their texts; empty: the queue is closed."""
         with self._changed:
             batch: list[tuple[_Request, range]] = []
             while not batch and not self._closed:
@@ -171,7 +171,7 @@ class EncodingQueue:
             return batch
 
     def _gather(self) -> list[tuple[_Request, range]]:
-        """Take a batch of one lane: the request that waits longest gives most."""
+        """Take a batch of texts of one lane from the waiting requests; the request that waits longest fills the batch first."""
         batch: list[tuple[_Request, range]] = []
         room, lane = BATCH, None
         for request in list(self._waiting):
@@ -193,7 +193,7 @@ class EncodingQueue:
         return batch
 
     def _places(self, request: _Request, room: int, *, first: bool) -> range:
-        """The next texts of a request that a batch has room for; the first batch text has room whatever its size."""
+        """The places of the next texts of a request that fit into a batch; a long text fits only into an empty batch, if a worker may take it now."""
         if request.is_long():
             return range(request.taken, request.taken + (first and self._long < self._most_long))
         stop = request.taken
@@ -203,7 +203,7 @@ class EncodingQueue:
 
 
 def _settle(answer: Future[list[Any]], results: list[Any] | None = None, error: Exception | None = None) -> None:
-    """Give a future its result or its error, unless its client went away or another batch of it failed."""
+    """Give a future its results or its error; nothing happens if the future was cancelled or has failed before."""
     with suppress(InvalidStateError):
         if error is not None:
             answer.set_exception(error)

@@ -1,4 +1,4 @@
-"""The application of `termweave serve --models`: its endpoints, their metrics for Prometheus, and what happens to errors."""
+"""The web application of `termweave serve --models`: its endpoints, metrics for Prometheus, and answers to errors."""
 
 from __future__ import annotations
 
@@ -70,14 +70,14 @@ _METRICS = {
 
 
 class Metrics:
-    """The counts and histograms of `/metrics`. Threads share them."""
+    """The counts and histograms that `/metrics` shows; safe for use by several threads."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._values: defaultdict[str, float] = defaultdict(float)  # a name with its labels, as the text has them -> a value
 
     def answered(self, endpoint: str, status: int, texts: int, seconds: float) -> None:
-        """Count a request to an endpoint ("embeddings", "sparse", "query"), the texts of a successful one, and how long it took."""
+        """Count an answered request to an endpoint ("embeddings", "sparse", "query"), its encoded texts (0 after an error), and its duration."""
         label = f'endpoint="{endpoint}"'
         with self._lock:
             self._values[f'termweave_requests_total{{{label},status="{status}"}}'] += 1
@@ -85,12 +85,12 @@ class Metrics:
             self._observe("termweave_request_seconds", label, seconds, _SECONDS)
 
     def batch(self, texts: int) -> None:
-        """Count a batch of texts."""
+        """Count a batch with this number of texts in the histogram of batch sizes."""
         with self._lock:
             self._observe("termweave_batch_texts", "", texts, _SIZES)
 
     def _observe(self, name: str, label: str, number: float, bounds: Sequence[float]) -> None:
-        """Count a number in a histogram: in the bucket of each bound that it does not exceed, and in their sum."""
+        """Enter a number into a histogram: into the bucket of each bound that the number does not exceed, the sum and the count."""
         for bound in (*bounds, float("inf")):
             text = "+Inf" if bound == float("inf") else bound
             self._values[f'{name}_bucket{{{label}{"," if label else ""}le="{text}"}}'] += number <= bound
@@ -99,7 +99,7 @@ class Metrics:
         self._values[f"{name}_count{labels}"] += 1
 
     def text(self, waiting: int) -> str:
-        """All metrics; `waiting`: texts in the queue."""
+        """All metrics in the text format of Prometheus; `waiting` is the number of texts in the queue."""
         with self._lock:
             values = {**self._values, "termweave_queue_texts": waiting}
         lines: list[str] = []
@@ -110,15 +110,15 @@ class Metrics:
 
 
 def create(engine: Engine | None, options: ServeOptions) -> RequestFilter:
-    """Make the application.
+    """Make the web application of a model server, with its protection around it.
 
     Args:
-        engine: The server whose indices are served; None: only the models that the options name.
-        options: How it is served.
+        engine: The search server whose indices' models are served; None: only the models that the options name are served.
+        options: The options of `termweave serve`.
 
     Raises:
         UsageError: A model that the options name does not exist, or is not an encoder.
-        ModelError: Its folder is damaged.
+        ModelError: The folder of a model that the options name is damaged.
     """
     described = orjson.loads(_OPENAPI.read_bytes())
     described["info"]["version"] = __version__
@@ -146,7 +146,7 @@ def create(engine: Engine | None, options: ServeOptions) -> RequestFilter:
 
 
 def problem(_: Request, status: int, message: str, hint: str = "", code: str = "") -> Response:
-    """Report an error in OpenAI's form."""
+    """Make the answer that reports an error, in the JSON form of OpenAI's API."""
     kind = "server_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
     if status == HTTPStatus.TOO_MANY_REQUESTS:
         kind = "rate_limit_error"
@@ -155,7 +155,7 @@ def problem(_: Request, status: int, message: str, hint: str = "", code: str = "
 
 
 def _failed(request: Request, error: TermweaveError) -> Response:
-    """An error that the client can act on."""
+    """Make the answer to an error about which the client can do something."""
     _, status, code = next((each for each in _STATUS if isinstance(error, each[0])), (None, status_of(error), ""))
     answer = problem(request, status, error.message, error.hint, code)
     if isinstance(error, QueueFull):
@@ -166,7 +166,7 @@ def _failed(request: Request, error: TermweaveError) -> Response:
 def _post(
     name: str, read: Callable[[bytes], Any], make: Callable[[Request, str, Any], Awaitable[tuple[Mapping[str, Any], int]]]
 ) -> Route:
-    """The route of `/v1/NAME`, which counts its requests. `read` reads a body; `make` gives the answer and the number of encoded texts."""
+    """Make the route of `/v1/NAME`, whose requests are counted. `read` parses a body; `make` returns the answer and the number of encoded texts."""
 
     async def answer(request: Request) -> Response:
         began, texts, status = time.perf_counter(), 0, int(HTTPStatus.INTERNAL_SERVER_ERROR)
@@ -192,7 +192,7 @@ def _post(
 
 
 async def _encoded(request: Request, name: str, body: EncodingRequest) -> tuple[dict[str, Any], int]:
-    """The vectors or term weights of the texts of a request."""
+    """Answer `/v1/embeddings` or `/v1/sparse`: vectors or term weights of the texts of a request, and the number of texts."""
     state = request.app.state
     model: ServedModel = state.models.recent(body.model) or await run_in_threadpool(state.models.find, body.model)
     output = next(each for each, endpoint in KINDS.items() if endpoint == name)
@@ -218,7 +218,7 @@ async def _encoded(request: Request, name: str, body: EncodingRequest) -> tuple[
 
 
 async def _rewritten(request: Request, name: str, body: QueryRequest) -> tuple[dict[str, Any], int]:
-    """The query of learned search for the query of an application, which a search pipeline of `termweave connect` sends."""
+    """Answer `/v1/query`: rewrite an application's query, sent by the search pipeline, into learned search; and the number of encoded texts."""
     state = request.app.state
     generation = state.models.generations.fresh(body.index) or await run_in_threadpool(state.models.generation, body.index)
     request_bodies.check_index(body, generation)
@@ -234,10 +234,10 @@ async def _rewritten(request: Request, name: str, body: QueryRequest) -> tuple[d
 
 
 async def _awaited(request: Request, answer: Future[list[Any]]) -> Sequence[Any]:
-    """Wait for the results of a request; if its client goes away, take what waits out of the queue.
+    """Wait for the results of a request; if its client disconnects, remove the request's waiting texts from the queue.
 
     Raises:
-        ClientDisconnect: The client went away.
+        ClientDisconnect: The client has disconnected.
     """
     encoding = asyncio.wrap_future(answer)
     gone = asyncio.create_task(_client_gone(request))
@@ -258,7 +258,7 @@ async def _client_gone(request: Request) -> None:
 
 
 def _models(request: Request) -> Response:
-    """The models that requests can name."""
+    """Answer `/v1/models`: a list of the models that requests can name."""
     return data(
         {
             "object": "list",
@@ -281,7 +281,7 @@ def _models(request: Request) -> Response:
 
 
 def _ready(request: Request) -> Response:
-    """Whether all models are open."""
+    """Answer `/ready`: status 200 if all models are open, else 503."""
     models: ServedModels = request.app.state.models
     signed_in = request.app.state.sessions.signed_in(request)  # others learn no names of indices and no addresses
     if models.ready:
@@ -290,6 +290,6 @@ def _ready(request: Request) -> Response:
 
 
 def _metrics(request: Request) -> Response:
-    """Counts and times for Prometheus."""
+    """Answer `/metrics`: counts and durations for Prometheus."""
     state = request.app.state
     return Response(state.metrics.text(len(state.queue)), media_type="text/plain; version=0.0.4")

@@ -1,4 +1,4 @@
-"""The bodies of requests, read and checked: texts to encode, and queries of the server's own language that a search pipeline sends."""
+"""Read and check the bodies of requests: texts to encode, and queries in the query DSL that a search pipeline of the cluster sends."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _ADVICE = "Run 'termweave connect' for the index again."
 
 
 class TooMuch(UsageError):
-    """A request asks for more than the server does at a time."""
+    """A request asks for more than the model server does for one request."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,12 @@ class EncodingRequest:
     """A request to `/v1/embeddings` or `/v1/sparse`.
 
     Attributes:
-        model: Hash or name of the model, with ``@INDEX`` for the numbers of an index.
+        model: Hash or name of the model; ``@INDEX`` behind it asks for numbers as this index stores and searches them.
         texts: The texts, at least one.
-        kind: "query" or "document".
-        form: "float"; "base64": vectors as base64 of little-endian float32; "pairs": term weights as a list of objects with `token` and
-            `weight`.
-        dimensions: The length that vectors must have; None: any.
+        kind: Whether the texts are each a "query" or a "document".
+        form: Form of the answer. "float": vectors as lists of numbers, term weights as objects; "base64": vectors as base64 of little-endian
+            float32; "pairs": term weights as a list of objects with `token` and `weight`.
+        dimensions: The length that vectors must have; None: any length is accepted.
     """
 
     model: str
@@ -62,11 +62,11 @@ class QueryRequest:
 
     Attributes:
         index: Name of the index.
-        models: Output -> hash of the model that the index must have.
+        models: Output of the encoder ("weights", "dense" ...) -> hash of the model that the index must have.
         signals: Names of the signals, in the order of the pipeline's weights.
         depth: How many documents each signal returns.
         query: The query that the application sent.
-        taken: Its words and filters; None if it runs as it is.
+        taken: The words and filters of the query; None: the query has no words, or a syntax of its own, and is not rewritten.
     """
 
     index: str
@@ -81,8 +81,8 @@ def read_encoding(body: bytes, endpoint: str) -> EncodingRequest:
     """Read the body of a request to an endpoint, a key of `FORMATS`.
 
     Raises:
-        TooMuch: It has too many texts, or one that is too long.
-        UsageError: It is not what the API takes; the message says where.
+        TooMuch: The request has too many texts, or a text that is too long.
+        UsageError: The body is not as the API requires; the message names the field.
     """
     fields = json_object(body, 'Send {"model": ..., "input": ...} as UTF-8.')
     if unknown := sorted(fields.keys() - FIELDS):
@@ -102,7 +102,7 @@ def read_query(body: bytes) -> QueryRequest:
 
     Raises:
         TooMuch: The query is nested too deep, or its filters would make the answer too large.
-        UsageError: It is not what the API takes, or its words cannot be taken out; the message says where.
+        UsageError: The body is not as the API requires, or the words of the query cannot be extracted; the message says where.
     """
     fields = json_object(body, _ADVICE)
     kinds = {"index": str, "models": dict, "signals": list, "depth": int, "query": dict}
@@ -124,10 +124,10 @@ def read_query(body: bytes) -> QueryRequest:
 
 
 def check_index(request: QueryRequest, generation: OpenGeneration) -> None:
-    """Check that the pipeline of a request was made for the models and signals of its index, and for documents without passages.
+    """Check that the search pipeline that sent a request fits the index as it is now: same models and signals, no passages.
 
     Raises:
-        UnknownModel: It was not. Another model would give wrong scores.
+        UnknownModel: The pipeline does not fit. With another model scores would be wrong.
     """
     index, built = request.index, {output: model.hash for output, model in generation.lineage.models.items()}
     for output, model in request.models.items():
@@ -143,7 +143,7 @@ def check_index(request: QueryRequest, generation: OpenGeneration) -> None:
 
 
 def _choice(fields: Mapping[str, Any], name: str, choices: Sequence[Any]) -> Any:
-    """A field that has one of some values, the first one if it is missing."""
+    """The value of a field that must be one of `choices`; the first choice if the field is missing."""
     value = fields.get(name)
     if value not in (None, *choices):
         raise UsageError(f"{name!r} is {_type(value)} and neither {' nor '.join(map(repr, choices))}.", "It may be left out.")
@@ -151,7 +151,7 @@ def _choice(fields: Mapping[str, Any], name: str, choices: Sequence[Any]) -> Any
 
 
 def _texts(fields: Mapping[str, Any]) -> tuple[str, ...]:
-    """The field `input` as a tuple of texts."""
+    """Read the field `input`, a text or a list of texts, as a tuple of texts."""
     if "input" not in fields:
         raise UsageError("'input' is missing.", "Send a text, or a list of texts.")
     listed = isinstance(fields["input"], list)
@@ -171,10 +171,10 @@ def _texts(fields: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _check_length(where: str, text: str, most: int, advice: str) -> None:
-    """Check the length of a text.
+    """Check that a text is not too long; `where` names the text and `advice` is the hint in the error.
 
     Raises:
-        TooMuch: It has more than `most` characters.
+        TooMuch: The text has more than `most` characters.
     """
     if len(text) > most:
         raise TooMuch(f"{where} has {len(text):,} characters; the most is {most:,}.", advice)

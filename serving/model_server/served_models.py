@@ -1,4 +1,4 @@
-"""The models that requests can name, alone or with the numbers of an index; those of an index are opened at its first request."""
+"""The models that requests can name, each by itself or as an index uses it; models of an index may be opened at the first request."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ _CHARACTERS = 32
 
 @dataclass(frozen=True)
 class ModelListing:
-    """A model that requests can name.
+    """The description of a model that requests can name.
 
     Attributes:
-        hash: Its hash.
-        names: What it is called.
-        outputs: "dense", "weights" or both.
-        dimension: Length of its vectors; None without vectors.
-        index: The index whose statistics and stored numbers count; "": none.
+        hash: Hash of the model.
+        names: Names of the model.
+        outputs: What the model computes: "dense" (vectors), "weights" (term weights) or both.
+        dimension: Length of the vectors; None: the model gives no vectors.
+        index: Name of the index for which the model encodes, by its statistics and as its fields store numbers; "": no index.
     """
 
     hash: str
@@ -63,18 +63,18 @@ class ModelListing:
 
     @property
     def id(self) -> str:
-        """The name that tells it from all others: ``HASH``, or ``HASH@INDEX``."""
+        """The unique name of the model in requests: ``HASH``, or ``HASH@INDEX`` for the model of an index."""
         return f"{self.hash}@{self.index}" if self.index else self.hash
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ServedModel(ModelListing):
-    """A model, opened.
+    """A model that is open, ready to encode.
 
     Attributes:
-        encoder: The model.
-        generation: The open generation of its index.
-        engine: The server of that index.
+        encoder: The encoder that computes the outputs.
+        generation: The open generation of the index; None: the model serves no index.
+        engine: The search server of the index; None: the model serves no index.
     """
 
     encoder: TextEncoder
@@ -83,18 +83,18 @@ class ServedModel(ModelListing):
 
     @cached_property
     def _encoders(self) -> dict[str, TextEncoder]:
-        """Output -> the encoder of it alone, which keeps what it has read of its folder."""
+        """Output -> an encoder that computes only this output; cached, because an encoder keeps what it has read from its folder."""
         return {output: self.encoder.only({output}) for output in KINDS}
 
     def run_once(self) -> None:
-        """Encode a word in every way: graphs and statistics are read at their first use."""
+        """Encode one word as query and as document for each output, so that graphs and statistics are loaded before the first request."""
         kinds: tuple[Kind, ...] = ("query", "document")
         for kind in kinds:
             for output in self.outputs:
                 (self.weights if output == "weights" else self.vectors)(["open"], kind)
 
     def vectors(self, texts: Sequence[str], kind: Kind) -> list[Any]:
-        """The vector ``(d,)`` of each text; with an index the numbers that its field stores, or that its query is sent with."""
+        """The vector ``(d,)`` of each text; for an index as its field stores the vector of a document, or as a search sends the vector of a query."""
         encoded, signal = self._encoded("dense", texts, kind), self._signal("dense")
         if signal is None:
             return [each.vector for each in encoded]
@@ -103,7 +103,7 @@ class ServedModel(ModelListing):
         return [signal.query_vector(each.vector)[0] for each in encoded]
 
     def weights(self, texts: Sequence[str], kind: Kind) -> list[dict[str, float]]:
-        """Term -> weight of each text; with an index the features that its field stores, or that its query is sent with."""
+        """Term -> weight for each text; for an index as its field stores the weights of a document, or as a search sends the weights of a query."""
         encoded, signal = self._encoded("weights", texts, kind), self._signal("weights")
         if signal is None:
             return [{} if each.weights is None else each.weights.as_dict() for each in encoded]
@@ -113,10 +113,10 @@ class ServedModel(ModelListing):
         return [signal.query_features(each, self.engine.capabilities) for each in encoded]
 
     def _encoded(self, output: str, texts: Sequence[str], kind: Kind) -> list[Encoding]:
-        """The texts, encoded for one output.
+        """Encode texts for one output, by the statistics of the index if there is one.
 
         Raises:
-            ModelError: A number is not finite.
+            ModelError: A computed number is not finite.
         """
         statistics = self.generation.statistics if self.generation and output == "weights" else None
         encoded = self._encoders[output].encode([*map(normal, texts)], kind=kind, statistics=statistics)
@@ -128,14 +128,14 @@ class ServedModel(ModelListing):
         return encoded
 
     def counted_vectors(self, texts: Sequence[str], kind: Kind) -> list[tuple[Any, int]]:
-        """The vector of each text, and how many of its tokens the model has read."""
+        """The vector of each text, with the number of tokens that the model has read of the text."""
         dense = self._encoders["dense"]
         most = dense.models["dense"].max_length
         lengths = dense.lengths([text[: most * _CHARACTERS] for text in texts])  # to count all of a long text takes a second
         return [(vector, min(length, most)) for vector, length in zip(self.vectors(texts, kind), lengths, strict=True)]
 
     def _signal(self, name: str) -> Any:
-        """The signal of the index that stores this output; None without an index."""
+        """The signal of the index that stores the output `name`; None: the model serves no index, or the index lacks the signal."""
         return next(iter(self.generation.signals({name})), None) if self.generation else None
 
 
@@ -144,17 +144,17 @@ class UnknownModel(UsageError):
 
 
 class ServedModels:
-    """All models that requests can name. Threads share it.
+    """All models that requests can name; safe for use by several threads.
 
     Args:
-        engine: The server whose indices are served; None: none.
-        options: Which indices and models.
+        engine: The search server whose indices' models are served; None: no index is served.
+        options: The options of `termweave serve`, which name the index and the models to serve.
 
     Attributes:
-        generations: The generations of indices that are open.
+        generations: The open generations of indices, by name of the index.
         ready: Whether all models are open.
-        reason: Why they are not.
-        left_out: Name of an index that cannot be served -> why.
+        reason: Why not all models are open yet, in words.
+        left_out: Name of each index that cannot be served -> the reason.
     """
 
     def __init__(self, engine: Engine | None, options: ServeOptions) -> None:
@@ -173,7 +173,7 @@ class ServedModels:
         self.left_out: dict[str, str] = {}
 
     def warm(self) -> None:
-        """Open every model that is served and run it once, so that no request waits for that. Wait for a server that does not answer."""
+        """Open every served model and run it once, so that no request waits for this; try again every few seconds until no error is left."""
         while not self.ready:
             try:
                 self._open()
@@ -185,10 +185,11 @@ class ServedModels:
                 time.sleep(_LISTED)
 
     def _open(self) -> None:
-        """Open the models of `warm`, and note the indices that cannot be served.
+        """Open and run the served models once, set `ready`, and note in `left_out` the indices that cannot be served.
 
         Raises:
-            TermweaveError: A model that the user named cannot be run, or the server does not answer, or INDEX cannot be served.
+            TermweaveError: A model that the user named cannot be run, the search server does not answer, or the one index that the user named
+                cannot be served.
         """
         for model in self._alone.values():
             model.run_once()
@@ -202,15 +203,15 @@ class ServedModels:
         self.ready = True
 
     def all(self) -> list[ModelListing]:
-        """Every model alone, then those of each index. Indices whose models this host did not have at the start are left out."""
+        """List the models that are served by themselves, then the models of each index, without the indices in `left_out`."""
         served = [_listings(name, record) for name, record in self._lineages().items() if name not in self.left_out]
         return [*self._alone.values(), *(each for listings in served for each in listings)]
 
     def recent(self, reference: str) -> ServedModel | None:
-        """The model that a request names, if no server must be asked for it.
+        """The model that a request names, if it is open and up to date, so that the search server need not be asked; else None.
 
         Raises:
-            UnknownModel: Several models are called that.
+            UnknownModel: Several models have this name.
         """
         if alone := _matching(reference, self._alone.values()):
             return alone
@@ -219,11 +220,11 @@ class ServedModels:
         return None if generation is None else _matching(name, self._of_index(index, generation))
 
     def find(self, reference: str) -> ServedModel:
-        """The model that a request names: ``HASH`` or ``NAME``, for the numbers of an index ``HASH@INDEX`` or ``NAME@INDEX``.
+        """Find the model that a request names, opened: ``HASH`` or ``NAME``, or as an index uses it ``HASH@INDEX`` or ``NAME@INDEX``.
 
         Raises:
-            UnknownModel: No served model is called that, or several are.
-            EngineError: The server that has the index does not answer.
+            UnknownModel: No served model has this name, or several have it.
+            EngineError: The search server that has the index does not answer.
         """
         if alone := _matching(reference, self._alone.values()):
             return alone
@@ -242,7 +243,7 @@ class ServedModels:
         raise UnknownModel(message, "Name the model that it has, or make the generation with the other model live again.")
 
     def _what_is_served(self) -> str:
-        """A sentence with the first models that requests can name."""
+        """A sentence for error messages that lists the first ten models that requests can name."""
         try:
             models = self.all()
         except EngineError:  # what the server has is unknown
@@ -252,11 +253,11 @@ class ServedModels:
         return f"Served: {', '.join(served[:10])}{more}." if served else "No model is served yet."
 
     def _without_index(self, name: str) -> ServedModel:
-        """The model of a name or folder, opened alone.
+        """Open the model with a name or in a folder, to be served by itself without an index.
 
         Raises:
-            UsageError: It does not exist, or gives neither vectors nor term weights.
-            ModelError: Its folder is damaged.
+            UsageError: The model does not exist, or gives neither vectors nor term weights.
+            ModelError: The folder of the model is damaged.
         """
         folder = read_folder(resolve(name), name=name)
         manifest = folder.manifest
@@ -271,10 +272,10 @@ class ServedModels:
         return ServedModel(manifest.hash, (name, manifest.name), outputs, encoder.dimension, encoder=encoder)
 
     def _lineages(self) -> Mapping[str, Lineage]:
-        """Name -> lineage of the live indices that are served, asked for at most every few seconds.
+        """Name -> lineage of the live generation of each served index; the search server is asked at most every few seconds.
 
         Raises:
-            EngineError: The server does not answer.
+            EngineError: The search server does not answer.
         """
         engine, name = self._engine, self._options.index
         if engine is None:
@@ -286,11 +287,11 @@ class ServedModels:
         return self._live.get("", look)
 
     def generation(self, name: str) -> OpenGeneration:
-        """The generation that an index has now, opened. If the server does not answer, the last one that was open counts.
+        """The live generation of an index, opened; if the search server does not answer, the generation that was opened last.
 
         Raises:
-            UsageError: There is no such index, or it was not made by termweave, or it is not served.
-            ModelError: This host does not have its models.
+            UsageError: There is no such index, or termweave did not make the index, or the index is not served.
+            ModelError: This host does not have the models of the index.
         """
         check_one(name)
         engine = self._engine
@@ -316,13 +317,13 @@ class ServedModels:
         return self.generations.get(name, look)
 
     def _shared(self, encoder: TextEncoder) -> TextEncoder:
-        """The encoder that was opened first for the same models: a model is in memory once."""
+        """The encoder that was opened first for the same models as the given one, so that each model is in memory only once."""
         key = frozenset((output, model.hash) for output, model in encoder.models.items())
         with self._lock:
             return self._encoders.setdefault(key, encoder)
 
     def _of_index(self, name: str, generation: OpenGeneration) -> list[ServedModel]:
-        """The models of an index, opened."""
+        """The models of an index as `ServedModel`, with the encoder of its open generation."""
         return [
             ServedModel(**vars(each), encoder=generation.encoder, generation=generation, engine=self._engine)
             for each in _listings(name, generation.lineage)
@@ -330,7 +331,7 @@ class ServedModels:
 
 
 def _listings(name: str, record: Lineage) -> list[ModelListing]:
-    """The models of an index, each with its outputs: one model may be that of vectors and of term weights."""
+    """Describe the models that the lineage of an index names, each with its outputs; one model may give both vectors and term weights."""
     listings = []
     for model in dict.fromkeys(record.models.values()):
         of_model = {output.removesuffix("_query") for output, each in record.models.items() if each.hash == model.hash}
@@ -341,10 +342,10 @@ def _listings(name: str, record: Lineage) -> list[ModelListing]:
 
 
 def _matching(name: str, models: Iterable[ServedModel]) -> ServedModel | None:
-    """The model with a hash or a name; None if there is none.
+    """The model whose hash, or else one of whose names, is `name`; None: no model has it.
 
     Raises:
-        UnknownModel: Several models have the name.
+        UnknownModel: Several models have this name.
     """
     listed = list(models)
     matching = [model for model in listed if name == model.hash] or [model for model in listed if name in model.names]

@@ -1,1 +1,1 @@
-"""The pages: a file answers the requests of one page, or of pages of one kind."""
+"""The web pages: each module answers the requests of one page, or of several similar pages."""

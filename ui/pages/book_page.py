@@ -1,4 +1,4 @@
-"""`/book`: the queries of a book and how far judges agree; adding queries, guidelines, import and export."""
+"""The page `/book`: the judged queries of an index (its book), how far judges agree, adding queries, guidelines, import and export."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _PARAMETERS = (
 
 @dataclass(frozen=True)
 class QueryRow:
-    """A query of the book: how many documents have a grade, the grades with notes, and nDCG@10 of the search of now (None: not measured)."""
+    """A row of the page: a query, how many documents have a grade for it, the grades with notes, and nDCG@10 of a search now (None: not measured)."""
 
     query: BookQuery
     judged: int
@@ -58,7 +58,7 @@ class QueryRow:
 
 
 def routes() -> list[Route]:
-    """The page, its forms and its files."""
+    """The routes of the page, of its forms and of the files that it offers for download."""
     return [
         Route("/book", _show, methods=["GET"]),
         _download("qrels.tsv", "text/tab-separated-values", _qrels),
@@ -75,7 +75,7 @@ def routes() -> list[Route]:
 
 
 def _form(name: str, change: Callable[[Workspace, JudgementBook, FormData], dict[str, int] | None]) -> Route:
-    """The route of a form that changes the book; the page, which follows, shows what `change` returns."""
+    """Make the route of a form that changes the book by `change`; the counts that `change` returns become parameters of the page that follows."""
 
     def answer(request: Request, form: FormData) -> Response:
         workspace, index = workspace_of(request), text_of(form, "index")
@@ -85,7 +85,7 @@ def _form(name: str, change: Callable[[Workspace, JudgementBook, FormData], dict
 
 
 def _download(name: str, kind: str, lines: Callable[[JudgementBook], Iterable[str]]) -> Route:
-    """The route of a file that is made of the book."""
+    """Make the route of a download: a text file whose lines are made from the book."""
 
     def answer(request: Request) -> Response:
         book = workspace_of(request).book(parameters.read(request.query_params, (INDEX,))["index"])
@@ -117,7 +117,7 @@ def _show(request: Request) -> Response:
 
 
 def _rows(queries: Sequence[BookQuery], grades: Sequence[BookGrade], scores: Mapping[str, float]) -> list[QueryRow]:
-    """The rows of the page, the lowest score first where there are scores."""
+    """The rows of the page, one for each query; with scores the query with the lowest score comes first."""
     judged = Counter(query for query, _ in {(each.query, each.document) for each in grades if each.grade is not None})
     notes: defaultdict[str, list[BookGrade]] = defaultdict(list)
     for grade in grades:
@@ -128,7 +128,7 @@ def _rows(queries: Sequence[BookQuery], grades: Sequence[BookGrade], scores: Map
 
 
 def _scores(index: Index, book: JudgementBook) -> dict[str, float]:
-    """nDCG@10 of the default search for the first judged queries of a book: query id -> value."""
+    """Search the first 200 judged queries of a book as by default, and return query id -> nDCG@10."""
     qrels = book.qrels()
     texts = {each.id: each.text for each in book.queries() if qrels.get(each.id)}
     ids = list(texts)[:_MOST_SCORED]
@@ -141,7 +141,7 @@ def _scores(index: Index, book: JudgementBook) -> dict[str, float]:
 
 
 def _edit(workspace: Workspace, book: JudgementBook, form: FormData) -> None:
-    """Change the words of a query: what the new words find is judged, too, and grades stay."""
+    """Change the words of a query: documents that the new words find are added for judging, and grades stay."""
     text = check_query(text_of(form, "text")).strip()
     if not text:
         raise UsageError("The query is empty.", "Type its words, or remove it.")
@@ -169,7 +169,7 @@ def _add(workspace: Workspace, book: JudgementBook, form: FormData) -> dict[str,
 
 
 def _import(_: Workspace, book: JudgementBook, form: FormData) -> dict[str, int]:
-    """Grades of a file, as those of one judge. A query without a text is the query of the book with its id."""
+    """Import the grades of a file under the name of one judge. Where the upload has no text for a query id, the query of the book with this id counts."""
     with uploaded(bytes_of(form, "qrels")) as path:
         qrels = read_qrels(path)
     texts = _queries_of(text_of(form, "texts").encode("utf-8", "replace"), "The list of queries")
@@ -177,7 +177,7 @@ def _import(_: Workspace, book: JudgementBook, form: FormData) -> dict[str, int]
 
 
 def _queries_of(content: bytes, called: str) -> Sequence[Query]:
-    """Queries in one of the formats of `search --queries`.
+    """Read queries from the content of a file, in one of the formats of `search --queries`; `called` names the file in errors.
 
     Raises:
         InputError: A line is not a query.
@@ -193,10 +193,10 @@ def _queries_of(content: bytes, called: str) -> Sequence[Query]:
 
 
 def _qrels(book: JudgementBook) -> Iterator[str]:
-    """The median of the judges' grades as BEIR writes it, which trec_eval's format is one column away from.
+    """Yield the lines of a qrels file in BEIR's format, with the median of the judges' grades (trec_eval's format has one more column).
 
     Raises:
-        UsageError: An id would begin another column or row.
+        UsageError: An id holds a tab or a line end, which would begin another column or row.
     """
     yield "query-id\tcorpus-id\tscore"
     for query, judged in sorted(book.qrels().items()):

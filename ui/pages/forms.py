@@ -1,4 +1,4 @@
-"""Forms: routes that take them, their fields and files, and errors that name a file as the user knows it."""
+"""Forms of the pages: routes that receive a form, its fields and uploaded files, and errors that name an upload as the user knows it."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ LIMITS = ReadingLimits(unpacked=64_000_000, lines=200_000, line=1_000_000)
 
 
 def form_route(path: str, answer: Callable[[Request, FormData], Response], *, changes: bool = True) -> Route:
-    """A route that takes a form. `ui.protection.csrf` has refused those of other sites.
+    """Make a route that receives a form. Forms that other sites send were refused before, by `ui.protection.csrf`.
 
     Args:
-        path: The path.
-        answer: Gets the request and the form, in a thread.
-        changes: Whether it changes something, so that a read-only server refuses it.
+        path: Path of the address.
+        answer: Function that answers; it is called in a thread with the request and the form.
+        changes: Whether the form changes something, so that a read-only server refuses it.
     """
 
     async def answer_form(request: Request) -> Response:
@@ -52,7 +52,7 @@ def form_route(path: str, answer: Callable[[Request, FormData], Response], *, ch
 
 
 async def _form(request: Request) -> FormData:
-    """The form of a request. Its texts are UTF-8: other encodings of Python fail in ways of their own, or make characters that are none."""
+    """Read the form of a request, in UTF-8 only: other encodings that Python knows may fail unexpectedly or give invalid characters."""
     try:
         charset = parse_options_header(request.headers.get("content-type", ""))[1].get(b"charset", b"utf-8")
         if charset.lower() in {b"utf-8", b"utf8"}:
@@ -63,20 +63,20 @@ async def _form(request: Request) -> FormData:
 
 
 def text_of(form: Mapping[str, Any], name: str) -> str:
-    """A field of a form as text; "" if it is missing or a file."""
+    """The text of a field of a form; "" if the field is missing or is a file."""
     value = form.get(name, "")
     return value if isinstance(value, str) else ""
 
 
 def bytes_of(form: FormData, field: str) -> bytes:
-    """The content of an uploaded file; b"" for none."""
+    """The content of the file that was uploaded in a field of a form; b"" if there is no file."""
     file = form.get(field)
     return file.file.read() if isinstance(file, UploadFile) else b""
 
 
 @contextmanager
 def uploaded(content: bytes, called: str = "The file") -> Iterator[Path]:
-    """Give an upload as a file to read, with limits; errors name it as the user knows it, not by the place where it lies."""
+    """Yield the path of a temporary file with an uploaded content, with limits on reading; errors name the file by `called`, not by this path."""
     with tempfile.TemporaryDirectory(dir=private_files.scratch()) as folder:
         path = Path(folder) / "upload"
         path.write_bytes(content)

@@ -1,4 +1,4 @@
-"""`/generations`: the generations of an index; promotion and rollback after a question that says what changes."""
+"""The page `/generations`: the generations of an index; making another one live, after a question that lists what changes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PARAMETERS = (INDEX, Parameter("promote", "The generation to ask about."))
 
 
 def routes() -> list[Route]:
-    """The page and its form."""
+    """The routes of the page and of its form."""
     return [Route("/generations", _show, methods=["GET"]), form_route("/generations/promote", _promote)]
 
 
@@ -52,7 +52,7 @@ def _show(request: Request) -> Response:
 
 
 def _changes(engine: Engine, live: Generation | None, promoted: Generation) -> list[tuple[str, str, str]]:
-    """The differences between the live generation and another: name, value of the live one, value of the other."""
+    """The properties in which the live generation and the one to promote differ: name, value of the live generation, value of the other."""
     rows = []
     for name, read in (
         ("created (UTC)", lambda each: each.created[:19].replace("T", " ")),
@@ -72,7 +72,7 @@ def _changes(engine: Engine, live: Generation | None, promoted: Generation) -> l
 
 
 def _promote(request: Request, form: FormData) -> Response:
-    """Point the alias at a generation, if the live one is still that which the question was about."""
+    """Make a generation live, unless another generation went live since the user was asked for confirmation."""
     workspace = workspace_of(request)
     name, generation = text_of(form, "index"), text_of(form, "generation")
     listing.list_generations(workspace.engine, name)  # refuses a name that is not of termweave; none of them need be live

@@ -1,7 +1,7 @@
-"""`/evaluate`, `/tune` and `/learn`, whose work runs in the background.
+"""The pages `/evaluate`, `/tune` and `/learn`, whose work runs in the background.
 
-They compare the ways of searching on judged queries, fit a profile to them, and learn (`termweave learn` with the book of an index and the
-log of user behaviour); what learning made is promoted on the page Generations.
+`/evaluate` compares ways of searching on judged queries, `/tune` fits a search profile to the judged queries, and `/learn` runs `termweave learn` with
+the judged queries (book) of an index and the log of user behaviour; the generation that learning made is promoted on the page Generations.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ MEASURES = ("nDCG@10", "MRR@10")
 
 @dataclass(frozen=True)
 class GatedExperiment:
-    """The result of an evaluation on a page: the experiment, and the verdict on each gate."""
+    """The result of an evaluation that a page began: the experiment, and for each required gate the verdict whether it is met."""
 
     experiment: Experiment
     verdicts: tuple[Verdict, ...]
 
 
 def routes() -> list[Route]:
-    """The pages and their forms."""
+    """The routes of the three pages and of their forms."""
     return [
         *(Route(f"/{kind}", partial(_show, kind=kind), methods=["GET"]) for kind in ("evaluate", "tune", "learn")),
         *(form_route(f"/{kind}/start", partial(_begun, kind=kind), changes=False) for kind in ("evaluate", "tune")),
@@ -88,7 +88,7 @@ def _page(
     form: FormData | None = None,
     error: TermweaveError | None = None,
 ) -> Response:
-    """The page with a job; or, where what was sent cannot be begun, with the form as it was filled in and what is wrong with it."""
+    """Make a page that shows a job; if a form that was sent could not start a job, a page with the form as filled in and the error."""
     jobs, workspace, name = request.app.state.jobs, workspace_of(request), book.name
     job = replace(job) if job else None  # as it is now: it may end while the page is made
     listed = [job if job is not None and each.id == job.id else each for each in jobs.of_kind(kind, name)]
@@ -109,13 +109,13 @@ def _page(
 
 
 def _table(job: BackgroundJob) -> dict[str, Any]:
-    """The values of the page of an evaluation that has ended, with the renderers of the report."""
+    """The template values for the result of an evaluation: its table, the verdicts on its gates, and functions that format cells and links."""
     result: GatedExperiment = job.result
     experiment, name, against = result.experiment, job.about["index"], job.about["against"]
     rows = {row.system: row for row in experiment.rows}
 
     def configuration(system: str, second: str) -> list[tuple[str, str]]:
-        """The parameters of one list. The reranking of a profile comes with its name: another request may not name its ranker."""
+        """The parameters with which the search page searches as one system did; a profile's own reranker is left out, as the profile implies it."""
         row = rows[system]
         profile = profiles.find(job.about["lineage"], row.mode)
         stored = reranking_of(profile)
@@ -123,7 +123,7 @@ def _table(job: BackgroundJob) -> dict[str, Any]:
         return [(f"mode{second}", row.mode), *([] if comes_with_mode else [(f"rerank{second}", row.reranker)])]
 
     def both(query: str, system: str) -> str:
-        """The address of the two lists of a query."""
+        """The address of the search page that compares two lists of a query: of the baseline and of a system, or of two indices."""
         pairs = {"q": experiment.texts[query], "index": name, "compare": "1"}
         if against:
             return page_address("/search", [*(pairs | {"index": against, "index2": name}).items()])
@@ -142,7 +142,7 @@ def _table(job: BackgroundJob) -> dict[str, Any]:
 
 
 def _progress(request: Request) -> Response:
-    """The part of the page that shows how far a job is; it asks for itself again until the job has ended."""
+    """Answer with the part of a page that shows the progress of a job; the browser asks for this part again until the job has ended."""
     values = parameters.read(request.query_params, (JOB,))
     try:
         job = request.app.state.jobs.find(values["job"])
@@ -157,7 +157,7 @@ def _progress(request: Request) -> Response:
 
 
 def _begun(request: Request, form: FormData, kind: str) -> Response:
-    """Begin what a form asks, once index and data set are open; a mistake in it leaves the form filled in."""
+    """Start the evaluation or tuning that a form asks for, once index and data set are open; after a mistake show the form as filled in."""
     workspace, spec = workspace_of(request), text_of(form, "dataset")
     book = workspace.book(text_of(form, "index"))
     try:
@@ -208,10 +208,10 @@ def _tune(_: Workspace, form: FormData) -> tuple[dict[str, str], Work]:
 
 
 def _dataset(workspace: Workspace, name: str, spec: str) -> Dataset:
-    """The book of the index, or a data set that the server was started with: a request must not make it open a folder.
+    """Open the book of the index, or a data set that `termweave serve` was started with: a request must not make the server open any other folder.
 
     Raises:
-        UsageError: It is another one.
+        UsageError: The request names another data set.
     """
     if spec == f"book:{name}":
         book = BookDataset(spec, JudgementBook(workspace.engine, name))
@@ -223,7 +223,7 @@ def _dataset(workspace: Workspace, name: str, spec: str) -> Dataset:
 
 
 def _adopt(request: Request, form: FormData) -> Response:
-    """Store the profile of a tuning that was better on the held-out queries; searches use it from now on."""
+    """Store the profile that tuning found to be better on the held-out queries, so that searches use the profile from now on."""
     job = request.app.state.jobs.find(text_of(form, "job"), "tune")
     if job.result is None or not job.result.better:
         raise UsageError("There is no better profile to adopt.", "Judge more queries, or keep the default.")
@@ -239,12 +239,12 @@ def _adopt(request: Request, form: FormData) -> Response:
 
 
 def _obstacles() -> list[str]:
-    """Sentences about what this server lacks for learning, each with what to do."""
+    """Sentences about the packages that this server lacks for learning, each with how to install the package."""
     return [f"Learning needs {package}. {advice}" for package, advice in missing()]
 
 
 def _learn(request: Request, form: FormData) -> Response:
-    """Begin, or go on with what was stopped."""
+    """Start a learning run, which continues an earlier stopped run if there is one."""
     workspace = workspace_of(request)
     name = workspace.book(text_of(form, "index")).name
     if obstacles := _obstacles():

@@ -1,4 +1,4 @@
-"""`/judge`: one document at a time for one judge, who does not see which search found it; grades by keyboard."""
+"""The page `/judge`: shows a judge one document at a time, but not which search found the document; grades are given by keyboard."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ MEANINGS = ("not relevant", "on the topic", "answers in part", "answers the quer
 
 @dataclass(frozen=True)
 class JudgingCard:
-    """The document that a judge sees, with the query.
+    """A document that a judge is asked to grade, with the query.
 
     Attributes:
         query: The query.
         document: Id of the document.
-        title: Its title.
-        text: Its text; "" if the index does not hold it any more.
-        metadata: Its other fields, as names and texts.
-        grade: The judge's grade so far; None if there is none.
+        title: Title of the document.
+        text: Text of the document; "" if the index does not hold the document any more.
+        metadata: The other fields of the document, as pairs of name and text.
+        grade: The grade that the judge gave before; None: the judge gave none yet.
     """
 
     query: BookQuery
@@ -63,13 +63,13 @@ class JudgingCard:
 
 @dataclass(frozen=True)
 class JudgingTask:
-    """The progress of a judge.
+    """The progress of one judge in a book.
 
     Attributes:
-        documents: Number of documents to judge.
-        done: How many of them this judge graded or skipped.
-        grades: Grade -> number; None: skipped.
-        card: The document to judge now; None if all are judged, or nobody has said who judges.
+        documents: Number of documents to judge, counted for each query.
+        done: How many of these documents the judge graded or skipped.
+        grades: Grade -> number of documents to which the judge gave it; the grade None: skipped.
+        card: The document to judge now; None: all documents are judged, or the judge has not given a name yet.
     """
 
     documents: int
@@ -79,7 +79,7 @@ class JudgingTask:
 
 
 def routes() -> list[Route]:
-    """The page and its forms."""
+    """The routes of the page and of its forms."""
     forms = {"grade": _grade, "rate": _rate, "undo": _undo}
     return [Route("/judge", _show, methods=["GET"]), *(form_route(f"/judge/{name}", answer) for name, answer in forms.items())]
 
@@ -100,10 +100,10 @@ def task_of(
 
     Args:
         index: The index.
-        book: Its book.
-        judge: Name of the judge; None: nobody has said it yet.
-        query: Show a document of this query.
-        document: Show this document, whether it is judged or not.
+        book: The book of the index.
+        judge: Name of the judge; None: the judge has not given a name yet.
+        query: Id of the query whose documents are shown; None: of any query.
+        document: Id of the document to show, whether it is judged or not; None: the next one without a grade.
     """
     queries = book.queries()
     mine = {(each.query, each.document): each for each in book.grades(judge)} if judge else {}
@@ -118,7 +118,7 @@ def task_of(
 def _card(
     index: Index, queries: Sequence[BookQuery], mine: _Grades, judge: str, query: str | None, document: str | None
 ) -> JudgingCard | None:
-    """The document that is asked about: the named one, else the first one without a grade of this judge."""
+    """The document to show: the one that the request names, else the first one that this judge has not graded; None: there is no such document."""
     for each in queries:
         for candidate in order_for(judge, each) if query in {None, each.id} else ():
             if candidate == document if document is not None else (each.id, candidate) not in mine:
@@ -144,7 +144,7 @@ def query_of(book: JudgementBook, form: FormData) -> BookQuery:
     """The query that a form is about.
 
     Raises:
-        UsageError: The book does not have it.
+        UsageError: The book does not have this query any more.
     """
     query = next((each for each in book.queries() if token(each.id) == text_of(form, "query")), None)
     if query is None:
@@ -153,7 +153,7 @@ def query_of(book: JudgementBook, form: FormData) -> BookQuery:
 
 
 def _grade_of(form: FormData) -> int | None:
-    """The grade of a form; None: skipped."""
+    """The grade that a form gives, 0 to 3; None: the judge skipped the document."""
     grade = text_of(form, "grade")
     if grade not in {"0", "1", "2", "3", "skip"}:
         raise UsageError(f"{grade!r} is not a grade.", "Grades are 0, 1, 2, 3 and skip.")
@@ -161,7 +161,7 @@ def _grade_of(form: FormData) -> int | None:
 
 
 def _rate(request: Request, form: FormData) -> Response:
-    """Grade a hit of the search page. A query that the book does not have is added, and so is the document to its pool."""
+    """Store the grade that a judge gave a hit on the search page. If the book lacks the query, or the document for this query, it is added first."""
     judge, grade = check_judge(text_of(form, "judge")), _grade_of(form)
     text, document = check_query(text_of(form, "q")).strip(), unquote(text_of(form, "document"))
     if not text:
@@ -189,12 +189,12 @@ def _rate(request: Request, form: FormData) -> Response:
 
 
 def typed_query(text: str) -> Query:
-    """A query that somebody typed, with an id that is made of its words."""
+    """Make a query of a typed text, with an id that is a hash of the text."""
     return Query(f"t-{sha256(check_query(text).encode('utf-8', 'replace')).hexdigest()[:12]}", text)
 
 
 def token(identity: str) -> str:
-    """A stand-in for an id in a form: HTML cannot carry every character that an id may have."""
+    """The hash that stands for an id in a form, because HTML cannot carry every character that an id may have."""
     return sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 

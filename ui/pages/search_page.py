@@ -1,4 +1,4 @@
-"""`/search`: one box, one or two configurations, and for each hit the parts of its score."""
+"""The page `/search`: searches one query in one or two ways, side by side, and shows the parts of each hit's score."""
 
 from __future__ import annotations
 
@@ -56,17 +56,17 @@ class WordBar:
 
 @dataclass(frozen=True)
 class ScoreBar:
-    """A part of a score.
+    """A part of the score of a hit, drawn as a bar.
 
     Attributes:
-        name: The signal or the reranker.
+        name: Name of the signal or the reranker that gave this part.
         kind: "words", "meaning" or "rerank": what the part counts, and its colour.
-        share: What it adds to the final score.
-        about: The line of `search --explain` about it.
-        words: The words of a signal that counts words; their shares sum to `share`.
-        start: Where the bar of the page begins, in percent of the best score of the list.
-        width: Its length in percent.
-        neighbours: For rNN, the ids of the documents with which the hit shares its neighbourhood.
+        share: The amount that this part adds to the final score.
+        about: The line of `search --explain` about this part.
+        words: Words of the query and their shares, which sum to `share`; empty for a signal that compares vectors and for a reranker.
+        start: Where the bar begins, in percent of the longest row of bars in the list.
+        width: Length of the bar, in the same percent.
+        neighbours: For the reranker rNN, ids of the documents with which the hit shares nearest neighbours.
     """
 
     name: str
@@ -85,16 +85,16 @@ class HitCard:
 
     Attributes:
         hit: The hit.
-        title: Its title in shaded runs, as `Picture.runs` gives them; empty where it has none, so that its id stands there.
-        passage: The rest of its text, likewise: what the title says is not said again.
-        bars: The parts of its score.
-        place: Its rank in words.
-        moved: Its rank in the other list: a number, None where it is not in that list, "" where there is no other list, or where the hit
-            is below the ranks that are compared.
-        metadata: Its first other fields, as names and texts, long ones cut.
-        cut: All of its other fields, where some were left out or cut.
-        neighbours: Titles of its neighbours, with their ids.
-        token: Its id in ASCII, because HTML cannot carry every character.
+        title: The title in pieces with a shade each, as `Picture.runs` gives them; empty: the hit has no title, and the page shows its id.
+        passage: The passage in shaded pieces, without the title.
+        bars: The parts of the score.
+        place: The rank of the hit in words.
+        moved: The rank of the hit in the list beside this one; None: that list lacks the hit; "": there is no other list, or the hit is below
+            the ranks that are compared.
+        metadata: The first six other fields, as pairs of name and text, long texts cut.
+        cut: All other fields in full, if `metadata` leaves out or cuts some; else empty.
+        neighbours: Id and title of each neighbour that the reranker rNN found.
+        token: The id of the hit in ASCII (percent-encoded), because HTML cannot carry every character.
     """
 
     hit: Hit
@@ -111,18 +111,18 @@ class HitCard:
 
 @dataclass(frozen=True)
 class HitRating:
-    """The values that the buttons beside the hits send, the judge's grades, and nDCG@10 of the list by the grades of all judges.
+    """The rating of the hits of one list: the values that the grade buttons send, the grades of this judge, and nDCG@10 by the grades of all judges.
 
     Attributes:
         index: The index whose book gets the grades.
         generation: The generation that was searched.
         judge: Name of the judge.
-        query: The query.
-        back: The query string of the page.
-        grades: Document id -> grade of this judge.
-        rated: How many of the first hits have a grade in the book.
-        ndcg: The nDCG@10 that they give the list; None if it is not the ten best.
-        meanings: What the grades mean.
+        query: Text of the query.
+        back: The query string of the search page, to which the browser returns after a grade.
+        grades: Document id -> grade of this judge; None: skipped.
+        rated: How many of the first ten hits have a grade of any judge.
+        ndcg: nDCG@10 of the list by these grades; None: no document has a grade, or the list does not show the ten best hits.
+        meanings: What the grades 0 to 3 mean, in words.
     """
 
     index: str
@@ -138,7 +138,7 @@ class HitRating:
 
 @dataclass(frozen=True)
 class ShownList:
-    """One list of the page: its configuration, its cards, that of the document to explain, the ratings, and its request as curl."""
+    """One list of hits on the page: how it was searched, a card for each hit and for the document to explain, the grades, and the request as curl."""
 
     side: SearchSide
     label: str
@@ -149,7 +149,7 @@ class ShownList:
 
 
 def show(request: Request) -> Response:
-    """Answer a request of the page. A mistake is shown on the page, above the form, which keeps what was typed."""
+    """Answer a request with the search page. An error is shown above the form, which keeps the typed text."""
     workspace, query = workspace_of(request), request.query_params
     address = PageAddress("/search", query)
     context: dict[str, Any] = {
@@ -200,7 +200,7 @@ def _results(workspace: Workspace, values: Mapping[str, Any], address: PageAddre
 
 
 def _rating(side: SearchSide, address: PageAddress) -> HitRating:
-    """The grades that a judge gave the hits of a list, and the nDCG@10 that all judges' grades give it."""
+    """The grades that a judge gave for the query of a list, and nDCG@10 of the list by the grades of all judges."""
     values, book = side.values, JudgementBook(side.index.engine, side.index.book)
     judge, text = check_judge(values["judge"]), values["q"].strip()
     query = next((each.id for each in book.queries() if each.text == text), None)
@@ -215,12 +215,12 @@ def _rating(side: SearchSide, address: PageAddress) -> HitRating:
 
 
 def _cards(index: Index, hits: Sequence[Hit], width: int, other: Mapping[str, int] | None) -> list[HitCard]:
-    """The cards of hits.
+    """Make the card of each hit.
 
     Args:
         index: The index that was searched.
-        hits: The hits, explained.
-        width: Characters of a passage.
+        hits: The hits, with explanations of their scores.
+        width: Number of characters of a passage.
         other: Document id -> rank in the other list; None: there is no other list.
     """
     best = best_of(hits)
@@ -250,7 +250,7 @@ def _cards(index: Index, hits: Sequence[Hit], width: int, other: Mapping[str, in
 
 
 def _parted(title: str, picture: Picture) -> tuple[list[ShadedRun], list[ShadedRun]]:
-    """The title and the rest of a passage, both in the shades of the passage. A passage from the middle of a text has no title."""
+    """Split a shaded passage into the title and the rest, as shaded pieces; if the passage does not begin with the title, the title has no shades."""
     if not title or not picture.text.startswith(title):
         return [(title, 0.0, 0.0)] if title else [], list(picture.runs())
     rest = picture.text[len(title) :]
@@ -266,11 +266,11 @@ def _parted(title: str, picture: Picture) -> tuple[list[ShadedRun], list[ShadedR
 
 
 def bars_of(hit: Hit, best: float) -> list[ScoreBar]:
-    """The bars of an explained hit, the largest share first.
+    """The bars for the parts of an explained hit's score, the largest share first.
 
     Args:
         hit: The hit.
-        best: `best_of` of the list, to which all bars are scaled.
+        best: The value of `best_of` for the list, which is 100 percent of the width.
     """
     explained = hit.explanation or {"parts": []}
     parts = sorted(explained["parts"], key=lambda part: -part["share"])
@@ -285,13 +285,13 @@ def bars_of(hit: Hit, best: float) -> list[ScoreBar]:
 
 
 def best_of(hits: Sequence[Hit]) -> float:
-    """The sum of the positive shares of the hit that has most of them; bars of all hits fit into it."""
+    """The largest sum of positive shares that a hit of the list has: the width into which the bars of every hit fit."""
     explained = [hit.explanation["parts"] for hit in hits if hit.explanation]
     return max((sum(max(0.0, part["share"]) for part in parts) for parts in explained), default=0.0)
 
 
 def _word_bars(part: Mapping[str, Any]) -> tuple[WordBar, ...]:
-    """The words of a signal, in the unit of the final score, the largest share first."""
+    """The words of the query with their shares in the final score, the largest share first; empty for a part that counts no words."""
     if not part.get("terms") or part["score"] <= 0:
         return ()
     factor = part["share"] / part["score"]
@@ -299,7 +299,7 @@ def _word_bars(part: Mapping[str, Any]) -> tuple[WordBar, ...]:
 
 
 class _Suggestions:
-    """Suggestions for the boxes of the form; of an index that cannot be opened there are none."""
+    """Suggestions for the input boxes of the search form; if the index cannot be opened, most lists are empty."""
 
     def __init__(self, workspace: Workspace, name: str = "") -> None:
         self._workspace, self._name = workspace, name
@@ -309,13 +309,13 @@ class _Suggestions:
                 self._index = workspace.index(name)
 
     def modes(self) -> list[str]:
-        """Modes of the index: profiles, hybrid with each fusion, and each signal."""
+        """Search modes of the index: its profiles, hybrid with each fusion method, and each signal alone."""
         if self._index is None:
             return ["hybrid"]
         return [*self._index.lineage.profiles, "hybrid", *self._index.signals, *(f"hybrid@{name}" for name in METHODS)]
 
     def weighted(self, mode: str, name: str = "") -> Mode | None:
-        """A mode with the weights of all signals, for the sliders; None where it cannot be read or there is one signal."""
+        """A mode with a weight for every signal of the index, for the sliders; None: the mode cannot be read, or the index has only one signal."""
         try:
             index = self._workspace.index(name or self._name)
             chosen = index.choose(mode or None)[0]
@@ -325,17 +325,17 @@ class _Suggestions:
         return replace(chosen, weights=weights) if len(weights) > 1 else None
 
     def rerankers(self) -> list[str]:
-        """Rerankers that the page may use."""
+        """Names of the rerankers that pages may use."""
         return ["none", "rnn", "rnn@dense", *self._workspace.options.rerankers]
 
     def facets(self) -> list[str]:
-        """Fields that can be counted."""
+        """Names of fields whose values a search can count (facets), at most twelve."""
         return [] if self._index is None else self._index.layout.able()[:12]
 
     def passages(self) -> bool:
-        """Whether documents of the index are cut into passages."""
+        """Whether the index stores documents cut into passages; False if the index cannot be opened."""
         return self._index is not None and bool(self._index.lineage.passages)
 
     def places(self) -> list[str]:
-        """Indices, and the generations of this one."""
+        """Names of all indices, and of the generations of this index; empty if the index cannot be opened."""
         return [] if self._index is None else self._workspace.places(self._index.book)

@@ -1,1 +1,1 @@
-"""Protection of the pages: origin, token, and limits of requests."""
+"""Protection of the pages: checks of the origin of requests and of the token, and limits on requests."""

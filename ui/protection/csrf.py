@@ -1,11 +1,11 @@
-"""Cross-site request forgery: refuse what a page of another site makes a browser send.
+"""Cross-site request forgery: refuse requests that a page of another site makes a browser send.
 
-A browser says which page sent a request, and no script can change what it says. `Sec-Fetch-Site` comes with every request to https and to
+A browser states in headers which page sent a request, and no script can change these headers. `Sec-Fetch-Site` comes with every request to https and to
 this machine (Chrome 76, Edge 79, Firefox 90, Safari 16.4), `Origin` with every form to any address (Chrome and Safari for ten years,
-Firefox 70). `Sec-Fetch-Site` decides where it is there, and else `Origin`, which is compared with `Host`: a proxy may pass another one on.
+Firefox 70). `Sec-Fetch-Site` decides where it is present; else `Origin` is compared with `Host`, which a proxy may have replaced.
 Forms carry no token, as in datasette 1.0 and in Go 1.25 (`http.CrossOriginProtection`; https://words.filippo.io/csrf). Unlike
-those, a form without either header is refused: an older browser may have sent it. A body of JSON needs neither: no form sends one, and a script
-of another site must ask first, which is not answered.
+in both, a form without either header is refused: an older browser may have sent it. A JSON body needs neither header: no form sends JSON, and
+a script of another site would first have to ask for permission (a CORS preflight), which is not answered.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 def forgery(request: Request) -> tuple[str, str]:
-    """Why a request may be forged, and what to do; two empty texts for a request that is not.
+    """The reason why a request may be forged, and a hint what to do; two empty texts: the request is accepted.
 
-    Other sites may link here. A script, a picture or a frame of theirs would only measure answers or make this server work.
+    Links from other sites are accepted. Requests by their scripts, pictures or frames are refused: they could only spy on answers or cause load.
     """
     headers, safe = request.headers, request.method in SAFE
     site, origin, host = headers.get("sec-fetch-site"), headers.get("origin"), headers.get("host", "").lower()

@@ -1,4 +1,4 @@
-"""Limits of the number of requests of a client, and of the time of one: to arrive, to be answered, and to be taken by its client."""
+"""Limits on how many requests a client sends, and on how long a request may take to arrive, to be answered, and to have its answer read."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _LATE: set[asyncio.Task[None]] = set()
 
 @lru_cache(maxsize=_ADDRESSES)
 def network(address: str) -> str:
-    """The part that all addresses of one client have in common: `HERE` of this machine, the first half of one of version 6, else the address."""
+    """The part that all addresses of a client share: `HERE` for this machine, the first 64 bits of an IPv6 address, else the whole address."""
     try:
         parsed = ip_address(address.partition("%")[0])
     except ValueError:
@@ -63,7 +63,7 @@ def network(address: str) -> str:
 
 
 class RateLimit:
-    """A bucket of tokens for each client."""
+    """A rate limit for each client, by a bucket of tokens: each request takes one, and tokens come back at a fixed rate."""
 
     def __init__(self, burst: float, each_second: float) -> None:
         self._burst, self._rate = burst, each_second
@@ -71,7 +71,7 @@ class RateLimit:
         self._lock = Lock()
 
     def allows(self, request: Request) -> bool:
-        """Take a token of the client that sent a request; False if there is none left. All clients without an address share one bucket."""
+        """Take a token from the bucket of the request's client; False if none is left. All clients without an address share one bucket."""
         client = network(request.client.host) if request.client else ""
         with self._lock:  # forms are answered by several threads
             now = time.monotonic()
@@ -84,10 +84,10 @@ class RateLimit:
 
 
 def received(receive: Receive) -> Receive:
-    """Receive the body of a request within `BODY_WITHIN`, and count its bytes: its header may say nothing of its length, or not the truth.
+    """Wrap an ASGI `receive` so that a body must arrive within `BODY_WITHIN` seconds and be no larger than `LARGEST`, whatever its header says.
 
     Raises:
-        HTTPException: It takes longer, or is larger than `LARGEST`.
+        HTTPException: The wrapped function raises it for a body that arrives too slowly or is too large.
     """
     complete, size, until = False, 0, time.monotonic() + BODY_WITHIN
 
@@ -111,9 +111,9 @@ def received(receive: Receive) -> Receive:
 
 
 async def answer_in_time(app: ASGIApp, request: Request, receive: Receive, send: Send, problem: Callable[..., Response]) -> None:
-    """Let the application answer; if it has not begun to within `ANSWER_WITHIN`, say so with the answer that `problem` makes.
+    """Let the application answer; if it has not begun to after `ANSWER_WITHIN` seconds, send the error that `problem` makes instead.
 
-    The thread of a late answer cannot be ended. What it sends is dropped.
+    The thread that works on a late answer cannot be ended; its answer is dropped.
     """
     begun = late = False
 
@@ -144,13 +144,13 @@ async def answer_in_time(app: ASGIApp, request: Request, receive: Receive, send:
 
 
 class ImpatientProtocol(H11Protocol):
-    """HTTP that closes a connection whose request does not arrive, or whose answer is not taken. uvicorn waits for both without end."""
+    """The HTTP protocol of uvicorn, but with time-outs: closes a connection whose request does not arrive, or whose client does not read the answer."""
 
     #: Connections that one address may have open.
     most = FROM_ONE
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to look at the clock, unless the client's address has too many connections."""
+        """Start the time-out of a new connection, or abort the connection if the client's address has too many."""
         super().connection_made(transport)
         address = self.client[0] if self.client else ""
         trusted = self.config.proxy_headers and address in self.config.forwarded_allow_ips
@@ -165,13 +165,13 @@ class ImpatientProtocol(H11Protocol):
         self.loop.call_later(SILENT_FOR, self._look, last, self.transport.get_write_buffer_size())
 
     def _look(self, last: object, unsent: int) -> None:
-        """Close the connection if no request came since the last look, and abort it if the client does not take the answer.
+        """Check the connection: close it if no request came since the last check, and abort it if the client does not read the answer.
 
-        A transport that was closed still waits until the client has taken everything.
+        Closing alone is not enough for the latter: a closed transport still waits until the client has read everything.
 
         Args:
-            last: The request and answer of the last look.
-            unsent: How many bytes of answers waited for the client then.
+            last: The request-response cycle at the last check; None: there was none.
+            unsent: How many bytes of answers waited for the client at the last check.
         """
         cycle, waiting = self.cycle, self.transport.get_write_buffer_size()
         if cycle is last and waiting > max(0, unsent - TAKEN) and unsent:
@@ -183,6 +183,6 @@ class ImpatientProtocol(H11Protocol):
 
 
 class ModelServerProtocol(ImpatientProtocol):
-    """The same for a model server: a node of a cluster asks for many clients, as a proxy does, with 100 connections for each model."""
+    """`ImpatientProtocol` for a model server, with more connections per address: one cluster node asks for many clients, on 100 for each model."""
 
     most = FROM_HERE

@@ -1,6 +1,6 @@
-"""The outermost layer of the application: refuse requests that no page may see, and add headers to every answer.
+"""The outermost layer of the web application: refuse forbidden requests before any page sees them, and add security headers to every answer.
 
-It is plain ASGI, so that it also covers static files and addresses that do not exist.
+The layer is plain ASGI, so that it also covers static files and addresses that do not exist.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ _HOST = re.compile(r"(.+?)(?::[0-9]+)?")
 
 
 class RequestFilter:
-    """The application behind its protection.
+    """The web application inside its protection: an ASGI application that checks each request and passes it on.
 
     Args:
-        app: The application.
-        options: The names that it answers to.
-        sessions: Who knows the token.
-        problem: Makes the answer that reports an error: of request, status, message and hint.
+        app: The application to protect.
+        options: The options of `termweave serve`, with the host names that requests may use.
+        sessions: The sessions, which tell whether a client has given the token.
+        problem: Makes the answer that reports an error; takes request, status, message and hint.
         public: Paths that need no token.
-        limited: Whether a client may send only so many requests a second.
+        limited: Whether the number of requests of each client is limited.
     """
 
     def __init__(
@@ -74,11 +74,11 @@ class RequestFilter:
 
     @property
     def state(self) -> State:
-        """The state of the application: the workspace, the sessions, the jobs."""
+        """The state of the protected application, such as workspace, sessions and jobs."""
         return self._app.state
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or refuse it."""
+        """Pass a request on to the application, or refuse it; add the headers to the answer."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -101,7 +101,7 @@ class RequestFilter:
             await refusal(scope, receive, send_with_headers)
 
     def _refusal(self, request: Request) -> Response | None:
-        """The answer to a request that no page may see; None for the others."""
+        """The answer that refuses a request; None: the request is allowed."""
         length = request.headers.get("content-length", "0")
         if _name(request.headers.get("host", "")) not in self._options.hosts:
             message = "This server does not know the name that the address has."
@@ -115,7 +115,7 @@ class RequestFilter:
         return self._problem(request, HTTPStatus.FORBIDDEN, reason, hint) if reason else self._unknown(request)
 
     def _unknown(self, request: Request) -> Response | None:
-        """The answer to a client that has not given the token; None for the others."""
+        """The answer that asks a client for the token; None: the client has given the token, or the path needs none."""
         path = request.scope["path"]  # what the routes see; the URL of a request is made with its header Host
         if self._sessions.signed_in(request) or path in self._public or path.startswith("/static/"):
             return None
@@ -133,7 +133,7 @@ class RequestFilter:
 
 
 def _to_sign_in(request: Request) -> Response:
-    """Send a browser to `/login`, which leads back to the page that was asked for, or whose form was sent in vain."""
+    """Redirect a browser to `/login`, which afterwards leads back to the requested page, or to the page whose form was refused."""
     if "hx-request" in request.headers:  # of the script of a page: the page is loaded again, and asks for the token itself
         return Response(status_code=HTTPStatus.UNAUTHORIZED, headers={"hx-refresh": "true"})
     lost = {} if request.method in SAFE else {"lost": "1"}
@@ -144,6 +144,6 @@ def _to_sign_in(request: Request) -> Response:
 
 
 def _name(host: str) -> str:
-    """The name in a header Host, in lower case: "LOCALHOST:80" is "localhost", "[::1]:80" is "[::1]". All of the rest belongs to the name."""
+    """The host name in a header Host, in lower case and without the port: "LOCALHOST:80" gives "localhost", "[::1]:80" gives "[::1]"."""
     match = _HOST.fullmatch(host.lower())
     return match[1] if match else ""

@@ -1,6 +1,7 @@
-"""Sessions: a signed cookie that says when its browser gave the token.
+"""Sessions: a signed cookie that says when the user of a browser gave the token.
 
-Nothing is stored. A session ends after `LIFE`. The key lives as long as the process, so a restart signs everybody out.
+The server stores no sessions. A session ends after `LIFE` seconds. The key of the signature lives as long as the process, so a restart signs
+everybody out.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ class Sessions:
     """Make and check sessions.
 
     Args:
-        token: The token of the server; None: everybody may ask.
+        token: The token of the server; None: no token is needed.
 
     Attributes:
-        tries: How many wrong tokens a client may give, in a header and on the page together. The right one is never refused: whoever shares
-            an address with somebody who guesses is not locked out.
+        tries: Limit on the wrong tokens that a client may give, in a header and on the page together. The right token is never refused, so
+            that nobody is locked out who shares an address with somebody who guesses.
     """
 
     def __init__(self, token: str | None) -> None:
@@ -37,7 +38,7 @@ class Sessions:
         self._key = secrets.token_bytes(32)
 
     def signed_in(self, request: Request) -> bool:
-        """Whether the client has given the token: in this request, or before with the form."""
+        """Whether the client has given the token, in a header of this request or earlier on the page `/login`."""
         if self._token is None:
             return True
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
@@ -48,11 +49,11 @@ class Sessions:
         return signed and time.time() - int(began) < LIFE
 
     def is_token(self, text: str) -> bool:
-        """Whether a text is the token of this server."""
+        """Whether a text is the token of this server; False if the server has no token."""
         return self._token is not None and hmac.compare_digest(text.encode(), self._token.encode())
 
     def begin(self, request: Request, answer: Response) -> None:
-        """Give the client of a request a session, with the answer."""
+        """Begin a session for the client of a request, by a cookie in the answer."""
         began, secure = str(int(time.time())), request.scope["scheme"] == "https"
         value = f"{began}.{self._signature(began)}"
         # Not "strict": a browser would then not send it with a link of another site. Forms are guarded by `csrf`, and a GET changes nothing.
@@ -63,5 +64,5 @@ class Sessions:
 
 
 def _cookie(request: Request) -> str:
-    """The name of the cookie. It has the port, because a browser sends the cookies of a host to all of its ports."""
+    """The name of the session cookie. The port is part of the name, because a browser sends a host's cookies to all ports of the host."""
     return f"termweave-session-{request.scope['server'][1]}"
