@@ -1,1 +1,1 @@
-"""The catalog: what the server stores about generations, and how their documents are laid out. It searches and builds nothing."""
+"""The catalog: reads and writes what the server stores about generations, and defines the fields of their documents. It searches and builds nothing."""

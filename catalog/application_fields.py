@@ -1,4 +1,4 @@
-"""The fields that a mapping declares beside termweave's own, of `--mapping` or of an application's index that `termweave enrich` added signals to."""
+"""The fields in an index mapping that are not termweave's own: those of the user's `--mapping`, or of an application's index after `termweave enrich`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def with_fields(engine: Engine, index: str, lineage: Lineage) -> DocumentLayout:
-    """The layout of a generation with the fields that its user's mapping or its application declares, which may have changed since."""
+    """Return an index's layout with the fields that the user's mapping or the application declares, read now, because a mapping may change later."""
     fields = fields_read(lineage)
     if fields is None and not lineage.fields:
         return lineage.layout
@@ -39,26 +39,26 @@ def with_fields(engine: Engine, index: str, lineage: Lineage) -> DocumentLayout:
 
 
 def fields_read(lineage: Lineage) -> ApplicationFields | None:
-    """The fields of title and text that `enrich` reads; None for an index that termweave built."""
+    """Return the fields that `termweave enrich` reads title and text from; None: termweave built the index itself."""
     return read_by(named_fields(lineage) or Fields()) if "enriched" in lineage.source else None
 
 
 def read_by(fields: Fields) -> ApplicationFields:
-    """The fields of title and text, where a user named some.
+    """Return the fields that title and text are read from: those that the user named, else the usual names.
 
-    The rule is that of `corpora.formats.fields.Mapper`: a field that was named for one purpose does not serve its usual one.
+    As in `corpora.formats.fields.Mapper`, a field that was named for one purpose does not serve its usual one.
     """
     title, *texts = ("" if key in fields.named() else key for key in (TITLE_KEY, *TEXT_KEYS))
     return ApplicationFields(fields.title or title, fields.text or [*filter(None, texts)], joined=bool(fields.text))
 
 
 def named_fields(lineage: Lineage) -> Fields | None:
-    """The fields that the first `enrich` was told to read; None if the lineage does not say."""
+    """Return the fields that the first `termweave enrich` of an index was told to read; None: the lineage names no fields."""
     return parsed_fields(lineage.source.get("fields", ""))
 
 
 def parsed_fields(stored: str) -> Fields | None:
-    """The fields that a lineage stores as JSON; None for ""."""
+    """Parse the names of fields that a lineage stores as JSON; None: the text is empty."""
     if not stored:
         return None
     names = orjson.loads(stored)

@@ -44,7 +44,7 @@ class AuditLine:
     """One line of the audit trail.
 
     Attributes:
-        at: When, UTC, ISO 8601, by the clock of the host.
+        at: Time of the act, UTC, ISO 8601, by the clock of the host.
         act: What was done.
         name: The alias.
         before: The generation that was live before, or the profile that was in force; "" for none.
@@ -84,14 +84,14 @@ def write(
     deleted: Sequence[str] = (),
     documents: int = 0,
 ) -> None:
-    """Write a line about something that was done. A failure is only logged.
+    """Write an audit line about an act that was done. If the line cannot be written, only a warning is logged.
 
     Args:
         engine: The server.
         act: What was done.
         name: The alias.
-        before: The generation that was live before, or the profile that was in force; None for none.
-        after: The generation that is live after, or the profile that is in force; None for none.
+        before: The generation that was live before, or the profile that was in force; None: there was none.
+        after: The generation that is live after, or the profile that is in force; None: there is none.
         deleted: Generations that were deleted.
         documents: Number of documents that were sent or deleted.
     """
@@ -121,12 +121,12 @@ def write(
 
 
 def read(engine: Engine, name: str | None, count: int) -> list[AuditLine]:
-    """The newest lines, newest first.
+    """Return the newest audit lines, newest first.
 
     Args:
         engine: The server.
-        name: Lines about this alias; None: about all.
-        count: The most lines to return.
+        name: The alias that the lines are about; None: lines about all aliases are returned.
+        count: Largest number of lines to return.
     """
     query = {"match_all": {}} if name is None else {"term": {"name": name}}
     body = {"size": count, "sort": [{"at": {"order": "desc", "unmapped_type": "date"}}], "query": query}
@@ -135,7 +135,7 @@ def read(engine: Engine, name: str | None, count: int) -> list[AuditLine]:
 
 
 def _line(stored: dict[str, Any]) -> AuditLine:
-    """A stored line. Anyone who may write to the index can have written it: what is missing or of another type becomes text or 0."""
+    """Read a stored audit line. Any program may have written to the index, so a missing value, or one of another type, becomes text or 0."""
     texts = {field.name: str(stored.get(field.name, "")) for field in fields(AuditLine) if field.type in {"str", "Act"}}
     numbers = {name: value if isinstance(value := stored.get(name), int) else 0 for name in ("documents", "process")}
     deleted = stored.get("deleted")

@@ -1,6 +1,6 @@
-"""Columns: the uses of each field of an index on the server, whoever declared it: termweave by a type, `--mapping`, or an application's own mapping.
+"""Columns: what each field of an index can be used for, whether termweave, the user's `--mapping` or an application declared the field.
 
-Filters, facets, order, rules, pages and messages ask this module, and no other one reads a mapping for them.
+Filters, facets, sorting, rules, web pages and messages ask this module; no other module reads an index mapping for them.
 """
 
 from __future__ import annotations
@@ -57,15 +57,15 @@ _PACKED = {"half_float": "e", "float": "f"}
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """A field of the server that filters, counts and sorts the values of an entry.
+    """A field of an index on the server, by which the values of a metadata entry are filtered, counted and sorted.
 
     Attributes:
         field: Name of the field on the server.
-        kind: How its values are read: as one of `termweave.catalog.typed_fields.TYPES`; or "text" for analysed text, "object", "flat" for an
+        kind: How the field's values are read: as one of `termweave.catalog.typed_fields.TYPES`; or "text" for analysed text, "object", "flat" for an
             object without a mapping of its entries, "range", or the type of the mapping, such as "geo_point".
-        mapping: What the mapping says of it; {} for a field that termweave typed.
-        path: Where a `_source` holds the values.
-        nested: The nested object in which it lies; "" if it lies in none.
+        mapping: The field's definition in the mapping of the index; {}: termweave made the field for a typed metadata entry.
+        path: Dotted path of the values in a `_source`; "": `DocumentLayout.paths` tells where the values lie.
+        nested: Path of the nested object that contains the field; "": the field is in no nested object.
         ordered: Whether the server compares its values with < and >.
     """
 
@@ -78,33 +78,33 @@ class Column:
 
     @property
     def type(self) -> str:
-        """The type in the mapping."""
+        """The field's type in the mapping of the index."""
         return str(self.mapping.get("type", self.kind))
 
     @property
     def number(self) -> str:
-        """The type of the numbers that a rule reads of the documents themselves, because the server gives none; "" for anything else."""
+        """The type of numbers that a rule reads from the documents themselves, as the server returns no values of such a field; "" for all other fields."""
         return "double" if self.kind == "rank_feature" else ""
 
     @property
     def words(self) -> str:
-        """The kind of values in the words of messages, such as "whole numbers"."""
+        """The kind of the field's values as messages name it, such as "whole numbers"."""
         return "IP addresses" if self.type == "ip" else TYPES.get(self.kind, "texts")
 
     @property
     def searched(self) -> bool:
-        """Whether a query finds its values: they are indexed, or kept by document."""
+        """Whether a query finds the field's values: the field is indexed, or its values are kept by document (doc values)."""
         return not (_off(self.mapping, "index") and not self.doc_values) and not _off(self.mapping, "enabled")
 
     @property
     def doc_values(self) -> bool:
-        """Whether the server keeps the values by document, which counting, sorting and rerankers need and filters do not."""
+        """Whether the server keeps the field's values by document (doc values): counting, sorting and rerankers need them, filters do not."""
         if self.kind == "text":
             return str(self.mapping.get("fielddata")).lower() == "true"
         return not _off(self.mapping, "doc_values")
 
     def obstacle(self, use: str) -> str:
-        """Why the field cannot be used so (a key of `USES`), as the end of a sentence that begins with its name; "" if it can."""
+        """Say why the field cannot serve a use (a key of `USES`), as the end of a sentence that begins with the field's name; "": it can."""
         if self.type == "flat_object" and self.kind == "keyword" and use == "sort":
             return "lies in a flat_object, whose entries OpenSearch neither counts nor sorts"
         counted = use != "filter" and ((self.kind == "text" and self.doc_values) or self.type == "flattened")
@@ -117,7 +117,7 @@ class Column:
         return "" if use == "filter" or self.doc_values else "is not kept by document (doc_values)"
 
     def converted(self, text: str, kind: str = "") -> Any:
-        """A text as the field holds it, or as a field of this kind does; None if it is not of its type."""
+        """Convert a text to the value that the field, or a field of the given kind, holds; None: the text is not a value of that type."""
         if self.type == "ip":
             with suppress(ValueError):
                 return ip_network(text, strict=False) and text
@@ -127,16 +127,16 @@ class Column:
         return value if whole else convert(kind or self.kind, value)
 
     def inside(self, clause: dict[str, Any]) -> dict[str, Any]:
-        """A clause for the field, as the documents around it pass it."""
+        """Return a query clause for the field, put into a `nested` clause if the field lies in a nested object."""
         return {"nested": {"path": self.nested, "query": clause}} if self.nested else clause
 
     def takes(self, value: Any) -> bool:
-        """Whether the server takes a value in a query of this field, and does not say that it is out of range."""
+        """Whether the server accepts a value in a query of this field; it refuses values out of the range of the field's type."""
         low, high = _LIMITS.get(self.type, (value, value))
         return bool(low <= value <= high)
 
     def clamped(self, value: Any) -> Any:
-        """The value that the field can hold and that is nearest to this one."""
+        """Return the value nearest to the given one that the field can hold."""
         if not self.takes(value):
             lowest, highest = _LIMITS[self.type]
             return min(max(value, lowest), highest)
@@ -144,7 +144,7 @@ class Column:
         return struct.unpack(packed, struct.pack(packed, value))[0] if packed else value
 
     def shown(self, values: Sequence[Any]) -> Sequence[Any]:
-        """Values that the server keeps by document, as they were written: with the digits of their type, and a constant as the mapping has it."""
+        """Return doc values in the form in which they were written: numbers with the digits of their type, a constant as the mapping has it."""
         if self.type == "constant_keyword" and "value" in self.mapping:  # OpenSearch 3.6.0 gives the name of the index
             return [self.mapping["value"]] * len(values)
         if self.type == "scaled_float":
@@ -154,7 +154,7 @@ class Column:
 
 
 def unlisted(mapping: Mapping[str, Any]) -> bool:
-    """Whether documents may hold fields that this mapping, or that of an object, does not get."""
+    """Whether documents may hold fields that a mapping, of an index or of an object in it, neither lists nor adds."""
     return str(mapping.get("dynamic")).lower() in {"false", "runtime"} or _off(mapping, "enabled")
 
 
@@ -163,20 +163,20 @@ def _off(mapping: Mapping[str, Any], name: str) -> bool:
 
 
 def _shortest(value: float, packed: str) -> float:
-    """The number with the fewest digits that a field of less precision stores as this one."""
+    """Return the number with the fewest digits that a field of less precision (`packed`, a format of `struct`) stores as the given number."""
     stored = struct.pack(packed, value)
     tried = (float(f"{value:.{digits}g}") for digits in range(1, 10))
     return next((each for each in tried if math.isfinite(each) and struct.pack(packed, each) == stored), value)
 
 
 def columns(mappings: Mapping[str, Any], leave_out: Collection[str] = (), unordered: Collection[str] = ()) -> dict[str, Column]:
-    """The fields of a mapping by their dotted names, with subfields and aliases.
+    """Return dotted name -> column for the fields of a mapping, with subfields and aliases of fields.
 
-    A text with a keyword among its subfields is compared, counted and sorted by that one.
+    A text field that has a keyword subfield is compared, counted and sorted by that keyword.
 
     Args:
         mappings: The mapping of an index.
-        leave_out: Fields at its top that are left out.
+        leave_out: Fields at the top of the mapping that are left out.
         unordered: Types that the server does not compare with < and >.
     """
     fields: dict[str, Column] = {}
@@ -190,13 +190,13 @@ def columns(mappings: Mapping[str, Any], leave_out: Collection[str] = (), unorde
 
 
 def text_fields(mappings: Mapping[str, Any], leave_out: Collection[str] = ()) -> list[str]:
-    """The names of fields and subfields in which a `match` finds words, sorted; those of nested objects are not among them."""
+    """Return the sorted names of fields and subfields in which a `match` query finds words; fields of nested objects are left out."""
     fields = (each for column, subfields in walk(_top(mappings, leave_out)) for each in (column, *subfields))
     return sorted(each.field for each in fields if each.kind == "text" and not each.nested and not _off(each.mapping, "index"))
 
 
 def _top(mappings: Mapping[str, Any], leave_out: Collection[str]) -> dict[str, Any]:
-    """The fields at the top of a mapping, except some."""
+    """Return name -> definition for the fields at the top of a mapping, runtime fields included, except those to leave out."""
     fields = {**(mappings.get("properties") or {}), **(mappings.get("runtime") or {})}
     return {name: each for name, each in fields.items() if name not in leave_out}
 
@@ -204,7 +204,7 @@ def _top(mappings: Mapping[str, Any], leave_out: Collection[str]) -> dict[str, A
 def walk(
     properties: Mapping[str, Any], unordered: Collection[str] = (), prefix: str = "", nested: str = ""
 ) -> Iterator[tuple[Column, list[Column]]]:
-    """Each field of an object and of the objects in it, with its subfields. Types that are `unordered` are not compared with < and >."""
+    """Yield each field of an object, and of the objects in it, with the field's subfields. Fields of `unordered` types are not compared with < and >."""
     for name, mapping in properties.items():
         path = f"{prefix}{name}"
         inside = path if mapping.get("type") == "nested" else nested
@@ -219,6 +219,6 @@ def walk(
 
 
 def _kind(mapping: Mapping[str, Any]) -> str:
-    """The kind of the values of a field (`Column.kind`), by its type."""
+    """Return the kind of a field's values (`Column.kind`), given the field's definition in a mapping."""
     declared: str = mapping.get("type", "object")
     return "range" if declared in RANGES else _KINDS.get(declared, declared)

@@ -18,11 +18,11 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,199}")
 
 @dataclass(frozen=True, slots=True)
 class LiveGeneration:
-    """The generation that the alias points at.
+    """The live generation of a name: the one that the name's alias points at.
 
     Attributes:
-        index: Its concrete index.
-        lineage: Its lineage, as it was when it was read.
+        index: The concrete index of the generation.
+        lineage: The lineage of the generation when it was read.
     """
 
     index: str
@@ -44,7 +44,7 @@ def check_spelling(name: str) -> None:
 
 
 def find_live(engine: Engine, name: str) -> LiveGeneration | None:
-    """Find the live generation of a name and read its lineage; None if nothing has this name.
+    """Find the live generation of a name and read its lineage; None: nothing on the server has this name.
 
     Raises:
         UsageError: The name cannot be an alias, or it belongs to data that termweave did not make.
@@ -65,10 +65,10 @@ def find_live(engine: Engine, name: str) -> LiveGeneration | None:
 
 
 def check_free(engine: Engine, name: str) -> None:
-    """Check that a name that is not an alias can become one.
+    """Check that a name that is not an alias can become an alias.
 
     Raises:
-        UsageError: It is the name of an index.
+        UsageError: The name is that of an index.
     """
     if exists(engine, name):
         raise UsageError(
@@ -79,23 +79,23 @@ def check_free(engine: Engine, name: str) -> None:
 
 
 def live(engine: Engine, name: str) -> str | None:
-    """The index that the alias points at now; None if there is no such alias."""
+    """Return the index that an alias points at now; None: there is no such alias."""
     return next(iter(behind_alias(engine, name)), None)
 
 
 def behind_alias(engine: Engine, name: str) -> list[str]:
-    """The indices that an alias points at; none if there is no such alias."""
+    """Return the sorted names of the indices that an alias points at; []: there is no such alias."""
     # Not `/_alias/NAME`: that asks about all indices, and a role may be limited to those of one name.
     return sorted(unless_missing(lambda: engine.of_indices(f"/{quote(name)}/_alias/{quote(name)}", "aliases")) or ())
 
 
 def new_index(name: str) -> str:
-    """A name for the index of a new generation. Its random part distinguishes generations that begin in the same second."""
+    """Make a name for the index of a new generation. The name's random part distinguishes generations that begin in the same second."""
     return f"{name}-{time.strftime('%Y%m%d%H%M%S', time.gmtime())}-{secrets.token_hex(4)}"
 
 
 def creation_time(engine: Engine, name: str) -> str:
-    """The time now, for `Lineage.created`. It is later than that of all other generations, even if the clock was set back."""
+    """Return the time now (UTC, ISO 8601) for `Lineage.created`, always later than that of the name's other generations, even if the clock was set back."""
     params = {"filter_path": "*.mappings._meta.termweave.name,*.mappings._meta.termweave.created"}
     mappings = engine.of_indices(f"/{name}-*/_mapping", "mappings", params=params)
     others = [answer["mappings"]["_meta"]["termweave"] for answer in mappings.values()]

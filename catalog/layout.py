@@ -37,7 +37,7 @@ _WRITTEN: dict[str, type] = {"metadata": dict, "metadata_long": dict, typed_fiel
 
 
 def signal_class(name: str) -> type[Signal]:
-    """The signal class registered under a name.
+    """Return the signal class that is registered under a name.
 
     Raises:
         UsageError: No signal has this name; the message lists the signals.
@@ -47,25 +47,25 @@ def signal_class(name: str) -> type[Signal]:
 
 
 def engine_id(source_id: str) -> str:
-    """The `_id` of a document: its id in the source, or a stable hash of it if it is too long for OpenSearch."""
+    """Return the `_id` of a document: the document's id in the source, or a stable hash of that id if OpenSearch does not take it as it is."""
     encoded = source_id.encode("utf-8")
     return source_id if 0 < len(encoded) <= MAX_ID_BYTES else f"~{blake2b(encoded, digest_size=20).hexdigest()}"
 
 
 def bucket_of(source_id: str) -> int:
-    """The bucket of a document, from 0 to `BUCKETS` - 1."""
+    """Return the bucket in which verification counts a document: a hash of the id, from 0 to `BUCKETS` - 1."""
     return int.from_bytes(blake2b(source_id.encode("utf-8"), digest_size=4).digest(), "big") % BUCKETS
 
 
 def digest(*parts: bytes) -> int:
-    """A 32-bit hash of the parts. The sum of a bucket's digests stays far below 2^53, so that doubles hold it exactly."""
+    """Return a 32-bit hash of the parts. The sum of a bucket's digests stays far below 2^53, so that doubles hold it exactly."""
     # One update is faster than two per part.
     framed = b"".join([each for part in parts for each in (len(part).to_bytes(8, "big"), part)])
     return int.from_bytes(sha256(framed, usedforsecurity=False).digest()[:4], "big")  # processors have instructions for sha256
 
 
 def source_digest(document: Document) -> int:
-    """Digest of the source's content of a document: id, title, text, metadata and passage."""
+    """Return the digest of a document's content in the source: id, title, text, metadata and passage."""
     import orjson  # noqa: PLC0415
 
     metadata = orjson.dumps(dict(document.metadata), option=orjson.OPT_SORT_KEYS)
@@ -77,13 +77,13 @@ def source_digest(document: Document) -> int:
 
 @dataclass(frozen=True)
 class ApplicationFields:
-    """The fields of an application's own index that termweave reads after `enrich`.
+    """The fields of an application's own index that title and text are read from once `termweave enrich` has added signals.
 
     Attributes:
         title: The field of the title; "" if there is none.
         text: The fields of the text.
-        joined: Whether the text is all of these fields, joined by line ends; else the first that a document has.
-        strict: Whether the mapping has every field that a document may hold.
+        joined: Whether the text is all fields of `text`, joined by line ends; if not, it is the first of them that a document has.
+        strict: Whether the mapping of the index lists every field that a document may hold.
     """
 
     title: str
@@ -100,12 +100,12 @@ class DocumentLayout:
         signals: The signals of the index.
         extra: Metadata entries that the user's mapping makes fields of their own.
         types: Metadata entry -> its type (`termweave.catalog.typed_fields`).
-        notations: Metadata entry -> how its values are written (`termweave.catalog.typed_fields.NOTATIONS`), where that was decided.
+        notations: Metadata entry -> notation of its values (`termweave.catalog.typed_fields.NOTATIONS`), for entries whose notation was decided.
         application: The fields of title and text in an enriched index; None for an index that termweave built.
-        mapped: Name of a field that the user's mapping or the application declares -> what the server can do with it. Empty where the
-            mapping was not read (`catalog.application_fields.with_fields`).
-        models: In an enriched index what the encodings depend on, as one text: an application may copy a document from an index that
-            was enriched with others.
+        mapped: Name of a field that the user's mapping or the application declares -> what the server can do with the field. Empty where
+            the mapping was not read (`catalog.application_fields.with_fields`).
+        models: Hashes of models and statistics of an enriched index, as one text, which enter the digests of encodings: an application
+            may copy in a document whose encoding other models gave. "": digests cover no models, as in an index that termweave built.
     """
 
     signals: Sequence[Signal]
@@ -120,7 +120,12 @@ class DocumentLayout:
     def from_meta(
         cls, parameters: Mapping[str, Mapping[str, Any]], extra: Sequence[str] = (), forms: Mapping[str, str] | None = None
     ) -> DocumentLayout:
-        """The layout of an index: signal name -> parameters, the metadata entries that are fields of their own, and types or notations.
+        """Make the layout of an index from what its lineage stores.
+
+        Args:
+            parameters: Signal name -> parameters.
+            extra: Metadata entries that are fields of their own.
+            forms: Metadata entry -> notation of its values, else their type; None: no entry has a type.
 
         Raises:
             EngineError: A signal does not know a parameter.
@@ -138,13 +143,13 @@ class DocumentLayout:
         return cls(signals, extra).typed(forms or {})
 
     def typed(self, forms: Mapping[str, str]) -> DocumentLayout:
-        """This layout with metadata entry -> its notation, else its type."""
+        """Return this layout with the types and notations of metadata entries in `forms` (entry -> notation, else type)."""
         notations = {name: form for name, form in forms.items() if form in typed_fields.NOTATIONS}
         types = {name: typed_fields.NOTATIONS.get(form, form) for name, form in forms.items()}
         return replace(self, types=types, notations=notations)
 
     def mapping(self, meta: Mapping[str, Any], dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
-        """The mapping of the index, which refuses unknown fields, with the lineage in `_meta`."""
+        """Return the mapping of the index, which refuses unknown fields and holds the lineage (`meta`) in `_meta`."""
         properties: dict[str, Any] = {
             "id": {"type": "keyword"},
             "passage": {"type": "integer"},
@@ -166,31 +171,31 @@ class DocumentLayout:
 
     @property
     def prefix(self) -> str:
-        """Begins the names of the fields that termweave writes (`Signal.prefix`)."""
+        """The beginning of the names of all fields that termweave writes (`Signal.prefix`); "": the names have no prefix."""
         return self.signals[0].prefix if self.signals else ""
 
     @property
     def id_field(self) -> str:
-        """The field of the ids, which hits of equal scores are sorted by."""
+        """The name of the field with the ids of documents, by which hits of equal scores are sorted."""
         return f"{self.prefix}id"
 
     def with_ids(self, ids: Collection[str]) -> dict[str, Any]:
-        """The clause for documents, by their ids. Those that an application has just written have nothing but their `_id`."""
+        """Return the query clause for documents with these ids; in an enriched index by `_id`, which is all that a document newly written there has."""
         return {"terms": {"id": list(ids)}} if self.application is None else {"ids": {"values": list(ids)}}
 
     def id_of(self, hit: Mapping[str, Any]) -> str | None:
-        """The id of a hit, of the column `id` or, in an enriched index, its `_id`; None for a document that another program wrote."""
+        """Return the document id of a hit: its field `id` or, in an enriched index, its `_id`; None: another program wrote the document."""
         identity: str | None = hit["_id"] if self.application is not None else hit.get("fields", {}).get("id", [None])[0]
         return identity
 
     def of_signals(self, stored: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The fields of a `_source` that termweave wrote, by their names without `prefix`."""
+        """Return the fields of a `_source` that termweave wrote, under their names without `prefix`."""
         inner = stored.get(self.prefix.removesuffix(".")) if self.prefix else stored
         return inner if isinstance(inner, dict) else {}
 
     @cached_property
     def forms(self) -> dict[str, str]:
-        """Metadata entry -> its notation, else its type."""
+        """Metadata entry -> notation of its values, or their type where no notation was decided."""
         return {**self.types, **self.notations}
 
     @cached_property
@@ -200,12 +205,12 @@ class DocumentLayout:
 
     @property
     def text_fields(self) -> tuple[str, ...]:
-        """The stored fields that title and text are read from."""
+        """Names of the stored fields that title and text are read from."""
         fields = self.application
         return ("title", "text") if fields is None else (*filter(None, [fields.title]), *fields.text)
 
     def with_text(self, stored: Mapping[str, Any]) -> dict[str, Any]:
-        """A `_source` with the entries `title` and `text`, which an application may store under other names."""
+        """Return a `_source` with the entries `title` and `text` added, which an application may store under other names."""
         if (fields := self.application) is None:
             return dict(stored)
         texts = [text for name in fields.text if (text := text_at(stored, name))]
@@ -213,7 +218,7 @@ class DocumentLayout:
 
     @cached_property
     def columns(self) -> Mapping[str, Column]:
-        """The fields by their names. A declared one comes before the one of its type, unless it can neither be compared nor counted."""
+        """Field name -> column. A field declared in a mapping goes before the typed field of the same name if it can be counted and sorted."""
         if self.application:
             return self.mapped
         typed = {name: Column(f"{typed_fields.FIELD}.{name}", kind) for name, kind in self.types.items()}
@@ -223,11 +228,11 @@ class DocumentLayout:
         return {**typed, **unread, **able, **entry, "id": Column("id", "keyword")}
 
     def spelled(self, name: str) -> str:
-        """The name of a field in the form in which this index has it; a name that it lacks stays."""
+        """Return the name of a field in the Unicode form that this index uses; a name that the index lacks is returned as it is."""
         return next((each for each in forms(name) if each in self.columns), name)
 
     def column(self, name: str) -> Column | None:
-        """The field by which an entry of the metadata is filtered, counted and sorted; None if there is no such field."""
+        """Return the column by which a metadata entry is filtered, counted and sorted; None: the index has no such field."""
         name = self.spelled(name)
         if column := self.columns.get(name) or (self.columns.get(f"metadata.{name}") if self.application else None):
             return column
@@ -237,10 +242,10 @@ class DocumentLayout:
         return replace(whole, field=name, kind="keyword", path=name) if whole else None
 
     def usable(self, name: str, use: str = "sort") -> Column:
-        """The field of a name, for a use: a key of `catalog.columns.USES`.
+        """Return the column of a field by name, if it can serve a use: a key of `catalog.columns.USES`.
 
         Raises:
-            UsageError: The index has no such field, or it cannot be used so; the message names fields that can.
+            UsageError: The index has no such field, or the field cannot serve the use; the message names fields that can.
         """
         column = self.column(name)
         why = column.obstacle(use) if column else ""
@@ -258,7 +263,7 @@ class DocumentLayout:
         raise UsageError(f"{fault} be {USES[use]}.", hint)
 
     def able(self, use: str = "sort") -> list[str]:
-        """The names of fields for a use, as `usable`; of several names of a field the first."""
+        """Return the sorted names of the fields that can serve a use (a key of `catalog.columns.USES`); a field with several names has only the first."""
         first: dict[str, str] = {}
         for name in sorted(self.columns, key=lambda name: (self.columns[name].path not in {"", name}, name)):
             if not self.columns[name].obstacle(use) and (name != "id" or self.application):
@@ -266,7 +271,7 @@ class DocumentLayout:
         return sorted(first.values())
 
     def may_hold(self, name: str) -> bool:
-        """Whether a document of an application may hold a field: the mapping has it, or does not say what documents hold in its place."""
+        """Whether a document of an application may hold a field: the mapping lists the field, or leaves open what documents hold in its place."""
         name = self.spelled(name)
         above = [self.mapped.get(name[:at]) for at, character in enumerate(name) if character == "."]
         anything = any(each is not None and (each.kind != "object" or unlisted(each.mapping)) for each in above)
@@ -274,22 +279,22 @@ class DocumentLayout:
         return not strict or anything or name in self.mapped or f"metadata.{name}" in self.mapped
 
     def is_nested(self, name: str) -> bool:
-        """Whether a name is that of a nested object, of which filters look at each one in a list."""
+        """Whether a field is a nested object: filters look at each object of a list by itself."""
         return name in self.mapped and self.mapped[name].type == "nested"
 
     def nearest(self, name: str, among: Collection[str] | None = None) -> str:
-        """The question whether the name of a field that there is not means another one, by default any; "" if none is near."""
+        """Return the question whether an unknown field name means a similar one, of `among` or by default of any field; "": no name is similar."""
         names = {each.lower(): each for each in ((*self.columns, *self.extra) if among is None else among)}
         near = get_close_matches(name.removeprefix("metadata.").lower(), names, n=1)
         return f"Did you mean {names[near[0]]!r}?" if near else ""
 
     def short_texts(self, name: str) -> Column | None:
-        """The typed field that termweave made of a metadata entry of short texts; None for any other field."""
+        """Return the typed field that termweave made of a metadata entry of short texts; None: the name is that of any other field."""
         typed = self.application is None and self.types.get(name) == "keyword" and name not in self.extra
         return self.column(name) if typed else None
 
     def paths(self, name: str) -> tuple[str, ...]:
-        """Where a `_source` may hold the values of a field or metadata entry; () if there is no such field."""
+        """Return the dotted paths at which a `_source` may hold the values of a field or metadata entry; (): no field with single values has this name."""
         column = self.column(name)
         if column and column.path:
             return () if column.kind in {"object", "flat", "range"} else (column.path,)
@@ -299,15 +304,15 @@ class DocumentLayout:
 
     @property
     def kinds(self) -> dict[str, str]:
-        """Entry that can be counted and sorted -> its type; of a declared field as the mapping says."""
+        """Name of each field that can be counted and sorted -> kind of its values (`Column.kind`)."""
         return {name: self.columns[name].kind for name in self.able()}
 
     def settings(self, dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
-        """The index settings of all signals."""
+        """Return the index settings that the signals need."""
         return {name: value for signal in self.signals for name, value in signal.settings(dialect).items()}
 
     def document(self, document: Document, encoding: Encoding, statistics: CorpusStatistics | None = None) -> dict[str, Any]:
-        """The body of one document, as it is sent to the server. `statistics` are those that its weights were made with."""
+        """Return the body of one document, as it is sent to the server. `statistics`: the collection statistics behind the document's term weights."""
         body: dict[str, Any] = {"id": document.source_id, "title": document.title, "text": document.text}
         if (part := document.passage) is not None:
             body |= {"passage": part.number, "passage_start": part.start, "passage_end": part.end}
@@ -322,24 +327,24 @@ class DocumentLayout:
         return body
 
     def encoding_digest(self, stored: Mapping[str, Any]) -> int:
-        """Digest of the models' output for a document, from its body before sending or from its `_source` after reading back."""
+        """Return the digest of the models' output for a document, from the document's body before sending or from its `_source` after reading back."""
         models = [self.models.encode()] if self.models else []
         return digest(*models, *(signal.canonical(stored) for signal in self.signals if signal.needs))
 
     def agrees(self, stored: Mapping[str, Any]) -> bool:
-        """Whether the user's and the typed fields equal the metadata of this `_source`. The digests do not cover these fields."""
+        """Whether the fields that repeat metadata (the user's and the typed ones) equal the metadata in a `_source`; the digests do not cover these fields."""
         repeated = {name: stored[name] for name in (*self.extra, typed_fields.FIELD) if name in stored}
         return repeated == self._repeated(stored_metadata(stored))
 
     def _repeated(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
-        """The metadata entries that are fields of their own, and the object of the typed entries, if there are any."""
+        """Return the fields that repeat metadata: the entries that the user's mapping declares, and the object of typed entries, if there are any."""
         values = typed_fields.typed_values(metadata, self.forms) if self.types else {}
         declared = {name: metadata[name] for name in self.extra if name in metadata}
         return declared | ({typed_fields.FIELD: values} if values else {})
 
 
 def as_written(stored: Mapping[str, Any], layout: DocumentLayout) -> dict[str, Any]:
-    """Remove from a `_source` what termweave never writes; all fields of an application stay.
+    """Return a `_source` without values that termweave never writes; in an enriched index all fields of the application stay.
 
     Another program may have written the document, and OpenSearch accepts a list as metadata, or a passage without its position.
     Code that shows documents uses this function; verification reads the `_source` itself.
@@ -352,30 +357,30 @@ def as_written(stored: Mapping[str, Any], layout: DocumentLayout) -> dict[str, A
 
 
 def stored_metadata(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """The metadata of a document, from its `_source`."""
+    """Return the metadata of a document from the document's `_source`."""
     return {**(stored.get("metadata") or {}), **(stored.get("metadata_long") or {})}
 
 
 def stored_text(stored: Mapping[str, Any], name: str) -> str:
-    """Title or text from a `_source`; "" if it is not a string, because another program wrote the document."""
+    """Return title or text (`name`) from a `_source`; "": the value is not a string, because another program wrote the document."""
     value = stored.get(name)
     return value if isinstance(value, str) else ""
 
 
 def stored_content(stored: Mapping[str, Any]) -> str:
-    """Title and text of a stored document or passage, joined as encoders see them."""
+    """Return title and text of a stored document or passage, joined as encoders see them."""
     return Document("", stored_text(stored, "text"), stored_text(stored, "title")).content
 
 
 def stored_document(stored: Mapping[str, Any]) -> Document:
-    """The document or passage as it was indexed, from its `_source`."""
+    """Return a document or passage as it was indexed, from its `_source`."""
     part = stored_passage(stored)
     identity = Passage.key(part.parent, part.number) if part else stored.get("id", "")
     return Document(identity, stored.get("text", ""), stored.get("title", ""), stored_metadata(stored), passage=part)
 
 
 def stored_passage(stored: Mapping[str, Any]) -> Passage | None:
-    """The passage that a `_source` holds; None for a whole document."""
+    """Return number and position of the passage that a `_source` holds; None: the `_source` is that of a whole document."""
     if stored.get("passage") is None:
         return None
     return Passage(stored["id"], stored["passage"], stored["passage_start"], stored["passage_end"])
@@ -389,7 +394,7 @@ def filterable(key: str, value: Any) -> bool:
 
 
 def first_passages(layout: DocumentLayout) -> dict[str, Any]:
-    """The clause for whole documents, and for the first passage of those that are cut into passages."""
+    """Return the query clause that finds every document once: whole documents, and the first passage of documents that are cut into passages."""
     if layout.application is not None:  # its documents are whole, and a field `passage` is its own
         return {"match_all": {}}
     whole = {"bool": {"must_not": [{"exists": {"field": "passage"}}]}}
@@ -397,5 +402,5 @@ def first_passages(layout: DocumentLayout) -> dict[str, Any]:
 
 
 def among(documents: Sequence[str], layout: DocumentLayout) -> dict[str, Any]:
-    """The query for documents; a document in passages counts once, with its first passage."""
+    """Return the query for documents with these ids; a document that is cut into passages counts once, with its first passage."""
     return {"bool": {"filter": [layout.with_ids(documents), first_passages(layout)]}}

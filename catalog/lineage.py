@@ -42,7 +42,7 @@ _TYPES |= dict.fromkeys(("source", "signals", "statistics", "profiles", "passage
 
 @dataclass(frozen=True)
 class ModelLineage:
-    """The model that computed one output of the encoder.
+    """The model that computed one output of the encoder: term weights, vectors, or vectors of queries.
 
     Attributes:
         name: The model's name, from its folder. Anyone who can write to the index can change it: see `encoders.recorded_models`.
@@ -60,22 +60,22 @@ class Lineage:
     Attributes:
         name: The alias that the generation was built for.
         created: Time of the build, UTC, ISO 8601.
-        termweave: The version of termweave that built it.
-        source: Name and fingerprint of the corpus; "options": those of the build, as JSON.
+        termweave: The version of termweave that built the generation.
+        source: Name and fingerprint of the corpus; "options" holds the build options as JSON.
         fingerprint: Hash of source, models, signals and settings: equal fingerprints mean equal indices.
         signals: Signal name -> parameters.
-        models: "weights" and "dense" -> model; "dense_query" -> the encoder of queries, where it is another one than "dense".
+        models: "weights" and "dense" -> model; "dense_query" -> the model that encodes queries, if "dense" encodes only documents.
         statistics: Hash, documents and analysis of the collection statistics; empty without a weights model.
         documents: Number of documents of the source.
         complete: Whether the build is finished and verified.
-        missed: Why its gate refused to publish it, or `ROLLED_BACK`; else "".
+        missed: Why the gate refused to publish the generation, or `ROLLED_BACK` if a rollback left it; else "".
         profiles: Name of a tuned profile -> `catalog.profiles.Profile.as_meta`.
         profile: Name of the profile that searches use by default; "" for none.
         passages: "size" and "stride" in words, "count" of all passages, and "most" of one document; empty if documents are not cut
             into passages.
         fields: Metadata entries that the user's mapping makes fields of their own.
         types: Metadata entry -> type of its typed field; empty for an index that was built before metadata had types.
-        notations: Metadata entry -> how its values are written, where that was decided (`typed_fields.NOTATIONS`).
+        notations: Metadata entry -> notation of its values (`typed_fields.NOTATIONS`), for entries whose notation was decided.
         neighbours: Number of nearest documents whose words an earlier version added to each document; 0: none, as in every new build.
         updated: Time of the last update, UTC, ISO 8601; "" if there was none.
     """
@@ -102,7 +102,7 @@ class Lineage:
 
     @cached_property
     def layout(self) -> DocumentLayout:
-        """The signals and fields of its documents."""
+        """The signals and fields of the generation's documents."""
         layout = DocumentLayout.from_meta(self.signals, self.fields, {**self.types, **self.notations})
         if not layout.prefix:  # termweave's own, or of an earlier version
             return layout
@@ -111,7 +111,7 @@ class Lineage:
 
     @cached_property
     def options(self) -> Mapping[str, Any] | None:
-        """The options that its build was given, as JSON values (`indexer.rebuild_options`); None in the lineage of an earlier version."""
+        """The options of the build, as JSON values (`indexer.rebuild_options`); None: an earlier version of termweave built the index and stored no options."""
         import orjson  # noqa: PLC0415 - not needed by `--help`
 
         with suppress(orjson.JSONDecodeError, TypeError):
@@ -120,10 +120,10 @@ class Lineage:
         return None
 
     def as_meta(self) -> dict[str, Any]:
-        """The JSON that ``_meta.termweave`` and the ledger store.
+        """Return the lineage as the JSON that ``_meta.termweave`` and the ledger store.
 
-        It has the oldest format that can hold it: an older version reads an index that has nothing new, and says of another one that it
-        cannot read its format.
+        The JSON has the oldest format that can hold the lineage: an older version of termweave reads every index without newer features,
+        and says of any other index that it cannot read the format.
         """
         values = asdict(self)
         if self.notations:
@@ -135,7 +135,7 @@ class Lineage:
         return {**values, "schema": 1}
 
     def differences(self, other: Lineage) -> list[str]:
-        """The parts that differ and keep documents of both lineages from being compared by one query; profiles, too, because a search uses one."""
+        """Name the parts (such as "models") by which two lineages differ so that one query cannot search both indices; profiles, too: a search uses one."""
         parts = {
             "models": (self.models, other.models),
             "signals": (self.signals, other.signals),
@@ -147,7 +147,7 @@ class Lineage:
 
     @classmethod
     def from_meta(cls, meta: Mapping[str, Any], index: str, name: str = "") -> Lineage:
-        """Read `as_meta` of an index, which was named by `name`, if that is another one.
+        """Read the lineage from the ``_meta`` of an index. `name`: what the user called the index, if that is another name.
 
         Raises:
             UsageError: The index was not built by termweave, or by a newer version.
@@ -178,7 +178,7 @@ class Lineage:
 
 
 def _sound(lineage: Lineage) -> bool:
-    """Whether the values of a lineage have the types that other modules rely on."""
+    """Whether the values of a lineage have the types that other modules rely on, so that the lineage is not damaged."""
     if not all(isinstance(getattr(lineage, name), kind) for name, kind in _TYPES.items()):
         return False
     # Hashes become names of files on this host, so they may contain only hexadecimal digits.
@@ -199,7 +199,7 @@ def exists(engine: Engine, name: str) -> bool:
 
 
 def unless_missing(ask: Callable[[], T], status: HTTPStatus = HTTPStatus.NOT_FOUND) -> T | None:
-    """The answer to a request; None where the server answers with this status, by default because the thing does not exist."""
+    """Return the answer to a request, which `ask` sends; None: the server answered with the given status, by default 404 (not found)."""
     try:
         return ask()
     except EngineResponseError as error:
@@ -221,28 +221,28 @@ def create_hidden_index(engine: Engine, index: str, mapping: Mapping[str, Any]) 
 
 
 def resolve_index(engine: Engine, name: str) -> str:
-    """The concrete index behind an alias or a data stream (or the index itself), for work on the whole index. Searches need `resolve_name`.
+    """Resolve the name of an alias, a data stream or an index to its concrete index, for work on the whole index. Searches need `resolve_name`.
 
     Raises:
         UsageError: No index has this name; the message lists the names that exist.
-        EngineError: It stands for several indices that are not all enriched.
+        EngineError: The name stands for several indices that are not all enriched.
     """
     indices, _, lacking = _looked_up(engine, name)
     return target(name, indices, lacking)
 
 
 def resolve_name(engine: Engine, name: str) -> ResolvedName:
-    """The concrete index behind a name, or several that are enriched, and which of their documents searches of the name see.
+    """Resolve an index name or alias to its concrete indices, and to the filter that decides which of their documents a search of the name sees.
 
     Raises:
-        UsageError: As `resolve_index`; or the documents that the index hides cannot be found out.
-        EngineError: It stands for several indices, and none of them is enriched.
+        UsageError: As `resolve_index`; or it cannot be found out which documents the index hides.
+        EngineError: The name stands for several indices, and none of them is enriched.
     """
     return narrowing(engine, name, *_looked_up(engine, name))
 
 
 def _looked_up(engine: Engine, name: str) -> tuple[list[str], Mapping[str, Mapping[str, Any]], list[str]]:
-    """The concrete indices behind a name, the properties of their aliases, and of several indices those that are not enriched."""
+    """Return the concrete indices behind a name, the properties of their aliases, and, if there are several indices, those that are not enriched."""
     arguments.check(engine=engine)
     check_one(name)
     if (behind := unless_missing(lambda: stands_for(engine, name))) is None:
@@ -263,7 +263,7 @@ def _looked_up(engine: Engine, name: str) -> tuple[list[str], Mapping[str, Mappi
 
 
 def book_of(resolved: ResolvedName, lineage: Lineage) -> str:
-    """The name under which judgements of an index are stored. An alias that hides documents has a book of its own, which shows none of them."""
+    """Return the name under which judgements of an index are stored: an alias that hides documents has judgements of its own, which show no hidden one."""
     return resolved.name if resolved.partial and resolved.name != resolved.index else lineage.name
 
 
@@ -281,12 +281,12 @@ def check_one(name: str) -> None:
 
 
 def read_lineage(engine: Engine, index: str, name: str = "") -> Lineage:
-    """The lineage of a concrete index; of several (`ResolvedName.index`) that of the last one, if they are enriched alike.
+    """Read the lineage of a concrete index; of several indices that are enriched alike (`ResolvedName.index`), the lineage of the last one.
 
     Args:
         engine: The server.
         index: The index, or several.
-        name: What the user called it.
+        name: What the user called the index; "": the user gave the name of the index itself.
 
     Raises:
         UsageError: The indices are not enriched alike.
@@ -301,7 +301,7 @@ def check_alike(every: Mapping[str, Lineage]) -> None:
     """Check that several indices (index -> lineage) can be searched together.
 
     Raises:
-        UsageError: They are enriched with different models, fields and so on.
+        UsageError: The indices are enriched with different models, fields and so on.
     """
     for other, lineage in every.items():
         last = [*every][-1]
@@ -316,9 +316,9 @@ def check_alike(every: Mapping[str, Lineage]) -> None:
 
 
 def predecessor(engine: Engine, name: str) -> tuple[str, Lineage] | None:
-    """The index that was enriched last under a name which stands for another one now, and its lineage; None: there is none.
+    """Find the index that was last enriched under a name which now stands for another index, and that index's lineage; None: no index was.
 
-    A role that may not read all mappings finds none.
+    If the user's role may not read all mappings, no index is found.
     """
     under: dict[str, Mapping[str, Any]] = {}
     with suppress(EngineResponseError):
@@ -330,7 +330,7 @@ def predecessor(engine: Engine, name: str) -> tuple[str, Lineage] | None:
 
 
 def all_live(engine: Engine) -> dict[str, Lineage]:
-    """Name -> lineage of every index that termweave built or enriched and that can be searched by its name; two requests."""
+    """Return name -> lineage for every index that termweave built or enriched and that can be searched by its name; two requests."""
     aliases = engine.of_indices("/*/_alias", "aliases")
     mappings = engine.of_indices("/*/_mapping", "mappings", params={"filter_path": "*.mappings._meta.termweave"})
     lineages = {}
@@ -344,7 +344,7 @@ def all_live(engine: Engine) -> dict[str, Lineage]:
 
 
 def enriched_indices(engine: Engine, **params: str) -> dict[str, Mapping[str, Any]]:
-    """Index of another application that was enriched -> its lineage, as stored. `params`: of the request."""
+    """Return index -> lineage, as stored, for every index of another application that was enriched. `params`: further parameters of the request."""
     stored = engine.of_indices("/*/_mapping", "mappings", params={"filter_path": "*.mappings._meta.termweave", **params})
     metas = {index: each["mappings"]["_meta"]["termweave"] for index, each in stored.items()}
     return {index: meta for index, meta in metas.items() if "enriched" in meta.get("source", {})}
@@ -354,7 +354,7 @@ def refuse_enriched(lineage: Lineage) -> None:
     """Check that an index belongs to termweave, so that it may be changed, replaced and compared with its source.
 
     Raises:
-        UsageError: It belongs to another application.
+        UsageError: The index belongs to another application.
     """
     if "enriched" in lineage.source:
         raise UsageError(
@@ -365,9 +365,10 @@ def refuse_enriched(lineage: Lineage) -> None:
 
 
 def store_lineage(engine: Engine, index: str, lineage: Lineage | None) -> None:
-    """Store a lineage beside what an application has in ``_meta``; None: take it out. Of several indices each keeps its own, with the profiles.
+    """Store a lineage in the ``_meta`` of an index, beside the entries of an application; None: the stored lineage is removed.
 
-    A mapping update replaces the whole ``_meta``.
+    If `index` stands for several indices, each keeps its own lineage and takes over only the profiles. A mapping update replaces the
+    whole ``_meta``.
     """
     if lineage is not None and "enriched" not in lineage.source:  # the index is termweave's own
         engine.request("PUT", f"/{quote(index)}/_mapping", body={"_meta": {"termweave": lineage.as_meta()}})
@@ -383,7 +384,7 @@ def store_lineage(engine: Engine, index: str, lineage: Lineage | None) -> None:
 
 
 def _what_instead(engine: Engine, name: str) -> str:
-    """The hint for an unknown name: unpublished generations, or the names that exist, as far as the user may see them."""
+    """Return the hint for an unknown name: its unpublished generations, or the names that exist, as far as the user may see them."""
     with suppress(EngineResponseError):
         if under := [index for index, meta in enriched_indices(engine).items() if meta.get("name") == name]:
             one = "was" if len(under) == 1 else "were"
@@ -399,7 +400,7 @@ def _what_instead(engine: Engine, name: str) -> str:
 
 
 def known_names(engine: Engine) -> str:
-    """A sentence with the names that exist; "" if there are none, or the user may not list them."""
+    """Return a sentence with the index names that exist on the server; "": there are none, or the user may not list them."""
     with suppress(EngineResponseError):
         aliases = engine.request("GET", "/_cat/aliases", params={"format": "json", "h": "alias"})
         names = {row["alias"] for row in aliases if not row["alias"].startswith(".") and ".write-" not in row["alias"]}

@@ -31,7 +31,7 @@ class Profile:
         fusion: Name of the fusion method.
         reranking: Parameters of `ReciprocalNeighbours`; None: rNN does not rerank.
         rules: Rules that run last, as `--rerank` takes them: "boost@votes:0.2".
-        rewrite: Parameters of `Rewriting`, by which queries are rewritten; None: they are not.
+        rewrite: Parameters of `Rewriting`, by which queries are rewritten; None: queries are not rewritten.
         ranker: Parameters of the ranker that runs after rNN: of `CrossEncoderReranker` (model, hash, candidates, weight, budget), or with
             "kind": "ltr" of `FeatureReranker` (model, hash, candidates); None: no ranker.
         fitted: How it was tuned: data set, measure, number of queries, and results on held-out queries.
@@ -47,7 +47,7 @@ class Profile:
     rewrite: Mapping[str, Any] | None = None
 
     def as_meta(self) -> dict[str, Any]:
-        """The JSON that ``_meta.termweave.profiles`` stores under the profile's name."""
+        """Return the JSON that ``_meta.termweave.profiles`` stores under the profile's name."""
         # What a profile does not have is left out, so that older versions read it.
         stored = {name: value for name, value in asdict(self).items() if value is not None or name not in _NEW}
         del stored["name"]
@@ -70,15 +70,15 @@ def check_name(name: str, signals: Collection[str]) -> None:
 
 
 def adopted(lineage: Lineage, profile: Profile, *, use: bool = True) -> Lineage:
-    """The lineage with a profile added.
+    """Return the lineage with a profile added.
 
-    A profile of the same name that says something else stays as NAME-1, NAME-2 and so on, the newest `EARLIER` of them. If searches use
-    that one, they go on to use it unless the new profile is adopted.
+    A different profile of the same name is kept as NAME-1, NAME-2 and so on, the newest `EARLIER` of them. Searches that use the former
+    profile go on to use it unless the new profile is adopted.
 
     Args:
         lineage: The lineage.
         profile: The profile.
-        use: Whether it is adopted: searches use it by default.
+        use: Whether the profile is adopted, which means that searches use it by default.
     """
     check_name(profile.name, lineage.signals)
     profiles, in_force = dict(lineage.profiles), lineage.profile
@@ -97,7 +97,7 @@ def adopted(lineage: Lineage, profile: Profile, *, use: bool = True) -> Lineage:
 
 
 def using(lineage: Lineage, name: str | None) -> Lineage:
-    """The lineage with another of its profiles adopted; None: no profile, as before tuning.
+    """Return the lineage with the profile `name` adopted, so that searches use it by default; None: searches use no profile, as before tuning.
 
     Raises:
         UsageError: The lineage has no such profile.
@@ -110,7 +110,7 @@ def using(lineage: Lineage, name: str | None) -> Lineage:
 
 
 def without(lineage: Lineage, name: str) -> Lineage:
-    """The lineage without a profile. If the profile was adopted, no profile is adopted afterwards.
+    """Return the lineage without a profile. If the profile was adopted, no profile is adopted afterwards.
 
     Raises:
         UsageError: The lineage has no such profile.

@@ -1,4 +1,4 @@
-"""The fields of a document that hold its id, title and text: their usual names, those that a user gave, and their values."""
+"""The fields of a document that hold the id, the title and the text: their usual names, names that a user gave, and how their values are read."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Fields:
 
 
 def text_at(source: Mapping[str, Any], path: str) -> str:
-    """The text of a field, which may lie in objects, of a `_source`; "" if there is none."""
+    """Return the text of a field of a `_source`, given its dotted path; "": there is no such field, or the field holds an object."""
     try:
         return text_of(take(dict(source), path)) or ""
     except ObjectValue:
@@ -44,7 +44,7 @@ def text_at(source: Mapping[str, Any], path: str) -> str:
 
 
 def take(entry: dict[str, Any], path: str) -> Any:
-    """Remove a field from an entry and return its value; objects on the way are copied, lists of objects give a list."""
+    """Remove a field, given its dotted path, from an entry and return the field's value; objects on the path are copied, lists of objects give a list."""
     if path in entry:
         return entry.pop(path)
     head, dot, rest = path.partition(".")
@@ -68,7 +68,7 @@ class ObjectValue(TypeError):
     """A field holds an object where a text should be.
 
     Attributes:
-        inner: Its first field.
+        inner: Name of the object's first field.
     """
 
     def __init__(self, inner: str) -> None:
@@ -77,7 +77,7 @@ class ObjectValue(TypeError):
 
 
 def text_of(value: Any) -> str | None:
-    """A value as text, as the index itself reads it: lists line by line, numbers and dates as they are written.
+    """Convert a value to the text that the index itself reads: lists line by line, numbers and dates as they are written; None: there is no value.
 
     Raises:
         ObjectValue: The value is an object, or a list with one.

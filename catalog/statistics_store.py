@@ -27,17 +27,17 @@ _PROPERTIES = {"part": {"type": "integer"}, "data": {"type": "binary"}}
 
 
 def companion(index: str) -> str:
-    """Name of the index that stores a generation's statistics."""
+    """Return the name of the index that stores a generation's collection statistics."""
     return f"{index}.stats"
 
 
 def home(index: str, lineage: Lineage) -> str:
-    """The index with whose `companion` the statistics lie: the index itself, or another of those that were enriched under one name."""
+    """Return the index whose `companion` holds an index's statistics: the index itself, or another index that was enriched under the same name."""
     return str(lineage.statistics.get("index", index))
 
 
 def is_taken(engine: Engine, index: str) -> bool:
-    """Whether `companion` is the name of an index, or of an alias, that this module did not make."""
+    """Whether the name of an index's `companion` belongs to an index or alias that this module did not make."""
     name = companion(index)
     if not exists(engine, name):
         return False
@@ -62,7 +62,7 @@ def save(engine: Engine, index: str, statistics: CorpusStatistics, settings: dic
 
 
 def delete_unused(engine: Engine, index: str, lineage: Lineage) -> None:
-    """Delete the statistics of an enriched index, unless another index shares them, or they are not termweave's."""
+    """Delete the statistics of an enriched index, unless another index shares them, or the index that holds them is not termweave's."""
     stored, path = home(index, lineage), "*.mappings._meta.termweave.statistics.index"
     answer = engine.of_indices("/*/_mapping", "mappings", params={"filter_path": path, "expand_wildcards": "all"})
     users = {each for each, of in answer.items() if of["mappings"]["_meta"]["termweave"]["statistics"]["index"] == stored}
@@ -71,7 +71,7 @@ def delete_unused(engine: Engine, index: str, lineage: Lineage) -> None:
 
 
 def is_complete(engine: Engine, index: str) -> bool:
-    """Whether the cluster stores all chunks. `load` does not notice missing chunks on a host with a cached copy."""
+    """Whether the cluster stores all chunks of a generation's statistics. `load` does not notice missing chunks on a host with a cached copy."""
     body = {"size": 0, "track_total_hits": True, "aggs": {"last": {"max": {"field": "part"}}}}
     answer = engine.request("GET", f"/{companion(index)}/_search", params={"ignore_unavailable": True}, body=body)
     last = answer.get("aggregations", {}).get("last", {}).get("value")
@@ -79,7 +79,7 @@ def is_complete(engine: Engine, index: str) -> bool:
 
 
 def load(engine: Engine, index: str, lineage: Lineage) -> CorpusStatistics | None:
-    """The statistics of a generation, from the cache or the cluster; None if its signals need none.
+    """Load the statistics of a generation, from the cache or the cluster; None: the signals of the generation need no statistics.
 
     Raises:
         EngineError: The statistics are missing, or have another hash than the lineage says.
@@ -109,12 +109,12 @@ def load(engine: Engine, index: str, lineage: Lineage) -> CorpusStatistics | Non
 
 
 def _copy(hash_: str) -> Path:
-    """The file that caches the statistics with this hash."""
+    """Return the path of the file that caches the statistics with this hash."""
     return paths.cache() / "statistics" / f"{hash_}.bin"
 
 
 def _keep(hash_: str, data: bytes) -> None:
-    """Cache statistics on this host."""
+    """Cache statistics on this host, under their hash."""
     with suppress(OSError):  # without disk space everything works, only slower
         private_files.make_folder(_copy(hash_).parent)  # statistics contain the words of a corpus
         atomic_files.write(_copy(hash_), data, private=True)

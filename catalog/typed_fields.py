@@ -1,8 +1,8 @@
 """Typed metadata: numbers, dates, booleans and short texts of the metadata, stored once more as fields of their own type.
 
 The field ``metadata`` holds all metadata as texts. ``typed`` repeats the entries whose type is known, so that the server can compare,
-count and sort them. The types belong to the index: the lineage stores them, and an update keeps them. So it does with notations: what
-`1,234` or `03/04/2025` means, and whether a number is a time, is decided once for all values of an entry.
+count and sort them. The types belong to the index: the lineage stores them, and an update keeps them. The same holds for notations:
+what `1,234` or `03/04/2025` means, and whether a number is a time, is decided once for all values of an entry.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _FIRST = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def entries(metadata: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The single values of metadata, with dotted names. A list gives each of its values; null and "" are not values.
+    """Yield (dotted name, value) for each single value in metadata. A list gives each of its values; null and "" are not values.
 
     Example:
         >>> list(entries({"year": 1999, "author": {"name": "Ada"}, "tags": ["a", "b"]}))
@@ -74,13 +74,13 @@ def entries(metadata: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str
 
 
 def usable(name: str) -> bool:
-    """Whether a metadata entry can be a field of its own: the server refuses names with empty parts."""
+    """Whether a metadata entry can be a field of its own, by its dotted name: the name has no empty part, and at most ten parts."""
     parts = name.split(".")
     return len(parts) <= _DEEPEST and all(part.strip() for part in parts)
 
 
 def kind_of(value: Any) -> str:
-    """The type of one value, as its notation says.
+    """Return the type of one value, told by the way in which the value is written.
 
     Example:
         >>> [kind_of(value) for value in (3, "3", "007", 2.5, "2024-02-29", "2024-02-30", "true", "blue")]
@@ -90,7 +90,7 @@ def kind_of(value: Any) -> str:
 
 
 def convert(kind: str, value: Any) -> Any:
-    """A value as its typed field stores it; None if it is not of this type, or not in this notation.
+    """Convert a value to the form that a typed field stores; None: the value is not of this type, or not in this notation.
 
     Example:
         >>> convert("decimal-comma", "1.299,00"), convert("date", "24.12.2025"), convert("epoch-seconds", 1795000000)
@@ -100,11 +100,11 @@ def convert(kind: str, value: Any) -> Any:
 
 
 def typed_values(metadata: Mapping[str, Any], types: Mapping[str, str]) -> dict[str, Any]:
-    """The typed entries of a document: name -> value, or the list of its values. A value of another type is left out.
+    """Return the typed entries of a document: name -> value, or list of several values. A value of another type is left out.
 
     Args:
-        metadata: Of the document.
-        types: Entry -> its type or notation.
+        metadata: Metadata of the document.
+        types: Metadata entry -> type or notation.
     """
     values: dict[str, list[Any]] = {}
     for name, value in entries(metadata):
@@ -114,13 +114,13 @@ def typed_values(metadata: Mapping[str, Any], types: Mapping[str, str]) -> dict[
 
 
 def properties(types: Mapping[str, str]) -> dict[str, Any]:
-    """The mapping of the typed fields."""
+    """Return the mapping of the typed fields: metadata entry -> definition of its field."""
     limit = {"ignore_above": LONGEST_KEYWORD}
     return {name: {"type": kind, **(limit if kind == "keyword" else {})} for name, kind in types.items()}
 
 
 def date_interval(text: str) -> tuple[str, str] | None:
-    """The first instant of a year, month, day or time, and the first instant after it; None if the text is not a date.
+    """Return the first instant of a year, month, day or time, and the first instant after it; None: the text is not a date.
 
     Example:
         >>> date_interval("2024-02")
@@ -149,7 +149,7 @@ def date_interval(text: str) -> tuple[str, str] | None:
 
 
 def as_text(value: Any) -> str:
-    """A value in the form that filters on texts compare."""
+    """Return a value as the text that filters compare with."""
     import orjson  # noqa: PLC0415
 
     return value if isinstance(value, str) else orjson.dumps(value).decode()
@@ -180,7 +180,7 @@ def _double(value: Any) -> float | None:
 
 
 def _separated(value: Any, form: re.Pattern[str], point: str) -> float | None:
-    """A number in which `point` separates the fraction, and other marks the thousands; numbers of JSON are what they are."""
+    """Read a number in which `point` separates the fraction and other marks the thousands; None: the text is no such number. JSON numbers stay as they are."""
     if not isinstance(value, str) or not form.fullmatch(value):
         return None if isinstance(value, str) else _double(value)
     return _double(re.sub(rf"[^-\d{point}]", "", value).replace(point, "."))
@@ -200,7 +200,7 @@ def _date(value: Any) -> str | None:
 
 
 def _instant(written: str) -> str | None:
-    """A time of ISO 8601 in UTC, which it is in without a zone; None if there is no such time."""
+    """Convert an ISO 8601 time to UTC, which is assumed if the time names no zone; None: there is no such time."""
     try:
         moment = datetime.fromisoformat(written)
         moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
@@ -210,7 +210,7 @@ def _instant(written: str) -> str | None:
 
 
 def _day_month_year(value: Any, *, month_first: bool = False) -> str | None:
-    """A date with the day first, or the month; dates in a notation of their own are what they are."""
+    """Read a date whose first number is the day (or the month); a date in another, unambiguous notation is read by `_date`."""
     match = _WRITTEN.fullmatch(value) if isinstance(value, str) else None
     if match is None or (month_first and match[2] == "."):
         return _date(value)
@@ -240,7 +240,7 @@ _CONVERSIONS: dict[str, Callable[[Any], Any]] = {
 
 
 def quoted(value: str) -> str:
-    r"""A value in quotes, so that it may contain anything.
+    r"""Put a value in double quotes and escape it, so that a filter can compare with a value of any characters.
 
     Example:
         >>> quoted('27" AND more')

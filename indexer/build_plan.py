@@ -1,4 +1,4 @@
-"""The plan of a build: its signals, models and analyzer, and the fingerprint that tells it from other builds."""
+"""The plan of a build: its signals, models and analyzer, and the fingerprint that tells one build from another."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class BuildPlan:
 
     Attributes:
         options: The options that were given.
-        encoder: The models that the signals need, opened; none if the source brings its encodings.
+        encoder: The models that the signals need, opened; no model if the source brings its encodings.
         models: Output -> the model that encodes, or encoded, the documents.
         signals: Names of the signals, in the order of tables.
         analyzer: OpenSearch analyzer of the text.
@@ -79,13 +79,13 @@ class BuildPlan:
         *,
         calibrate: bool = True,
     ) -> DocumentLayout:
-        """The signals, fitted to the corpus.
+        """Return the layout of the index, with its signals fitted to the corpus.
 
         Args:
-            capabilities: Of the server.
+            capabilities: Capabilities of the server.
             sample: Encodings of a sample of the documents.
-            statistics: Of the corpus; None without term weights.
-            calibrate: Calibrate a model that was not calibrated yet, which takes seconds.
+            statistics: Statistics of the corpus; None: the index has no term weights.
+            calibrate: Whether to calibrate a model that was not calibrated yet, which takes seconds.
         """
         calibrated = {"dense": self.encoder.dense_spread(), "weights": self.encoder.weights_spread()} if calibrate else {}
         spreads = {output: calibrated[output] or model.spread for output, model in self.models.items() if output in calibrated}
@@ -105,7 +105,7 @@ class BuildPlan:
     def lineage(
         self, engine: Engine, name: str, layout: DocumentLayout, statistics: CorpusStatistics | None, origin: Mapping[str, str]
     ) -> Lineage:
-        """The lineage of a new index, with its signals, models and statistics. `origin` becomes `Lineage.source`."""
+        """Return the lineage of a new index, with the index's signals, models and statistics. `origin` becomes `Lineage.source`."""
         counts = ("hash", "analysis", "documents", "average_length")
         return Lineage(
             name=name,
@@ -127,7 +127,7 @@ def plan(source: Source, capabilities: Capabilities, options: BuildOptions) -> B
 
     Args:
         source: The corpus.
-        capabilities: Of the server.
+        capabilities: Capabilities of the server.
         options: How to build.
 
     Raises:
@@ -162,7 +162,7 @@ def plan(source: Source, capabilities: Capabilities, options: BuildOptions) -> B
 
 
 def prompt_warnings(models: Mapping[str, ModelInfo]) -> list[str]:
-    """A warning for each dense model whose folder lacks the prompts that it was trained with."""
+    """Return a warning for each dense model whose folder lacks the prompts that the model was trained with."""
     warnings = []
     for output in ("dense", "dense_query"):
         model = models.get(output)
@@ -178,7 +178,7 @@ def prompt_warnings(models: Mapping[str, ModelInfo]) -> list[str]:
 
 
 def _adopted(source: Source, brought: Encodings, options: BuildOptions) -> BuildOptions:
-    """The options with those that were decided when the corpus was encoded.
+    """Return the build options with passages and `skip_bad` as they were decided when the corpus was encoded.
 
     Raises:
         UsageError: Another length of passages was asked for.
@@ -192,7 +192,7 @@ def _adopted(source: Source, brought: Encodings, options: BuildOptions) -> Build
 
 
 def _models_of_corpus(source: Source, brought: Encodings, options: BuildOptions) -> dict[str, ModelInfo]:
-    """The models that a corpus was encoded with, without those that the options switch off.
+    """Return output -> model for the models that a corpus was encoded with, without the models that the options switch off.
 
     Raises:
         UsageError: The options name another model.
@@ -214,7 +214,7 @@ def _models_of_corpus(source: Source, brought: Encodings, options: BuildOptions)
 def _choose_signals(
     options: BuildOptions, models: Mapping[str, ModelInfo], capabilities: Capabilities
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The signals to build, in the order of tables, and a note on each default signal that is left out."""
+    """Return the names of the signals to build, in the order of tables, and a note on each default signal that is left out."""
     chosen, notes = [], []
     for name in options.signals or [name for name in plugins.names("signals") if signal_class(name).default]:
         cls = signal_class(name)
@@ -235,7 +235,7 @@ def _choose_signals(
 
 
 def _fingerprint(source: Source, models: Mapping[str, ModelInfo], options: BuildOptions, resolved: Mapping[str, Any]) -> str:
-    """Hash of everything that makes one generation different from another.
+    """Return a hash of everything that makes one generation different from another.
 
     Keys and values are those of every earlier version: an unfinished build is resumed, and a finished one recognised, by this hash.
     """

@@ -63,7 +63,7 @@ def build(
         name: The alias.
         options: How to build.
         progress: Called with (stage, done, total or None).
-        gate: Called with the verified generation; returns why it must not be published, or "".
+        gate: Called with the index of the verified generation; returns why the generation must not be published, or "".
         live: The live generation, if the caller has read its lineage already.
 
     Raises:
@@ -77,7 +77,7 @@ def build(
 
 
 def up_to_date(engine: Engine, source: Source, name: str, options: BuildOptions) -> str | None:
-    """The live generation of `name`, if a build of this source with these options would only make it again; else None."""
+    """Return the index of the live generation if a build of this source with these options would make an equal one; None: a build is needed."""
     arguments.check(engine=engine, source=source, options=options)
     engine = engine.patient(options.patience)
     if (index := generations.live(engine, name)) is None:
@@ -86,10 +86,10 @@ def up_to_date(engine: Engine, source: Source, name: str, options: BuildOptions)
 
 
 class Build(Job):
-    """A build of a new generation, or of one that an earlier command left unfinished."""
+    """A build of a new generation, or of a generation that an earlier command left unfinished."""
 
     def read(self, progress: BuildProgress) -> None:
-        """Read the source into the ledger of a new generation, unless an unfinished one has it."""
+        """Read the source into the ledger of a new generation, or resume an unfinished generation whose ledger lists the source already."""
         engine, name = self.engine, self.name
         if self.live is None or generations.live(engine, name) != self.live.index:  # another build may have published one since
             self.live = generations.find_live(engine, name)
@@ -106,7 +106,7 @@ class Build(Job):
             target.notes.append(f"Unlike the live generation before it: {other}.")
 
     def _begin(self, planned: BuildPlan, progress: BuildProgress) -> BuildTarget:
-        """Read the source once, and create the empty index of a new generation."""
+        """Read the source once, and create the empty index of a new generation; returns the generation, ready to be written."""
         engine, source, options, name = self.engine, self.source, self.options, self.name
         index = generations.new_index(name)
         ledger = storage.open_(engine, index)
@@ -151,7 +151,7 @@ class Build(Job):
         return BuildTarget(index, lineage, corpus.statistics, ledger, self.lease, corpus.notes, corpus.warnings)
 
     def _surveyed(self, planned: BuildPlan, ledger: Ledger, progress: BuildProgress) -> tuple[CorpusPass, Sequence[Encoding]]:
-        """Read the source once, and encode its sample; a source that brings its encodings brings statistics and sample, too."""
+        """Read the source once, and encode a sample of its documents; returns what was counted, and the sample's encodings, or those that a source brings."""
         options, brought = self.options, self.source.encodings
         forms = {name: typed_fields.DECLARED[kind] for name, kind in options.types.items()}
         corpus = read_corpus(self.source, self.encoder, ledger, skip_bad=options.skip_bad, progress=progress, types=forms)
@@ -175,39 +175,39 @@ class Build(Job):
             return BuildTarget(index, lineage, statistics, ledger, self.lease, [resumed, *notes], warnings)
 
     def send(self, pipeline: Pipeline, progress: BuildProgress) -> Changes:
-        """Send the documents that the ledger does not list as acknowledged."""
+        """Send the documents that the ledger does not list as acknowledged; returns how many were sent, and a sample of ids."""
         return Changes(pipeline.run(progress), self.target.ledger.sample(SAMPLE))
 
     def finish_loading(self) -> None:
-        """Restore what `BuildOptions.loading` has switched off."""
+        """Restore the refresh interval and the replicas, which `BuildOptions.loading` has switched off."""
         refresh = self.options.settings.get("index.refresh_interval")
         index_setup.finish_loading(self.engine, self.target.index, refresh, self.replicas())
 
     def advise(self, difference: Difference) -> str:
-        """Mark what is missing or altered as unsent, so that the same command sends it again, and say so."""
+        """Mark missing and altered documents as unsent, so that the same command sends them again, and return advice that says so."""
         self.target.ledger.mark_unsent([*difference.missing, *difference.altered])
         advice = "with --fresh" if difference.extra else "again: it sends what is missing or altered"
         return f"It was not published. Run the same command {advice}."
 
     def rejected(self) -> None:
-        """Mark the generation as incomplete: it may have been whole when its gate refused it."""
+        """Mark the generation as incomplete: an earlier command whose gate refused the generation may have marked it as complete."""
         store_lineage(self.engine, self.target.index, self.target.lineage)
         self.target.ledger.put("state", "rejected")  # the same command tries again; a corrected source begins anew
 
     def remarks(self, changes: Changes) -> list[str]:
-        """Sentences about what is stored."""
+        """Return sentences about the sizes of what the generation stores."""
         del changes
         engine, index, layout = self.engine, self.target.index, self.target.layout
         return [*_stored_on_average(engine, index, layout), *user_mapping.sizes_of_hits(engine, index, layout, self.options)]
 
     def publish(self, after: Lineage, changes: Changes) -> None:
-        """Publish the generation, and discard the snapshots of builds from other indices, which were stopped."""
+        """Publish the generation, and discard snapshots of source indices that stopped builds of this name have left."""
         super().publish(after, changes)
         discard_all(self.name)
 
 
 def _stored_on_average(engine: Engine, index: str, layout: DocumentLayout) -> list[str]:
-    """Say how much each signal that can be counted stores for a document, on average."""
+    """Return a sentence for each signal that can be counted: how much the signal stores for a document, on average."""
     counted = {signal.name: signal.counted for signal in layout.signals if signal.counted}
     if not counted:
         return []

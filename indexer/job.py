@@ -54,7 +54,7 @@ class IndexingResult:
         name: The alias.
         index: The generation that was built or updated.
         documents: Documents in it.
-        passages: How many texts they are stored as; equal to `documents` if none was cut.
+        passages: How many texts the documents are stored as; equal to `documents` if no document was cut.
         counts: How the source and the generation differed before an update; None: this is a build.
         sent: Documents or passages that this run sent; a build that is resumed sends fewer than `passages`.
         deleted: Documents that an update deleted.
@@ -107,7 +107,7 @@ class BuildTarget:
     Attributes:
         index: The concrete index.
         lineage: Its lineage when the command began to write.
-        statistics: The statistics of its weights; None without a weights model.
+        statistics: The collection statistics behind the term weights; None: there is no weights model.
         ledger: Its ledger.
         lease: The lease under which it is written.
         notes: Sentences that a user should know.
@@ -130,16 +130,16 @@ class BuildTarget:
 
 @dataclass
 class Job(ABC):
-    """A build or an update. While its `with` statement runs, no other job of the name does.
+    """A build or an update of a name. While its `with` statement runs, no other build or update of the name can run.
 
     Attributes:
         engine: The server.
         source: The corpus; once it is read, its passages.
         name: The alias.
         options: The build options.
-        gate: Measures the verified generation before it is published; None: nothing is required of it.
-        live: The live generation. A caller that has read its lineage already gives it; `read` sets it. None: there is none.
-        large: The refusal of an update that would delete too much, which `write` raises; a caller whose user agrees sets it to None.
+        gate: Measures the verified generation before it is published; None: nothing is required of the generation.
+        live: The live generation: given by a caller that has read its lineage, else set by `read`. None: no generation is live.
+        large: The error that `write` raises if an update would delete too much; a caller whose user agrees sets it to None.
     """
 
     engine: Engine
@@ -162,7 +162,7 @@ class Job(ABC):
         self._closing = ExitStack()
 
     def __enter__(self) -> Self:
-        """Lock the name.
+        """Lock the name against other builds and updates.
 
         Raises:
             TermweaveError: Another job of the name is running, here or on another host.
@@ -174,7 +174,7 @@ class Job(ABC):
         self._closing.close()
 
     def run(self, progress: BuildProgress) -> IndexingResult:
-        """Lock the name, read and write.
+        """Lock the name, read the source and write the generation: `read`, then `write`.
 
         Args:
             progress: Called with (stage, done, total or None).
@@ -185,7 +185,7 @@ class Job(ABC):
 
     @abstractmethod
     def read(self, progress: BuildProgress) -> None:
-        """Read the source. Nothing that is live changes.
+        """Read the source and prepare the writing. The live generation does not change.
 
         Raises:
             UsageError: The generation cannot be made, or not be updated, with these options.
@@ -193,32 +193,32 @@ class Job(ABC):
         """
 
     def open(self, progress: BuildProgress) -> BuildTarget:
-        """Open the generation that is written, unless `read` has opened it to fill its ledger."""
+        """Return the generation to write into, opened; `read` may have opened it already, to fill its ledger."""
         del progress
         return self.target
 
     @abstractmethod
     def send(self, pipeline: Pipeline, progress: BuildProgress) -> Changes:
-        """Send what the generation lacks."""
+        """Send the documents that the generation lacks; returns the changes that were made."""
 
     @abstractmethod
     def finish_loading(self) -> None:
-        """Make the generation searchable, with the settings that it is to have."""
+        """Make the generation searchable, with the refresh interval and the replicas that it is to keep."""
 
     @abstractmethod
     def advise(self, difference: Difference) -> str:
-        """Say what to do about a generation that is not what was sent."""
+        """Return advice about a generation that does not hold exactly what was sent."""
 
     @abstractmethod
     def rejected(self) -> None:
-        """Note that documents were refused, or that the generation is not what was sent."""
+        """Note that the server refused documents, or that the generation does not hold exactly what was sent."""
 
     @abstractmethod
     def remarks(self, changes: Changes) -> list[str]:
-        """Sentences about the verified generation."""
+        """Return sentences for the user about the verified generation."""
 
     def lineage(self, changes: Changes) -> Lineage:
-        """The lineage of the generation once it is published."""
+        """Return the lineage that the generation has once it is published."""
         del changes
         before, ledger = self.target.lineage, self.target.ledger
         texts = {"count": ledger.acknowledged, "most": ledger.most_passages}
@@ -232,7 +232,7 @@ class Job(ABC):
         self.target.ledger.put("state", "complete")
 
     def write(self, progress: BuildProgress) -> IndexingResult:
-        """Send what the generation lacks, verify it, and publish it unless it misses its gate.
+        """Send the documents that the generation lacks, verify the generation, and publish it unless it misses its gate.
 
         Args:
             progress: Called with (stage, done, total or None).
@@ -295,7 +295,7 @@ class Job(ABC):
             statistics_store.save(self.engine, index, statistics, {"index.number_of_replicas": self.replicas()})
 
     def replicas(self) -> int:
-        """The number of replicas: the option if it is set, else 1 if there are several data nodes, else 0."""
+        """Return the number of replicas: the option if it is set, else 1 if there are several data nodes, else 0."""
         if self.options.replicas is not None:
             return self.options.replicas
         health = unless_missing(lambda: self.engine.request("GET", "/_cluster/health"), HTTPStatus.FORBIDDEN)
@@ -303,10 +303,10 @@ class Job(ABC):
         return 1 if health is None or health["number_of_data_nodes"] > 1 else 0
 
     def _measure(self, after: Lineage) -> str:
-        """Ask the gate; returns why it keeps the generation from being published, or "".
+        """Ask the gate about the verified generation; returns why the generation must not be published, or "".
 
-        The gate searches with the default profile, so the generation is first given the profiles that it would be published with. One that is
-        not published is marked as complete in its lineage, so that it can be promoted or pruned.
+        The gate searches with the default profile, so the generation is first given the profiles that it would be published with. A generation
+        that is not published is marked as complete in its lineage, so that it can be promoted or pruned.
         """
         if self.gate is None:
             return ""

@@ -35,10 +35,10 @@ _TOLD = ("passages", "prune", "vectors")
 
 
 def stored(options: BuildOptions, models: Mapping[str, ModelInfo]) -> dict[str, Any]:
-    """The options that a lineage stores, as JSON values: those that are not the defaults.
+    """Return the options that a lineage stores (name -> JSON value): those that are not the defaults.
 
     Args:
-        options: As they were given, or taken over.
+        options: The build options, as they were given or taken over.
         models: Output -> the model that was opened for it.
     """
     usual, settings, values = BuildOptions(), build_settings(), dict[str, Any]()
@@ -54,9 +54,9 @@ def stored(options: BuildOptions, models: Mapping[str, ModelInfo]) -> dict[str, 
 
 
 def of_generation(lineage: Lineage) -> dict[str, Any]:
-    """The options that a generation was built with, as `BuildOptions` takes them, without its models.
+    """Return the options that a generation was built with (name -> value for `BuildOptions`), without the models.
 
-    Of one of an earlier version only those that can be told from what it stores.
+    Of a generation that an earlier version built, only options are returned that the generation's stored values tell.
     """
     usual, values = BuildOptions(), dict[str, Any]()
     for name, setting in build_settings().items():
@@ -74,13 +74,13 @@ def of_generation(lineage: Lineage) -> dict[str, Any]:
 def rebuilt(
     engine: Engine, live: LiveGeneration, options: BuildOptions, names: Collection[str], *, index: bool = False
 ) -> BuildOptions:
-    """The options of a rebuild: where it says nothing else, those of the live generation.
+    """Return the options of a rebuild: those that the command gives, and for the rest those of the live generation.
 
     Args:
         engine: The server.
         live: The live generation.
         options: The options of the command.
-        names: Those that the command gives, with whatever value.
+        names: Names of the options that the command gives, with whatever value.
         index: Whether the source is an index, whose mapping can be kept.
 
     Raises:
@@ -99,7 +99,7 @@ def rebuilt(
 
 
 def remark(options: BuildOptions, taken: BuildOptions) -> list[str]:
-    """Say which options were taken over; [] if none was."""
+    """Return a sentence that says which options were taken over from the live generation; []: no option was."""
     names = [each.name for each in fields(BuildOptions) if getattr(options, each.name) != getattr(taken, each.name)]
     values = in_flags({name: getattr(taken, name) for name in names})
     flags = " ".join(flag if value == "yes" else f"{flag} {clipped(value)}" for flag, value in values.items())
@@ -107,7 +107,7 @@ def remark(options: BuildOptions, taken: BuildOptions) -> list[str]:
 
 
 def _mapping(engine: Engine, live: LiveGeneration) -> Mapping[str, Any]:
-    """The `BuildOptions.mapping` of a generation; for one of an earlier version, which did not store it, read from the index."""
+    """Return the `BuildOptions.mapping` of a generation, read from the index if an earlier version, which did not store this option, built the generation."""
     lineage = live.lineage
     if lineage.options is not None or not lineage.fields:
         return dict(of_generation(lineage).get("mapping", {}))
@@ -116,7 +116,7 @@ def _mapping(engine: Engine, live: LiveGeneration) -> Mapping[str, Any]:
 
 
 def _models(lineage: Lineage, chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """The models that the build of a generation named, or switched off, as far as the command names no other."""
+    """Return output -> model folder, or "none", for models that a generation's build named or switched off and the command does not replace."""
     replaced = {*chosen, *(_MODELS if "model" in chosen else ()), *(("dense_query",) if "dense" in chosen else ())}
     models: dict[str, Any] = {}
     for output in _MODELS:
@@ -135,7 +135,7 @@ def _models(lineage: Lineage, chosen: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _without_contradictions(values: dict[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out what cannot be had beside the options of the command: its models decide which signals there are."""
+    """Remove options of the live generation that contradict those of the command, whose models decide which signals there are."""
     off = {output for output in ("weights", "dense") if chosen.get(output, chosen.get("model")) in NONE}
     on = {output for output in ("weights", "dense") if chosen.get(output, chosen.get("model")) not in {None, *NONE}}
     if signals := values.get("signals"):
@@ -152,19 +152,19 @@ def _without_contradictions(values: dict[str, Any], chosen: Mapping[str, Any]) -
 
 
 def in_flags(values: Mapping[str, Any]) -> dict[str, str]:
-    """Options as flag -> value in words."""
+    """Convert option name -> value to flag -> value in words."""
     settings = build_settings()
     return {settings[name].flag: in_words(value) for name, value in values.items() if name in settings}
 
 
 def shown(lineage: Lineage) -> dict[str, str]:
-    """The options that a generation was built with, as flag -> value in words."""
+    """Return the options that a generation was built with, as flag -> value in words."""
     stored = lineage.options or {}
     return in_flags({name: stored[name] for name in _MODELS if name in stored} | of_generation(lineage))
 
 
 def differences(lineage: Lineage, planned: BuildPlan, source: Source | None = None) -> str:
-    """Describe in what a build differs from a generation: options, models and, where it is given, the source; "" for nothing."""
+    """Describe how a planned build differs from a generation: in options, models and, if a source is given, the source; "": in nothing."""
     usual = {
         name: getattr(BuildOptions(), name)
         for name, setting in build_settings().items()
@@ -184,7 +184,7 @@ def differences(lineage: Lineage, planned: BuildPlan, source: Source | None = No
 
 
 def _resolved(models: Mapping[str, Any], signals: Collection[str], analyzer: str | None) -> dict[str, Any]:
-    """The models, signals and analyzer of a build in the place of the options that led to them."""
+    """Return the models, signals and analyzer of a build, under the names of the options that led to them."""
     shown = {output: f"{models[output].name} ({models[output].hash[:8]})" if output in models else None for output in _MODELS}
     return {**shown, "signals": sorted(signals), "analyzer": analyzer}
 
@@ -196,7 +196,7 @@ def refuse_other(engine: Engine, live: LiveGeneration, options: BuildOptions, na
         engine: The server.
         live: The generation to update.
         options: The options of the command.
-        names: Names of the options that it gives; all others are as the generation has them.
+        names: Names of the options that the command gives; all other options are as the generation has them.
 
     Raises:
         UsageError: An option has another value than the generation; the message names both.
@@ -221,7 +221,7 @@ def refuse_other(engine: Engine, live: LiveGeneration, options: BuildOptions, na
 
 
 def _in_index(engine: Engine, live: LiveGeneration, name: str) -> Any:
-    """The mapping, the settings, or the number of shards or replicas of a generation."""
+    """Read an option of a generation from its index, by name: the mapping, the settings, or the number of shards or replicas."""
     if name == "mapping":
         return _mapping(engine, live)
     settings = _settings(engine, live.index)
@@ -234,7 +234,7 @@ def _settings(engine: Engine, index: str) -> dict[str, Any]:
 
 
 def _check_model(lineage: Lineage, output: str, model: str | Path | None, flag: str) -> None:
-    """Check that a model is that of the generation: an update could use no other."""
+    """Check that a model is the one that the generation was built with: an update can use no other model."""
     stored = lineage.models.get(output)
     name = "none" if model in NONE else str(model or DEFAULT)
     manifest = None if model in NONE else read_folder(resolve(name), check=False, name=name).manifest
@@ -246,7 +246,7 @@ def _check_model(lineage: Lineage, output: str, model: str | Path | None, flag: 
 
 
 def options_of(engine: Engine, live: LiveGeneration, models: Mapping[str, Any]) -> BuildOptions:
-    """The options of a build that makes such a generation again with other models.
+    """Return the options of a build that makes a generation again with other models.
 
     Args:
         engine: The server.
@@ -254,7 +254,7 @@ def options_of(engine: Engine, live: LiveGeneration, models: Mapping[str, Any]) 
         models: "weights", "dense" and "dense_query" -> model, as far as they are not the shipped ones.
 
     Raises:
-        UsageError: It keeps the mapping of its source, or an earlier version built it with analyzers or similarities of its own.
+        UsageError: The generation keeps the mapping of its source, or an earlier version built it with a user's own analyzers or similarities.
     """
     lineage, settings = live.lineage, _settings(engine, live.index)
     obstacle = "--keep-mapping" if "kept" in lineage.source else ""

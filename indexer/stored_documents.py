@@ -1,4 +1,4 @@
-"""The documents that an index stores, read page by page: their digests, whether their content agrees with these, and a source that reads them."""
+"""Read the documents that an index stores, page by page: their digests, whether their content agrees with the digests, and a source of the documents."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class StoredDocument:
     Attributes:
         id: Id of the document or passage; the `_id` if its fields do not belong to this `_id`.
         parent: Id of the document that a passage belongs to; None for a whole document.
-        sound: Whether it is stored under its own id and in its own bucket. If not, termweave did not send it.
+        sound: Whether the document is stored under its own id and in its own bucket. If not, termweave did not send it.
         source: Digest of its content in the source.
         encoding: Digest of its encoding.
     """
@@ -63,20 +63,20 @@ def stored_where(engine: Engine, index: str, query: Mapping[str, Any]) -> Iterat
 
 
 def undamaged(engine: Engine, index: str, layout: DocumentLayout, identities: Sequence[str]) -> set[str]:
-    """Read these documents back; returns those whose content agrees with the digests stored beside it."""
+    """Read these documents back; returns the ids of those whose content agrees with the digests stored beside it."""
     query = {"ids": {"values": [engine_id(identity) for identity in identities]}}
     return {identity for identity, agrees in contents(engine, index, layout, query) if agrees}
 
 
 def contents(engine: Engine, index: str, layout: DocumentLayout, query: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
-    """Read documents back: the id of each, and whether its content agrees with the digests stored beside it."""
+    """Read documents back; yields the id of each, and whether the content agrees with the digests stored beside it."""
     for hit in scan(engine, index, query, {"_source": dialect_of(engine.capabilities).source()}, _CONTENT_PAGE):
         stored = hit["_source"]
         yield _identity(hit, stored.get("id"), stored.get("passage")), _agrees(stored, layout)
 
 
 def _identity(hit: Mapping[str, Any], document: Any, number: Any) -> str:
-    """The id of a stored document: that of its fields if it is stored under this id, else the engine's `_id`."""
+    """Return the id of a stored document: the id in its fields if the document is stored under that id, else the engine's `_id`."""
     if not isinstance(document, str):
         return str(hit["_id"])
     identity = Passage.key(document, number)
@@ -84,7 +84,7 @@ def _identity(hit: Mapping[str, Any], document: Any, number: Any) -> str:
 
 
 def _agrees(stored: Mapping[str, Any], layout: DocumentLayout) -> bool:
-    """Whether the digests of a stored document can be computed from its content."""
+    """Whether the digests that a stored document carries are those that its content gives."""
     try:
         document = stored_document(stored) if "id" in stored else None
         digests = (stored.get("source_digest"), stored.get("encoding_digest"))
@@ -100,8 +100,8 @@ def scan(engine: Engine, index: str, query: Mapping[str, Any], parts: Mapping[st
     Args:
         engine: The server.
         index: The generation.
-        query: Which documents.
-        parts: Which parts of them, as keys of the request body.
+        query: The query that finds the documents.
+        parts: The parts of the documents to read, as keys of the request body.
         page: Hits in one response.
     """
     # Documents of other programs have no id. Two documents with one id need a further key, or a page would begin in the middle of them.
@@ -119,7 +119,7 @@ def scan(engine: Engine, index: str, query: Mapping[str, Any], parts: Mapping[st
 class LiveDocuments(EntrySource):
     """The documents of a generation, in the order of their ids, each compared with the digest that was stored with it.
 
-    They can be encoded again with other models although the corpus is not at hand.
+    The documents can be encoded again with other models although the corpus is not at hand.
 
     Passages are joined to the text that they were cut from; the white space between two passages becomes a paragraph break.
 
@@ -176,7 +176,7 @@ class LiveDocuments(EntrySource):
                 progress(number)
 
     def _joined(self, passages: list[Document]) -> Document:
-        """The document that these passages were cut from."""
+        """Return the document that these passages were cut from."""
         text = ""
         positions = [passage.passage for passage in passages if passage.passage is not None]
         for passage, position in zip(passages, positions, strict=True):

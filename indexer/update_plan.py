@@ -1,6 +1,6 @@
 """The plan of an update: the source read beside the live generation, the changes it would make, and its refusal if it would delete too much.
 
-Of an index only what changed in it may be read: its deleted documents are found by the ids of the others.
+If the source is an index, only its changed documents need be read (--since): deleted documents are found by the ids of all others.
 """
 
 from __future__ import annotations
@@ -72,15 +72,15 @@ class LargeDeletion(UsageError):
 
     Args:
         name: The alias.
-        deletions: How many documents it would delete.
-        documents: How many the live generation holds.
+        deletions: How many documents the update would delete.
+        documents: How many documents the live generation holds.
         allowed: `UpdateMode.allow_deletions`.
 
     Attributes:
-        deletions: How many documents it would delete.
-        documents: How many the live generation holds.
-        share: The smallest value of `UpdateMode.allow_deletions`, in whole hundredths, that allows it.
-        allowed: Whether it is not refused after all.
+        deletions: How many documents the update would delete.
+        documents: How many documents the live generation holds.
+        share: The smallest value of `UpdateMode.allow_deletions`, in whole hundredths, that allows the update.
+        allowed: Whether the deletions are within the allowed share, so that the update is not refused.
     """
 
     def __init__(self, name: str, deletions: int, documents: int, allowed: float) -> None:
@@ -102,11 +102,11 @@ class UpdatePlan:
     Attributes:
         name: The alias.
         index: The live generation.
-        documents: How many documents it holds.
+        documents: How many documents the live generation holds.
         counts: How the source and the generation differ.
         deletions: How many documents would be deleted.
-        share: Their share of the documents, rounded up to whole hundredths.
-        allowed: Whether `UpdateMode.allow_deletions` allows that.
+        share: The share of the documents that would be deleted, rounded up to whole hundredths.
+        allowed: Whether `UpdateMode.allow_deletions` allows these deletions.
         new: Whether the update would change a copy.
         notes: What a user should know.
         warnings: What a user should not miss.
@@ -143,7 +143,7 @@ def plan_update(
         progress: Called with (stage, done, total or None).
 
     Raises:
-        UsageError: There is nothing to update, or a flag that was given has another value there.
+        UsageError: No generation is live, or an option that was given has another value in the live generation.
         TermweaveError: The source cannot be read, or the server cannot be reached.
     """
     arguments.check(engine=engine, source=source, options=options)
@@ -168,7 +168,7 @@ def plan_update(
 
 
 def changed_since(engine: Engine, name: str, source: OpenedSource, field: str) -> tuple[OpenedSource, list[str]]:
-    """The documents of an index that changed since `name` was built from it or updated.
+    """Return a source of those documents of an index that changed since `name` was built from that index or last updated.
 
     Args:
         engine: The server of `name`.
@@ -177,7 +177,7 @@ def changed_since(engine: Engine, name: str, source: OpenedSource, field: str) -
         field: A field that grows with every change, or ``_seq_no``.
 
     Returns:
-        The source to update from, and remarks: the whole source where nothing says what was read before.
+        The source to update from, and remarks. Where nothing says which documents were read before, it is the whole source.
 
     Raises:
         UsageError: The source is not an index, or the field is neither a time nor a number in `name`.
@@ -211,11 +211,11 @@ def changed_since(engine: Engine, name: str, source: OpenedSource, field: str) -
 def live_to_update(
     engine: Engine, source: Source, name: str, options: BuildOptions, mode: UpdateMode
 ) -> generations.LiveGeneration:
-    """The live generation of a name, if it can be updated from a source.
+    """Return the live generation of a name, after a check that it can be updated from a source.
 
     Raises:
-        UsageError: There is none; a flag that was given has another value there; or it took a mapping over, and the source was not read
-            whole, so that its documents lack fields of it.
+        UsageError: No generation is live; an option that was given has another value there; or the generation keeps the mapping of its
+            source (--keep-mapping), and the source was read without all fields of its documents.
     """
     live = generations.find_live(engine, name)
     if live is None:
@@ -238,14 +238,14 @@ def read_source(
 ) -> CorpusPass:
     """Read a source once and enter its documents in a ledger of their own.
 
-    Of a source of changes only these are read; the ledger lists the others as the live generation holds them.
+    If the source gives only changed documents, the ledger lists all other documents as the live generation holds them.
 
     Args:
         engine: The server.
         live: The live generation.
         source: The corpus, or its passages.
-        path: The file of that ledger.
-        encoder: Counts the statistics; None: they are not counted.
+        path: The file of the new ledger.
+        encoder: The encoder whose analysis counts the statistics; None: no statistics are counted.
         options: With `skip_bad` the first of two documents with one id is kept.
         progress: Called with (stage, done, total or None).
     """
@@ -272,7 +272,7 @@ def read_source(
 
 
 def _forget_missing(path: Path, pages: Iterator[list[str]]) -> set[str]:
-    """Remove the documents from a ledger that the source does not have; return those of the source that the ledger does not have."""
+    """Remove from a ledger the documents that the source does not have; returns the ids of documents that the source has and the ledger does not."""
     with readable_errors(path, "written"), closing(sqlite3.connect(path)) as db, db:
         db.execute("CREATE TEMP TABLE present (id TEXT PRIMARY KEY) WITHOUT ROWID")
         for page in pages:
@@ -283,7 +283,7 @@ def _forget_missing(path: Path, pages: Iterator[list[str]]) -> set[str]:
 
 
 def compare(engine: Engine, live: generations.LiveGeneration, path: Path) -> diff.ChangeCounts:
-    """Compare the ledger of a source with what the live generation stores. The generation's own ledger stays as it is.
+    """Count the changes between the ledger of a source and what the live generation stores. The generation's own ledger stays as it is.
 
     Args:
         engine: The server.
@@ -297,7 +297,7 @@ def compare(engine: Engine, live: generations.LiveGeneration, path: Path) -> dif
 
 
 def admit(counts: diff.ChangeCounts, mode: UpdateMode, name: str, *, unreadable: bool) -> tuple[UpdateMode, LargeDeletion]:
-    """Look whether an update deletes no more than it may. A large deletion changes a copy.
+    """Check whether an update deletes no more than it may. An update with a large deletion changes a copy of the live generation.
 
     Args:
         counts: How the source and the generation differ.
@@ -306,7 +306,7 @@ def admit(counts: diff.ChangeCounts, mode: UpdateMode, name: str, *, unreadable:
         unreadable: Whether the source has entries that cannot be read: nothing is deleted then.
 
     Returns:
-        The mode of the update, and its refusal unless it is `allowed`.
+        The mode of the update, and the error with which to refuse the update unless the error's `allowed` is true.
     """
     deletions = counts.gone if mode.delete_missing and not unreadable else 0
     new = mode.new or deletions > LARGE_DELETION * counts.stored

@@ -65,8 +65,8 @@ def update(
         gate: Called with the verified copy; returns why it must not be published, or "". It needs `mode.new`.
 
     Raises:
-        LargeDeletion: It would delete a larger share of the documents than `mode.allow_deletions`.
-        UsageError: There is nothing to update, a gate was given without a copy, or a flag that was given has another value there.
+        LargeDeletion: The update would delete a larger share of the documents than `mode.allow_deletions`.
+        UsageError: No generation is live, a gate was given without `mode.new`, or an option that was given has another value in the generation.
         EngineError: The alias was moved to another generation during an update in place.
         TermweaveError: As `build`.
     """
@@ -147,7 +147,7 @@ class Update(Job):
             return index, ledger
 
     def send(self, pipeline: Pipeline, progress: BuildProgress) -> Changes:
-        """Compare the source with the generation, send what differs, and delete what is outdated."""
+        """Compare the source with the generation, send new and changed documents, and delete outdated passages and, if asked for, missing documents."""
         engine, corpus, mode, target, ledger = self.engine, self._corpus, self.mode, self.target, self.target.ledger
         target.notes += [*self._adopt_stored(), *corpus.notes]
         target.notes += corpus.metadata.against(target.lineage.types, target.lineage.fields)
@@ -167,7 +167,7 @@ class Update(Job):
             return Changes(sent, sorted(sample), difference.settled(), deleted, outdated)
 
     def _adopt_stored(self) -> list[str]:
-        """Make the ledger list what the index holds; returns a sentence if it did not."""
+        """Correct the ledger so that it lists what the index holds; returns a sentence about the corrections, [] if there were none."""
         index, ledger = self.target.index, self.target.ledger
         without_ledger = not ledger.total
         if not (count := diff.adopt(self.engine, index, ledger, self.target.layout)):
@@ -181,7 +181,7 @@ class Update(Job):
         return [f"{documents} not stored as this host's ledger said {cause}. {back}"]
 
     def _delete_missing(self, difference: diff.LedgerDiff) -> int:
-        """Delete the documents that the source does not have, and what is stored without belonging to any document."""
+        """Delete documents that the source does not have, and stored entries that belong to no document; returns how many were deleted."""
         engine, target, skipped = self.engine, self.target, self.source.skipped
         deleted = difference.counts.gone
         if deleted and skipped:  # an entry that cannot be read may be one of them
@@ -204,7 +204,7 @@ class Update(Job):
             index_setup.finish_loading(self.engine, self.target.index, settings["refresh_interval"], copies)
 
     def advise(self, difference: Difference) -> str:
-        """Say what to do if an index differs from its ledger after an update."""
+        """Return advice for an index that differs from its ledger after an update."""
         ids = [repr(identity) for identity in (*difference.extra, *difference.altered)]
         if not ids:
             return "Run the same command again: it sends what is missing."
@@ -214,14 +214,14 @@ class Update(Job):
         )
 
     def rejected(self) -> None:
-        """Leave the generation marked as changing: it is not what its fingerprint says, and in place it is live."""
+        """Do nothing, so that the generation stays marked as changing: its content is not what its fingerprint says."""
 
     def remarks(self, changes: Changes) -> list[str]:
-        """Say that a change in place is not undone by `rollback`."""
+        """Return a sentence that `rollback` does not undo a change in place; []: a copy was changed, or nothing."""
         return [] if self.mode.new or not (changes.sent or changes.deleted) else [_IN_PLACE]
 
     def lineage(self, changes: Changes) -> Lineage:
-        """The lineage after the update. A changed generation has no fingerprint: no build of its source would make it."""
+        """Return the lineage after the update. A changed generation has no fingerprint, because no build of its source would make an equal one."""
         before, counts, after = self.target.lineage, changes.counts, super().lineage(changes)
         if (counts and (counts.new or counts.changed)) or changes.deleted or changes.outdated or before.fingerprint == CHANGING:
             options = {name: text for name, text in before.source.items() if name == "options"}
@@ -235,7 +235,7 @@ class Update(Job):
         return replace(after, models=models, fingerprint="", updated=self._now)
 
     def publish(self, after: Lineage, changes: Changes) -> None:
-        """Publish a copy; of the live generation check that it is still live.
+        """Publish a copy; after a change in place, check instead that the generation is still live.
 
         Raises:
             EngineError: The alias was moved meanwhile.

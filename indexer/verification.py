@@ -1,4 +1,4 @@
-"""Verification: does an index hold exactly what was sent, or what its source says?
+"""Verification: check that an index holds exactly the documents that were sent, or those of its source.
 
 Every stored document carries a digest of its source, a digest of its encoding and a bucket number. One aggregation compares the counts
 and digest sums of all buckets with the ledger; only a bucket that differs is read id by id. With `deep`, the text, weights and vectors of
@@ -55,10 +55,10 @@ class Difference:
         missing: Ids that should be there and are not.
         extra: Ids that should not be there.
         altered: Ids whose content is not what was sent.
-        inside: Those of the altered ids that only reading back finds: their digests are unchanged.
+        inside: The altered ids that only reading documents back finds, because the stored digests are unchanged.
         read: Documents whose content was read back.
-        lost: Name of the index with the statistics of the weights, if it is gone; "" if not. A host that keeps a copy does not notice
-            this otherwise.
+        lost: Name of the index with the statistics of the weights, if that index is gone; "": it exists. A host that keeps a copy of the
+            statistics does not notice the loss otherwise.
     """
 
     counted: int
@@ -103,7 +103,7 @@ def verify(engine: Engine, index: str, ledger: Ledger, *, deep: float = 0.0, lin
 
 
 def verify_written(engine: Engine, index: str, lineage: Lineage, ledger: Ledger, sample: Sequence[str]) -> Difference:
-    """Compare an index with its ledger, and read a sample back: by content, and through a search of each signal.
+    """Compare an index with its ledger, read a sample of documents back, and check that a search of each signal finds some of them.
 
     Args:
         engine: The server.
@@ -125,7 +125,7 @@ def verify_written(engine: Engine, index: str, lineage: Lineage, ledger: Ledger,
 
 
 def changed_by_server(engine: Engine, index: str) -> str:
-    """The advice where the server acknowledged documents and stores others."""
+    """Return advice for the case that a server stores documents otherwise than it acknowledged them."""
     cause = "The server stores them otherwise than it took them: look for an ingest pipeline or a plugin that changes documents."
     return f"{cause} {template_advice(engine, index)}".rstrip()
 
@@ -139,7 +139,7 @@ def verify_against_source(
         engine: The server.
         index: The generation.
         source: The corpus that it should hold. It is cut into passages as the generation's texts are.
-        deep: Share of the documents whose content is read back.
+        deep: Share of the documents whose content is read back, 0 to 1.
         lineage: The lineage of the generation, if the caller has read it already.
     """
     arguments.check(engine=engine, source=source)
@@ -152,7 +152,7 @@ def verify_against_source(
 
 
 def _verify(engine: Engine, index: str, lineage: Lineage, ledger: Ledger, deep: float, *, encodings: bool) -> Difference:
-    """Compare the buckets of an index and a ledger, and read a share of the documents back; `encodings`: with the digests of encodings."""
+    """Compare the buckets of an index and a ledger, and read the share `deep` of the documents back; `encodings`: compare the digests of encodings, too."""
     total, documents, stored = _bucket_sums(engine, index, encodings=encodings)
     expected = ledger.buckets()
     difference = Difference(total, sum(bucket.count for bucket in expected.values()), documents=documents)
@@ -172,7 +172,7 @@ def _verify(engine: Engine, index: str, lineage: Lineage, ledger: Ledger, deep: 
 
 
 def differing_buckets(engine: Engine, index: str, ledger: Ledger) -> tuple[list[int], Iterator[StoredDocument]]:
-    """The buckets in which index and ledger differ, and the documents that the index holds in them, without those of other programs."""
+    """Return the buckets in which index and ledger differ, and the documents that the index holds in these buckets; other programs' documents are left out."""
     _, _, stored = _bucket_sums(engine, index, encodings=True)
     expected = ledger.buckets()
     buckets = [bucket for bucket in {*stored, *expected} if bucket >= 0 and stored.get(bucket) != expected.get(bucket)]
@@ -180,7 +180,7 @@ def differing_buckets(engine: Engine, index: str, ledger: Ledger) -> tuple[list[
 
 
 def _bucket_sums(engine: Engine, index: str, *, encodings: bool) -> tuple[int, int, dict[int, BucketSum]]:
-    """Refresh and count what is stored; without `encodings` the sums of their digests are 0, as in a ledger that lists a source alone.
+    """Refresh an index and count what it stores; without `encodings` the sums of encoding digests are 0, as in a ledger that lists only a source.
 
     Returns:
         The number of documents and passages, the number of documents, and the sums of every bucket.
@@ -206,7 +206,7 @@ def _bucket_sums(engine: Engine, index: str, *, encodings: bool) -> tuple[int, i
 
 
 def _compare_bucket(engine: Engine, index: str, ledger: Ledger, bucket: int, difference: Difference, *, encodings: bool) -> None:
-    """Find the documents by which one bucket differs."""
+    """Find the documents by which one bucket of an index and its ledger differ, and add them to `difference`."""
     expected = ledger.in_bucket(bucket)
     query = {"term": {"bucket": bucket}} if bucket >= 0 else {"bool": {"must_not": {"exists": {"field": "bucket"}}}}
     seen = set()
@@ -221,7 +221,7 @@ def _compare_bucket(engine: Engine, index: str, ledger: Ledger, bucket: int, dif
 
 
 def _sample(ledger: Ledger, share: float) -> list[int] | None:
-    """Draw buckets that together hold about this share of the documents; None means all.
+    """Draw buckets that together hold about this share of the documents; None: all buckets.
 
     The bucket of a document is a hash of its id, so whole buckets are a random sample, and reading them needs no list of ids.
     """
@@ -235,7 +235,7 @@ def _sample(ledger: Ledger, share: float) -> list[int] | None:
 
 
 def _read_back(engine: Engine, index: str, layout: DocumentLayout, difference: Difference, buckets: list[int] | None) -> None:
-    """Read content back, and add the documents that do not agree with the digests stored beside them."""
+    """Read documents back, and add to `difference` those whose content does not agree with the digests stored beside it."""
     reported = {*difference.altered, *difference.extra}
     query: dict[str, Any] = {"match_all": {}} if buckets is None else {"terms": {"bucket": buckets}}
     for identity, agrees in contents(engine, index, layout, query):
@@ -256,7 +256,7 @@ def _check_findability(engine: Engine, index: str, layout: DocumentLayout, ident
         identities: Ids of documents and passages that are stored; the first few are searched for.
 
     Raises:
-        VerificationFailed: A signal finds none of those for which it has something to search.
+        VerificationFailed: A signal finds none of the documents for which it has something to search.
     """
     query = {"ids": {"values": [engine_id(identity) for identity in identities[:_DOCUMENTS]]}}
     body = {"size": _DOCUMENTS, "query": query, "_source": dialect_of(engine.capabilities).source()}
@@ -287,7 +287,7 @@ def _check_findability(engine: Engine, index: str, layout: DocumentLayout, ident
 
 
 def _query(signal: Signal, stored: Mapping[str, Any]) -> Encoding:
-    """A stored document as a query."""
+    """Make a query of a stored document: the beginning of its text, and the weights and vector that the index stores of it."""
     weights = signal.impacts_of(stored) if isinstance(signal, WeightedTerms) else None
     vector = from_half(stored[VECTOR_FIELD]) if VECTOR_FIELD in stored else None
     return Encoding(_text(stored), weights if weights is not None and len(weights) else None, vector)
@@ -298,7 +298,7 @@ def _text(stored: Mapping[str, Any]) -> str:
 
 
 def _has_words(engine: Engine, index: str, signal: Signal, stored: Mapping[str, Any]) -> bool:
-    """Whether the server's analyzer finds several words in a text, so that a search must find one. False where a role may not ask.
+    """Whether the server's analyzer finds several words in a stored text, so that a search must find the text. False, too, if a role may not ask.
 
     A text may be of stop words alone, and an analyzer may keep title and text whole, each as one token.
     """

@@ -1,1 +1,1 @@
-"""Write the fields of the signals into an existing index of another application, and take them out again."""
+"""Enrichment: write the fields of the signals into an existing index of another application, and remove these fields again."""

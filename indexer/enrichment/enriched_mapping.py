@@ -1,4 +1,4 @@
-"""The fields of an enrichment: which an index gets, whether its mapping and settings allow them, and its lineage."""
+"""The fields that an enrichment adds to an index, whether the mapping and settings of the index allow them, and the lineage of the index."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ _NOT_GIVEN_BACK = ("dense_vector", "sparse_vector", "rank_vectors", "semantic_te
 
 
 def whole_indices(source: IndexSource) -> list[str]:
-    """The concrete indices that the name stands for.
+    """Return the sorted names of the concrete indices that the name of a source stands for.
 
     Raises:
-        UsageError: The alias shows a part of their documents.
+        UsageError: The name is an alias that shows only a part of the documents.
     """
     name, engine, indices = source.address.index, source.engine, sorted(source.mappings)
     if indices != [name] and shards_of(engine, name, indices) != [
@@ -61,18 +61,18 @@ def whole_indices(source: IndexSource) -> list[str]:
 
 
 def lineages(source: IndexSource) -> dict[str, Lineage]:
-    """Index of the name that was enriched before -> its lineage, in the order of the names."""
+    """Return index -> lineage for those indices of a source that were enriched before, in the order of the names."""
     metas = ((index, mapping.get("_meta") or {}) for index, mapping in sorted(source.mappings.items()))
     return {index: Lineage.from_meta(meta, index) for index, meta in metas if meta.get("termweave")}
 
 
 def field_names(layout: DocumentLayout) -> list[str]:
-    """The fields of a document that an enrichment writes."""
+    """Return the names of the fields that an enrichment writes into a document."""
     return [OBJECT] if layout.prefix else [*_OWN, *(name for signal in layout.signals for name in signal.properties())]
 
 
 def lexical(source: IndexSource, weights: Mapping[str, float], prefix: str = f"{OBJECT}.") -> Lexical | None:
-    """The signal that searches the application's own text fields; None if there is none among title and text.
+    """Make the signal that searches the application's own text fields; None: neither title nor text is read from a text field.
 
     Args:
         source: The index, or several.
@@ -93,16 +93,16 @@ def lexical(source: IndexSource, weights: Mapping[str, float], prefix: str = f"{
 
 
 def with_object(lineage: Lineage) -> Lineage:
-    """The lineage of an index whose fields are written into the object, wherever an earlier version wrote those of another index."""
+    """Return a lineage for an index whose signal fields lie in the object `OBJECT`, even if an earlier version wrote those of another index elsewhere."""
     inside = {name: {**values, "prefix": f"{OBJECT}."} for name, values in lineage.signals.items()}
     return replace(lineage, signals=inside, source={**lineage.source, "enriched": OBJECT})
 
 
 def check_index(engine: Engine, source: IndexSource, index: str, signals: Sequence[str]) -> None:
-    """Check that mapping and settings allow the fields.
+    """Check that the mapping and settings of an index allow the fields of these signals.
 
     Raises:
-        UsageError: They do not; the message names every conflict.
+        UsageError: They do not; the message names the conflict.
     """
     settings = settings_of(engine, index)
     knn = bool(dialect_of(engine.capabilities).vector_settings())
@@ -122,23 +122,23 @@ def check_index(engine: Engine, source: IndexSource, index: str, signals: Sequen
 
 
 def settings_of(engine: Engine, index: str) -> dict[str, Any]:
-    """The settings of an index, with dotted names."""
+    """Return the settings of an index: dotted name -> value."""
     answer = engine.request("GET", f"/{quote(index)}/_settings", params={"flat_settings": True})
     return dict(answer[index]["settings"])
 
 
 def _inside(source: IndexSource, index: str) -> Mapping[str, Any]:
-    """The fields of the object in the mapping."""
+    """Return the fields (name -> definition) that the mapping of an index has inside the object `OBJECT`."""
     field = (source.mappings[index].get("properties") or {}).get(OBJECT, {})
     inside: Mapping[str, Any] = field.get("properties") or ({"": field} if field.get("type", "object") != "object" else {})
     return inside
 
 
 def fields_of(engine: Engine, source: IndexSource, index: str, layout: DocumentLayout) -> dict[str, Any]:
-    """The fields that the mapping gets, inside the object.
+    """Return the fields (name -> definition) that an enrichment adds to the mapping inside the object `OBJECT`.
 
     Raises:
-        UsageError: It has one of them with another type, of an enrichment with other models or of documents that were copied.
+        UsageError: The mapping has one of these fields with another type, from an enrichment with other models or from copied documents.
     """
     every = (signal.properties(dialect_of(engine.capabilities)) for signal in layout.signals)
     fields: dict[str, Any] = _OWN | {name: field for each in every for name, field in each.items()}
@@ -153,22 +153,22 @@ def fields_of(engine: Engine, source: IndexSource, index: str, layout: DocumentL
 
 
 def _check_source(engine: Engine, source: IndexSource, index: str, settings: Mapping[str, Any]) -> None:
-    """Check that `_source` gives every field of the application back: a partial update and a whole write lose all others.
+    """Check that `_source` gives every field of the application back: writing a document loses the fields that `_source` lacks.
 
     Args:
         engine: The server.
         source: Reads the index.
         index: The index.
-        settings: Its settings, flat.
+        settings: Settings of the index, with dotted names.
 
     Raises:
-        UsageError: It does not.
+        UsageError: `_source` does not give every field back.
     """
     mapping = source.mappings[index]
     in_sample = {name for hit in source.sample for name in hit["_source"] or ()}
 
     def ours(name: str) -> bool:
-        """Whether `enrich --remove` left an empty field, this version's or that of an earlier one."""
+        """Whether a field is an empty one that `enrich --remove` of this or an earlier version left."""
         earlier = name in _EARLIER and name not in in_sample and not count(engine, index, name)
         return name.startswith(f"{OBJECT}.") or earlier
 
@@ -200,7 +200,7 @@ def add_settings(engine: Engine, index: str, layout: DocumentLayout, *, close: b
         close: Whether the index may be closed; it is opened again even if the server refuses the settings.
 
     Raises:
-        UsageError: The index lacks some of them, and may not be closed.
+        UsageError: The index lacks some of these settings, and may not be closed.
     """
     stored = settings_of(engine, index)
     needed = layout.settings(dialect_of(engine.capabilities)).items()
@@ -217,10 +217,10 @@ def add_settings(engine: Engine, index: str, layout: DocumentLayout, *, close: b
 
 
 def remove_settings(engine: Engine, index: str, *, close: bool) -> Iterator[str]:
-    """Remove the analyzers of the signal learned, as far as the server lets go of them; yields sentences about those that stay.
+    """Remove the analyzers of the signal `learned` from an index, as far as the server allows; yields sentences about analyzers that stay.
 
-    No server removes a field, and this one needs its analyzer and its similarity. The search analyzer, nearly all of the settings, goes as soon as
-    the field names another one.
+    No server removes a field from a mapping, and the field of `learned` needs its analyzer and its similarity. The search analyzer, which is
+    nearly all of the settings, can be removed as soon as the field names another search analyzer.
 
     Args:
         engine: The server.
@@ -247,7 +247,7 @@ def remove_settings(engine: Engine, index: str, *, close: bool) -> Iterator[str]
 
 
 def _learned_fields(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of the signal learned in a mapping, with an analyzer for searching that needs no settings of its own."""
+    """Return the fields of the signal `learned` in a mapping (name -> definition), with a search analyzer that needs no settings of its own."""
     fields: dict[str, Any] = {}
     for name, field in properties.items():
         if field.get("analyzer") == ANALYZER:
@@ -258,7 +258,7 @@ def _learned_fields(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _set_closed(engine: Engine, index: str, settings: Mapping[str, Any]) -> None:
-    """Change settings of an index that is closed for that; it is opened again even if the server refuses them."""
+    """Close an index, change settings, and open the index again, even if the server refuses the settings."""
     engine.request("POST", f"/{quote(index)}/_close")
     try:
         engine.request("PUT", f"/{quote(index)}/_settings", body=settings)
@@ -273,14 +273,14 @@ def count(engine: Engine, index: str, field: str) -> int:
 
 
 def digest_field(layout: DocumentLayout) -> str:
-    """The name of the field that every document has whose signals are searched."""
+    """Return the name of the digest field that every document has whose signals are searched."""
     return f"{layout.prefix}source_digest"
 
 
 def signal_fields(
     layout: DocumentLayout, document: Document, encoding: Encoding, statistics: CorpusStatistics | None
 ) -> dict[str, Any]:
-    """The fields of one document, with their digests. `statistics` are those that its weights were made with."""
+    """Return the fields that an enrichment writes into one document, digests included. `statistics`: the collection statistics behind its term weights."""
     every = (signal.fields(document, encoding, statistics) for signal in layout.signals)
     fields = {name: value for each in every for name, value in each.items()}
     digests = {"source_digest": source_digest(document), "encoding_digest": layout.encoding_digest(fields)}
@@ -289,7 +289,7 @@ def signal_fields(
 
 
 def agrees(layout: DocumentLayout, document: Document, stored: Mapping[str, Any]) -> bool:
-    """Whether stored fields are there, undamaged, and of this content."""
+    """Whether the fields that an enrichment stored in a document are present, undamaged, and made from the document's present content."""
     try:
         expected = (document.id, source_digest(document), layout.encoding_digest(stored))
         return (stored.get("id"), stored.get("source_digest"), stored.get("encoding_digest")) == expected

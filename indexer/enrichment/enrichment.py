@@ -69,7 +69,7 @@ class EnrichmentPlan:
         to_write: Documents whose fields are missing or do not agree with their content.
         signals: Names of the signals.
         models: Output -> name of the model.
-        seconds: Time to encode them on this machine under its present load; None where an earlier enrichment goes on.
+        seconds: Time to encode the documents on this machine under its present load; None: an earlier enrichment goes on, and no time is estimated.
         notes: What a user should know.
     """
 
@@ -106,7 +106,7 @@ def enrich(
         progress: Called with (stage, done, total).
         close: Whether the index may be closed for a moment, which the signal learned needs.
         lexical: Text fields of the application that the signal lexical searches -> their weights; {}: those of title and text, or as before.
-        every: Seconds between two looks for documents that the application wrote; None: it is not watched.
+        every: Seconds between two looks for documents that the application wrote; None: the index is not watched.
         say: Called with a sentence about each document that the watch leaves out, and about what the name stands for.
 
     Raises:
@@ -152,9 +152,9 @@ def enrich(
 
 
 def _first(source: IndexSource, options: BuildOptions, lexical: Mapping[str, float]) -> tuple[str, Lineage] | None:
-    """The index whose models, fields and statistics an enrichment goes on with, and its lineage; None: it begins anew.
+    """Find the index whose models, fields and statistics an enrichment goes on with, and that index's lineage; None: the enrichment begins anew.
 
-    It is the last of the name's indices that is enriched, else the one that the name stood for before.
+    The index is the last of the name's indices that is enriched, else the index that the name stood for before.
 
     Raises:
         UsageError: Indices of the name are enriched otherwise than the user asks for now, or otherwise than each other.
@@ -183,7 +183,7 @@ def plan_enrichment(
     progress: BuildProgress = lambda *_: None,
     lexical: Mapping[str, float] = MappingProxyType({}),
 ) -> EnrichmentPlan:
-    """Check everything that `enrich` checks, and say what it would do. Nothing is written.
+    """Check everything that `enrich` checks, and return what `enrich` would write. Nothing is written.
 
     Raises:
         UsageError: Server, mapping or settings do not allow it; the message says what to do.
@@ -222,7 +222,7 @@ def remove(
     close: bool = False,
     say: Callable[[str], None] = lambda _: None,
 ) -> int:
-    """Remove the fields of an enrichment from all documents, its lineage and its statistics; returns the number of documents.
+    """Remove an enrichment: its fields from all documents, its lineage and its statistics; returns the number of documents that were written.
 
     Args:
         engine: The server.
@@ -259,10 +259,10 @@ def remove(
 
 
 def _check_unchanged(source: IndexSource, lineage: Lineage, options: BuildOptions) -> None:
-    """Check that signals and fields are those of the first enrichment.
+    """Check that the signals and fields that the user asks for are those of the first enrichment.
 
     Raises:
-        UsageError: They are not; the message names those of the first one.
+        UsageError: They are not; the message names the signals or fields of the first enrichment.
     """
     fields = named_fields(lineage)
     written = lineage.signals.keys() - {"lexical"}

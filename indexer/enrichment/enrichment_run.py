@@ -1,4 +1,4 @@
-"""A run of an enrichment: every index that a name stands for gets the same fields, and a watch follows the name to others."""
+"""A run of an enrichment: every index that a name stands for gets the same fields, and a watch enriches indices that the name stands for later."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ class Recipe:
     """The models, statistics and fields that each index of the name gets.
 
     Attributes:
-        lineage: That of an index which has it already, or the first one to be written.
+        lineage: The lineage of an index that is enriched already, or the lineage for the first index to be enriched.
         encoder: The models.
-        statistics: The counts that term weights depend on; None without a weights model.
+        statistics: The collection statistics that term weights depend on; None: there is no weights model.
     """
 
     lineage: Lineage
@@ -60,7 +60,7 @@ class Recipe:
 
 @dataclass
 class IndexInRun:
-    """One index that the run has enriched. `end` gives its lease back and writes its line of the audit trail."""
+    """One index that the run has enriched. Closing `end` gives the lease of the index back and writes a line of the audit trail."""
 
     watch: Watch
     lease: Lease
@@ -73,16 +73,16 @@ class EnrichmentRun:
 
     Attributes:
         engine: The server.
-        source: The name, as it was resolved last.
+        source: Reads the indices that the name stood for when it was resolved last.
         options: Models, signals and `skip_bad` are used.
         lexical: Text fields that the signal lexical searches -> their weights; {}: those of title and text.
         close: Whether an index may be closed for a moment, which the signal learned needs.
         watched: Whether a watch follows, so that one pass suffices.
         progress: Called with (stage, done, total, detail).
-        say: Called with sentences.
-        recipe: What an index gets that has none of its own.
-        indices: The id of each index -> the index.
-        passes: Those over all indices.
+        say: Called with each sentence for the user.
+        recipe: What an index gets that is not enriched yet; None: that is not decided yet.
+        indices: UUID of each index -> the index.
+        passes: The passes over every index that was enriched.
         left_out: Documents that cannot be read.
         notes: What a user should know.
     """
@@ -109,7 +109,7 @@ class EnrichmentRun:
             one.end.close()
 
     def begin(self) -> Recipe:
-        """Count the statistics, check that the indices can take the fields, and say what they get."""
+        """Count the statistics, check that the indices can take the fields, and return the recipe: what each index gets."""
         source, options = self.source, self.options
         planned = plan_first(self.engine, source, options)
         words = enriched_mapping.lexical(source, self.lexical)
@@ -127,7 +127,7 @@ class EnrichmentRun:
         return Recipe(lineage, planned.encoder, corpus.statistics)
 
     def resume(self, lineage: Lineage, index: str) -> Recipe:
-        """Go on with the models and statistics of an earlier enrichment."""
+        """Return the recipe with the models and statistics of an earlier enrichment, to go on with it."""
         encoder = encoder_of(lineage, index, {"weights_otherwise": self.options.weights, "dense_otherwise": self.options.dense})
         remember(encoder.models.values())
         return Recipe(lineage, encoder, statistics_store.load(self.engine, index, lineage))
@@ -136,8 +136,8 @@ class EnrichmentRun:
         """Enrich an index that the name stands for.
 
         Raises:
-            UsageError: Its mapping or settings do not allow it, or it is enriched otherwise than the others.
-            TermweaveError: Another run has its lease; or as `IndexPasses.repeat`.
+            UsageError: The mapping or settings of the index do not allow it, or the index is enriched otherwise than the others.
+            TermweaveError: Another run has the lease of the index; or as `IndexPasses.repeat`.
         """
         one = self.source.of_index(index)
         with ExitStack() as end:
@@ -172,7 +172,7 @@ class EnrichmentRun:
     def _give_fields(self, one: IndexSource, index: str, before: Lineage | None, recipe: Recipe) -> Lineage:
         """Give an index the mapping, the statistics and the lineage of the recipe; returns the lineage.
 
-        Indices of one name share their statistics. One that the name stands for alone has a copy: the owner may delete the earlier index.
+        Indices of one name share their statistics. An index that the name stands for alone has a copy, because the owner may delete the earlier index.
         """
         created = generations.creation_time(self.engine, index)
         lineage = before or replace(recipe.lineage, created=created, complete=False, documents=0, name=self.source.address.index)
@@ -218,11 +218,11 @@ class EnrichmentRun:
 
     @property
     def written(self) -> int:
-        """Documents that were written."""
+        """Number of documents that all passes wrote."""
         return sum(each.total.written for each in self.passes)
 
     def watch(self, every: float) -> None:
-        """Enrich what the application writes, and each index that the name stands for later, until a KeyboardInterrupt.
+        """Enrich the documents that the application writes, and each index that the name stands for later, until a KeyboardInterrupt.
 
         Args:
             every: Seconds between two looks.
@@ -250,7 +250,12 @@ class EnrichmentRun:
                 time.sleep(every)
 
     def _follow(self, now: Mapping[str, str], refused: str) -> str:
-        """Enrich the indices that the name stands for now; returns a sentence about what keeps one from it, said once."""
+        """Enrich the indices that the name stands for now; returns the problem that keeps an index from being enriched, or "".
+
+        Args:
+            now: Index -> UUID of the indices that the name stands for.
+            refused: The problem that the look before returned, which is not said again.
+        """
         name, earlier = self.source.address.index, {one.watch.passes.index for one in self.indices.values()}
         for uuid in self.indices.keys() - now.values():
             self.indices.pop(uuid).end.close()
@@ -277,9 +282,9 @@ class EnrichmentRun:
 
 
 def plan_first(engine: Engine, source: IndexSource, options: BuildOptions) -> BuildPlan:
-    """The plan of a first enrichment, which the indices allow.
+    """Plan a first enrichment, and check that every index of the name allows its fields.
 
-    Where no signals are named, they are those of `SIGNALS` whose model the user did not turn off; lexical writes nothing.
+    If the user names no signals, they are those of `SIGNALS` whose model the user did not turn off; the signal lexical writes nothing.
     """
     signals = tuple(name for name in options.signals or () if name != "lexical")
     if options.signals and not signals:
@@ -293,7 +298,7 @@ def plan_first(engine: Engine, source: IndexSource, options: BuildOptions) -> Bu
 
 
 def about(words: Lexical | None) -> str:
-    """A sentence about the signal lexical."""
+    """Return a sentence that says which fields the signal lexical searches, or why there is no such signal."""
     if words is None:
         return (
             "No text field is among those of title and text, so that there is no signal lexical: name some with --lexical-field."

@@ -2,7 +2,7 @@
 
 The application changes the index at the same time: a write counts only if the document is still as it was read.
 
-A watch makes a pass over what the application has written since: that is found by the sequence numbers of the shards.
+A watch makes further passes over documents that the application has written since; the sequence numbers of the shards tell which.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class PassCounts:
     Attributes:
         documents: Documents that can be read.
         unchanged: Documents whose fields agree with their content.
-        stale: Documents that needed a write: new or other fields, or none any more.
+        stale: Documents that needed a write, because their fields were missing, outdated or to be removed.
         written: Documents that were written.
         conflicts: Writes that were given up because the application had changed the document.
         last: Shard (`ShardView.key`) -> the highest sequence number of the documents that were read; -1: there were none.
@@ -81,9 +81,9 @@ class IndexPasses:
         engine: The server.
         source: Reads the documents.
         index: The concrete index.
-        writes_of: Makes the writes of a page of documents, and counts.
-        digest: A field that each document is read with as the server indexed it; "": none.
-        total: What all passes wrote and gave up, and how many documents the last one over the whole index read.
+        writes_of: Function that makes the writes which a page of documents needs, and counts them.
+        digest: Name of a field that is read from each document as the server indexed it; "": no such field is read.
+        total: How many writes all passes made and gave up, and how many documents the last pass over the whole index read.
     """
 
     engine: Engine
@@ -94,11 +94,11 @@ class IndexPasses:
     total: PassCounts = field(default_factory=PassCounts)
 
     def repeat(self, progress: BuildProgress, still: str, *, once: bool = False) -> PassCounts:
-        """Make passes until one finds nothing to write, because the application may change documents during each; returns the first one.
+        """Make passes until one finds nothing to write, because the application may change documents meanwhile; returns the counts of the first pass.
 
         Args:
             progress: Called with (stage, done, total, detail).
-            still: What documents do that need another write, for the message.
+            still: The verb in the error message about documents that still need a write, such as "differ".
             once: Make one pass, whatever it finds.
 
         Raises:
@@ -116,9 +116,9 @@ class IndexPasses:
     def run(
         self, progress: BuildProgress = lambda *_: None, *, write: bool = True, after: Mapping[str, int] | None = None
     ) -> PassCounts:
-        """Read the documents, and send the writes that `writes_of` makes of each page of them; without `write` only count them.
+        """Make one pass: read the documents, and send the writes that `writes_of` makes of each page; without `write` the writes are only counted.
 
-        With `after` only those are read that were written after these checkpoints (`ShardView.key` -> sequence number).
+        With `after` only documents are read that were written after these checkpoints (`ShardView.key` -> sequence number).
         """
         self.engine.request("POST", f"/{quote(self.index)}/_refresh")
         self.source.skipped.clear()
@@ -151,12 +151,12 @@ class IndexPasses:
 
     @cached_property
     def _final_pipeline(self) -> bool:
-        """Whether the application has a final pipeline, which runs on whole documents that are written, and on no update of one."""
+        """Whether the index has a final ingest pipeline, which the server runs on documents that are written as a whole, but not on updates."""
         settings = enriched_mapping.settings_of(self.engine, self.index)
         return bool(settings.get("index.final_pipeline", "_none") != "_none")
 
     def _unpiped(self, action: dict[str, Any]) -> dict[str, Any]:
-        """An action that no pipeline of the application changes: a whole document takes the place of the stored one in an update."""
+        """Return an action that no pipeline of the application changes: writing a whole document becomes an update that replaces the stored document."""
         if "index" not in action or not self._final_pipeline:
             return action
         script = {"lang": "painless", "source": "ctx._source = params.document", "params": {"document": action["index"]}}
@@ -164,12 +164,12 @@ class IndexPasses:
 
 
 def pages(point: PointInTime, source: Any, digest: str) -> Iterator[list[dict[str, Any]]]:
-    """All documents of a point in time with `_source`, sequence number, primary term and routing, page by page.
+    """Yield all documents of a point in time, page by page, with `_source`, sequence number, primary term and routing.
 
     Args:
         point: The point in time.
         source: `_source` of the requests, which must give weights and vectors, too.
-        digest: A field whose value is given as the server indexed it; "": none.
+        digest: Name of a field whose value is given as the server indexed it; "": no such field is given.
     """
     body = {"_source": source, "docvalue_fields": [digest] if digest else [], "seq_no_primary_term": True}
     for view in point.views:
@@ -180,14 +180,14 @@ def pages(point: PointInTime, source: Any, digest: str) -> Iterator[list[dict[st
 
 
 def send(engine: Engine, index: str, writes: Sequence[Write]) -> int:
-    """Send writes; returns how many were accepted. The others met a change of the application.
+    """Send writes; returns how many were accepted. Writes were not accepted if the application had changed the document meanwhile.
 
-    Those that the server turns away because it is overloaded, its disk full or a shard away, are sent again as long as the engine is
-    patient, and so is a request whose answer is lost: what it wrote then counts as changed, and is found as it should be in the next pass.
+    Writes that the server turns away because it is overloaded, its disk is full or a shard is away are sent again as long as the engine is
+    patient. So is a request whose answer is lost: documents that it wrote then count as changed, and the next pass finds them correct.
 
     Raises:
         RefusedDocuments: The server does not take a document.
-        EngineError: It does not take any.
+        EngineError: The server takes no documents at all.
     """
     statuses: list[int] = []
     left = writes
@@ -210,7 +210,7 @@ def send(engine: Engine, index: str, writes: Sequence[Write]) -> int:
 
 
 def _results(engine: Engine, index: str, writes: Sequence[Write]) -> list[dict[str, Any]]:
-    """Send writes once; returns the status of each, and why it was not accepted."""
+    """Send writes once; returns the server's result for each write: its status, and the reason if the write was not accepted."""
     lines = []
     for hit, action in writes:
         ((kind, content),) = action.items()
@@ -240,7 +240,7 @@ def stale_writes(
     hits: Sequence[Hit],
     counts: PassCounts,
 ) -> Iterator[Write]:
-    """The writes of the documents whose fields are missing or do not agree with their content."""
+    """Encode the documents whose fields are missing or do not agree with their content, and yield the write that each needs."""
     needed = list(stale(source, layout, hits, counts))
     contents = [document.content for _, _, document, _ in needed if document is not None]
     encodings = iter(encoder.encode(contents, kind="document", statistics=statistics) if contents else ())
@@ -257,9 +257,9 @@ def stale_writes(
 def stale(
     source: IndexSource, layout: DocumentLayout, hits: Sequence[Hit], counts: PassCounts
 ) -> Iterator[tuple[Hit, dict[str, Any], Document | None, dict[str, Any]]]:
-    """Documents that need a write: the hit, the application's fields, title and text, and the fields of the signals.
+    """Yield for each document that needs a write: the hit, the application's fields, title and text, and the fields of the signals.
 
-    One that cannot be read any more has no title and text (None), and loses its fields: they are those of another text.
+    A document that cannot be read any more has None for title and text, and loses the signals' fields, which are those of another text.
     """
     ours = enriched_mapping.field_names(layout)
     for hit in hits:
@@ -274,10 +274,10 @@ def stale(
 
 
 def _document(source: IndexSource, identity: str, fields: dict[str, Any], layout: DocumentLayout) -> Document | None:
-    """Title and text of a document; None for one that cannot be read, which --skip-bad adds to `IndexSource.skipped`.
+    """Read title and text of a document; None: the document cannot be read, and --skip-bad adds it to `IndexSource.skipped`.
 
     Raises:
-        InputError: It cannot be read.
+        InputError: The document cannot be read, and --skip-bad was not given.
     """
     try:
         if not layout.prefix:
@@ -292,7 +292,7 @@ def _document(source: IndexSource, identity: str, fields: dict[str, Any], layout
 
 
 def removing_writes(added: Collection[str], hits: Sequence[Hit], _: PassCounts) -> Iterator[Write]:
-    """The writes that take fields out of documents again; an `id` that is not the `_id` is the application's."""
+    """Yield the writes that remove the fields `added` by an enrichment from documents; an `id` that differs from the `_id` is the application's and stays."""
     for hit in hits:
         source = hit["_source"]
         ours = {*added} if source.get("id") == hit["_id"] else {*added} - {"id"}
@@ -315,13 +315,13 @@ def checkpoints(engine: Engine, index: str) -> dict[str, int]:
 
 @dataclass
 class Watch:
-    """Looks for what the application has written to an index since it was read.
+    """Looks for documents that the application has written to an index since the index was read.
 
-    A copy of a shard that is cut off from the others may answer, too, without their last writes. So what is not reached is read again.
+    A copy of a shard that is cut off from the other copies may answer without their last writes. So writes that a look missed are looked for again.
 
     Attributes:
-        passes: Enriches the index.
-        done: The checkpoints up to which it was read; a shard without one is read from its beginning.
+        passes: The passes that enrich the index.
+        done: Shard -> the checkpoint up to which the shard was read; a shard without a checkpoint is read from its beginning.
         missed: Shard -> how many looks in a row have not reached the last writes.
     """
 
@@ -330,9 +330,9 @@ class Watch:
     missed: Counter[str] = field(default_factory=Counter)
 
     def look(self) -> PassCounts | None:
-        """Enrich what was written, and say what came of it; None: nothing was.
+        """Enrich the documents that were written since the last look, and return the counts of the pass; None: nothing was written.
 
-        What is written meanwhile, also to a document that is read, is the work of the next look.
+        Documents that are written meanwhile, even while they are read, are left to the next look.
 
         Raises:
             InputError: The index was deleted, and perhaps made again.

@@ -1,1 +1,1 @@
-"""Generations of an index name: list, publish, copy, delete, keep compatible."""
+"""Generations of an index name: create, list, publish, copy and delete them."""

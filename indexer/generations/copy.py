@@ -1,4 +1,4 @@
-"""A copy of the live generation, made by the server: what `index --update --new` changes in its place.
+"""A copy of the live generation, made by the server: `index --update --new` changes the copy in place of the live generation.
 
 `_reindex` copies each `_source` with its digests, so nothing is encoded again; verification proves afterwards that everything arrived.
 If the copying is interrupted, the copy is kept, and the next update of the same live generation from the same source continues it
@@ -43,7 +43,7 @@ def begin(
         live: The generation to copy.
         statistics: The statistics of its weights, which the copy keeps.
         created: `Lineage.created` of the copy.
-        base: What its changes are based on: the generation, the time of its last update, and the fingerprint of the source.
+        base: What changes of the copy are based on: the live generation, the time of its last update, and the fingerprint of the source.
 
     Returns:
         The copy and its ledger.
@@ -65,7 +65,7 @@ def require_reindex(engine: Engine) -> None:
     """Check that the server has `_reindex`, before anything is created.
 
     Raises:
-        EngineError: It has none.
+        EngineError: The server has no `_reindex`.
     """
     try:
         engine.request("POST", "/_reindex", body={}, retry=True)  # a server that has it refuses a request without indices
@@ -79,7 +79,7 @@ def require_reindex(engine: Engine) -> None:
 
 
 def run(engine: Engine, live: str, index: str, progress: BuildProgress) -> None:
-    """Copy a generation to the end. A task that an earlier command started is waited for.
+    """Copy all documents of a generation, and wait until the server is done. If an earlier command started the task, that task is waited for.
 
     A second task could end after the first, and bring back documents that an update deleted in between.
 
@@ -115,9 +115,9 @@ def run(engine: Engine, live: str, index: str, progress: BuildProgress) -> None:
 
 
 def stop(engine: Engine, index: str) -> None:
-    """Cancel the task that still copies into a generation, and wait until it has ended.
+    """Cancel the server's task that still copies into a generation, and wait until the task has ended.
 
-    If it continued after the index was deleted, the server would create a new index, without mapping and lineage.
+    If the task continued after the index was deleted, the server would create a new index, without mapping and lineage.
     """
     with suppress(EngineResponseError):  # this role may not see or cancel tasks
         while (task := _running(engine, index)) is not None:
@@ -126,7 +126,7 @@ def stop(engine: Engine, index: str) -> None:
 
 
 def _running(engine: Engine, index: str) -> str | None:
-    """The task that copies into a generation, whoever started it; None if there is none."""
+    """Return the id of the server's task that copies into a generation, whoever started it; None: no such task runs."""
     params = {"actions": "indices:data/write/reindex", "detailed": True}
     for node in engine.request("GET", "/_tasks", params=params)["nodes"].values():
         for task, details in node["tasks"].items():

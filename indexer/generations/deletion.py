@@ -1,4 +1,4 @@
-"""Deletion: of whole generations, also those that `termweave prune` finds old, and of single documents of the live one, by their ids."""
+"""Delete whole generations, also old ones for `termweave prune`, and single documents of the live generation by their ids."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class Deletion:
 
     Attributes:
         index: The live generation.
-        documents: Ids of documents that it holds.
-        passages: Ids under which it stores them: the documents' own, or those of their passages.
-        absent: Ids that it does not hold.
+        documents: Ids of the documents that the generation holds.
+        passages: Ids under which the generation stores these documents: their own ids, or the ids of their passages.
+        absent: Ids that were asked for and that the generation does not hold.
     """
 
     index: str
@@ -63,7 +63,7 @@ def remove_generation(engine: Engine, index: str) -> None:
 
 
 def remove_all(engine: Engine, name: str, generations: Iterable[Generation]) -> None:
-    """Delete all generations of a name, with their statistics and ledgers, and what stopped builds of it left on this host.
+    """Delete all generations of a name, with their statistics and ledgers, and the files that stopped builds of the name left on this host.
 
     Raises:
         TermweaveError: A build of the name is running.
@@ -102,7 +102,7 @@ def prunable(engine: Engine, name: str, keep: int, *, unfinished: bool = False) 
 
 
 def prune(engine: Engine, name: str, old: Iterable[Generation]) -> list[str]:
-    """Delete generations. One that became live after it was listed is kept: the user may have taken long to confirm.
+    """Delete generations. A generation that became live after it was listed is kept: the user may have taken long to confirm.
 
     Returns:
         The indices that were deleted.
@@ -125,7 +125,7 @@ def find(engine: Engine, name: str, ids: Sequence[str]) -> Deletion:
     """Look up which of these documents the live generation of a name holds.
 
     Raises:
-        UsageError: There is no such name, it is that of a generation, or termweave did not make it.
+        UsageError: No index has this name, the name is that of a single generation, or termweave did not make the index.
     """
     index = lineages.resolve_index(engine, name)
     lineage = lineages.read_lineage(engine, index)  # refuses what termweave did not make
@@ -156,7 +156,7 @@ def remove_documents(engine: Engine, name: str, deletion: Deletion) -> Deletion:
     The documents are looked up again first: between `find` and this call a user may have been asked, and an update may have run.
 
     Returns:
-        What was deleted.
+        The documents that were deleted, and the ids that were absent.
 
     Raises:
         TermweaveError: A build of the name is running.
@@ -188,7 +188,7 @@ def remove_documents(engine: Engine, name: str, deletion: Deletion) -> Deletion:
 
 
 def _without(lineage: lineages.Lineage, deleted: Deletion) -> lineages.Lineage:
-    """The lineage of a generation without some of its documents."""
+    """Return the lineage of a generation after a deletion, with the counts of documents and passages reduced."""
     passages = {**lineage.passages, "count": lineage.passages["count"] - len(deleted.passages)} if lineage.passages else {}
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
     # If an update of it was stopped, the next one must still know that.
@@ -203,15 +203,15 @@ def remove(engine: Engine, index: str, lease: Lease, ledger: Ledger | None, page
     Args:
         engine: The server.
         index: The generation.
-        lease: The lease under which its writer was opened.
-        ledger: Its ledger; None: it is left as it is.
-        pages: Ids, so many in one request.
+        lease: The lease under which the writer of the index was opened.
+        ledger: The ledger of the generation; None: no ledger is changed.
+        pages: Lists of ids; each list is sent in one request.
 
     Returns:
-        How many ids there were.
+        How many ids there were in all pages.
 
     Raises:
-        EngineError: The server did not delete some. Those deleted before are noted; the same call continues.
+        EngineError: The server did not delete some documents. The ledger notes the pages deleted before; the same call continues.
     """
     removed = 0
     for ids in pages:

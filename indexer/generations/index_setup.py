@@ -1,4 +1,4 @@
-"""The index of a generation: created and read back, opened and closed for writing, and set for searching."""
+"""Create the index of a generation and read its settings back, open and close it for writing, and set it for searching."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _PACE = {"index.number_of_replicas", "index.refresh_interval"}
 
 
 def writer(index: str, number: int) -> str:
-    """The alias that documents of a generation are sent to under the lease of this number."""
+    """Return the name of the alias that documents of a generation are sent to under the lease of this number."""
     return f"{index}.write-{number}"
 
 
@@ -83,12 +83,12 @@ def create(engine: Engine, index: str, mapping: dict[str, Any], lineage: Lineage
 
 
 def _create(engine: Engine, index: str, body: dict[str, Any], **params: Any) -> None:
-    """Create an index, unless an earlier attempt did that although it was answered with 503, and compare it with what was asked for.
+    """Create an index, unless an earlier attempt that was answered with 503 has created it, and compare the index with the request.
 
-    Index templates of the cluster may have given it something else.
+    Index templates of the cluster may have given the index other mappings or settings.
 
     Raises:
-        UsageError: It differs in what decides how documents are stored, found and scored; the message names each difference.
+        UsageError: The index differs in what decides how documents are stored, found and scored; the message names each difference.
     """
     try:
         engine.request("PUT", f"/{index}", params=params, body=body)
@@ -105,10 +105,10 @@ def _create(engine: Engine, index: str, body: dict[str, Any], **params: Any) -> 
 
 
 def create_like(engine: Engine, index: str, model: str, lineage: Lineage) -> dict[str, Any]:
-    """Create an empty index with the mapping and settings of another generation, set for loading.
+    """Create an empty index with the mapping and settings of another generation (`model`), set for loading.
 
     Returns:
-        The settings to restore afterwards.
+        The refresh interval and the number of replicas to restore after loading.
     """
     answer = engine.request("GET", f"/{model}", params={"flat_settings": True})[model]
     settings = {key: value for key, value in answer["settings"].items() if key.split(".")[1] not in _PRIVATE}
@@ -120,14 +120,14 @@ def create_like(engine: Engine, index: str, model: str, lineage: Lineage) -> dic
 
 
 def no_writer(index: str) -> dict[str, Any]:
-    """The action on aliases that removes all writer aliases of a generation; another action must be sent with it."""
+    """Return the action on aliases that removes all writer aliases of a generation; another action must be sent with it."""
     return {"remove": {"index": index, "alias": f"{index}.write*"}}
 
 
 def open_writer(engine: Engine, index: str, lease: Lease) -> None:
-    """Add the writer alias of a lease to a generation, and remove those of earlier ones: their builders cannot write any more.
+    """Add the writer alias of a lease to a generation, and remove the aliases of earlier leases, whose builders cannot write any more.
 
-    An ingest pipeline that somebody, or a template before an earlier version created it, gave the index is switched off.
+    An ingest pipeline in the settings of the index, which a user or an index template may have set, is switched off.
     """
     engine.request("PUT", f"/{index}/_settings", body=NO_PIPELINES)
     add = {"add": {"index": index, "alias": writer(index, lease.number)}}
@@ -135,10 +135,10 @@ def open_writer(engine: Engine, index: str, lease: Lease) -> None:
 
 
 def close_writer(engine: Engine, index: str, lease: Lease, *actions: dict[str, Any]) -> None:
-    """Remove the writer alias of a lease, so that no more documents can be sent; other actions on aliases are done with it, or none is.
+    """Remove the writer alias of a lease, so that no more documents can be sent, and do other actions on aliases in the same atomic request.
 
     Raises:
-        EngineError: Another builder has removed it.
+        EngineError: Another builder has removed the writer alias.
     """
     remove = {"remove": {"index": index, "alias": writer(index, lease.number), "must_exist": True}}
     try:
@@ -148,7 +148,7 @@ def close_writer(engine: Engine, index: str, lease: Lease, *actions: dict[str, A
 
 
 def is_written(engine: Engine, index: str) -> bool:
-    """Whether a generation has a writer alias: a builder writes to it, or died while it did."""
+    """Whether a generation has a writer alias, which means that a builder writes to the generation, or died while it did."""
     aliases = engine.request("GET", f"/{index}/_alias")[index]["aliases"]
     return any(alias.startswith(f"{index}.write") for alias in aliases)
 
@@ -156,7 +156,7 @@ def is_written(engine: Engine, index: str) -> bool:
 def finish_loading(engine: Engine, index: str, refresh_interval: Any, replicas: int) -> None:
     """Set an index for searching and make all its documents visible.
 
-    Replicas are waited for: a generation that is published before them has one copy, and is gone with its node.
+    It waits for replicas: a generation that is published before they are up has one copy, which is lost if its node fails.
 
     Args:
         engine: The server.
@@ -172,12 +172,12 @@ def finish_loading(engine: Engine, index: str, refresh_interval: Any, replicas: 
 
 
 def wait_for_copies(engine: Engine, index: str, next_step: str) -> None:
-    """Wait for the replicas of an index, at most `_COPYING`, and say so if they are not up then.
+    """Wait for the replicas of an index, at most `_COPYING` seconds, and tell the user if they are not up by then.
 
     Args:
         engine: The server.
         index: The generation.
-        next_step: The end of the sentence about an index without copies: "is published".
+        next_step: What happens next to the index, as the verb of the sentence to the user: "is published".
     """
     with suppress(EngineResponseError):  # this user may not ask: the copies go on
         if not _are_up(engine, index):
@@ -188,10 +188,10 @@ def wait_for_copies(engine: Engine, index: str, next_step: str) -> None:
 
 
 def _are_up(engine: Engine, index: str) -> bool:
-    """Wait until every shard has its copies, or until no copy is under way, which is so where the cluster has too few nodes.
+    """Wait until every shard has its copies (True), or until no copy is under way (False), as where the cluster has too few nodes.
 
     A copy that is not placed yet may be about to be: the cluster looks which nodes have parts of it ("in-flight fetch"), or copies of
-    other indices come first. So nothing may be under way in two looks, one after the other.
+    other indices come first. So two looks in a row must find nothing under way.
     """
     began, idle, announced = time.monotonic(), 0, False
     while (waited := time.monotonic() - began) < _COPYING:
@@ -211,7 +211,7 @@ def _are_up(engine: Engine, index: str) -> bool:
 
 
 def template_advice(engine: Engine, index: str) -> str:
-    """Say which index templates of the cluster apply to an index, and what to do about them; "" if none is known to."""
+    """Return a sentence on which index templates of the cluster apply to an index, and what to do about them; "": no such template is known."""
     if not (names := _templates(engine, index)):
         return ""
     noun = "The index template" if len(names) == 1 else "The index templates"
@@ -222,7 +222,7 @@ def template_advice(engine: Engine, index: str) -> str:
 
 
 def _templates(engine: Engine, index: str) -> list[str]:
-    """The templates that apply to an index: the composable one with the highest priority, else all of the older kind."""
+    """Return the names of the templates that apply to an index: the composable one with the highest priority, else all templates of the older kind."""
 
     def applies(template: Mapping[str, Any]) -> bool:
         return any(fnmatchcase(index, pattern) for pattern in template["index_patterns"])
@@ -237,7 +237,7 @@ def _templates(engine: Engine, index: str) -> list[str]:
 
 
 def _mapping_differences(stored: Mapping[str, Any], requested: Mapping[str, Any]) -> Iterator[str]:
-    """Iterate over what a stored mapping has otherwise than the requested one. Further fields are harmless: no document has them."""
+    """Yield each difference of a stored mapping from the requested one, as text. Further fields are harmless: no document has them."""
     source = {"enabled": True, "mode": "stored"} | (stored.get("_source") or {})
     yield from (f"_source.{part} {as_text(source[part])}" for part in ("excludes", "includes") if source.get(part))
     yield from (f"_source.{part} {as_text(source[part])}" for part in ("enabled", "mode") if source[part] not in {True, "stored"})
@@ -251,7 +251,7 @@ def _mapping_differences(stored: Mapping[str, Any], requested: Mapping[str, Any]
 
 
 def _setting_differences(stored: Mapping[str, Any], requested: Mapping[str, Any]) -> Iterator[str]:
-    """The settings that differ from what was asked for, and those that matter and nobody asked for."""
+    """Yield each setting, as text, that differs from the requested value, or that matters and was not requested."""
     for name in sorted(stored.keys() - _PACE):
         request, value = requested.get(name), as_text(stored[name])
         matters = any(name.startswith(each) if each.endswith(".") else name == each for each in _MATTER) and value not in _USUAL

@@ -29,19 +29,19 @@ class Generation:
 
     Attributes:
         index: The concrete index.
-        created: UTC, ISO 8601.
+        created: Time of the build, UTC, ISO 8601.
         source: Name of the corpus.
-        documents: Documents of the source in it; None if they cannot be counted, because it is unfinished or closed.
+        documents: Number of the source's documents in the generation; None: the generation is unfinished or closed, so that they cannot be counted.
         bytes: Size on disk, copies included.
-        complete: Whether it is whole and verified. If not, it is unfinished, or the server refused some of its documents.
-        live: Whether the alias points at it.
-        missed: The requirement that its gate found missed, which kept it from being published; "" for none.
-        unreadable: Why its lineage cannot be read; only index, size and position are known then.
+        complete: Whether the generation is whole and verified. If not, it is unfinished, or the server refused some of its documents.
+        live: Whether the alias points at the generation.
+        missed: Why the gate kept the generation from being published, or that `rollback` left it (`Lineage.missed`); "" for neither.
+        unreadable: Why the lineage cannot be read; only index, time, size and `live` are known then. "": the lineage can be read.
         signals: Signal name -> parameters.
         models: "weights", "dense" and "dense_query" -> name of the model.
         passages: `Lineage.passages`.
         neighbours: `Lineage.neighbours`.
-        options: The options that it was built with: flag -> value in words.
+        options: The options of the build: flag -> value in words.
     """
 
     index: str
@@ -74,7 +74,7 @@ def list_generations(engine: Engine, name: str) -> list[Generation]:
     """List all generations of a name, newest first.
 
     Raises:
-        UsageError: There is none.
+        UsageError: The name has no generation.
     """
     lineages.check_one(name)
     params = {"filter_path": "*.mappings._meta.termweave", "expand_wildcards": "open,closed"}
@@ -90,7 +90,7 @@ def list_generations(engine: Engine, name: str) -> list[Generation]:
 
 
 def _generations(engine: Engine, metas: Mapping[str, Any], live: str | None) -> list[Generation]:
-    """Describe indices by their lineages, as stored, and by what the server counts."""
+    """Describe generations (index -> lineage, as stored), with the sizes and numbers of documents that the server reports."""
     size: dict[str, int] = {}
     count: dict[str, int] = {}
     for part in in_parts(sorted(metas), _IN_A_LINE):
@@ -100,7 +100,7 @@ def _generations(engine: Engine, metas: Mapping[str, Any], live: str | None) -> 
 
 
 def state_of(generation: Generation) -> str:
-    """The state of a generation in words; "" for a complete one that is not live."""
+    """Return the state of a generation in words; "": the generation is complete and not live."""
     if generation.unreadable or generation.closed:
         damage = "unreadable" if generation.unreadable else "closed"
         return f"live, {damage}" if generation.live else damage
@@ -114,12 +114,12 @@ def state_of(generation: Generation) -> str:
 
 
 def closed_error(index: str) -> UsageError:
-    """The error for a closed index."""
+    """Return the error for a closed index."""
     return UsageError(f"The index {index!r} is closed.", f"Open it first (POST /{index}/_open), and run the command again.")
 
 
 def _no_generations(engine: Engine, name: str) -> UsageError:
-    """The error for a name without generations: nothing has this name, or it is the name of a single generation."""
+    """Return the error for a name without generations: nothing has this name, or it is the name of a single generation."""
     if not lineages.exists(engine, name):
         hint = lineages.known_names(engine) or "No name is known there."
         return UsageError(f"There is no index named {name!r} at {engine.url}.", hint)
@@ -129,16 +129,16 @@ def _no_generations(engine: Engine, name: str) -> UsageError:
 
 
 def one_generation(name: str, lineage: lineages.Lineage) -> UsageError:
-    """The error for the name of a single generation."""
+    """Return the error for a command that takes a name and was given that of a single generation."""
     return UsageError(f"{name!r} is one generation of {lineage.name!r}.", f"Give the name it was built under: {lineage.name!r}.")
 
 
 def _generation(index: str, meta: dict[str, Any], size: int, documents: int | None, *, live: bool) -> Generation:
-    """Describe one generation. A damaged lineage makes it unreadable instead of raising an error, so that the others are listed.
+    """Describe one generation. A damaged lineage marks the generation as unreadable and raises no error, so that the other generations are listed.
 
     Args:
-        index: Its concrete index.
-        meta: Its lineage, as stored.
+        index: The concrete index.
+        meta: The lineage, as stored.
         size: Bytes; 0 for a closed index.
         documents: Documents that a search sees; None for a closed index.
         live: Whether the alias points at it.
@@ -172,7 +172,7 @@ def _generation(index: str, meta: dict[str, Any], size: int, documents: int | No
 
 
 def sizes(engine: Engine, indices: Sequence[str]) -> dict[str, int]:
-    """Open index -> bytes of its segments. `_stats` would not do: its figures may be 10 s old, and a build has grown by then."""
+    """Return open index -> bytes of its segments. `_stats` would not do: its figures may be 10 s old, and a build has grown by then."""
     answer = engine.request("GET", f"/{','.join(indices)}/_segments", params={"ignore_unavailable": True})["indices"]
     copies = {index: chain.from_iterable(part["shards"].values()) for index, part in answer.items()}
     segments = {index: [each for copy in shards for each in copy["segments"].values()] for index, shards in copies.items()}
@@ -180,7 +180,7 @@ def sizes(engine: Engine, indices: Sequence[str]) -> dict[str, int]:
 
 
 def _documents(engine: Engine, indices: list[str]) -> dict[str, int]:
-    """Open index -> documents that a search sees. Segments count nested objects, too, each as a document."""
+    """Return open index -> number of documents that a search sees. Counts of segments would not do: they count each nested object as a document."""
     if not indices:
         return {}
     body = {"size": 0, "aggs": {"indices": {"terms": {"field": "_index", "size": len(indices)}}}}
@@ -199,7 +199,7 @@ def names(engine: Engine) -> list[str]:
 
 
 def all_generations(engine: Engine) -> dict[str, list[Generation]]:
-    """Name -> its generations, newest first, for every name that has any."""
+    """Return name -> generations, newest first, for every name that has generations."""
     listed = {}
     for name in names(engine):
         with suppress(UsageError):  # deleted since the names were read, or an enriched index, which has none
@@ -208,7 +208,7 @@ def all_generations(engine: Engine) -> dict[str, list[Generation]]:
 
 
 def summaries(engine: Engine) -> list[answers.ListedIndex]:
-    """Every index as JSON, as `termweave list --json` prints it; those of other applications that were enriched come last."""
+    """Return every index as `termweave list --json` prints it; indices of other applications that were enriched come last."""
     built = [_summary(name, listed) for name, listed in all_generations(engine).items()]
     enriched = sorted(lineages.enriched_indices(engine).items())
     others = [each for index, meta in enriched for each in _generations(engine, {index: meta}, index)]
@@ -216,7 +216,7 @@ def summaries(engine: Engine) -> list[answers.ListedIndex]:
 
 
 def _summary(name: str, listed: Sequence[Generation]) -> answers.ListedIndex:
-    """One index as JSON; `generation` and all that describes it are null if no generation is live. An enriched index has 0 generations."""
+    """Return one index as JSON, given its generations; `generation`, `created` and `documents` are null if no generation is live."""
     live = next((generation for generation in listed if generation.live), None)
     return {
         "name": name,

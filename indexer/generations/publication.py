@@ -1,4 +1,4 @@
-"""Publication: a generation gets its profiles, and the alias of a name is pointed at it, in one atomic step, also by `promote` and `rollback`.
+"""Publication: store a generation's profiles, and point the alias of a name at the generation in one atomic step, also for `promote` and `rollback`.
 
 Profiles lie in `_meta` beside the lineage, and writing the lineage replaces the whole of it. `tune` and `profiles` write there at any
 time, while a build runs for hours. So the profiles are read immediately before each write; everything else of the lineage is known.
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 def publish(
     engine: Engine, name: str, index: str, expected: str | None, act: audit.Act = "publish", lease: Lease | None = None
 ) -> None:
-    """Point the alias at a generation, in one atomic step, and write a line of the audit trail. What the name hides stays hidden.
+    """Point the alias at a generation, in one atomic step, and write a line of the audit trail. Documents that the alias hides stay hidden.
 
     Args:
         engine: The server.
         name: The alias.
         index: The generation.
-        expected: The index that the alias pointed at when the build began.
+        expected: The index that the alias pointed at when the build began; None: there was no alias.
         act: What the audit trail calls it.
-        lease: The lease under which the generation was written; None: it was written before.
+        lease: The lease under which the generation was written; None: an earlier command wrote the generation.
 
     Raises:
         EngineError: Somebody else has moved the alias since, or has taken over the lease.
@@ -63,9 +63,9 @@ def publish(
 
 
 def was_published(engine: Engine, index: str, ledger: Ledger, live_index: str | None) -> bool:
-    """Whether a generation was published although its ledger calls it unfinished: its builder died before it could note that.
+    """Whether a generation was published although its ledger calls it unfinished, because the builder died before it could note the publication.
 
-    If so, the ledger notes it now and is closed.
+    If so, the ledger notes the publication now and is closed.
     """
     if index != live_index and (not read_lineage(engine, index).complete or is_written(engine, index)):
         return False
@@ -84,7 +84,7 @@ def promote(engine: Engine, name: str, index: str, act: audit.Act = "promote") -
         act: What the audit trail calls it.
 
     Returns:
-        The index that the alias pointed at before.
+        The index that the alias pointed at before; None: there was no alias.
 
     Raises:
         UsageError: There is no such generation, it was never finished, or it is closed.
@@ -112,7 +112,7 @@ def promote(engine: Engine, name: str, index: str, act: audit.Act = "promote") -
 
 
 def profile_change(engine: Engine, before: str | None, after: str) -> tuple[str, str] | None:
-    """The names of the profiles that searches use in two generations; None if both are the same, or one cannot be read."""
+    """Return the names of the profiles that searches use in two generations; None: both use the same profile, or a generation is missing or unreadable."""
     if before is None:
         return None
     with suppress(TermweaveError):
@@ -124,7 +124,7 @@ def profile_change(engine: Engine, before: str | None, after: str) -> tuple[str,
 
 
 def profile_remark(engine: Engine, name: str, before: str | None, after: str) -> str | None:
-    """A sentence if searches use another profile in `after`; None: they do not."""
+    """Return a sentence if searches use another profile in the generation `after` than in `before`; None: they use the same profile."""
     change = profile_change(engine, before, after)
     return change and (
         f"The profile in use was {change[0]} and is {change[1]}: weights, rules, pinned and hidden documents may differ. "
@@ -133,10 +133,10 @@ def profile_remark(engine: Engine, name: str, before: str | None, after: str) ->
 
 
 def previous(engine: Engine, name: str) -> str:
-    """The generation to roll back to: the newest older than the live one that is complete, not refused and not rolled back from.
+    """Return the generation to roll back to: of those older than the live one, the newest that is complete, not refused by its gate and not left by a rollback.
 
     Raises:
-        UsageError: There is none.
+        UsageError: There is no such generation.
     """
     generations = list_generations(engine, name)
     after_live = next((place for place, generation in enumerate(generations, start=1) if generation.live), 0)
@@ -149,8 +149,8 @@ def previous(engine: Engine, name: str) -> str:
 def write_lineage(engine: Engine, index: str, lineage: Lineage, live: LiveGeneration | None) -> list[str]:
     """Store a lineage, with the profiles that the generation should have now.
 
-    Those are the live generation's if both generations have the same models and signals, else this generation's own. Rules that read
-    metadata which this generation lacks, or has in another type, are taken out of them: with them every search would be an error.
+    The profiles are the live generation's if both generations have the same models and signals, else this generation's own. Rules that
+    read metadata which this generation lacks, or has in another type, are removed from the profiles: with them every search would fail.
 
     Args:
         engine: The server.
@@ -173,7 +173,7 @@ def write_lineage(engine: Engine, index: str, lineage: Lineage, live: LiveGenera
 
 
 def _stored_profiles(engine: Engine, index: str) -> dict[str, Any] | None:
-    """Read `Lineage.profiles` and `Lineage.profile` of an index; None if the index was deleted meanwhile."""
+    """Read `Lineage.profiles` and `Lineage.profile` of an index; None: the index was deleted meanwhile."""
     params = {"filter_path": "*.mappings._meta.termweave.profile,*.mappings._meta.termweave.profiles"}
     answer = unless_missing(lambda: engine.request("GET", f"/{quote(index)}/_mapping", params=params))
     return None if answer is None else dict(answer.get(index, {}).get("mappings", {}).get("_meta", {}).get("termweave", {}))

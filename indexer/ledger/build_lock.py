@@ -49,7 +49,7 @@ class Lease:
         place: Id of this host's folder of ledgers. Whoever has the lock of that folder knows that no other builder uses it now.
 
     Attributes:
-        engine: The same; once the lease is taken, a connection of its own.
+        engine: The server; once the lease is taken, over a connection of its own.
         name: The name that is built.
         number: Grows with every lease that is taken; 0 if this role may not write to ``termweave-leases``.
     """
@@ -69,7 +69,7 @@ class Lease:
         self.number = 0
 
     def check(self) -> None:
-        """Check that this builder still has its lease. If it was not renewed in time, because the process was paused, it is renewed first.
+        """Check that this builder still has its lease. A lease that was not renewed in time, because the process was paused, is renewed first.
 
         Raises:
             EngineError: Another builder has the lease now, or had it.
@@ -80,12 +80,12 @@ class Lease:
             raise self.lost()
 
     def lost(self) -> EngineError:
-        """The error of a builder that has lost its lease."""
+        """Return the error for a builder that has lost its lease."""
         hint = "Look whether that build runs. If not, run this command again: it resumes."
         return EngineError(f"Another build of {self.name!r} has taken over, or somebody has removed the lease of this one.", hint)
 
     def take(self) -> None:
-        """Take the lease.
+        """Take the lease of the name, also one of this host's own dead process or one that has expired.
 
         Raises:
             TermweaveError: A builder on another host holds it; the message names the host.
@@ -110,9 +110,9 @@ class Lease:
         self.number = self._version[0] if self._version else 0
 
     def renew(self) -> bool:
-        """Renew the lease; returns whether that succeeded. If the server does not answer, it is tried again soon.
+        """Renew the lease; returns whether that succeeded. If the server does not answer, the caller tries again soon.
 
-        A lease that is gone is lost and never written again: who took it over may have given it back.
+        A lease that is gone counts as lost and is never written again: the builder that took it over may have given it back.
         """
         with self._renewing, suppress(EngineError):
             if self._lost:
@@ -136,7 +136,7 @@ class Lease:
             brief.request("DELETE", self._path, params=_only(self._version), timeout=_TIMEOUT, retry=True)
 
     def _expired(self, holder: dict[str, Any], version: tuple[int, int]) -> bool:
-        """Whether the holder of this lease neither renews it nor sends. If its clock is close to ours, the holder is taken for alive."""
+        """Whether the holder of the lease neither renews it nor sends documents. A holder that renewed it recently, by our clock, is taken for alive."""
         if abs(time.time() - holder["renewed"]) < EXPIRY:
             return False
         self.engine.outage.say(
@@ -152,7 +152,7 @@ class Lease:
         return self._written() == written
 
     def _written(self) -> dict[str, Any]:
-        """Generation of this name that has a builder -> statistics of the documents sent to it; {} if this role may not ask."""
+        """Return generation -> statistics of the documents sent to it, for each generation of the name that has a builder; {}: this role may not ask."""
         parameters = {"filter_path": "indices.*.primaries.indexing.index_total", "expand_wildcards": "open,hidden"}
         try:
             # The aliases that builders send to. A name may begin with this one, as NAME-OTHER does: then both must be still.
@@ -162,19 +162,19 @@ class Lease:
         return dict(answer.get("indices", {}))
 
     def _read(self) -> tuple[dict[str, Any], tuple[int, int]] | None:
-        """The document of the lease and its version; None if there is none."""
+        """Read the document of the lease and its version (sequence number, primary term); None: there is no such document."""
         answer = unless_missing(lambda: self.engine.request("GET", self._path))
         return answer and (answer["_source"], (answer["_seq_no"], answer["_primary_term"]))
 
     def _write(self, over: tuple[int, int] | None, timeout: float | None = None) -> bool:
-        """Write our document. If a request was carried out and its answer lost, the next one is refused, and we find our own document.
+        """Write this builder's document of the lease. If the answer to a write is lost, the repeated write is refused, and we find our own document.
 
         Args:
-            over: The version that it replaces; None: there must be no document.
-            timeout: Seconds to try; default: as usual.
+            over: The version of the document that is replaced; None: there must be no document.
+            timeout: Seconds to try; None: as long as usual.
 
         Returns:
-            False if another version is there.
+            Whether the document was written; False: another version is stored.
         """
         holder = {"token": self._token, "place": self._place, "host": self._host, "process": os.getpid(), "since": self._since}
         body = holder | {"renewed": time.time()}
@@ -226,5 +226,5 @@ def hold_lease(engine: Engine, name: str, place: str) -> Iterator[Lease]:
 
 
 def _only(version: tuple[int, int]) -> dict[str, int]:
-    """Parameters of a request that is only carried out on this version of the document."""
+    """Return the parameters of a request that the server carries out only on this version of a document."""
     return {"if_seq_no": version[0], "if_primary_term": version[1]}

@@ -134,7 +134,7 @@ def adopt(engine: Engine, index: str, ledger: Ledger, layout: DocumentLayout) ->
 
 
 def _damaged(stored: StoredDocument, entry: tuple[str, int | None, int, int | None, str | None] | None) -> bool:
-    """Whether a stored document has the source digest of its ledger entry and another encoding digest.
+    """Whether a stored document has the source digest of its ledger entry, but another encoding digest.
 
     The same text always gives the same encoding. The exception are words of neighbours, which an update from another host may have
     changed; such a document is sent once more without need.
@@ -175,7 +175,7 @@ class LedgerDiff:
             self._db.execute(_ENTER)
 
     def sample(self, count: int) -> list[str]:
-        """Return the ids of so many new and changed documents that the server has acknowledged, drawn at random."""
+        """Return the ids of up to `count` new and changed documents that the server has acknowledged, drawn at random."""
         accepted = "SELECT id FROM main.documents WHERE encoding IS NOT NULL AND refused IS NULL AND id IN (SELECT id FROM sent)"
         with readable_errors(self._path, "read"):
             return [row[0] for row in self._db.execute(f"{accepted} ORDER BY random() LIMIT ?", (count,))]

@@ -107,7 +107,7 @@ class Ledger:
             raise
 
     def close(self) -> None:
-        """Close the file. It waits for a statement of another thread, because SQLite crashes if it is closed meanwhile."""
+        """Close the file. The call waits for a statement of another thread, because SQLite crashes if a database is closed meanwhile."""
         with self._lock:
             self._closed = True
             self._db.close()
@@ -125,7 +125,7 @@ class Ledger:
         self._write("INSERT OR REPLACE INTO meta VALUES (?, ?)", [(key, json.dumps(value))])
 
     def get(self, key: str) -> Any:
-        """Return the value stored under a key, or None."""
+        """Return the value stored under a key; None: nothing is stored under it."""
         rows = self._all("SELECT value FROM meta WHERE key = ?", key)
         return json.loads(rows[0][0]) if rows else None
 
@@ -172,19 +172,19 @@ class Ledger:
         return duplicates
 
     def _where_in(self, column: str, values: Sequence[str]) -> Iterator[tuple[str, int | None, int, str]]:
-        """The entries with one of these values: id, line, digest of the source, id of the document. Conditions may stand before the column."""
+        """Yield id, line, source digest and document id of the entries with one of these values in a column; `column` may begin with SQL conditions."""
         for part in in_parts(values, _IDS_PER_STATEMENT):
             marks = ",".join("?" * len(part))
             statement = f"SELECT id, line, source, coalesce(parent, id) FROM documents WHERE {column} IN ({marks})"  # noqa: S608 - marks only
             yield from self._all(statement, *part)
 
     def acknowledge(self, digests: Iterable[tuple[str, int]]) -> None:
-        """Record that the server has stored these documents: (id, digest of the encoding)."""
+        """Record that the server has stored documents, given as pairs (id, digest of the encoding)."""
         rows = [(digest, identity) for identity, digest in digests]
         self._write("UPDATE documents SET encoding = ?, refused = NULL WHERE id = ?", rows)
 
     def refuse(self, reasons: Iterable[tuple[str, str]]) -> None:
-        """Record that the server refused these documents: (id, reason)."""
+        """Record that the server refused documents, given as pairs (id, reason)."""
         self._write("UPDATE documents SET refused = ? WHERE id = ?", [(reason, identity) for identity, reason in reasons])
 
     def mark_unsent(self, identities: Iterable[str]) -> None:
@@ -206,7 +206,7 @@ class Ledger:
 
     @property
     def total(self) -> int:
-        """Number of entries; of a document that is cut, every passage counts."""
+        """Number of entries; a document that is cut into passages has an entry for each passage."""
         return self._count("SELECT count(*) FROM documents")
 
     @property
@@ -216,7 +216,7 @@ class Ledger:
 
     @property
     def documents(self) -> int:
-        """Number of documents that the index should hold: those of the source without those refused."""
+        """Number of documents that the index should hold: all documents of the source except refused ones of which no earlier version is stored."""
         return self._count(f"{_DOCUMENTS} WHERE {_EXPECTED}")
 
     @property
@@ -231,7 +231,7 @@ class Ledger:
         return self._count("SELECT count(encoding) FROM documents")
 
     def sample(self, count: int) -> list[str]:
-        """Return the ids of so many documents and passages that the server has acknowledged, drawn at random."""
+        """Return the ids of up to `count` documents and passages that the server has acknowledged, drawn at random."""
         rows = self._all("SELECT id FROM documents WHERE encoding IS NOT NULL ORDER BY random() LIMIT ?", count)
         return [identity for (identity,) in rows]
 
@@ -246,7 +246,7 @@ class Ledger:
         return [(identity, line, reason) for identity, line, _, reason in self._all(reasons)]
 
     def buckets(self) -> dict[int, BucketSum]:
-        """Return the expected content of every non-empty bucket."""
+        """Return bucket -> number of documents and digest sums that the index should hold, for every non-empty bucket."""
         sums = "bucket, count(*), sum(source), sum(coalesce(encoding, 0))"
         rows = self._all(f"SELECT {sums} FROM documents WHERE {_EXPECTED} GROUP BY bucket")  # noqa: S608
         return {bucket: BucketSum(*each) for bucket, *each in rows}
@@ -301,13 +301,13 @@ def readable_errors(path: Path, action: str) -> Iterator[None]:
 
 @contextmanager
 def temporary_ledger() -> Iterator[Ledger]:
-    """A ledger that is deleted afterwards, for a source that is only read."""
+    """Open a ledger for a source that is only read; the ledger is deleted when the `with` statement ends."""
     with temporary_file() as path, Ledger(path) as ledger:
         yield ledger
 
 
 @contextmanager
 def temporary_file() -> Iterator[Path]:
-    """The file of such a ledger, in a folder of its own that is deleted afterwards."""
+    """Give the path for a temporary ledger, in a folder of its own that is deleted when the `with` statement ends."""
     with tempfile.TemporaryDirectory(dir=private_files.scratch()) as folder:
         yield Path(folder) / "source.sqlite"

@@ -29,10 +29,10 @@ _PLAIN = re.compile(r"[\w-]{1,100}", re.ASCII)
 
 
 def folder(engine: Engine) -> Path:
-    """The folder with the ledgers of this cluster.
+    """Return the folder with the ledgers of this cluster.
 
     Raises:
-        EngineError: The cluster does not answer, or it is one that cannot be built on.
+        EngineError: The cluster does not answer, or builds are not possible on it (OpenSearch Serverless).
     """
     try:
         cluster: str = _cluster_id(engine)
@@ -51,7 +51,7 @@ def folder(engine: Engine) -> Path:
 
 
 def _cluster_id(engine: Engine) -> str:
-    """The id of the cluster, from the root page, or from the statistics where an Elasticsearch has no such page."""
+    """Return the id of the cluster, from the root page, or from the statistics where an Elasticsearch has no such page."""
     try:
         root: dict[str, Any] = engine.request("GET", "/")
     except EngineResponseError as error:
@@ -82,7 +82,7 @@ def open_ledgers(engine: Engine, name: str) -> Iterator[tuple[str, Ledger]]:
 
 
 def file_of(engine: Engine, index: str) -> Path:
-    """The file of the ledger of a generation."""
+    """Return the path of the ledger of a generation."""
     check_one(index)  # the name may come from a server: it must not be a path to another folder
     return folder(engine) / f"{index}.sqlite"
 

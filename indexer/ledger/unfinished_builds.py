@@ -73,7 +73,7 @@ def copy_to_finish(engine: Engine, name: str, base: list[str]) -> tuple[str, Led
     Args:
         engine: The server.
         name: The alias.
-        base: What the update is based on, as `generations.copy.begin` takes it: what was sent of another source must not be published.
+        base: What the update is based on, as `generations.copy.begin` takes it: a copy that holds documents of another source must not be published.
 
     Returns:
         The copy and its open ledger; None if there is nothing to continue.
@@ -90,7 +90,7 @@ def copy_to_finish(engine: Engine, name: str, base: list[str]) -> tuple[str, Led
 
 
 def _begun(engine: Engine, name: str, states: Collection[str], live: str | None) -> Iterator[tuple[str, Ledger, str]]:
-    """The generations whose ledgers have one of these states and that were not published; those without an index are deleted.
+    """Yield the unpublished generations whose ledgers have one of these states; generations to which nothing was sent, or without an index, are deleted.
 
     Yields:
         The index, its open ledger, which the caller closes, and its state.
@@ -115,7 +115,7 @@ def _delete(engine: Engine, index: str, ledger: Ledger) -> None:
 
 
 def unfinished(engine: Engine, name: str) -> dict[str, str]:
-    """The builds of `name` that were begun on this host and neither ended nor deleted, without those of `learn`: generation -> state.
+    """Return generation -> state for builds of `name` that were begun on this host and neither ended nor deleted, except builds of `termweave learn`.
 
     Raises:
         UsageError: The name cannot be an alias.
@@ -135,7 +135,7 @@ def refuse(engine: Engine, name: str) -> None:
     """Check that no build of `name` is unfinished: a later build would be refused because of that.
 
     Raises:
-        UnfinishedBuild: There is one.
+        UnfinishedBuild: A build of the name is unfinished.
     """
     for index, state in unfinished(engine, name).items():
         if state == "building":

@@ -1,4 +1,4 @@
-"""The bulk sender: a few threads send `_bulk` requests, and repeat what the server did not take.
+"""The bulk sender: a few threads send documents in `_bulk` requests, and send again the documents that the server did not take.
 
 Sending twice does no harm, because a document's `_id` never changes; verification proves afterwards that everything arrived. So a batch
 whose response was lost is simply sent again.
@@ -60,7 +60,7 @@ _LATER_HINT = "See its log, and lower --workers. Run the command again: it resum
 
 @dataclass(frozen=True, slots=True)
 class BulkItem:
-    """One document on its way to the server.
+    """One document or passage on its way to the server.
 
     Attributes:
         id: Source id.
@@ -79,10 +79,10 @@ class Outcome:
 
     Attributes:
         acknowledged: Documents that the server has: (id, digest).
-        refused: Documents that it will never take: (id, reason).
+        refused: Documents that the server will never take: (id, reason).
         again: Documents to send again.
-        error: Why they must be sent again; None if there are none.
-        fatal: The error that ends the sending; None if there is none.
+        error: Why documents must be sent again; None: no document must be.
+        fatal: The error that ends the sending; None: the sending goes on.
         closed: Whether the generation, or the alias for writing to it, is gone.
     """
 
@@ -100,7 +100,7 @@ class Outcome:
 
 
 def _outcome_of(batch: Sequence[BulkItem], answer: Any, index: str) -> Outcome:
-    """Read the response to a batch.
+    """Return the outcome of a batch, read from the server's response.
 
     Args:
         batch: The documents that were sent.
@@ -133,7 +133,7 @@ def _outcome_of(batch: Sequence[BulkItem], answer: Any, index: str) -> Outcome:
 
 
 def _exceeded_limit(error: EngineResponseError) -> str:
-    """The server's size limit that a request exceeds by itself, whatever else the server has to do; "" if there is none."""
+    """Return the name of the server's size limit that a request exceeds by itself, whatever else the server has to do; "": it exceeds no limit."""
     if error.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
         return "http.max_content_length"
     sizes = _PRESSURE.search(error.reason) if error.status == HTTPStatus.TOO_MANY_REQUESTS else None
@@ -141,7 +141,7 @@ def _exceeded_limit(error: EngineResponseError) -> str:
 
 
 def _temporary(status: int, reason: str, index: str) -> EngineError:
-    """The error that ends sending if a rejected document is still rejected when the patience is used up."""
+    """Return the error with which sending ends if a rejected document is still rejected when the patience is used up."""
     if status == HTTPStatus.SERVICE_UNAVAILABLE:
         return EngineError(
             f"The engine cannot write to {index}: {reason}.",
@@ -167,8 +167,8 @@ class BulkSender:
     Args:
         engine: The server.
         index: The concrete index.
-        lease: The lease under which it is written.
-        stop: Ends the sending when the open requests are answered. It is set by the caller, or after a fatal outcome.
+        lease: The lease under which the index is written.
+        stop: Event that ends the sending when the open requests are answered; set by the caller, or after a fatal outcome.
         workers: Connections that are used at the same time.
         patience: Seconds to keep trying while the server is overloaded or away and nothing succeeds.
 
@@ -190,7 +190,7 @@ class BulkSender:
         self._outcomes: queue.Queue[Outcome | None] = queue.Queue(maxsize=workers)
 
     def send(self, batches: Iterator[Sequence[BulkItem]]) -> Iterator[Outcome]:
-        """Send all batches, which the workers take as they become free; yields as `outcomes`."""
+        """Send all batches, which the worker threads take as they become free; yields what `outcomes` yields."""
         for number in range(self._workers):
             # Daemon threads: a server that does not answer must not keep the process alive.
             threading.Thread(target=self._work, args=(batches,), name=f"termweave-send-{number}", daemon=True).start()
@@ -210,7 +210,7 @@ class BulkSender:
                 yield outcome
 
     def _work(self, batches: Iterator[Sequence[BulkItem]]) -> None:
-        """Send batches until there are no more: the body of each worker."""
+        """Run as a worker thread: send batches until there are no more, and put the outcomes into the queue."""
         try:
             while not self._stop.is_set() and (batch := self._next(batches)) is not None:
                 parts = [batch]
@@ -232,7 +232,7 @@ class BulkSender:
         self._outcomes.put(outcome)
 
     def _request(self, batch: Sequence[BulkItem]) -> list[Sequence[BulkItem]]:
-        """Send one request; returns the documents that must still be sent, in parts."""
+        """Send a batch in one request; returns the documents that must still be sent, as a list of batches."""
         ticket = self.throttle.wait()
         if self._stop.is_set():
             return []
@@ -268,7 +268,7 @@ class BulkSender:
         return []
 
     def _failed(self, ticket: int, error: EngineError, sent: float, *, progress: bool = False) -> None:
-        """Pause all workers, and let the user hear of it if it lasts: for a shard that is away, the server answers with status 200."""
+        """Pause all workers, and tell the user if failures last; a missing shard counts, too, which the server reports in a response of status 200."""
         self.throttle.failed(ticket, error, progress=progress)
         left = self.throttle.patience_left()
         if left is None:
@@ -277,12 +277,12 @@ class BulkSender:
             self._engine.outage.failed(error, sent, time.monotonic() + left)
 
     def _timeout(self) -> float | None:
-        """The time-out of a request while requests fail: no longer than patience lasts; None: as long as usual."""
+        """Return the time-out of the next request in seconds, no longer than patience lasts; None: requests do not fail, so it is the usual one."""
         left = self.throttle.patience_left()
         return None if left is None else max(_SHORTEST_TIMEOUT, min(left, self._engine.timeout))
 
     def _too_large(self, batch: Sequence[BulkItem], size: int, limit: str) -> list[Sequence[BulkItem]]:
-        """Halve a batch that exceeds a limit of the server; a single document is refused."""
+        """Return the halves of a batch that exceeds a size limit of the server; a single document is refused instead, and [] returned."""
         self.throttle.limit_size(size)
         if len(batch) > 1:
             return _halves(batch)

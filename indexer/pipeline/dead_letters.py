@@ -42,7 +42,7 @@ def advice(reason: str) -> str:
 
 
 def file_of(ledger: Ledger) -> Path:
-    """The file with the dead letters of a generation."""
+    """Return the path of the file with the dead letters of a generation."""
     return ledger.path.with_suffix(".refused.jsonl")
 
 
@@ -64,7 +64,7 @@ def check_early(ledger: Ledger, allowed: float, *, refused: int, taken: int) -> 
         ledger: Ledger of the generation.
         allowed: Share of the documents, 0 to 1, that may be refused; the run continues while it is not exceeded.
         refused: Number of documents that the server refused in this run.
-        taken: Number of documents that it accepted in this run.
+        taken: Number of documents that the server accepted in this run.
 
     Raises:
         RefusedDocuments: Nearly all of the first thousand or more documents were refused.

@@ -82,7 +82,7 @@ class Pipeline:
     options: BuildOptions
 
     def run(self, progress: BuildProgress) -> int:
-        """Encode and send the documents that are not acknowledged yet; returns how many there were.
+        """Encode and send the documents that are not acknowledged yet; returns the number of documents that were sent.
 
         Args:
             progress: Called with (stage, done, total, counts of all stages) a few times a second, in the calling thread.
@@ -122,7 +122,7 @@ class Pipeline:
         return sender.taken
 
     def _read(self, counts: StageCounts) -> Iterator[list[Document]]:
-        """Read blocks of documents that still have to be sent."""
+        """Yield blocks of documents that still have to be sent, read from the source."""
         for block in blocks(self.source.documents(), counts.total - counts.read):
             pending = self.target.ledger.pending([(document.id, document.line) for document in block])
             documents = [document for document in block if (document.id, document.line) in pending]

@@ -52,7 +52,7 @@ class Throttle:
         self._failing_since: float | None = None
 
     def wait(self) -> int:
-        """Wait until the common pause is over.
+        """Wait until the pause that all workers share is over.
 
         Returns:
             A ticket for `succeeded` and `failed`. A failure whose request began before a pause does not prolong the pause.
@@ -66,7 +66,7 @@ class Throttle:
         return self._failures
 
     def patience_left(self) -> float | None:
-        """Seconds until failures end the sending; None if the last request succeeded."""
+        """Return the seconds until failures end the sending; None: the last request succeeded."""
         with self._lock:
             return None if self._failing_since is None else self._failing_since + self._patience - time.monotonic()
 

@@ -84,7 +84,7 @@ def read_corpus(
         skip_bad: Keep the first of two documents with the same id instead of raising an error.
         progress: Called with (stage, done, total or None).
         keep: Called with the documents of each block that are not left out.
-        types: Metadata entry -> its type or notation, where that is decided already.
+        types: Metadata entry -> type or notation, for entries whose type is decided already; None: no type is decided.
 
     Raises:
         InputError: An entry cannot be read, two documents have the same id and different content, or the source is empty.
@@ -175,7 +175,7 @@ def _enter(
 
 
 def _titles_alone(source: Source, sample: Sequence[Document]) -> list[str]:
-    """Note that no document has a text, and name the metadata field that is probably the text, if there is one."""
+    """Return a note that no document has a text, which names the longest metadata field as the probable text."""
     lengths = Counter({"": sum(len(document.title) for document in sample)})
     for document in sample:
         lengths.update({key: len(value) for key, value in document.metadata.items() if isinstance(value, str)})

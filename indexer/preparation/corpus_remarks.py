@@ -1,4 +1,4 @@
-"""Notes and warnings about the documents of a corpus: those left out, repeated, unusual, or longer than a model reads; and of a corpus that has drifted."""
+"""Notes and warnings about a corpus: documents left out, repeated, unusual or longer than a model reads, and drift from the stored statistics."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class CorpusRemarks:
     examples: list[str] = field(default_factory=list)
 
     def count(self, documents: Sequence[Document], duplicates: Collection[Duplicate], entry: str) -> None:
-        """Count a block: the documents that are kept, and those whose id an earlier document has."""
+        """Count the documents of a block: those that are kept, and those that are left out because an earlier document has the same id."""
         different = [each for each in duplicates if not each.same]
         self.counts["repeated"] += len(duplicates) - len(different)
         self.counts["clashes"] += len(different)
@@ -69,12 +69,12 @@ class CorpusRemarks:
             self.counts["unfilterable"] += any(not filterable(key, value) for key, value in document.metadata.items())
 
     def notes(self, source: Source) -> list[str]:
-        """Sentences that a user should know."""
+        """Return the notes: sentences that a user should know."""
         notes = [f"{counted(self.counts[key], noun)} {remark}" for key, (noun, remark) in _NOTES.items() if self.counts[key]]
         return notes + unreadable(source.skipped)
 
     def warnings(self, source: Source) -> list[str]:
-        """Sentences that a user should not miss."""
+        """Return the warnings: sentences that a user should not miss."""
         if not (clashes := self.counts["clashes"]):
             return []
         left_out = f"{counted(clashes, 'document')} of {source.name} left out"
@@ -112,10 +112,10 @@ def length_warnings(encoder: TextEncoder, texts: Sequence[str], *, passages: boo
 
 
 def live_statistics(engine: Engine, live: LiveGeneration | None) -> LiveStatistics | None:
-    """The live generation and its statistics; None if there is none, or if it has no term weights.
+    """Load the collection statistics of the live generation, and return both; None: no generation is live, or it has no term weights.
 
     Raises:
-        TermweaveError: They cannot be read.
+        TermweaveError: The statistics cannot be read.
     """
     if live is None or (statistics := statistics_store.load(engine, live.index, live.lineage)) is None:
         return None
@@ -123,7 +123,7 @@ def live_statistics(engine: Engine, live: LiveGeneration | None) -> LiveStatisti
 
 
 def drift_after_update(stored: CorpusStatistics | None, now: CorpusStatistics | None) -> list[str]:
-    """The warning at the end of an update, which keeps the stored statistics (docs/impacts.md); [] if they still fit, or if there are none."""
+    """Warn, after an update, that the corpus has drifted from the stored statistics, which updates keep (docs/impacts.md); []: they fit, or there are none."""
     if stored is None or now is None or not (drift := stored.drift(now)).large:
         return []
     return [f"The corpus has drifted: {drift} A new build, without --update, counts again."]
@@ -132,15 +132,15 @@ def drift_after_update(stored: CorpusStatistics | None, now: CorpusStatistics | 
 def drift_before_build(
     live: LiveStatistics | None, planned: BuildPlan, now: CorpusStatistics | None, first: int | None
 ) -> list[str]:
-    """The warning of a plan to a user who might prefer an update to the build.
+    """Warn, in the plan of a build, that the corpus has drifted, because a user might prefer an update to the build; []: no such warning is due.
 
-    There is none if an update is not possible: it keeps the model and the passages of the generation.
+    No warning is due if an update is not possible because the build has another model or cuts passages otherwise than the live generation.
 
     Args:
-        live: The statistics of the live generation; None: there are none.
+        live: The live generation and its statistics; None: there are no statistics.
         planned: The plan: its models, and how it cuts texts.
         now: Statistics of the source, or of its first documents.
-        first: How many documents were counted; None: all. A part of the source says too little about rare terms.
+        first: How many documents were counted for `now`; None: all. A part of the source says too little about rare terms.
     """
     if live is None or now is None:
         return []

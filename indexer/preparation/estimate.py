@@ -56,7 +56,7 @@ _TERM_COST = {"cjk": 2.0}
 
 @dataclass(frozen=True, slots=True)
 class Clauses:
-    """Numbers of clauses in queries.
+    """How many clauses (one for each term) the queries of a search have.
 
     Attributes:
         mean: Mean number of clauses.
@@ -113,7 +113,7 @@ class BuildEstimate:
 
 
 class _Head(Derived):
-    """The first documents of a source, and the share of the source that they are."""
+    """A source that yields the first documents of another source, and tells what share of that source they are."""
 
     def __init__(self, source: Source) -> None:
         super().__init__(source)
@@ -157,7 +157,7 @@ def estimate_build(
         options: The build options.
         queries: Texts of queries; may be empty.
         progress: Called with (stage, done, total).
-        live: Statistics of the live generation: if the source has drifted from them, a warning says so.
+        live: The live generation and its statistics: if the source has drifted from them, a warning says so. None: drift is not checked.
 
     Raises:
         TermweaveError: `build` would fail with the same error.
@@ -207,7 +207,7 @@ def estimate_build(
 def _document_bytes(
     layout: DocumentLayout, sample: Sequence[Document], encodings: Sequence[Encoding], surveyed: CorpusPass, analyzer: str
 ) -> tuple[float, float]:
-    """Estimate the mean number of bytes of a document in the index: of its stored fields, and of all else that the index holds of it."""
+    """Estimate the mean number of bytes of a document in the index: of the stored fields, and of everything else that the index holds of a document."""
     names = {signal.name for signal in layout.signals}
     words = features = halves = vectors = encoded = 0
     lines = []

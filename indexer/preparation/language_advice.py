@@ -1,9 +1,9 @@
 """The language check: warns if the models do not know the language of a corpus, and by default leaves such models out.
 
 Seven languages have BM25 with their own stemmer and stop words in the place of a weights model (`encoders.languages`). Chinese text gets
-the model "chinese", where it is installed and no other one is named.
+the model "chinese", where it is installed and no other model is named.
 
-Its effect was measured on cmrc2018 (Chinese) with the shipped English model, see docs/terms.md.
+The effect of the check was measured on cmrc2018 (Chinese) with the shipped English model, see docs/terms.md.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class LanguageAdvice:
         signals: Signals to build, without those whose model does not know the language, unless the user asked for them.
         encoder: The models that these signals need.
         warnings: Sentences about models that do not know the language.
-        notes: What was chosen by the language and no warning names: a model, an analyzer.
-        instead: Output -> name of the model that gives it in the place of one that does not know the language.
+        notes: Sentences about a model or an analyzer that was chosen by the language and that no warning names.
+        instead: Output -> name of the model that replaces a model which does not know the language.
     """
 
     analyzer: str
@@ -64,7 +64,7 @@ def advise(source: Source, encoder: encoders.TextEncoder, options: BuildOptions,
         signals: The signals that options, models and server allow.
 
     Raises:
-        InputError: One of these documents cannot be read.
+        InputError: One of the first documents cannot be read.
     """
     texts = [document.content for document in islice(source.documents(), _SAMPLE)]
     if not encoder.models:
@@ -106,13 +106,13 @@ def advise(source: Source, encoder: encoders.TextEncoder, options: BuildOptions,
 
 
 def _takes_chinese(texts: Sequence[str], coverage: Iterable[Familiarity], options: BuildOptions) -> bool:
-    """Whether the model for Chinese is the one to take: no model was named, and the text is Chinese."""
+    """Whether to take the model for Chinese: the user named no model, and the text is Chinese."""
     chosen = options.weights is not None or options.dense is not None
     return not chosen and any(each.script == "CJK" for each in coverage) and is_chinese(texts)
 
 
 def _warnings(model: str, corpus: str, familiarity: Familiarity, effect: str) -> Iterator[str]:
-    """Say that a model may not know the language of a corpus."""
+    """Yield a warning if a model does not know the language of a corpus, or may not know it."""
     if familiarity.verdict == "mixed":
         yield f"The model {model!r} knows the language of {corpus} only in part: {familiarity.reason}."
     elif familiarity.verdict == "foreign":
@@ -125,14 +125,14 @@ def _warnings(model: str, corpus: str, familiarity: Familiarity, effect: str) ->
 
 
 def _chosen(analyzer: str, options: BuildOptions) -> tuple[str, ...]:
-    """A sentence about an analyzer that the user did not name and may not expect."""
+    """Return a sentence about an analyzer that the user did not name and may not expect; (): there is no such analyzer."""
     if analyzer == (options.analyzer or _DEFAULT_ANALYZER):
         return ()
     return (f"By its words and script the text is analysed with {analyzer!r} (--analyzer names another).",)
 
 
 def _effect(omitted: Sequence[str], instead: str | None) -> str:
-    """The consequence of a language that a model does not know, as a clause."""
+    """Return a clause about the consequence of a language that a model does not know: signals that are left out, or BM25 in the place of the model."""
     signals = "signal is" if len(omitted) == 1 else "signals are"
     without = f"the {' and '.join(omitted)} {signals} not built, unless --signals names what to build" if omitted else ""
     if instead:

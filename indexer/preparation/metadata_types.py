@@ -1,4 +1,4 @@
-"""Infer the types of metadata from all documents of a source, and say what counts as missing and what is doubtful."""
+"""Infer the types of metadata from all documents of a source, and say which values count as missing and which types are doubtful."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class _Values:
 
     Attributes:
         declared: The type or notation that is decided already; "": the values decide.
-        kinds: Type -> how many values have it by themselves.
-        read: Notation -> how many values it reads.
-        alone: Notation -> how many values it reads and its rival does not.
-        marked: Some texts that a notation reads.
-        odd: Some texts that neither a type nor a notation reads; with `declared` some values that it does not read.
-        unread: How many values `declared` does not read.
+        kinds: Type -> how many values have this type by the way they are written.
+        read: Notation -> how many values can be read in this notation.
+        alone: Notation -> how many values can be read in this notation and not in its rival.
+        marked: Text -> number of values, for some texts that can be read in a notation.
+        odd: Text -> number of values, for some texts that have no type and no notation, or not the declared one.
+        unread: How many values do not have the declared type; if none is declared, how many are texts.
         missing: How many texts say that there is no value.
         words: How many other texts have no digit.
         grouped: Whether a number has marks between its thousands and a decimal comma, as no list of two numbers has.
@@ -89,14 +89,14 @@ class _Values:
 
     @property
     def total(self) -> int:
-        """The number of values, without those that say that there is none."""
+        """The number of values, without texts that say that there is no value."""
         return self.kinds.total() - self.missing
 
     def form(self, *, commas: bool) -> str:
-        """The type or notation of the values; "keyword" where they have several, or where that is doubtful.
+        """Return the type or notation of the values; "keyword" if they have several types, or if the type is doubtful.
 
         Args:
-            commas: Whether 12,50 is a number in this source, and no list of two.
+            commas: Whether 12,50 is one number in this source, and no list of two numbers.
         """
         if self.declared:
             return self.declared
@@ -115,18 +115,18 @@ class _Values:
         return "date" if odd and (dates := self.kinds["date"]) and dates + texts == self.total else "keyword"
 
     def left_out(self, form: str) -> list[str]:
-        """Some texts that a type or notation does not read, with their numbers."""
+        """Return some texts that cannot be read as a type or in a notation, each with the number of values that have it."""
         texts = {**self.odd, **{text: count for text, count in self.marked.items() if convert(form, text) is None}}
         return [f"{text!r} ({count:,})" for text, count in texts.items()]
 
     def possible(self) -> list[str]:
-        """The notations that read all values but a few words, proved ones alone if there are any."""
+        """Return the notations in which all values but a few words can be read; if values prove some of them against their rivals, only those."""
         unread = {each: self.total - self.read[each] for each in RIVALS if self.marked and self.read[each]}
         fitting = [each for each, count in unread.items() if count <= min(self.words, _FEW * self.total)]
         return [each for each in fitting if self.alone[each] and not self.alone[RIVALS[each]]] or fitting
 
     def doubt(self) -> str:
-        """The types and notations that values which are compared as texts might have; "" for what is simply text."""
+        """Describe the types and notations that values which are compared as texts might have; "": the values are simply texts."""
         options = self.possible()
         if not options and self.kinds.total() - self.kinds["keyword"] >= _FEW * self.kinds.total():
             numbers = self.kinds["long"] + self.kinds["double"]
@@ -165,7 +165,7 @@ class TypeInference:
             seen.count(value)
 
     def types(self, taken: Iterable[str] = ()) -> dict[str, str]:
-        """Name of an entry -> its type or notation.
+        """Return metadata entry -> type or notation, for the entries that become typed fields.
 
         Args:
             taken: Entries that the user's mapping makes fields of their own.
@@ -183,7 +183,7 @@ class TypeInference:
         return dict(sorted(chosen.items()))
 
     def notes(self, taken: Iterable[str] = ()) -> list[str]:
-        """Sentences about what counts as missing, about notations, and about entries whose type is doubtful; `taken` as in `types`."""
+        """Return sentences about values that count as missing, about notations, and about entries whose type is doubtful; `taken` as in `types`."""
         missing, read, doubtful, times = [], [], [], []
         for name, values in sorted(self._seen.items()):
             form, (lowest, highest) = values.form(commas=self._commas), values.bounds
@@ -215,10 +215,10 @@ class TypeInference:
         return notes
 
     def against(self, types: Mapping[str, str], declared: Collection[str] = ()) -> list[str]:
-        """Sentences for an update: values that do not fit the types of the index, and entries that have no type there.
+        """Return sentences for an update: values that do not fit the types of the index, and entries that have no type there.
 
         Args:
-            types: The types of the index, which are those that are declared; empty for an index that was built before metadata had types.
+            types: Entry -> type in the index, as given to this object as `declared`; empty for an index that was built before metadata had types.
             declared: Entries that the user's mapping makes fields of their own: the server checks their values.
         """
         if not types:

@@ -150,7 +150,7 @@ class Passages(Derived):
 
 
 def in_passages(source: Source, window: Window | None) -> Source:
-    """Return a source that yields passages, or the source itself if texts are not cut, or were cut like that before.
+    """Return a source that yields passages, or the source itself if texts are not cut, or were cut in the same way before.
 
     Raises:
         UsageError: The source holds texts that were cut in another way.

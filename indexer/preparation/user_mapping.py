@@ -48,10 +48,10 @@ _RESERVED = {
 
 
 def settings_of(option: Any) -> Any:
-    """Check index settings: of a JSON file, nested or with dots, or flat keys as they are.
+    """Check index settings, which are given as a JSON file with nested or dotted keys, or as a mapping of flat keys.
 
     Returns:
-        Flat keys that begin with "index."; what is neither a path nor a mapping as it is.
+        Flat key that begins with "index." -> value; an option that is neither a path nor a mapping is returned as it is.
 
     Raises:
         UsageError: The file is not a JSON object, a key does not begin with "index.", the setting is set by a build option, or it names an
@@ -77,7 +77,7 @@ def settings_of(option: Any) -> Any:
 
 
 def mapping_of(option: Any) -> Any:
-    """Check a mapping: of a JSON file, with or without the key "mappings" around it, or as it is.
+    """Check and return an index mapping, which is given as a JSON file, with or without the key "mappings" around it, or as a mapping.
 
     Raises:
         UsageError: The file is not a JSON object, or a key is reserved for termweave or is not a part of a mapping.
@@ -112,7 +112,7 @@ def merged(ours: Mapping[str, Any], theirs: Mapping[str, Any], where: str = "") 
 
 
 def _object(option: Any, wrapper: str) -> tuple[Any, str]:
-    """The JSON object of a file, or the one under the key `wrapper` in it, and the name of the file; what is no path as it is, and ""."""
+    """Return the JSON object in a file, or under the key `wrapper` of it, and the file's name; an option that is no path is returned as it is, with ""."""
     if not isinstance(option, str | Path):
         return option, ""
     try:
@@ -136,10 +136,10 @@ def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 
 
 def taken_over(source: Source, options: BuildOptions) -> BuildOptions:
-    """The options of a build with mapping, analysis and number of shards of its source.
+    """Return the build options with the mapping, analysis and number of shards of the index that is the source.
 
     Raises:
-        UsageError: The source is not an index, or something of it cannot be taken over; the message names all conflicts.
+        UsageError: The source is not an index, or a part of it cannot be taken over; the message names all conflicts.
     """
     if (index := source.index) is None:
         hint = "Leave it out."
@@ -159,7 +159,7 @@ def taken_over(source: Source, options: BuildOptions) -> BuildOptions:
 
 
 def merged_mapping(layout: DocumentLayout, options: BuildOptions, spelling: ServerDialect) -> dict[str, Any]:
-    """The mapping of the signals with that of the user; or with that of the source, whose title and text are copied into `content`."""
+    """Return the mapping of the signals merged with the user's mapping, or with the source's, whose title and text are copied into `content`."""
     ours = layout.mapping({}, spelling)
     if not options.keep_mapping:
         return merged(ours, options.mapping)
@@ -175,7 +175,7 @@ def merged_mapping(layout: DocumentLayout, options: BuildOptions, spelling: Serv
 
 
 def _conflicts(mapping: Mapping[str, Any], index: IndexSource, options: BuildOptions, shards: int) -> list[str]:
-    """Name the parts of a mapping that cannot stand beside termweave's fields, and the options that cannot be had at the same time."""
+    """Describe the parts of a source's mapping that cannot stand beside termweave's fields, and the options that exclude --keep-mapping."""
     fields = index.reading.fields
     wrong = []
     texts = {"title": (fields.title or "title",), "text": fields.text or ("text",)}
@@ -203,9 +203,9 @@ def _conflicts(mapping: Mapping[str, Any], index: IndexSource, options: BuildOpt
 
 
 def sizes_of_hits(engine: Engine, index: str, layout: DocumentLayout, options: BuildOptions) -> list[str]:
-    """Say how much larger the hits of an application's query are, and how it leaves termweave's fields out.
+    """Say how much larger termweave's fields make the hits of an application's queries, and how a query leaves these fields out.
 
-    They stay in the stored `_source`: a partial update and `_reindex` make documents of it, and verification reads them there.
+    The fields stay in the stored `_source`: a partial update and `_reindex` make documents of it, and verification reads the fields there.
     """
     if not options.keep_mapping:
         return []
@@ -222,7 +222,7 @@ def sizes_of_hits(engine: Engine, index: str, layout: DocumentLayout, options: B
 
 
 def _kept_mapping(mapping: Mapping[str, Any]) -> dict[str, Any]:
-    """The parts of a mapping that a user's mapping may have. The fields of termweave make the index strict: objects stay as they were."""
+    """Return the parts of a source's mapping that are kept. The fields of termweave make the index strict, but objects stay as `dynamic` as they were."""
     inherited = mapping.get("dynamic", "true")
     properties = {
         name: {"dynamic": inherited, **field} if "properties" in field or field.get("type") in {"object", "nested"} else field

@@ -1,10 +1,10 @@
 """The encoding of a corpus into a folder of shards: one pass that counts and cuts it, then each shard by itself, on any host.
 
 The first pass is that of a build: it counts the statistics, leaves out what a build leaves out, and draws the sample. It writes the texts
-into files of some thousand, so that whoever encodes a shard needs only the folder and the models. A shard that has its name is whole: a
-command that was stopped encodes what is missing.
+into files of some thousand, so that whoever encodes a shard needs only the folder and the models. A shard gets its file name when it is whole:
+the command that repeats a stopped one encodes the missing shards.
 
-Shards are encoded by Ray Data (extra `ray`), which keeps an actor on each core of this host or of a cluster, and starts one again that died.
+Shards are encoded by Ray Data (extra `ray`), which keeps an actor on each core of this host or of a cluster, and restarts an actor that died.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Encoded:
 
     Attributes:
         folder: The folder of shards.
-        manifest: What it holds.
+        manifest: What the folder holds.
         shards: How many shards this run encoded.
         texts: How many texts this run encoded.
     """
@@ -77,8 +77,8 @@ class ShardEncoder:
 
     Attributes:
         folder: The folder of shards: a path or an fsspec URL.
-        weights: Name or folder of the weights model; "none": none.
-        dense: The same for vectors.
+        weights: Name or folder of the weights model; None: the shipped model; "none": no term weights.
+        dense: Name or folder of the dense model; None: the shipped model; "none": no vectors.
     """
 
     folder: str
@@ -87,7 +87,7 @@ class ShardEncoder:
     _encode: Callable[[str], int] | None = None
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
-        """Encode the shard of a row; an error of termweave is a row, because Ray would wrap it."""
+        """Encode the shard whose file a row names; an error of termweave is returned as a row, because Ray would wrap an exception."""
         try:
             self._encode = self._encode or self.encoding()
             return {"texts": [self._encode(str(batch["file"][0]))], "message": [""], "hint": [""]}
@@ -155,7 +155,7 @@ def encode_corpus(source: Source, folder: str, options: BuildOptions, progress: 
 
 
 def _plan(source: Source, folder: str, options: BuildOptions) -> tuple[encoders.TextEncoder, ShardEncoder, ShardManifest]:
-    """Choose the models as a build does, by the language of the first documents."""
+    """Choose the models as a build does, by the language of the first documents; returns the encoder, the encoder of shards, and the planned manifest."""
     names: dict[str, Any] = {"weights": options.weights, "dense": options.dense, "dense_query": options.dense_query}
     encoder = encoders.load(**names)
     possible = tuple(name for name in _SIGNALS if signal_class(name).needs in encoder.models)
@@ -186,7 +186,7 @@ def _plan(source: Source, folder: str, options: BuildOptions) -> tuple[encoders.
 def _counted(
     store: ShardStore, source: Source, encoder: encoders.TextEncoder, planned: ShardManifest, progress: BuildProgress
 ) -> ShardManifest:
-    """Read the corpus once: count it, write the texts of all shards, and at last the manifest.
+    """Read the corpus once: count the statistics, write the texts of all shards, and at last write and return the manifest.
 
     Raises:
         UsageError: The folder has shards and no manifest.
@@ -231,11 +231,11 @@ def _write_encoded(
 
 
 class _TextFiles:
-    """Writes the texts of a corpus into files, as soon as there are enough for a shard; a shard that is whole needs none.
+    """Writes the texts of a corpus into files, as soon as there are enough for a shard; for a shard that is encoded already, no file is written.
 
     Args:
         store: The folder.
-        files: Names of the files that it has.
+        files: Names of the files that the folder has.
     """
 
     def __init__(self, store: ShardStore, files: Collection[str]) -> None:
@@ -251,7 +251,7 @@ class _TextFiles:
             self.close()
 
     def close(self) -> None:
-        """Write what is not written yet."""
+        """Write the texts that were added since the last file, as the texts of one shard."""
         if not self._blocks:
             return
         file = f"shard-{self.count:06}.parquet"
@@ -265,12 +265,12 @@ class _TextFiles:
 
 
 def _texts_of(file: str) -> str:
-    """The file with the texts of a shard that is still to be encoded."""
+    """Return the name of the file with the texts of a shard that is still to be encoded."""
     return _TEXTS + file
 
 
 def _absolute(path: str | Path | None) -> str | None:
-    """The absolute path of a model folder: another process may work in another folder. A name stays as it is."""
+    """Return the absolute path of a model folder, because another process may work in another folder; the name of a model is returned as it is."""
     if path is None:
         return None
     written = isinstance(path, Path) or written_as_path(path)
@@ -278,7 +278,7 @@ def _absolute(path: str | Path | None) -> str | None:
 
 
 def encode_on_ray(encoder: ShardEncoder, files: Sequence[str]) -> Iterator[int]:
-    """Encode shards on the cluster of $RAY_ADDRESS, else on one of this host that ends with the work.
+    """Encode shards on the Ray cluster of $RAY_ADDRESS, else on a Ray cluster of this host that ends with the work.
 
     Yields:
         The number of texts of each shard, when it is whole.

@@ -30,7 +30,7 @@ _MOST = 1 << 30
 
 
 def text_columns() -> Any:
-    """The columns of a text."""
+    """Return the Arrow schema of a file of texts without encodings."""
     import pyarrow as pa  # noqa: PLC0415
 
     return pa.schema([
@@ -40,10 +40,10 @@ def text_columns() -> Any:
 
 
 def columns(dimension: int | None) -> Any:
-    """The columns of a shard.
+    """Return the Arrow schema of a shard: texts with their encodings.
 
     Args:
-        dimension: Length of the vectors; None without a dense model.
+        dimension: Length of the vectors; None: there is no dense model.
     """
     import pyarrow as pa  # noqa: PLC0415
 
@@ -53,14 +53,14 @@ def columns(dimension: int | None) -> Any:
 
 
 def writer(stream: Any, schema: Any) -> Any:
-    """A Parquet writer whose pages have checksums. Statistics, which nothing here asks for, would repeat texts in the footer."""
+    """Open a Parquet writer whose pages have checksums. It writes no statistics of columns, which would repeat texts in the footer."""
     import pyarrow.parquet as pq  # noqa: PLC0415
 
     return pq.ParquetWriter(stream, schema, compression="zstd", write_page_checksum=True, write_statistics=False)
 
 
 def texts_table(documents: Sequence[Document]) -> Any:
-    """Documents without encodings as a table."""
+    """Return documents, without encodings, as an Arrow table."""
     import pyarrow as pa  # noqa: PLC0415
 
     rows = []
@@ -72,11 +72,11 @@ def texts_table(documents: Sequence[Document]) -> Any:
 
 
 def encoded_table(texts: Any, encodings: Sequence[Encoding], key: bytes, schema: Any) -> Any:
-    """A table of texts with their encodings.
+    """Return an Arrow table of texts with their encodings.
 
     Args:
         texts: The table of the texts.
-        encodings: One for each.
+        encodings: One encoding for each text.
         key: Key of the digests (`ShardManifest.key`).
         schema: The columns of the shard.
     """
@@ -95,7 +95,7 @@ def encoded_table(texts: Any, encodings: Sequence[Encoding], key: bytes, schema:
 
 
 def tables(store: ShardStore, name: str, schema: Any) -> Iterator[Any]:
-    """The row groups of a Parquet file of a store, as tables.
+    """Yield the row groups of a Parquet file of a store, as Arrow tables.
 
     Raises:
         InputError: The file is missing or damaged, or has other columns.
@@ -113,7 +113,7 @@ def tables(store: ShardStore, name: str, schema: Any) -> Iterator[Any]:
 
 
 def documents_of(table: Any) -> list[Document]:
-    """The documents of a table, without their encodings."""
+    """Return the documents of an Arrow table, without their encodings."""
     documents = []
     for row in table.select(text_columns().names).to_pylist():
         part = None if row["parent"] is None else Passage(row["parent"], row["number"], row["start"], row["end"])
@@ -122,7 +122,7 @@ def documents_of(table: Any) -> list[Document]:
 
 
 def encoded_documents(store: ShardStore, name: str, schema: Any, key: bytes) -> Iterator[list[Document]]:
-    """The documents of each row group of a shard, with their encodings.
+    """Yield the documents of each row group of a shard, with their encodings.
 
     Raises:
         InputError: The file is missing or damaged, or a text or an encoding is not what was written.
@@ -141,13 +141,13 @@ def encoded_documents(store: ShardStore, name: str, schema: Any, key: bytes) -> 
 
 
 def damaged(store: ShardStore, name: str, reason: str) -> InputError:
-    """The error for a file that is damaged."""
+    """Return the error for a damaged file of a store."""
     hint = "Remove that file and run 'termweave encode' again: it writes what is missing."
     return InputError(f"{name} in {store.shown} is damaged: {reason}.", hint)
 
 
 def _encodings(table: Any, documents: Sequence[Document]) -> list[Encoding]:
-    """The encodings of a row group, without Python objects for each number.
+    """Return the encodings of a row group, without making a Python object for each number.
 
     Numbers leave Arrow by DLPack: its `to_numpy` imports pandas, which takes 40 MB.
     """
@@ -165,7 +165,7 @@ def _encodings(table: Any, documents: Sequence[Document]) -> list[Encoding]:
 
 
 def _digest(document: Document, encoding: Encoding, key: bytes) -> int:
-    """Digest of a text and its encoding."""
+    """Return the 64-bit digest of a text and its encoding, under the key of a shard."""
     hashed = blake2b(source_digest(document).to_bytes(8, "little", signed=True), digest_size=8, key=key)
     if encoding.weights is not None:
         hashed.update("\n".join((str(len(encoding.weights)), *encoding.weights.terms)).encode())

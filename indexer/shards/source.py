@@ -1,4 +1,4 @@
-"""A folder of shards: its manifest, which says what it holds and how that was encoded, and the folder as a source, which brings encodings."""
+"""A folder of shards: the manifest, which says what the folder holds and how it was encoded, and the folder as a source that brings encodings."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class ShardManifest:
         """Read the manifest of a folder.
 
         Raises:
-            InputError: It is damaged, or of another version.
+            InputError: The manifest is damaged, or has the format of another version.
         """
         try:
             content = store.read(MANIFEST)
@@ -94,11 +94,11 @@ class ShardManifest:
 
     @property
     def dimension(self) -> int | None:
-        """Length of the vectors; None without a dense model."""
+        """Length of the vectors; None: there is no dense model."""
         return self.models["dense"].dimension if "dense" in self.models else None
 
     def key(self, file: str) -> bytes:
-        """The key of the digests in a file: a row of another shard, corpus, model or statistics does not have the same digest."""
+        """Return the key of the digests in a file: a row of another shard, corpus, model or statistics does not have the same digest."""
         models = {output: model.hash for output, model in self.models.items()}
         whole = [self.fingerprint, models, self.passages, self.skip_bad, self.texts, self.statistics, file]
         return blake2b(orjson.dumps(whole, option=orjson.OPT_SORT_KEYS), digest_size=16).digest()
@@ -115,10 +115,10 @@ class ShardManifest:
             raise UsageError(f"{folder} has shards of another corpus, model or option: {'; '.join(different)}.", hint)
 
     def load_statistics(self, store: ShardStore) -> CorpusStatistics | None:
-        """The statistics of the corpus; None without term weights.
+        """Load the statistics of the corpus; None: the shards have no term weights.
 
         Raises:
-            InputError: They are damaged, or others than the manifest names.
+            InputError: The statistics are damaged, or are not those that the manifest names.
         """
         if not self.statistics:
             return None
@@ -133,7 +133,7 @@ class ShardManifest:
 
 
 def _described(manifest: ShardManifest, name: str) -> str:
-    """An entry of a plan in a message."""
+    """Return a value of a manifest in words, for a message."""
     value: Any = getattr(manifest, name)
     if name == "fingerprint":
         return f"that of {manifest.source} ({value[:8]})"
@@ -163,7 +163,7 @@ class EncodedFolder(OpenedSource, Reader):
 
     @classmethod
     def open(cls, spec: str, reading: Reading) -> EncodedFolder:
-        """Open the folder.
+        """Open a folder of shards as a source.
 
         Raises:
             InputError: Shards are missing.
@@ -180,12 +180,12 @@ class EncodedFolder(OpenedSource, Reader):
 
     @property
     def size(self) -> int:
-        """Bytes of all shards."""
+        """Size of all shards in bytes."""
         return sum(self._store.size(file) for file in self._manifest.files)
 
     @property
     def remarks(self) -> list[str]:
-        """A sentence about what the shards hold."""
+        """A sentence about the texts in the shards and their models, in a list."""
         stored = self._manifest
         models = " and ".join(dict.fromkeys(repr(model.name) for model in stored.models.values()))
         texts = counted(stored.texts, "passage" if stored.passages else "document")
@@ -193,7 +193,7 @@ class EncodedFolder(OpenedSource, Reader):
 
     @cached_property
     def encodings(self) -> Encodings:
-        """The models, statistics and sample of the encodings that the documents have."""
+        """The encodings that the documents bring: their models, statistics and sample."""
         stored = self._manifest
         return Encodings(
             models=stored.models,

@@ -49,7 +49,7 @@ class ShardStore:
         spec: Path, or fsspec URL.
 
     Attributes:
-        shown: The folder for messages.
+        shown: The folder as messages name it, without a password.
         everywhere: The URL, or the absolute path: a process that works in another folder opens the same store by it.
 
     Raises:
@@ -81,10 +81,10 @@ class ShardStore:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold a local folder while a command writes to it, and remove what it has half written at the end, or what a killed one left.
+        """Lock a local folder while a command writes to it, and remove half-written files: those that a killed command left, and at the end those of this one.
 
         Raises:
-            UsageError: Another command writes to it.
+            UsageError: Another command writes to the folder.
         """
         with ExitStack() as locks:
             if self._local:
@@ -100,7 +100,7 @@ class ShardStore:
             yield
 
     def names(self) -> set[str]:
-        """Names of all files."""
+        """Return the names of all files in the folder."""
         with self._readable("the folder"):
             self._files.invalidate_cache()  # another host may have written since
             if not self._files.isdir(self._root):
@@ -108,7 +108,7 @@ class ShardStore:
             return {path.rpartition("/")[2] for path in self._files.ls(self._root, detail=False)}
 
     def size(self, name: str) -> int:
-        """Bytes of a file."""
+        """Return the size of a file in bytes."""
         with self._readable(name):
             return int(self._files.size(self._path(name)) or 0)
 
@@ -119,10 +119,10 @@ class ShardStore:
                 self._files.rm_file(self._path(name))
 
     def read(self, name: str) -> bytes:
-        """The content of a file.
+        """Return the content of a file.
 
         Raises:
-            InputError: It is missing or cannot be read.
+            InputError: The file is missing or cannot be read.
         """
         with self.reading(name) as stream:
             return bytes(stream.read())
@@ -132,7 +132,7 @@ class ShardStore:
         """Open a file for reading.
 
         Raises:
-            InputError: It is missing or damaged.
+            InputError: The file is missing or damaged.
         """
         with self._readable(name), self._files.open(self._path(name), "rb") as stream:
             yield stream
@@ -141,17 +141,17 @@ class ShardStore:
         """Write a file as a whole.
 
         Raises:
-            TermweaveError: It cannot be written.
+            TermweaveError: The file cannot be written.
         """
         with self.writing(name) as stream:
             stream.write(content)
 
     @contextmanager
     def writing(self, name: str) -> Iterator[Any]:
-        """Open a file for writing under a temporary name; it gets its name when the body has ended without an error.
+        """Open a file for writing under a temporary name; the file gets its own name when the body has ended without an error.
 
         Raises:
-            TermweaveError: It cannot be written.
+            TermweaveError: The file cannot be written.
         """
         scratch = f".{name}.{secrets.token_hex(6)}"
         with ExitStack() as failed:
