@@ -204,7 +204,10 @@ def _top(mappings: Mapping[str, Any], leave_out: Collection[str]) -> dict[str, A
 def walk(
     properties: Mapping[str, Any], unordered: Collection[str] = (), prefix: str = "", nested: str = ""
 ) -> Iterator[tuple[Column, list[Column]]]:
-    """Yield each field of an object, and of the objects in it, with the field's subfields. Fields of `unordered` types are not compared with < and >."""
+    """Yield each field of an object, and of the objects in it, with the field's subfields.
+
+    A field whose type is in `unordered` is marked as one that < and > cannot compare.
+    """
     for name, mapping in properties.items():
         path = f"{prefix}{name}"
         inside = path if mapping.get("type") == "nested" else nested

@@ -134,8 +134,8 @@ def check_clicks(rerankers: Iterable[Reranker], dataset: Dataset) -> None:
         until = open_feature_ranker(reranker.model, reranker.hash).clicks_until if isinstance(reranker, FeatureReranker) else None
         if until is not None and not dataset.behaviour.first > until:
             raise InputError(
-                f"The clicks that judge in {dataset.name} may be features of {reranker.name}: the log does not begin after the one that it "
-                "was trained with.",
+                f"{reranker.name} may have been trained with the clicks of {dataset.name}: this log does not begin after the log of its "
+                "training.",
                 "Name a later log with times (timestamp) or judgements that people made, or leave the ranker out: --rerank none.",
             )
 

@@ -138,7 +138,10 @@ def open_feature_ranker(model: str, expected: str) -> FeatureRanker:
         hint = "Train it again."
         raise ModelError(f"The feature ranker in {folder.path} cannot be read: {first_line(error)}.", hint) from error
     if not usable:
-        raise ModelError(f"The feature ranker in {folder.path} has a mode whose weights are no weights.", "Train it again.")
+        raise ModelError(
+            f"The feature ranker in {folder.path} is damaged: the weights of its signals are negative, or sum to 0.",
+            "Train it again.",
+        )
     return FeatureRanker(ModelInfo(manifest.name, manifest.hash, None, None, 0, folder.path), trees, reader, mode, until)
 
 

@@ -122,7 +122,7 @@ class Report:
 
     @property
     def last(self) -> Ranking:
-        """The last round of the search."""
+        """The last ranking: a search that pages deeply ranks several times, each time more candidates."""
         return self.rounds[-1]
 
     @property

@@ -307,7 +307,7 @@ class Index:
         """
         if local := [name for name, value in vars(options).items() if name not in SENT and value != getattr(_DEFAULTS, name)]:
             raise UsageError(
-                f"The requests leave out {few(local)}: termweave does that itself.", "Use `search`, or leave it out."
+                f"A request cannot hold {few(local)}: termweave does that itself.", "Use `search`, or leave the option out."
             )
         generation = self._current()
         engine, shown = generation.engine, generation.name

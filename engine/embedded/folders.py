@@ -78,7 +78,7 @@ def _first_reachable(usual: Path, others: tuple[Path, ...]) -> Path:
             return folder
     places = f"neither {usual} nor {', '.join(map(str, others))}"
     hint = "Run as an ordinary user, or set XDG_CACHE_HOME and XDG_STATE_HOME to folders that all users can enter."
-    raise TermweaveError(f"The server does not run as root, and its user (uid {uid}) can use {places}.", hint)
+    raise TermweaveError(f"The server cannot be started as root, and its own user (uid {uid}) can write to {places}.", hint)
 
 
 def _nearest(path: Path) -> Path:

@@ -242,7 +242,9 @@ def choose(
     recorded: RecordedLogits,
     progress: Callable[[str, int, int | None], None],
 ) -> CrossEncoderReranker | None:
-    """Return the ranker with the best depth and weight on the fitted queries; None: it gains nothing there, or has no time for any depth.
+    """Return the ranker with the depth and weight that rank the queries for fitting best.
+
+    None: reranking gains nothing on them, or no depth fits the time budget.
 
     Args:
         queries: The fitted queries.

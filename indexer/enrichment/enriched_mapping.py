@@ -114,7 +114,7 @@ def check_index(engine: Engine, source: IndexSource, index: str, signals: Sequen
     copied = [hit["_source"][OBJECT] for hit in source.sample if OBJECT in (hit["_source"] or {})]
     if any(not isinstance(each, dict) or each.keys() - {*_OWN, *_EARLIER} for each in (*copied, _inside(source, index))):
         message = f"The index {index!r} has a field {OBJECT!r} of its own, and an enrichment writes into one of this name."
-        raise UsageError(message, f"Enrich a copy without it. {_BESIDE}")
+        raise UsageError(message, f"Enrich a copy of the index that lacks this field. {_BESIDE}")
     _check_source(engine, source, index, settings)
     if any(signal_class(name).needs == "weights" for name in signals) and statistics_store.is_taken(engine, index):
         message = f"{statistics_store.companion(index)!r}, where the statistics of an enrichment are stored, is an index of another application."

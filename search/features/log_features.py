@@ -63,7 +63,10 @@ class FeatureLogging(Feature[LogOptions]):
         """Ask for the data from which the features are computed."""
         if plan.server_fusion is not None:
             hint = "Remove --server-fusion or --log-features."
-            raise UsageError("With --server-fusion the server returns one list, and features are of each signal.", hint)
+            raise UsageError(
+                "Features are computed from the list of each signal, and with --server-fusion the server returns one fused list.",
+                hint,
+            )
         return replace(plan, needs={*plan.needs, *self._recorder.needs})
 
     def rank(self, ranking: Ranking) -> Ranking:

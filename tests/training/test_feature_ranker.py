@@ -417,7 +417,7 @@ def test_a_log_that_cannot_be_written_is_said(index, folder, tmp_path, capsys):
         (["--queries", "q", "--run", "./f.txt"], "f.txt", own),
         (["socket", "--html", "f.txt"], "f.txt", own),
         (["socket", "--show-query"], "log.csv", "--log-features, and what orders"),
-        (["socket", "--server-fusion"], "log.csv", "features are of each signal"),
+        (["socket", "--server-fusion"], "log.csv", "Features are computed from the list of each signal"),
     ):
         assert run(["search", index.name, *words, "--log-features", log]) == 2
         assert said in capsys.readouterr().err

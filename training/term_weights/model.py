@@ -94,7 +94,10 @@ def _load_heads(model: JointModel, form: Form, name: str) -> None:
             "Use the method and the settings that it was trained with, or start=anchor.",
         )
     if manifest.training.get("backbone_hash") != backbone_model.fingerprint(model.backbone):
-        raise UsageError(f"The heads of {name!r} were trained on another backbone.", "Set backbone to it, or use start=anchor.")
+        raise UsageError(
+            f"The heads of {name!r} were trained on another backbone.",
+            "Set backbone to the one that its card names, or begin without these heads: start=anchor.",
+        )
     try:
         model.heads.load_state_dict(load_file(path / HEADS))
     except (SafetensorError, RuntimeError) as error:

@@ -106,8 +106,8 @@ def test_a_query_that_says_exactly_what_it_wants_is_left_alone(query):
     ("query", "message"),
     [
         ({"nested": {"path": "x", "query": WORDS}}, "words of a query cannot be taken out of 'nested'"),
-        ({"bool": {"must": [WORDS, WORDS]}}, "The bool has 2 clauses that score"),
-        ({"bool": {"must": [WORDS], "should": [YEAR]}}, "The bool has 2 clauses that score"),
+        ({"bool": {"must": [WORDS, WORDS]}}, "The bool query has 2 clauses that score"),
+        ({"bool": {"must": [WORDS], "should": [YEAR]}}, "The bool query has 2 clauses that score"),
         ({"bool": {"must": WORDS, "filter": [None]}}, "A clause in the 'filter' of a bool is not an object"),
         ({"match": {}, "term": {}}, "A query has one name, and this one has 2"),
     ],
