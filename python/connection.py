@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _NOT_OF_BUILDS = ("connection", "update", "defaults", "id_field", "title_field", "text_fields", "progress")
 
 
-class Index(searched.Index):
+class LiveIndex(searched.Index):
     """An index that can be searched, and that can learn from judged questions."""
 
     def learn(self, questions: str | None = None, *, minutes: float = 20.0, promote: bool = False) -> Learned:
@@ -54,6 +54,10 @@ class Index(searched.Index):
         if promote and learned.confirmed:
             learned = run.promote(self._server, learned)
         return learned
+
+
+#: Its public name: `termweave.Index`.
+Index = LiveIndex
 
 
 class Connection:
@@ -86,7 +90,7 @@ class Connection:
         weights: str | Path | None = None,
         dense: str | Path | None = None,
         dense_query: str | Path | None = None,
-    ) -> Index:
+    ) -> LiveIndex:
         """Open an index by its alias (or a generation by its full name).
 
         Args:
@@ -99,7 +103,7 @@ class Connection:
             UsageError: There is no such index, or it was not built by termweave.
             ModelError: The models found are not the ones with which the index was built.
         """
-        return Index.open(self.engine, name, weights=weights, dense=dense, dense_query=dense_query)
+        return LiveIndex.open(self.engine, name, weights=weights, dense=dense, dense_query=dense_query)
 
     def indices(self) -> list[ListedIndex]:
         """The indices that termweave made on this server, as `termweave list --json` has them."""

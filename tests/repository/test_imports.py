@@ -84,3 +84,31 @@ def test_no_files_import_each_other_in_a_circle():
         graph[module] = visitor.found
     assert "termweave.encoders.manifest" in graph["termweave.encoders.kinds"]  # the search itself works
     graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, which names the files
+
+
+def private_names(path):
+    """(line, module, name) of every private name that a file takes from a module of termweave."""
+    modules, taken = {}, []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("termweave"):
+            modules |= {name.asname or name.name: f"{node.module}.{name.name}" for name in node.names}
+            taken += [(node.lineno, node.module, name.name) for name in node.names]
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules:
+            taken.append((node.lineno, modules[node.value.id], node.attr))
+    return [(line, module, name) for line, module, name in taken if name.startswith("_") and not name.startswith("__")]
+
+
+def test_benchmarks_and_tests_of_other_packages_use_public_names():
+    """A change inside a package breaks only the tests of that package."""
+    wrong, own = [], 0
+    for path in (*(ROOT / "benchmarks").rglob("*.py"), *(ROOT / "tests").rglob("*.py")):
+        folder = path.relative_to(ROOT).parts[1]
+        for line, module, name in private_names(path):
+            part = module.split(".")[1]
+            package = part if (ROOT / part).is_dir() else "termweave"
+            if folder == package:
+                own += 1
+            else:
+                wrong.append(f"{path.relative_to(ROOT)}:{line}: {module}.{name}")
+    assert own  # the search itself works
+    assert wrong == []

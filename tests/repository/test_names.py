@@ -1,4 +1,4 @@
-"""The layout of the product: a class name is used once, a folder holds few files, and every package is installed."""
+"""The layout of the product: a class name is used once, a function's name says something, a folder holds few files, and every package is installed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,12 @@ MOST_FILES = 12
 VERBS = "cli/verbs"
 #: The kinds of models that are trained have one layout: the file of each task has the same name in all of them.
 TRAINED = {"training/term_weights", "training/dense", "training/ranker"}
+#: What remains to be renamed or split. Take an entry out once it is done; the tests below refuse entries that are not needed.
+NAMES_USED_TWICE: set[str] = set()
 LARGE_FOLDERS = {"search/features"}  # a file for each feature
+FILES_OF_ONE_NAME: set[str] = set()
+#: Names of functions that say neither what is done nor what is returned, and that no search finds.
+VAGUE = {"of", "there", "own", "learned", "beyond", "waits"}
 
 
 def sources():
@@ -44,7 +49,17 @@ def test_a_class_name_is_used_once():
                 places[node.name].append(relative(path))
     assert {"Engine", "Document", "Experiment"} <= set(places)  # the search itself works
     twice = {name: paths for name, paths in places.items() if len(paths) > 1}
-    assert twice.keys() == {"Index"}, twice  # `termweave.Index` is that of search, and learns
+    assert set(twice) == NAMES_USED_TWICE, {name: twice.get(name) for name in set(twice) ^ NAMES_USED_TWICE}
+
+
+def test_no_function_has_a_name_that_says_nothing():
+    functions = {
+        f"{relative(path)}: {node.name}"
+        for path in sources()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name in VAGUE
+    }
+    assert functions == set()
 
 
 def neighbours(first, second):
@@ -60,7 +75,7 @@ def test_no_two_files_of_one_name_in_neighbouring_packages():
             continue
         shared = {path.name for path in first.glob("*.py")} & {path.name for path in second.glob("*.py")}
         same |= {f"{relative(first)} and {relative(second)}: {name}" for name in shared - {"__init__.py", "__main__.py"}}
-    assert same == set()
+    assert same == FILES_OF_ONE_NAME
 
 
 @pytest.mark.parametrize("folder", [relative(folder) for folder in packages() if relative(folder) != VERBS])
