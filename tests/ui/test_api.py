@@ -135,3 +135,12 @@ def test_a_body_of_json_asks_as_an_address_does(client, attacked):
 
 def test_requests_of_every_kind_are_answered_as_described(client):
     assert len(requests_of_every_kind(client.app, "/api/openapi.json")) == len(ENDPOINTS)
+
+
+def test_a_feature_of_a_search_is_a_parameter_as_it_declares_it_and_none_writes_a_file():
+    declared = {each.name: each for each in parameters.FEATURES}
+    shown = {"explain", "passages", "highlight", "facet", "totals"}
+    assert declared.keys() == {"server_fusion", "like", "pin", "min_score", "sort", "collapse", *shown}
+    assert (declared["facet"].kind, declared["facet"].option, declared["highlight"].kind) == ("texts", "facets", "flag")
+    assert {name for name, each in declared.items() if each.numbers} == {"min_score", "passages"}
+    assert {"sort", "collapse", "min_score"} == parameters.SELECTION
