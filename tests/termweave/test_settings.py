@@ -115,7 +115,10 @@ def credentials(loaded):
         ({"url": HOME, **CREDENTIALS}, {}, {}, f"the file gives it for {HOME}, and the address in use is {EVIL}"),
         (CREDENTIALS, {"user": "me", "password": "hush"}, {}, "password from --password is not sent to"),
         ({"url": "https://me:hush@home:9200"}, {}, {}, ""),
-        *(({}, {}, variables, f"password from $TERMWEAVE_PASSWORD is not sent to {EVIL}: only ") for variables in ("upper", "lower")),
+        *(
+            ({}, {}, variables, f"password from $TERMWEAVE_PASSWORD is not sent to {EVIL}: only ")
+            for variables in ("upper", "lower")
+        ),
     ],
     ids=["file", "flags and a file without an address", "within an address", "environment", "environment in lower case"],
 )
@@ -161,7 +164,12 @@ def test_the_working_folder_decides_about_its_own_address_but_about_no_check_com
     write(".", url=EVIL, user="demo", password="demo", ca_certs="demo.pem", **refused)
     loaded = settings.load()
     assert credentials(loaded) == {"user": "demo", "password": "demo"}
-    assert (str(loaded.ca_certs), loaded.insecure, loaded.password_command, loaded.password_file) == ("demo.pem", False, None, None)
+    assert (str(loaded.ca_certs), loaded.insecure, loaded.password_command, loaded.password_file) == (
+        "demo.pem",
+        False,
+        None,
+        None,
+    )
     assert {each.name for each in loaded.ignored} == set(refused)
     assert "may not have a command run" in caplog.text
     assert settings.load(insecure=True).insecure

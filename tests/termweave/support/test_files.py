@@ -56,6 +56,7 @@ def test_threads_may_write_one_file(tmp_path):
     assert len(file.read_bytes()) == 20_000
     assert list(tmp_path.iterdir()) == [file]
 
+
 def mode(path):
     return stat.S_IMODE(path.stat().st_mode)
 
@@ -91,6 +92,7 @@ def test_folders_and_files_are_made_for_their_owner_alone(tmp_path):
     with private_files.open_private(Path(os.devnull), "wb") as file:
         file.write(b"nothing")
 
+
 def test_who_waited_for_a_file_that_was_removed_holds_the_one_that_is_there(tmp_path):
     """The first holder's file goes while the second waits for it; a third must not find another one free."""
     path, waits, holds, done = tmp_path / "lock", threading.Event(), threading.Event(), threading.Event()
@@ -123,6 +125,7 @@ def test_a_lock_says_who_holds_it_and_nothing_of_those_who_did(tmp_path):
                     pytest.fail("two hold it")
                 assert caught.value.note == note
         assert path.read_text() == ""
+
 
 _READ = (
     "import time; from termweave.corpora import open_source; source = open_source('-'); print('read', flush=True); time.sleep(60)"
