@@ -76,7 +76,7 @@ def test_a_folder_that_may_not_be_read_is_said_to_be_that(mode):
             os.chown(folder / "locked", 65534, -1)
             os.seteuid(65534)
         (folder / "locked").chmod(mode)
-        with pytest.raises(UsageError, match="This user may not read .*locked"):
+        with pytest.raises(UsageError, match=r"This user may not read .*locked"):
             open_source(folder / "locked")
     finally:
         (folder / "locked").chmod(0o700)
