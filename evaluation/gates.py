@@ -81,7 +81,7 @@ def parse(text: str) -> Gate:
     """
     match = _GATE.fullmatch(text.strip())
     if match is None:
-        raise UsageError(f"{text!r} is not a requirement.", "Write 'nDCG@10>=0.4', or 'MRR@10 within .01 of RUN' (a TREC run file).")
+        raise UsageError(f"{text!r} is not a requirement.", "Write 'nDCG@10>=0.4' or 'MRR@10 within .01 of RUN' (a run file).")
     _, measure, least, margin, run = match.groups()
     measures.parse_measure(measure)
     least, margin = (float(each) if each else None for each in (least, margin))
