@@ -58,13 +58,15 @@ def pairs(authority):
     return {
         "good": authority.issue("good"),
         "itself": (authority.certificate, authority.key),
-        "expired": authority.issue("expired", dates=("20200101000000Z", "20210101000000Z")),
+        "expired": authority.issue("expired", days=0),
         "elsewhere": authority.issue("elsewhere", "DNS:search.example"),
     }
 
 
-def _answer(url, **settings):
+def _answer(url, *, elastic=False, **settings):
     with connect(load(url=url, **settings)) as engine:
+        if elastic:
+            engine.use_elasticsearch()
         return engine.request("GET", "/", retry=False)
 
 
@@ -95,10 +97,10 @@ def test_every_untrusted_certificate_has_its_own_sentence(pairs, authority, othe
         assert _answer(address, insecure=True) == {"ok": "safe"}  # a warning of the library would be an error here
 
 
-WAYS = [{}, {"user": "me", "password": "p"}, {"aws_sigv4": "eu-central-1"}]
+WAYS = [{}, {"user": "me", "password": "p"}, {"aws_sigv4": "eu-central-1"}, {"elastic": True}]
 
 
-@pytest.mark.parametrize("way", WAYS, ids=["none", "basic", "sigv4"])
+@pytest.mark.parametrize("way", WAYS, ids=["none", "basic", "sigv4", "elasticsearch"])
 def test_variables_of_other_tools_do_not_change_how_a_server_is_trusted_or_reached(
     pairs, authority, other_authority, monkeypatch, tmp_path, closed_port, way
 ):
@@ -119,7 +121,8 @@ def test_variables_of_other_tools_do_not_change_how_a_server_is_trusted_or_reach
             for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
                 monkeypatch.setenv(name, str(bundle.certificate))
             assert _answer(url, ca_certs=authority.certificate, **way) == {"ok": "safe"}
-            assert "could not be verified" in _failure(url, **way)
+            for trust in ({}, {"ca_certs": other_authority.certificate}):
+                assert "could not be verified" in _failure(url, **trust, **way)
 
 
 def test_an_outdated_version_of_tls_is_named(authority, pairs):
