@@ -133,7 +133,10 @@ def test_an_outdated_version_of_tls_is_named(authority, pairs):
                 setattr(context, limit, ssl.TLSVersion.TLSv1_1)
 
     with serving(*pairs["good"], configure=configure) as url:
-        assert _failure(url, ca_certs=authority.certificate) == f"{url} speaks only an outdated version of TLS."
+        assert (
+            _failure(url, ca_certs=authority.certificate)
+            == f"{url} offers only an outdated version of TLS, or outdated encryption."
+        )
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ LOCKS = "failed to obtain node locks, tried [[/x]]"
     [
         ("java.nio.file.FileSystemException: No space left on device", "the disk is full"),
         ("Error occurred during initialization of VM: Could not reserve enough space for object heap", "not enough memory"),
-        (LOCKS, "in use by another server"),
+        (LOCKS, "another server uses its data folder"),
         (f"{LOCKS}\nCaused by: java.nio.file.AccessDeniedException: /x", "no permission to use one of its"),
         (f"{LOCKS}\nCaused by: java.io.IOException: Mount point not found", "chroot"),
         ("JVM arguments [-XX:+ExitOnOutOfMemoryError]\nIllegalArgumentException: unknown setting [foo]", r"setting \[foo\]"),
