@@ -114,23 +114,6 @@ def test_a_moved_slider_weighs_a_signal_and_the_list_follows(browser, address, o
     assert shown == [hit.id for hit in index.answer("run a function later", mode="dense", k=5).hits]
 
 
-def test_the_search_page_uses_its_width(browser, address):
-    for width, columns in ((400, 1), (1100, 3), (1800, 3)):
-        browser.open(f"{address}/search?q=run+a+function", width)
-        edges = browser.do(
-            "['.hit .passage', '.hit .facts', '.beside'].map(each => document.querySelector(each).getBoundingClientRect().left)"
-        )
-        assert len({round(edge / 30) for edge in edges}) == columns, (width, edges)
-    assert browser.do("document.querySelector('.beside').getBoundingClientRect().right") > 1600
-
-
-@pytest.mark.parametrize("dark", [False, True])
-def test_four_grades_have_four_colours(browser, address, dark):
-    browser.open(f"{address}/judge?judge=colours", dark=dark)
-    colours = browser.do("[...document.querySelectorAll('.grade')].map(each => getComputedStyle(each).backgroundColor)")
-    assert len(colours) == len(set(colours)) == 4
-
-
 def test_a_judge_needs_the_keyboard_alone(browser, address, opensearch_engine, attacked):  # noqa: F811 - the fixture above
     book = JudgementBook(opensearch_engine, attacked)
     browser.open(f"{address}/judge?judge=keys")
@@ -228,16 +211,6 @@ def test_a_search_and_its_options_need_no_mouse(browser, address):
     tab_to(browser, "article.hit summary")
     browser.press("Enter")
     assert browser.do("document.activeElement.parentElement.open")
-
-
-def test_a_query_is_added_to_the_book_without_a_mouse(browser, address, opensearch_engine, attacked):  # noqa: F811 - the fixture above
-    browser.open(f"{address}/book")
-    tab_to(browser, "textarea[name=typed]")
-    browser.tell("Input.insertText", text="typed by keyboard alone")
-    tab_to(browser, "form[action='/book/add'] button")
-    browser.press("Enter")
-    browser.until("document.body?.innerText.includes('1 query was added')")
-    assert "typed by keyboard alone" in {query.text for query in JudgementBook(opensearch_engine, attacked).queries()}
 
 
 def test_a_key_that_is_held_down_takes_back_one_grade(browser, address, opensearch_engine, attacked):  # noqa: F811 - the fixture above
