@@ -14,9 +14,8 @@ from termweave.encoders.manifest import ModelFolder
 from termweave.encoders.recorded_models import ranker_folder
 from termweave.errors import ModelError, UsageError
 from termweave.records import ModelInfo
-from termweave.rerank import candidate_features
+from termweave.rerank import candidate_features, decision_trees
 from termweave.rerank.rerankers import Reranker, RerankResult, check_range
-from termweave.rerank.trees import tree_files
 from termweave.signals import fusion
 from termweave.signals.modes import Mode
 from termweave.support.messages import first_line
@@ -25,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from termweave.rerank.candidate_features import FeatureReader
+    from termweave.rerank.decision_trees import DecisionTrees
     from termweave.rerank.rerankers import Need, RerankRequest
-    from termweave.rerank.trees.decision_trees import DecisionTrees
 
 #: Kind of the model folders, and their files: trees that LightGBM or XGBoost saved, and document -> its rates of clicks and conversions.
 KIND, TREES, RATES = "ltr", "trees.txt", "rates.json"
@@ -123,7 +122,7 @@ def open_feature_ranker(model: str, expected: str) -> FeatureRanker:
         hint = "Name a folder of 'termweave train ltr', or use --rerank ranker@FOLDER for a cross-encoder."
         raise ModelError(f"{folder.path} is not a feature ranker but a model of the kind {manifest.kind!r}.", hint)
     try:
-        trees = tree_files.read(tree_files.content_of(folder.path / TREES))
+        trees = decision_trees.read(decision_trees.content_of(folder.path / TREES))
         names, types = tuple(manifest.settings["features"]), dict(manifest.settings["types"])
         trees = trees.with_names(names)
         stored = orjson.loads((folder.path / RATES).read_bytes()) if RATES in manifest.files else {}

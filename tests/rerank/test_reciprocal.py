@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from termweave.errors import UsageError
 from termweave.rerank import Rules, evidence, labels, neighbourhood, reciprocal, reciprocal_batch
-from termweave.rerank.neighbours.equations import exact_sets
-from termweave.rerank.neighbours.fast_sets import fast_sets
+from termweave.rerank.neighbours.equations import exact_sets, fast_sets
 from termweave.rerank.neighbours.reciprocal import compare
 
 
