@@ -83,10 +83,8 @@ class DecisionTrees:
         Raises:
             ValueError: The number of names is not the number of features, or a name is not a text.
         """
-        if not all(isinstance(name, str) for name in names):
-            raise ValueError("its description names features that are no texts")
-        if len(names) != len(self.features):
-            raise ValueError(f"it has {len(self.features)} features, and its description names {len(names)}")
+        if len(names) != len(self.features) or not all(isinstance(name, str) for name in names):
+            raise ValueError(f"its description does not name its {len(self.features)} features")
         return replace(self, features=tuple(names))
 
     @property
@@ -100,7 +98,7 @@ class DecisionTrees:
         Args:
             rows: The features, ``(n, len(features))``; NaN where a value is missing.
         """
-        walk = self._walk
+        walk = self.walk
         compared = self._compared(rows)
         missing = np.isnan(compared)
         # Twice the columns: a missing value is below every threshold in the first half, and below none in the second.
@@ -133,13 +131,8 @@ class DecisionTrees:
     def _compared(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
         return rows.astype(np.float32).astype(np.float64) if self.single else rows
 
-    @property
-    def depth(self) -> int:
-        """Number of conditions on the longest path from a root to a leaf."""
-        return self._walk.depth
-
     @cached_property
-    def _walk(self) -> _Walk:
+    def walk(self) -> Walk:
         """The nodes of all trees one after the other, in shared arrays; a leaf is its own child."""
         roots = np.cumsum([0, *(len(tree.left) for tree in self.trees)])[:-1]
         column, threshold, children, value, deepest = [], [], [], [], 0
@@ -156,31 +149,29 @@ class DecisionTrees:
                 if first >= 0:  # a child comes behind its parent
                     depth[first] = depth[second] = depth[node] + 1
             deepest = max(deepest, *depth)
-        return _Walk(
-            roots, np.concatenate(column), np.concatenate(threshold), np.concatenate(children), np.concatenate(value), deepest
-        )
+        return Walk(roots, deepest, *map(np.concatenate, (column, threshold, children, value)))
 
 
 @dataclass(frozen=True)
-class _Walk:
+class Walk:
     """The nodes of all trees in shared arrays, for the walk of many rows down all trees at once.
 
     Attributes:
         roots: Index of each tree's root.
+        depth: Number of conditions on the longest path.
         column: Column of the values that a node compares. There are twice as many columns as features: in the first half a missing value goes left,
             in the second half right.
         threshold: The t in a node's condition ``value <= t``.
         children: The children of node i: at 2i for rows where the condition does not hold, at 2i + 1 for rows where it holds.
         value: Value of each node.
-        depth: Number of conditions on the longest path.
     """
 
     roots: NDArray[np.int64]
+    depth: int
     column: NDArray[np.int64]
     threshold: NDArray[np.float64]
     children: NDArray[np.int64]
     value: NDArray[np.float64]
-    depth: int
 
 
 def content_of(file: Path) -> str:
@@ -217,10 +208,8 @@ def read(content: str) -> DecisionTrees:
         raise _Refusal(_NEITHER) from error
     if not trees.trees:
         raise _Refusal("it has no trees")
-    if trees.depth * max(len(trees.trees), _STEPS // _DEEPEST) > _STEPS:
-        raise _Refusal(
-            f"its {len(trees.trees):,} trees are up to {trees.depth:,} conditions deep, which takes too long in a search"
-        )
+    if (depth := trees.walk.depth) * max(len(trees.trees), _STEPS // _DEEPEST) > _STEPS:
+        raise _Refusal(f"its {len(trees.trees):,} trees are up to {depth:,} conditions deep, too slow for a search")
     return trees
 
 
@@ -306,9 +295,7 @@ def _lightgbm_tree(lines: Mapping[str, str]) -> DecisionTree:
     missing = [bool(kind & _LEFT) if kind & _MISSING else limit >= 0.0 for kind, limit in zip(kinds, thresholds, strict=True)]
     # What a node expects lies between its leaves; beyond, contributions would not sum to the score in 64 bits.
     expected = [min(max(float(each), min(values)), max(values)) for each in columns["internal_value"]]
-    left, right = (
-        [*(count - 1 - child if child < 0 else child for child in side), *[-1] * len(values)] for side in (left, right)
-    )
+    left, right = ([*(count - 1 - at if at < 0 else at for at in side), *[-1] * len(values)] for side in (left, right))
     none = [0] * len(values)
     return _tree(left, right, [*features, *none], [*thresholds, *none], [*map(int, missing), *none], [*expected, *values])
 
@@ -374,9 +361,8 @@ def _xgboost_tree(tree: Mapping[str, Any]) -> DecisionTree:
     if any(tree.get("split_type", [])):
         raise _Refusal("its trees split by categories")
     _check_count(len(tree["left_children"]))
-    left, right, feature, default = (
-        _whole(tree[name]) for name in ("left_children", "right_children", "split_indices", "default_left")
-    )
+    names = ("left_children", "right_children", "split_indices", "default_left")
+    left, right, feature, default = (_whole(tree[name]) for name in names)
     limits, weight = np.array(tree["split_conditions"], np.float32), np.array(tree["sum_hessian"], np.float64)
     if any(column.shape != left.shape for column in (right, feature, default, limits, weight)):
         raise _Refusal(_BROKEN)

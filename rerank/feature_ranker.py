@@ -92,15 +92,11 @@ class FeatureReranker(Reranker):
 
         def details(row: int) -> Mapping[str, Any]:
             base, added = ranker.trees.contributions(rows[row])
-            values = {
-                name: None if isnan(value) else value
-                for name, value in zip(ranker.trees.features, rows[row].tolist(), strict=True)
-            }
+            known = [None if isnan(value) else value for value in rows[row].tolist()]
+            values = dict(zip(ranker.trees.features, known, strict=True))
             shares = sorted(added.items(), key=lambda part: -abs(part[1]))
-            return {
-                "base": base,
-                "features": [{"feature": name, "value": values[name], "share": share} for name, share in shares],
-            }
+            features = [{"feature": name, "value": values[name], "share": share} for name, share in shares]
+            return {"base": base, "features": features}
 
         return RerankResult(ranker.trees.scores(rows).tolist() if request.ids else [], details=details)
 
@@ -134,13 +130,9 @@ def open_feature_ranker(model: str, expected: str) -> FeatureRanker:
         usable = min(mode.weights.values()) >= 0 and 0 < sum(mode.weights.values()) < inf
         until = float(manifest.settings["clicks_until"]) if rates else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        hint = "Train it again."
-        raise ModelError(f"The feature ranker in {folder.path} cannot be read: {first_line(error)}.", hint) from error
+        raise ModelError(f"The feature ranker in {folder.path} cannot be read: {first_line(error)}.", "Train again.") from error
     if not usable:
-        raise ModelError(
-            f"The feature ranker in {folder.path} is damaged: the weights of its signals are negative, or sum to 0.",
-            "Train it again.",
-        )
+        raise ModelError(f"The weights of the signals in {folder.path} are negative, or sum to 0.", "Train the ranker again.")
     return FeatureRanker(ModelInfo(manifest.name, manifest.hash, None, None, 0, folder.path), trees, reader, mode, until)
 
 

@@ -75,18 +75,14 @@ class Rules:
     clamp: bool = False
 
     def __post_init__(self) -> None:
-        if not (hasattr(self.k, "__index__") and hasattr(self.k_exp, "__index__")):
-            raise UsageError(f"k and k_exp of rNN are whole numbers, not {self.k!r} and {self.k_exp!r}.")
-        if self.k < 1 or self.k_exp < 1:
-            raise UsageError(f"k and k_exp of rNN are at least 1, not {self.k} and {self.k_exp}.")
+        if not all(hasattr(count, "__index__") and count >= 1 for count in (self.k, self.k_exp)):
+            raise UsageError(f"k and k_exp of rNN are whole numbers from 1, not {self.k!r} and {self.k_exp!r}.")
         if not 0 <= self.tau <= 1:
             raise UsageError(f"tau of rNN is a number from 0 to 1, not {self.tau}.")
         if self.weight_function not in {"linear", "exp"}:
             raise UsageError(f"rNN has no weight function {self.weight_function!r}.", "Known: linear, exp.")
         if not 0 < self.weight_parameter <= _LARGEST_PARAMETER:
-            raise UsageError(
-                f"The weight parameter of rNN is above 0 and at most {_LARGEST_PARAMETER:g}, not {self.weight_parameter}."
-            )
+            raise UsageError(f"weight_parameter of rNN is above 0, at most {_LARGEST_PARAMETER:g}, not {self.weight_parameter}.")
         if self.normalize not in {None, "max", "mean"}:
             raise UsageError(f"rNN has no normalisation {self.normalize!r}.", "Known: None, max, mean.")
 

@@ -123,9 +123,7 @@ def reciprocal_batch(
         UsageError: The arguments are refused by `reciprocal`, or the numbers of queries and lists differ.
     """
     if len(queries) != len(candidates):
-        raise UsageError(
-            f"rNN needs one list of candidates per query, and got {len(candidates)} lists for {len(queries)} queries."
-        )
+        raise UsageError(f"rNN needs a list of candidates for each query, and got {len(candidates)} for {len(queries)} queries.")
     return [reciprocal(query, vectors, weight=weight, rules=rules) for query, vectors in zip(queries, candidates, strict=True)]
 
 
@@ -198,8 +196,7 @@ def compare(
         # The sum of squared lengths is not finite if a number is NaN, infinite or too large.
         finite = math.isfinite(similarity.trace())
     if not finite:
-        hint = "Find the text whose encoding is not finite; the model may be damaged."
-        raise UsageError("rNN got a vector with NaN, infinity, or numbers too large for float32.", hint)
+        raise UsageError("rNN got a vector with NaN, infinity, or numbers too large for float32.", "The model may be damaged.")
     if len(vectors) == 0:
         return similarity, Sets(np.zeros((len(probes), 1), np.float32), None)
     sets = fast_sets(similarity, rules, probes, with_shares=with_shares) if rules.normalize is None else None
@@ -314,6 +311,5 @@ def _positions(relevant: Sequence[int], count: int) -> NDArray[np.intp]:
         raise UsageError("Soft evidence needs at least one relevant candidate.", "Give their positions among the candidates.")
     outside = places[(places < 0) | (places >= count)]
     if len(outside):
-        hint = "Give the relevant candidates as positions among the candidates, counted from 0."
-        raise UsageError(f"There is no candidate {outside[0]} among {count}.", hint)
+        raise UsageError(f"There is no candidate {outside[0]} among {count}.", "Positions of candidates are counted from 0.")
     return places

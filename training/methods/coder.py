@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from termweave.rerank.neighbours import evidence as algorithm
+    from termweave.rerank.neighbours import reciprocal as algorithm
     from termweave.training.data.sampler import Batch
     from termweave.training.dense import list_targets
     from termweave.training.dense.list_targets import ListTargets
