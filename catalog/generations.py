@@ -72,7 +72,7 @@ def check_free(engine: Engine, name: str) -> None:
     """
     if exists(engine, name):
         raise UsageError(
-            f"{name!r} is an index of its own, not an alias; termweave does not change it.",
+            f"{name!r} is an index of its own, not an alias; termweave does not touch it.",
             f"Give another NAME. From its documents 'termweave index opensearch:{name} NAME' builds an index that "
             "'termweave learn NAME ...' and all other commands take.",
         )
