@@ -189,11 +189,6 @@ class RecordedLogits:
         return 1000 * self.seconds / max(1, len(self.logits))
 
 
-def recorded_logits(ranker: CrossEncoderReranker) -> RecordedLogits:
-    """Open a ranker's model as a scorer that reads no pair twice. The time of opening does not count as time of a pair."""
-    return RecordedLogits(ranker.open_scorer())
-
-
 def stored_ranker(ranker: CrossEncoderReranker | FeatureReranker) -> dict[str, Any]:
     """Return the parameters of a ranker as a profile stores them. Also note the folder of the model on this host, where an index will look for it."""
     kind, names = {}, ["candidates", "weight", "budget"]

@@ -19,7 +19,7 @@ from termweave.evaluation import judgements, systems
 from termweave.evaluation.experiment import CandidateFetcher
 from termweave.evaluation.measures import ALPHA, holm, interval, label, randomisation_test
 from termweave.evaluation.tuning import parameter_search
-from termweave.evaluation.tuning.parameter_search import RankedQueries
+from termweave.evaluation.tuning.parameter_search import RankedQueries, RecordedLogits
 from termweave.evaluation.tuning.trial_ranker import TrialRanker
 from termweave.rerank import rerankers
 from termweave.rerank.feature_ranker import FeatureReranker, open_feature_ranker
@@ -133,7 +133,7 @@ def tune(
     queries, notes = _shuffled_queries(index, dataset, seed)
     needs: list[Need] = ["vectors"] if "dense" in index.signals else []
     features = ranker if isinstance(ranker, FeatureReranker) else None
-    recorded = parameter_search.recorded_logits(ranker) if isinstance(ranker, CrossEncoderReranker) else None
+    recorded = RecordedLogits(ranker.open_scorer()) if isinstance(ranker, CrossEncoderReranker) else None
     ranker = replace(ranker, scorer=cast("Ranker", recorded)) if isinstance(ranker, CrossEncoderReranker) else ranker
     current = find(index.lineage, None)
     former = current or find(index.lineage, name)
@@ -229,11 +229,9 @@ def _check_tunable(index: Index) -> None:
         UsageError: The index has one signal, and no vectors.
     """
     if "dense" not in index.signals and not {"lexical", "weights"} <= set(index.signals):
-        raise UsageError(
-            f"The index {index.name!r} has {' and '.join(map(label, index.signals))} alone: there is nothing to fuse, and there "
-            "are no vectors to rerank by.",
-            "Build the index with a dense model to tune it.",
-        )
+        only = " and ".join(map(label, index.signals))
+        message = f"The index {index.name!r} has {only} alone: there is nothing to fuse, and no vectors to rerank by."
+        raise UsageError(message, "Build the index with a dense model.")
 
 
 def _shuffled_queries(index: Index, dataset: Dataset, seed: int) -> tuple[list[Query], list[str]]:
@@ -245,11 +243,9 @@ def _shuffled_queries(index: Index, dataset: Dataset, seed: int) -> tuple[list[Q
     qrels = dataset.qrels()
     queries = [query for query in dataset.queries() if any(grade > 0 for grade in qrels.get(query.id, {}).values())]
     if len(queries) < 2 * FEWEST:
-        raise InputError(
-            f"{dataset.name} has {counted(len(queries), 'query', 'queries')} with a relevant document in the split {dataset.split!r}; "
-            f"tuning needs at least {2 * FEWEST}.{judgements.unusable(dataset)}",
-            f"Judge more queries{judgements.other_splits(dataset)}.",
-        )
+        count = counted(len(queries), "query", "queries")
+        message = f"{dataset.name} has {count} with a relevant document in the split {dataset.split!r}; tuning needs at least {2 * FEWEST}."
+        raise InputError(" ".join([message, *dataset.notes]), f"Judge more queries{judgements.other_splits(dataset)}.")
     random.Random(seed).shuffle(queries)  # noqa: S311 - a split, not a secret
     return queries, [*dataset.notes, *judgements.absent_from_index(index, dataset.name, qrels)]
 

@@ -44,7 +44,7 @@ def test_it_finds_what_the_log_was_drawn_with():
     assert max(abs(found[f"query {query}", f"d{query}-{each}"] - attraction[query][each]) for query, each in pairs) < 0.12
     raw = log.model(corrected=False)
     assert raw.attractive.max() < 0.6  # half of the clicks never come
-    weighted, plain = log.corrected_clicks(model), log.clicks()
+    weighted, plain = log.clicks(model), log.clicks(raw)
     assert weighted.sum() > 1.3 * plain.sum()
 
 

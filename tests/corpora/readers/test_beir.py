@@ -143,7 +143,7 @@ def test_splits_and_what_a_folder_without_them_is(tmp_path):
     folder = whole(tmp_path / "set", **{"qrels/train.tsv": "q3\td1\t1\n", "qrels/notes.txt": "nothing"})
     assert open_dataset(folder).splits() == ["test", "train"]
     assert [each.id for each in open_dataset(f"{folder}:train").queries()] == ["q3"]
-    with pytest.raises(UsageError, match=r"has no split 'dev'\. There are: test, train"):
+    with pytest.raises(UsageError, match=r"has no split 'dev'\. Its splits are: test, train"):
         open_dataset(f"{folder}:dev")
     alone = make(tmp_path / "alone", {"corpus.jsonl": CORPUS})
     assert len(list(open_source(alone).documents())) == 3

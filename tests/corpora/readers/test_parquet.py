@@ -112,7 +112,7 @@ def small(tmp_path):
 @pytest.mark.parametrize("keep", [4, 100, -1])
 def test_a_file_cut_short_is_named(small, keep):
     small.write_bytes(small.read_bytes()[:keep])
-    with pytest.raises(InputError, match=r"table\.parquet is damaged or cut short: .*Write or download it again"):
+    with pytest.raises(InputError, match=r"table\.parquet is damaged or cut short: .*Write or download the file again"):
         open_source(small)
 
 

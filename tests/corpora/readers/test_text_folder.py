@@ -205,7 +205,7 @@ def test_links_out_of_the_folder_are_named_and_not_read(tmp_path):
         assert source.fingerprint != followed.fingerprint
         assert source.size < followed.size
         assert len(followed.remarks) == 1
-    with pytest.raises(UsageError, match="links to files outside it") as refused:
+    with pytest.raises(UsageError, match="links to files outside this folder") as refused:
         open_source(tmp_path / "docs", include=["*secret*"])
     assert "--follow-links" in refused.value.hint
     with pytest.raises(UsageError, match="for links in a folder"):
@@ -290,6 +290,6 @@ def test_restructured_text_asciidoc_and_files_of_any_type_that_patterns_name(tmp
     with pytest.raises(UsageError, match=r"No file in .* matches \*\.java"):
         open_source(folder, include=["*.java"])
     for source in (folder / "guide.rst", "opensearch:docs", "-"):
-        with pytest.raises(UsageError, match=f"names files in a folder, and {source} is none"):
+        with pytest.raises(UsageError, match=f"names files in a folder, and {source} is not a folder"):
             open_source(source, include=["*.rst"])
     assert run(["index", str(folder), "x", "--include", "*.java", "--url", "http://127.0.0.1:9"]) in {2, 5}

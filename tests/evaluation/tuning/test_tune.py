@@ -368,7 +368,7 @@ def test_a_ranker_that_gains_is_tuned_measured_and_stored(index, folder, knowing
 
 
 def test_what_has_nothing_to_fuse_and_no_vectors_cannot_be_tuned(folder):
-    with pytest.raises(UsageError, match="has BM25 alone: there is nothing to fuse, and there are no vectors to rerank by"):
+    with pytest.raises(UsageError, match="has BM25 alone: there is nothing to fuse, and no vectors to rerank by"):
         tuning.tune(Known("lexical"), corpora.open_dataset(folder))
 
 
