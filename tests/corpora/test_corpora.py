@@ -30,7 +30,6 @@ LINES = b'{"_id": "a", "text": "one"}\n{"_id": "b", "text": "two"}\n'
     ("spec", "reason"),
     [
         ("nowhere", "no file or folder 'nowhere'"),
-        ("no/where.jsonl", "no file or folder"),
         ("x" * 5000, "no file or folder"),
         ("nul\0byte", "no file or folder"),
         ("", "no file or folder ''.*A (source|data set) is "),

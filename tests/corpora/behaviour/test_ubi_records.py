@@ -97,9 +97,7 @@ def test_the_forms_of_an_event(attributes, ordinal):
 @pytest.mark.parametrize(
     "record",
     [
-        {**EVENT, "action_name": "search", "event_attributes": None},
         {**EVENT, "action_name": "page_exit", "event_attributes": {"object": {"timeElapsedCallbacks": []}, "position": {}}},
-        {**EVENT, "event_attributes": {"object": "B01"}},
         {**EVENT, "event_attributes": {"object": {"object_id": ["B01"]}}},
         {**EVENT, "action_name": None},
         {},
