@@ -22,7 +22,7 @@ import psutil
 import pytest
 
 from termweave.engine.embedded import artifacts, folders, java, process, startup
-from termweave.engine.embedded.artifacts import Artifact
+from termweave.engine.embedded.artifacts import MavenArtifact
 from termweave.errors import TermweaveError
 
 #: Version -> SHA-256 of its archive.
@@ -175,7 +175,7 @@ def _distribution(version):
     if not place.is_dir():
         folders.make(cache)
         folders.require_space(cache, 500_000_000, "Elasticsearch")
-        artifact = Artifact(_GROUP, "elasticsearch", version, VERSIONS[version])
+        artifact = MavenArtifact(_GROUP, "elasticsearch", version, VERSIONS[version])
         artifacts.unpack([artifacts.shelf(cache).archive(artifact)], place, [artifact])
     return place
 
