@@ -55,14 +55,7 @@ _JVM = """\
 
 
 def start(version, more="xpack.security.enabled: false", prepare=lambda _: None, scheme="http"):
-    """Start a server; where it cannot be had, the test is skipped, or fails if a server was promised.
-
-    Args:
-        version: A key of `VERSIONS`.
-        more: Further lines of its settings.
-        prepare: Called with the server before it starts, to complete its configuration.
-        scheme: Of its address.
-    """
+    """Start a server; where it cannot be had, the test is skipped, or fails if a server was promised. `prepare` completes its configuration."""
     try:
         return ElasticsearchServer(version, more, prepare, scheme)
     except TermweaveError as error:
