@@ -124,15 +124,6 @@ def test_judgements_that_count_nothing_are_left_out_and_counted(tmp_path, table,
     assert re.match(note, dataset.notes[0])
 
 
-@pytest.mark.parametrize(("case", "qrels"), [("quepid", {"tea": 3}), ("fraction", {"tea": 70})])
-def test_the_cases_beside_the_project(case, qrels):
-    if not (folder := DATA.parent / "cases" / "grades" / case).is_dir():
-        pytest.skip("the cases stand beside the project and are not here")
-    dataset = open_dataset(folder)
-    assert dataset.qrels()["q1"] == qrels
-    assert {query.id for query in dataset.queries()} == {"q1", "q2"}
-
-
 def test_splits_and_what_a_folder_without_them_is(tmp_path):
     folder = whole(tmp_path / "set", **{"qrels/train.tsv": "q3\td1\t1\n", "qrels/notes.txt": "nothing"})
     assert open_dataset(folder).splits() == ["test", "train"]
