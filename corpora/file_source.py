@@ -112,7 +112,7 @@ class JudgementSource(EntrySource, Reader):
     """A `Dataset` without documents, and the reader that recognises it by the beginning of its name."""
 
     JUDGED: ClassVar[bool] = True
-    fingerprint, size = "", 0
+    name, fingerprint, size = "", "", 0
     #: Grade 1, or one click, is the lowest sign of relevance.
     relevant_from = 1
     #: What the names begin with: "book:".

@@ -150,8 +150,8 @@ class CandidateFetcher:
     def notes(self) -> list[str]:
         """Return a remark for each signal in which queries lost terms, and on queries that are documents or were not searched."""
         refusals = list(self.refused.values())
-        also = f" So do {measures.queries(len(refusals) - 1)} like it." if len(refusals) > 1 else ""
-        refused = [f"{refusals[0].message} It finds nothing.{also}"] if refusals else []
+        also = f", as do {measures.queries(len(refusals) - 1)} like it" if len(refusals) > 1 else ""
+        refused = [f"{refusals[0].message} This query finds nothing{also}."] if refusals else []
         return [*refused, *self_matches.remarks(self.self_matches)] + [
             f"{measures.queries(count)} lost terms in {measures.label(name)}: the server allows no more clauses "
             "in a query (indices.query.bool.max_clause_count)."

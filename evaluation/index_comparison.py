@@ -83,8 +83,8 @@ def verdict(experiment: Experiment, name: str, default: str) -> str:
     caveat = ""
     (less, few), (more, many) = sorted(((name, row.judged), (base.system, base.judged)), key=lambda each: each[1])
     if few < many / 2:  # a book has the judgements of what the other index found
-        shares = f"Of the ten best of {less} {few:.0%} are judged, of {more} {many:.0%}, and the others count as not relevant"
-        caveat = f" {shares}: perhaps judge them first."
+        shares = f"Of the ten best hits of {less} {few:.0%} are judged, of {more} {many:.0%}"
+        caveat = f" {shares}: judge more hits of {less} first, because hits without a judgement count as not relevant."
     if p >= ALPHA:
         return f"{name} and {base.system} may differ by chance ({figures}): take the one that costs less.{caveat}"
     better = name if mine > other else base.system

@@ -262,7 +262,7 @@ class Mapper:
         """
         id_, title, text = self._id(entry, line), text_of(entry, self._titles), self._text(entry)
         if title is None and text is None:
-            options = "--id-field, --title-field and --text-field name them"
+            options = "--title-field and --text-field name such fields"
             raise BadLine(f"neither a title nor a text among {_names(entry)} ({options})")
         nested = entry.get("metadata")
         if isinstance(nested, dict):

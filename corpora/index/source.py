@@ -209,10 +209,12 @@ class IndexSource(EntrySource, Reader):
         sentences = [f"{self.name}: {read}."] if self.reading.index.texts else []
         sentences += self._remarks
         if self._vectors and not self.reading.index.hidden:
-            sentences.append(f"{self.name}: left out, because metadata hold no vectors: {', '.join(self._vectors)}.")
+            sentences.append(f"{self.name}: fields of vectors are not read: {', '.join(self._vectors)}.")
         if self.resumed:
             later = "later changes of the index are not in it (--fresh takes a new one, --update brings an index up to date)"
-            sentences.append(f"{self.name}: the snapshot that an earlier command began at {self.resumed} is read on; {later}.")
+            sentences.append(
+                f"{self.name}: reading goes on in the snapshot that an earlier command began at {self.resumed}; {later}."
+            )
         return sentences
 
     def entries(self, progress: Progress | None) -> Iterator[tuple[int | None, Document | BadLine]]:

@@ -41,6 +41,7 @@ class BeirFolder(Judged, Derived, OpenedSource, Reader):
 
     LABEL: ClassVar[str] = "a BEIR folder"
     MAPPED: ClassVar[bool] = True
+    name = ""
 
     def __init__(self, folder: Path, split: str = DEFAULT_SPLIT, reading: Reading | None = None) -> None:
         corpus = files.plain_or_packed(folder, CORPUS)
@@ -50,7 +51,7 @@ class BeirFolder(Judged, Derived, OpenedSource, Reader):
         self._corpus = JsonLines(corpus, reading)
         super().__init__(self._corpus)
         self.split = split
-        self._name = (reading and reading.name) or folder.resolve().name
+        self.name = (reading and reading.name) or folder.resolve().name
 
     @classmethod
     def recognises(cls, spec: str) -> bool:
@@ -84,11 +85,6 @@ class BeirFolder(Judged, Derived, OpenedSource, Reader):
             raise UsageError(f"{spec} contains no {QUERIES}, compressed or not: it is a corpus, not a data set.", hint)
         check_split(spec, split, dataset.splits(), f"Put judgements into {QRELS}/{split}.tsv.")
         return dataset
-
-    @property
-    def name(self) -> str:
-        """Name of the folder."""
-        return self._name
 
     @property
     def remarks(self) -> list[str]:

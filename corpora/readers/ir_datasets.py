@@ -43,11 +43,9 @@ class IrDataset(Judged, EntrySource, Reader):
     def __init__(self, name: str, judged: str | None = None, split: str = DEFAULT_SPLIT, reading: Reading | None = None) -> None:
         super().__init__(reading)
         self._name = name
-        self._set = _load(name)
-        self._judged_set = _load(judged or name)
         self._judged_name = judged or name
         self.split = split
-        if not self._set.has_docs():
+        if not _load(name).has_docs():
             raise UsageError(f"{self.name} has no documents.", "Name the collection whose documents it judges.")
 
     @classmethod
@@ -123,7 +121,7 @@ class IrDataset(Judged, EntrySource, Reader):
 
     def _records(self, kind: str) -> Iterator[Any]:
         try:
-            yield from getattr(self._judged_set if kind != "docs" else self._set, f"{kind}_iter")()
+            yield from getattr(_load(self._name if kind == "docs" else self._judged_name), f"{kind}_iter")()
         except TermweaveError:
             raise
         except Exception as error:
@@ -152,7 +150,7 @@ class IrDataset(Judged, EntrySource, Reader):
                 raise UsageError(f"The judgements of {self._judged_name} are not grades.", "Name another collection or split.")
             qrels.setdefault(judgement.query_id, {})[judgement.doc_id] = grade
         queries = [Query(each.query_id, each.default_text()) for each in self._records("queries") if each.query_id in qrels]
-        return joined(queries, qrels, table=self._judged_name, file="it")
+        return joined(queries, qrels, table=self._judged_name, file="the collection")
 
 
 def _bytes(record: Any) -> bytes:

@@ -227,7 +227,7 @@ def _inherited(former: Profile | None) -> Iterator[str]:
         rewriting = rewriting_of(former)
         behind = former.rules or (rewriting and rewriting.pins)
         fitted = " Fusion and rNN were fitted without rules and pins." if behind else ""
-        yield f"Kept from the profile {former.name!r}: {parts}. All figures are with {'them' if former.rules else 'it'}.{fitted}"
+        yield f"Kept from the profile {former.name!r}: {parts}. All figures are measured with these parts.{fitted}"
 
 
 def _check_tunable(index: Index) -> None:
@@ -282,7 +282,7 @@ def _remarks(
     is_gain = bool((tuned - default).mean() > 0)
     if is_gain and (p := randomisation_test(tuned, default)) >= ALPHA:
         low, high = interval(tuned - default)
-        yield f"The gain may be chance (p {p:.2g}, 95 % between {low:+.4f} and {high:+.4f}). More judged queries would show it."
+        yield f"The gain may be chance (p {p:.2g}, 95 % between {low:+.4f} and {high:+.4f}). More judged queries would show whether it is."
     best = max(untuned, key=lambda name: float(untuned[name].mean()))
     used, name = (tuned, "the tuned profile") if is_gain else (default, "the default")
     better, worse = f"{untuned[best].mean():.4f}", f"{used.mean():.4f}"
@@ -418,5 +418,5 @@ def too_short(budget: float | None, recorded: RecordedLogits) -> list[str]:
     """Return a remark if the budget of a ranker, in milliseconds, has no time for any depth; else []."""
     if _points(budget, recorded.milliseconds):
         return []
-    took = f"{_DEPTHS[0]} documents take it {_DEPTHS[0] * recorded.milliseconds:.0f} ms"
+    took = f"reranking {_DEPTHS[0]} documents takes {_DEPTHS[0] * recorded.milliseconds:.0f} ms"
     return [f"The ranker was left out: {took}, and its budget is {budget:g} ms."]

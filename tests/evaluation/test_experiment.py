@@ -166,7 +166,7 @@ def test_gates_are_held_against_the_table_before_a_query_is_encoded(index, folde
     (tmp_path / "other.trec").write_text("q-other Q0 timer-0 1 1.0 x\n")
     for text, why in (
         ("foo:nDCG@10>=.1", "no system 'foo'"),
-        (f"nDCG@10 within .01 of {tmp_path / 'gone.trec'}", "cannot be read"),
+        (f"nDCG@10 within .01 of {tmp_path / 'gone.trec'}", "cannot be opened"),
         (f"nDCG@10 within .01 of {tmp_path / 'other.trec'}", "has no results for 8 of 8 queries"),
     ):
         with pytest.raises(UsageError, match=why):
@@ -339,5 +339,5 @@ def test_an_index_whose_hits_nobody_judged_is_not_called_worse_without_a_caveat(
         found = Experiment("set:test", ("q",), "films", rows, {})
         said = index_comparison.verdict(found, "movies", "hybrid")
         assert said.startswith(begins)
-        assert ("Of the ten best of movies 0% are judged, of films 25%" in said) == (share == 0.0)
+        assert ("Of the ten best hits of movies 0% are judged, of films 25%" in said) == (share == 0.0)
         assert "leave --mode and --rerank out" in index_comparison.verdict(found, "movies", "dense")

@@ -86,7 +86,7 @@ def test_a_saved_run_is_a_baseline_and_what_is_neither_is_refused(tmp_path):
     table = systems.default_systems(ALL)
     runs.write(Run("old", {"q": {"a": 1.0}}), tmp_path / "old")
     assert systems.with_baseline(table, str(tmp_path / "old"), ALL) == (table, Run("old", {"q": {"a": 1.0}}))
-    with pytest.raises(UsageError, match="cannot be read"):
+    with pytest.raises(UsageError, match="cannot be opened"):
         systems.with_baseline(table, str(tmp_path / "missing.trec"), ALL)
     with pytest.raises(UsageError, match="no signal 'magic'"):
         systems.with_baseline(table, "magic", ALL)

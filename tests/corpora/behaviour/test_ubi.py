@@ -45,13 +45,13 @@ def placed(log):
 
 
 def test_a_search_of_the_plugin():
-    assert search_record(SEARCH).shown == {"B07": 0, "B01": 1, "B08": 2}
+    assert search_record(SEARCH).listed == {"B07": 0, "B01": 1, "B08": 2}
     assert search_record(SEARCH).query == "wireless earbuds"
     assert search_record({**SEARCH, "user_query": {"text": "earbuds"}}).query == "earbuds"
     assert search_record({**SEARCH, "user_query": "caf\u0065\u0301\u200b  bar"}).query == "caf\u00e9 bar"
     for name in ("query_response_object_ids", "query_response_objects_ids"):  # earlier versions
-        assert search_record({**SEARCH, name: ["B07"], "query_response_hit_ids": None}).shown == {"B07": 0}
-    assert search_record({**SEARCH, "query_response_hit_ids": ["a", None, 7]}).shown == {"a": 0, "7": 2}
+        assert search_record({**SEARCH, name: ["B07"], "query_response_hit_ids": None}).listed == {"B07": 0}
+    assert search_record({**SEARCH, "query_response_hit_ids": ["a", None, 7]}).listed == {"a": 0, "7": 2}
     for without in ({"query_id": None}, {"user_query": None}, {"user_query": " "}):
         assert search_record({**SEARCH, **without}) is None
 
@@ -118,7 +118,7 @@ def test_events_without_the_id_of_a_search_are_of_what_a_person_typed(missing):
     log = ubi.behaviour_of([{**SEARCH, "query_id": missing}], [*events, nobody])
     assert placed(log) == {("b", "B01", 7): (1, 1), ("a", "B01", 7): (2, 2)}
     assert log.lost == 2
-    assert "2 events left out: without the query_id" in log.remarks(log.model(corrected=False), corrected=False)[0]
+    assert "2 events left out, with neither the query_id" in log.remarks(log.model(corrected=False), corrected=False)[0]
 
 
 @pytest.mark.parametrize("named", ["client_id", "session_id"])
@@ -135,7 +135,10 @@ def test_a_person_counts_once_for_each_query_and_document(named):
     assert log.clicks(log.model(corrected=False)).tolist() == [1, 3]  # B01, which stood first in the first search, and B07
     assert log.impressions.shown.sum() == 2 * len(people)
     remark = log.remarks(log.model(corrected=False), corrected=False)[0]
-    assert remark == f"The {named.removesuffix('_id')} 'bot' made 37 of 40 clicks; it counts once for each query and document."
+    assert (
+        remark
+        == f"The {named.removesuffix('_id')} 'bot' made 37 of 40 clicks; its clicks count once for each query and document."
+    )
     anonymous = ubi.behaviour_of([{**each, named: ""} for each in searches], [{**each, named: ""} for each in events])
     assert (anonymous.impressions.clicked.sum(), anonymous.busiest) == (40, None)
 

@@ -87,7 +87,7 @@ def test_a_budget_limits_the_depth_and_one_without_time_for_any_leaves_the_ranke
     assert all(each.budget is None for each in tried)  # the clock of tuning is not that of searches
     assert chosen is None or chosen.budget == 70.0
     assert choose(queries(useful=True), MODE, [], replace(ranker, budget=5.0), recorded, lambda *_: None) is None
-    said = "The ranker was left out: 10 documents take it 20 ms, and its budget is 5 ms."
+    said = "The ranker was left out: reranking 10 documents takes 20 ms, and its budget is 5 ms."
     assert [tuning.too_short(budget, recorded) for budget in (5.0, 20.0, None)] == [[said], [], []]
 
 

@@ -221,7 +221,7 @@ def test_every_view():
     ("given", "error", "said"),
     [
         ({"pairs": "clicks"}, UsageError, "needs a click log"),
-        ({"clicks": "/no/such/log"}, UsageError, "no click log"),
+        ({"clicks": "/no/such/log"}, UsageError, "cannot be opened"),
         (
             {"clicks": "{nothing}"},
             InputError,
