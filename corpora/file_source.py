@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from termweave import plugins
 from termweave.corpora.formats import lines
 from termweave.corpora.formats.fields import BadLine
-from termweave.corpora.sources import OpenedSource, Reader, Reading, Skipped, Skips
+from termweave.corpora.sources import OpenedSource, Progress, Reader, Reading, Skipped, Skips
 from termweave.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from termweave.corpora.sources import Progress
     from termweave.records import Document
 
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from termweave.catalog.lineage import exists, read_lineage, resolve_index
 from termweave.evaluation import gates, judgements
-from termweave.evaluation.experiment import evaluate, runs_of
+from termweave.evaluation.experiment import Experiment, evaluate, runs_of
 from termweave.evaluation.measures import ALPHA, LEADING
-from termweave.evaluation.systems import default_system, trained_on, untuned_systems
+from termweave.evaluation.systems import System, default_system, trained_on, untuned_systems
 from termweave.records import Run
 from termweave.search import Index, self_matches
 from termweave.support.messages import counted
@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 
     from termweave.corpora import Dataset
     from termweave.engine import Engine
-    from termweave.evaluation.experiment import Experiment
     from termweave.evaluation.gates import Gate, Verdict
-    from termweave.evaluation.systems import System
 
 
 def evaluate_against(

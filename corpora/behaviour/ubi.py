@@ -13,7 +13,7 @@ give them. A record of ``ubi_events`` with the id of a document is a click if it
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -28,8 +28,6 @@ from termweave.support.messages import clipped, counted
 from termweave.support.normal_form import normal
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
-
     from numpy.typing import NDArray
 
 #: Actions that are more than a look, and all that say: this is what I looked for.

@@ -13,10 +13,10 @@ BEIR's ``metadata`` object is merged into the metadata; a field outside this obj
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import date, time, timedelta
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 
@@ -26,10 +26,6 @@ from termweave.corpora.sources import LINE, place
 from termweave.errors import InputError, UsageError
 from termweave.records import Document
 from termweave.support.messages import clipped, few, sized
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
-
 
 _SKIPPED = ", or skip such entries with --skip-bad."
 SKIP_HINT = f"Correct it{_SKIPPED}"

@@ -25,7 +25,7 @@ from termweave.corpora.formats.fields import BadLine, Mapper, described
 from termweave.corpora.index import entries
 from termweave.corpora.index.pages import READERS, Pace, Page, PageReader, Slice, Spool, changed_since, slices_of, snapshots
 from termweave.corpora.index.point_in_time import PointInTime, ShardView, open_views, uuid_of
-from termweave.corpora.sources import NotAnIndex, Reader, Skips
+from termweave.corpora.sources import NotAnIndex, Progress, Reader, Reading, Skips
 from termweave.engine.client.connection import Engine, connect, quote
 from termweave.engine.client.resolved_name import DefaultPipeline, shared_pipeline
 from termweave.engine.client.server_errors import EngineResponseError, NotOpenSearch
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from termweave.catalog.source_fields import Fields
-    from termweave.corpora.sources import Progress, Reading
     from termweave.records import Document
 
 #: Documents whose size is measured, and whose fields are known beside those of the mapping.

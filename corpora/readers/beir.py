@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, ClassVar
 from termweave.corpora.formats import lines as files
 from termweave.corpora.judgements import QUERIES, Judged, Judgements, check_split, queries_in, read_judgements, relevant_from
 from termweave.corpora.readers.jsonl import JsonLines
-from termweave.corpora.sources import DEFAULT_SPLIT, Derived, OpenedSource, Reader
+from termweave.corpora.sources import DEFAULT_SPLIT, Derived, OpenedSource, Progress, Reader, Reading
 from termweave.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from termweave.corpora.sources import Progress, Reading
     from termweave.records import Document
 
 CORPUS, QRELS = "corpus.jsonl", "qrels"

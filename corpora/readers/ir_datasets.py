@@ -17,16 +17,14 @@ from termweave.catalog.source_fields import TEXT_KEYS, TITLE_KEY
 from termweave.corpora.file_source import EntrySource
 from termweave.corpora.formats.fields import BadLine, Mapper, attempted, json_value
 from termweave.corpora.judgements import Judged, Judgements, check_split, joined, relevant_from
-from termweave.corpora.sources import DEFAULT_SPLIT, Reader
+from termweave.corpora.sources import DEFAULT_SPLIT, Progress, Reader, Reading
 from termweave.errors import InputError, TermweaveError, UsageError
-from termweave.records import Qrels, Query
+from termweave.records import Document, Qrels, Query
 from termweave.support.extras import needed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from termweave.corpora.sources import Progress, Reading
-    from termweave.records import Document
 
 PREFIX = "ir:"
 

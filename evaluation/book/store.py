@@ -22,14 +22,13 @@ from termweave.catalog.lineage import check_one, create_hidden_index
 from termweave.engine import EngineResponseError
 from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.errors import UsageError
-from termweave.records import Query
+from termweave.records import Qrels, Query
 from termweave.support.normal_form import normal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from termweave.engine import Engine
-    from termweave.records import Qrels
     from termweave.search import Index
 
 INDEX = "termweave-book"

@@ -24,11 +24,11 @@ from termweave.evaluation import judgements, systems
 from termweave.evaluation.experiment import CandidateFetcher
 from termweave.evaluation.measures import ALPHA, holm, interval, label, per_query, randomisation_test
 from termweave.evaluation.tuning.parameter_search import ParameterSearch, TrialRanker, beyond_noise
-from termweave.records import Run
+from termweave.records import Query, Run
 from termweave.rerank import rerankers
 from termweave.rerank.feature_ranker import KIND, FeatureReranker, open_feature_ranker
 from termweave.rerank.ranker import CrossEncoderReranker
-from termweave.rerank.rerankers import Reranking
+from termweave.rerank.rerankers import Need, Reranker, Reranking
 from termweave.rerank.rnn import ReciprocalNeighbours
 from termweave.rerank.stored_rerankers import leave_room, reranking_of, rules_of, stages_of
 from termweave.search.profiles import find, inherited, mode_of, rewriting_of
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 
     from termweave.corpora import Dataset
     from termweave.encoders import Ranker
-    from termweave.records import Query
-    from termweave.rerank.rerankers import Need, Reranker
     from termweave.search import Index
     from termweave.search.retrieval.candidates import Candidates
     from termweave.signals.modes import Mode
