@@ -166,8 +166,7 @@ def test_gates_are_held_against_the_table_before_a_query_is_encoded(index, folde
     (tmp_path / "other.trec").write_text("q-other Q0 timer-0 1 1.0 x\n")
     for text, why in (
         ("foo:nDCG@10>=.1", "no system 'foo'"),
-        (f"nDCG@10 within .01 of {tmp_path / 'gone.trec'}", "cannot be opened"),
-        (f"nDCG@10 within .01 of {tmp_path / 'other.trec'}", "has no results for 8 of 8 queries"),
+        (f"nDCG@10 within .01 of {tmp_path / 'other.trec'}", "8 of 8 queries"),
     ):
         with pytest.raises(UsageError, match=why):
             evaluate(index, dataset, required=[gates.parse(text)])

@@ -302,10 +302,8 @@ ABOVE = DEFAULT + 0.01 + np.roll(NOISE, 1)[::-1] * np.linspace(0, 2, 40)  # the 
             DEFAULT - 0.01,
             [r"dense alone lies above the default, perhaps by chance: .* \(p .*, 95 % .* between -.* and \+.*\)\."],
         ),
-        ({"dense": DEFAULT}, BETTER, []),
         ({"dense": BETTER + 1e-6}, BETTER, []),  # shown, the two are equal
         ({"lexical": DEFAULT + 0.01}, DEFAULT - 0.01, [r"BM25 alone is better than the default, .*search with the mode lexical, with the same rules \(x\)\."]),
-        ({"hybrid+rNN": DEFAULT + 0.01}, DEFAULT - 0.01, [r".*search with the mode hybrid and the reranker rnn, with the same rules \(x\)\."]),
         (
             {"hybrid+ranker@mine": DEFAULT + 0.01, "hybrid+rNN": DEFAULT},
             DEFAULT - 0.01,
