@@ -110,4 +110,4 @@ def test_columns_are_named_on_the_command_line_and_what_was_left_out_is_said(ope
     assert run(["verify", name, str(path), *columns, "--skip-bad", "--url", opensearch_engine.url]) == 0
     for other in (columns[:-2], columns[2:]):  # another text, other ids
         assert run(["verify", name, str(path), *other, "--skip-bad", "--url", opensearch_engine.url]) == 4
-        assert "No document is the same: give the --id-field" in capsys.readouterr().err
+        assert "No document is the same: give --id-field" in capsys.readouterr().err
