@@ -168,8 +168,7 @@ def _theirs(part: Any, given: argparse.Namespace, home: Path, clock: Clock) -> N
 
 def labels(given: argparse.Namespace) -> None:
     """Evidence of every candidate of every question."""
-    from termweave.training.dense.evidence_scores import EvidenceSettings, evidence_scores
-    from termweave.training.dense.list_targets import RankedLists
+    from termweave.training.dense.list_targets import EvidenceSettings, RankedLists, evidence_scores
 
     generator = np.random.default_rng(0)
     documents = _unit(generator.standard_normal((max(20_000, given.candidates), 384), dtype=np.float32))

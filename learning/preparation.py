@@ -269,10 +269,7 @@ def prepare(server: Engine, task: LearningTask, reports: Reports | None = None) 
     new, figure = frozenset[str](), None
     if task.update:
         if measured is None:
-            raise UsageError(
-                f"{live.index} was not learned on this host, so nothing can be updated.",
-                "Leave --update out: learning begins anew, with all questions.",
-            )
+            raise UsageError(f"No run of learn on this host made {live.index}.", "Leave --update out: learning begins anew.")
         figure = measured
         new = frozenset(query.text for query in judged.queries if query.text not in parts)
         judged = questions.joined((judged, *(earlier for _, earlier in before)))

@@ -1,12 +1,17 @@
-"""The questions to learn from: read from a data set, a click log, a log of user behaviour or a book, and split into three parts."""
+"""The questions to learn from: read from a data set, a click log, a log of user behaviour or a book, and split into three parts.
+
+A split never has a question in its training part and a near duplicate of it in its test part (`groups`).
+"""
 
 from __future__ import annotations
 
 import random
-from collections import defaultdict
+import re
+from collections import Counter, defaultdict
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
+from math import fsum, log
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,9 +20,8 @@ from termweave.catalog.lineage import exists
 from termweave.corpora import path_and_split
 from termweave.corpora.index import ubi_indices
 from termweave.errors import InputError, UsageError
-from termweave.evaluation.book.reader import BookDataset
+from termweave.evaluation.book.reader import BookDataset, folded
 from termweave.evaluation.book.store import JudgementBook
-from termweave.learning.near_duplicates import groups
 from termweave.records import Query
 from termweave.support.messages import counted
 
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
 
     from termweave.engine import Engine
     from termweave.records import Qrels
+
 
 #: Fewest questions with an answer that train models as well as prove what training brings, and fewest that prove what the corpus teaches.
 #: With fewer, no test can show a difference.
@@ -41,6 +46,11 @@ _ENOUGH = f"From {FEWEST_TO_PROVE} on they prove what the corpus teaches, from {
 PARTS = TRAIN, HELD_OUT, TEST = "train", "dev", "test"
 #: Fewest questions that choose: a spread needs two. Fewest that confirm: p of a two-sided randomisation test is at least 2 / 2^n.
 _FEWEST_OF_A_PART = {HELD_OUT: 2, TEST: 6}
+#: Questions are near duplicates if they share at least this part of the weight of their words (Jaccard similarity weighted by idf).
+ALIKE = 0.7
+_WORD = re.compile(r"\w+")
+#: Scripts that put no space between words are compared by pairs of characters.
+_UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\u0e00-\u0e7f]+")
 
 
 @dataclass(frozen=True)
@@ -297,3 +307,72 @@ def _refuse_one_sided(questions: JudgedQuestions, parts: Mapping[str, Sequence[s
             f"confirm, and {needed} are needed: the others are alike{', or the live models were trained on them' if learned else ''}.",
             f"Name other questions{', or go on with those of that time: --update' if learned else ''}.",
         )
+
+
+def groups(questions: Sequence[str]) -> list[int]:
+    """Number the groups of near duplicates.
+
+    Two questions are in one group if their words are alike, directly or through other questions. Rare words count more, as idf has
+    it: "symptoms of asthma" is not "symptoms of anaemia". Pairs are found by prefix filtering (Bayardo et al., WWW 2007): sets with a
+    weighted Jaccard similarity of at least t share one of the rarest words that hold a part of 1 - t of their weight.
+
+    Args:
+        questions: Texts of the questions.
+
+    Returns:
+        For each question the index of the first question of its group.
+
+    Example:
+        >>> groups(["How do I reset my password?", "how do i reset my password", "Where is my order?"])
+        [0, 0, 2]
+    """
+    sets = [_words(question) for question in questions]
+    frequency = Counter(word for words in sets for word in words)
+    weight = {word: log(1 + len(sets) / count) for word, count in frequency.items()}
+    total = [fsum(map(weight.__getitem__, words)) for words in sets]  # the same in whatever order a set has its words
+    parent = list(range(len(sets)))  # of each question one in its group, at last the smallest (union-find)
+
+    def first(place: int) -> int:
+        while parent[place] != place:
+            parent[place] = parent[parent[place]]
+            place = parent[place]
+        return place
+
+    def join(one: int, other: int) -> None:
+        low, high = sorted((first(one), first(other)))
+        parent[high] = low
+
+    same: dict[frozenset[str], int] = {}
+    holders: defaultdict[str, list[int]] = defaultdict(list)
+    for place, words in enumerate(sets):
+        if (earlier := same.setdefault(words, place)) != place:
+            join(place, earlier)
+            continue
+        prefix = _prefix(words, weight, (1 - ALIKE) * total[place])
+        for other in {each for word in prefix for each in holders[word]}:
+            shared = fsum(map(weight.__getitem__, words & sets[other]))
+            if shared >= ALIKE * (total[place] + total[other] - shared):
+                join(place, other)
+        for word in prefix:
+            holders[word].append(place)
+    return [first(place) for place in range(len(sets))]
+
+
+def _prefix(words: frozenset[str], weight: Mapping[str, float], least: float) -> list[str]:
+    """Return as many of the rarest words as together weigh more than `least`."""
+    prefix, total = [], 0.0
+    for word in sorted(words, key=lambda word: (-weight[word], word)):
+        prefix.append(word)
+        total += weight[word]
+        if total > least:
+            break
+    return prefix
+
+
+def _words(text: str) -> frozenset[str]:
+    """Return the words of a text without case and accents; a text without words counts as one word."""
+    plain = folded(text)
+    words = set(_WORD.findall(_UNSPACED.sub(" ", plain)))
+    for part in _UNSPACED.findall(plain):
+        words.update(part[place : place + 2] for place in range(max(1, len(part) - 1)))
+    return frozenset(words or {plain.strip()})

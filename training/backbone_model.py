@@ -61,10 +61,7 @@ def find(settings: TrainingParameters, corpus: Sequence[str], out: Path) -> Path
         folder = model_lookup.resolve(name)
         write_weights(folder)
         if not (folder / TOKENIZER).is_file():
-            raise UsageError(
-                f"{name} is no model in transformers' layout: {TOKENIZER} is missing.",
-                "Name another with --set backbone=DIR, hf:OWNER/NAME, or a name of `termweave models`.",
-            )
+            raise UsageError(f"{TOKENIZER} is missing in {name}.", "Name a model in transformers' layout: --set backbone=DIR.")
         reading_of(folder, settings)  # refuses a backbone whose vectors cannot be made
         return folder
     return installed()
@@ -80,10 +77,7 @@ def installed() -> Path:
     for home in (spec.submodule_search_locations or ()) if spec else ():
         if (folder := Path(home) / "model").is_dir():
             return folder
-    raise ModelError(
-        "The weights of all-MiniLM-L6-v2 are not installed.",
-        "Fetch them: --set backbone=all-minilm-l6; or name another backbone: --set backbone=DIR.",
-    )
+    raise ModelError("all-MiniLM-L6-v2 is not installed.", "Fetch it with --set backbone=all-minilm-l6, or name another.")
 
 
 def reading_of(folder: Path, settings: TrainingParameters) -> tuple[str, PromptSettings]:

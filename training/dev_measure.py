@@ -36,9 +36,9 @@ CHANCE = 0.05
 _BLOCK = 16_000_000
 
 
-def stored(documents: Sequence[TermWeights], bits: int = 8) -> list[TermWeights]:
-    """Round term weights as an index stores them: integers from 1, of `bits` bits."""
-    signal = Weights(w_max=scale([document.weights for document in documents]), levels=2**bits - 1)
+def stored(documents: Sequence[TermWeights]) -> list[TermWeights]:
+    """Round term weights as an index stores them: integers from 1, of 8 bits."""
+    signal = Weights(w_max=scale([document.weights for document in documents]), levels=255)
     return [signal.rounded(document) for document in documents]
 
 

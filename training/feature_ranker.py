@@ -84,10 +84,7 @@ def _fit(judged: JudgedCandidates, questions: Sequence[int], settings: FeatureRa
 
     graded = [(number, grades) for number in sorted(questions) if len(set((grades := judged.grades(number)).tolist())) > 1]
     if not graded:
-        raise InputError(
-            "No candidate of the questions is relevant, or all are: there is nothing to learn from.",
-            "Name questions that were judged on the documents of this index.",
-        )
+        raise InputError("No question has relevant and other candidates.", "Name questions that were judged on this index.")
     rows = np.concatenate([judged.rows[number] for number, _ in graded])
     data = lightgbm.Dataset(
         rows, np.concatenate([grades for _, grades in graded]), group=[len(grades) for _, grades in graded], free_raw_data=True
@@ -229,7 +226,7 @@ def _foreign(file: Path, judged: JudgedCandidates) -> tuple[str, CrossValidated]
         raise InputError(f"{file} cannot be used: {error}.", "Name a model that LightGBM saved, or XGBoost as JSON.") from error
     if len(trees.features) != len(judged.features):
         raise InputError(
-            f"The trees in {file} are of {len(trees.features)} features, and this search has {len(judged.features)}.",
+            f"The trees in {file} read {len(trees.features)} features, and this search has {len(judged.features)}.",
             "Train them on a letor.txt of the same index and settings (--set outputs=trees,letor).",
         )
     values = judged.figures([trees.scores(rows) if len(rows) else np.zeros(0) for rows in judged.rows])

@@ -26,7 +26,8 @@ from termweave.errors import InputError, UsageError
 from termweave.evaluation import per_query, randomisation_test, runs
 from termweave.indexer import BuildOptions, build, update
 from termweave.indexer.generations import listing
-from termweave.learning import choice, preparation, training_rounds, trial_generation
+from termweave.learning import choice, preparation, training_rounds
+from termweave.learning import run as running
 from termweave.learning.preparation import LearningTask, Reports, prepare
 from termweave.learning.report import Learned, plan
 from termweave.learning.run import learn, promote
@@ -118,8 +119,8 @@ def brief(monkeypatch, small):
 @pytest.mark.slow
 def test_a_run_trains_chooses_and_confirms(opensearch_engine, built, folder, brief, monkeypatch):
     monkeypatch.setattr(training_rounds, "loses_too_much", lambda _: False)  # a short training may leave fp32 alone
-    monkeypatch.setattr(trial_generation, "_DOUBTFUL", -1.0)  # both graphs are measured through the index
-    monkeypatch.setattr(trial_generation, "MOST_LOST", -1.0)  # as if int8 cost too much
+    monkeypatch.setattr(running, "_DOUBTFUL", -1.0)  # both graphs are measured through the index
+    monkeypatch.setattr(running, "MOST_LOST", -1.0)  # as if int8 cost too much
     live = generations.live(opensearch_engine, built)
     own = {"rules": ["diverse@0.1"], "rewrite": {"operators": True}}
     Index.open(opensearch_engine, built).adopt(Profile("shop", {"weights": 0.5, "dense": 0.5}, "adaptive", None, **own))
@@ -346,7 +347,7 @@ def test_an_index_without_models_gets_the_weights_that_were_trained_for_it(opens
     assert tried["fectek"].settings["outputs"] == "weights"
     model = TrainedCandidate(tried["fectek"], 12, 1.0, model_lookup.resolve("shipped"), best=1)
     learning.folder.mkdir(parents=True)
-    trial = trial_generation.build_trial(learning, {"weights": model})
+    trial = running.build_trial(learning, {"weights": model})
     assert Index.open(opensearch_engine, trial.index).signals == ["lexical", "weights"]
 
 

@@ -9,7 +9,7 @@ from math import log
 
 import pytest
 
-from termweave.learning.near_duplicates import ALIKE, _words, groups
+from termweave.learning.questions import ALIKE, _words, groups
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,7 @@ from termweave.corpora.index import ubi_indices
 from termweave.errors import InputError, UsageError
 from termweave.evaluation.book.store import INDEX, JudgementBook
 from termweave.learning import questions
-from termweave.learning.near_duplicates import groups
-from termweave.learning.questions import HELD_OUT, TEST, TRAIN, JudgedQuestions
+from termweave.learning.questions import HELD_OUT, TEST, TRAIN, JudgedQuestions, groups
 from termweave.records import Query
 
 

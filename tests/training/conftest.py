@@ -139,7 +139,7 @@ def read_by(base, documents):
 @pytest.fixture
 def texts(toy, base):
     """A function: twelve documents and six questions, prepared with a form of weights."""
-    from termweave.training.term_weights.preparation import prepare
+    from termweave.training.term_weights.model import prepare
 
     documents, questions, _ = toy
     common = read_by(base, documents)

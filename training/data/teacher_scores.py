@@ -221,8 +221,5 @@ def scored(path: Path) -> Iterator[tuple[str, str, float]]:
         except ValueError:
             score = math.nan
         if not math.isfinite(score):
-            raise InputError(
-                f"{path}, line {number} is not a score: {line.strip()[:60]!r}.",
-                "Write query, document and score with tabs between them.",
-            )
+            raise InputError(f"{path}, line {number} is not a score: {line[:60]!r}.", "Write query, tab, document, tab, score.")
         yield query, document, score

@@ -4,26 +4,31 @@ Lists come from the model's own vectors, from BM25, from a run file or from a li
 in blocks. Lists of the model are kept in the cache folder under everything that they depend on, so that a run that is started again does not
 encode again. A live index is always asked: its profiles and documents may have changed.
 
-The distributions come from judgements, from hybrid search (`hybrid_targets`), or from a trained ranker (`ranker_targets`).
+The distributions come from judgements, from hybrid search (`hybrid_targets`), or from a trained ranker (`ranker_targets`). With evidence from
+judgements (paper 002, Algorithm 1) the scores r'' of lines 1 to 5 are computed here (`evidence_scores`), because they depend on the base model's
+vectors and on the parameters of the neighbourhood alone; lines 6 to 9, which make distributions of the scores, are in `methods/coder.py`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import astuple, dataclass, field
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from termweave import settings as machine_settings
 from termweave.engine import connect
 from termweave.rerank.neighbours.equations import Rules
+from termweave.rerank.neighbours.evidence import evidence
 from termweave.search import Index
 from termweave.support import paths, private_files
+from termweave.support.python_processes import process_pool
 from termweave.training import backbone_model
 from termweave.training.data import teacher_scores
-from termweave.training.dense.evidence_scores import EvidenceSettings, evidence_scores
 from termweave.training.dev_measure import best, rankings
 from termweave.training.ranker.first_stage import INDEX, NOTHING, found_by_index
 from termweave.training.ranker.teacher import teach
@@ -33,17 +38,23 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from termweave.training.dense.preparation import TargetContext
+    from termweave.training.dense.model import TargetContext
 
     #: ``(relevant places, candidates, evidence) -> r``, float64 ``(candidates,)``.
     Target = Callable[[Sequence[int], int, NDArray[np.float32] | None], NDArray[np.float64]]
+
 
 #: What hybrid search's scores, between 0 and 2, are divided by.
 _HYBRID_TEMPERATURE = 0.1
 #: Smoothed scores below it count as irrelevant.
 _LEAST = 0.1
-#: Questions whose scores of all documents are computed at a time.
+#: Questions whose scores are computed at a time: the unit of work of a process, and what is lost by a kill.
 _BLOCK = 128
+#: Fewer questions are not worth the start of worker processes.
+_FEW = 256
+_COMPLETE = "scores.npy"
+#: Of processes that compute: they are the parallelism, so that each computes products with one thread.
+_SINGLE_THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
 @dataclass(frozen=True)
@@ -278,3 +289,114 @@ def program_labels(
     shares[order[left]] = np.exp(best[left] - best[left].max())
     distribution: NDArray[np.float64] = shares / shares.sum()
     return distribution
+
+
+@dataclass(frozen=True)
+class EvidenceSettings:
+    """The parameters of evidence scores.
+
+    Attributes:
+        weight: lambda of Eq. 1: 1 is geometric similarity alone, 0 that of reciprocal neighbours alone.
+        context: N_r, the number of a list's best candidates in which neighbourhoods are computed; other candidates get no evidence. 0: all.
+        rules: The parameters of the neighbourhoods.
+    """
+
+    weight: float
+    context: int
+    rules: Rules = field(default_factory=partial(Rules, k=21, k_exp=3, tau=0.0))
+
+
+def evidence_scores(
+    queries: NDArray[np.float32],
+    documents: NDArray[np.float32],
+    lists: RankedLists,
+    relevant: Sequence[frozenset[int]],
+    settings: EvidenceSettings,
+    home: Path,
+    *,
+    workers: int | None = None,
+) -> NDArray[np.float32]:
+    """Compute r'' of every candidate of every list, in parallel.
+
+    Worker processes, which share the vectors through files, compute blocks of questions. Each block is written when it is done: a run that was
+    killed goes on where it stopped.
+
+    Args:
+        queries: float32 ``(Q, d)``.
+        documents: float32 ``(D, d)``.
+        lists: Candidates of each query, the judged ones among them (`RankedLists.with_relevant`).
+        relevant: Judged documents of each query.
+        settings: Parameters of the scores.
+        home: Folder of the cache.
+        workers: Number of worker processes; None: there is one for each processor.
+
+    Returns:
+        float32 ``(Q, N)``; -inf for a candidate outside the context, and where a list is shorter.
+    """
+    state = blake2b(digest_size=12)  # of everything that the evidence is computed from
+    for array in (queries, documents, lists.documents):
+        state.update(repr(array.shape).encode())
+        state.update(np.ascontiguousarray(array).data)
+    state.update(repr([sorted(judged) for judged in relevant]).encode())
+    state.update(repr(astuple(settings)).encode())
+    folder = home / state.hexdigest()
+    whole = folder / _COMPLETE
+    if whole.is_file():
+        result: NDArray[np.float32] = np.load(whole)
+        return result
+    private_files.make_folder(folder)
+    blocks = range(0, len(queries), _BLOCK)
+    missing = [first for first in blocks if not (folder / f"{first}.npy").is_file()]
+    if missing:
+        shared: dict[str, NDArray[Any]] = {"queries": queries, "documents": documents, "lists": lists.documents}
+        for name, content in shared.items():
+            teacher_scores.write_array(folder / f"{name}.npy", content)
+        work = [(first, [sorted(judged) for judged in relevant[first : first + _BLOCK]]) for first in missing]
+        count = min(workers or os.cpu_count() or 1, len(missing))
+        compute = partial(_block, folder, settings)
+        if count == 1 or len(missing) * _BLOCK <= _FEW:
+            for each in work:
+                compute(each)
+        else:
+            with process_pool(count, **_SINGLE_THREADS) as pool:
+                list(pool.map(compute, work))
+    result = np.concatenate([np.load(folder / f"{first}.npy") for first in blocks])
+    teacher_scores.write_array(whole, result)
+    for file in folder.iterdir():
+        if file.name != _COMPLETE:
+            file.unlink()
+    return result
+
+
+def list_evidence(
+    query: NDArray[np.float32],
+    documents: NDArray[np.float32],
+    candidates: NDArray[np.int64],
+    judged: Sequence[int],
+    settings: EvidenceSettings,
+) -> NDArray[np.float32]:
+    """Compute r'' of one list: float32 ``(N,)``.
+
+    Args:
+        query: float32 ``(d,)``.
+        documents: float32 ``(D, d)``.
+        candidates: int64 ``(N,)``, with `NOTHING` at the end of a shorter list.
+        judged: Documents that are known to be relevant; at least one is a candidate.
+        settings: Parameters of the scores.
+    """
+    listed = candidates[candidates != NOTHING]
+    relevant = np.flatnonzero(np.isin(listed, judged))
+    inside = np.arange(len(listed)) < (settings.context or len(listed))
+    inside[relevant] = True  # a judged document is a probe wherever it was retrieved
+    places = np.flatnonzero(inside)
+    scores = np.full(len(candidates), -np.inf, dtype=np.float32)
+    probes = np.searchsorted(places, relevant).tolist()
+    scores[places] = evidence(query, documents[listed[places]], probes, weight=settings.weight, rules=settings.rules)
+    return scores
+
+
+def _block(folder: Path, settings: EvidenceSettings, work: tuple[int, list[list[int]]]) -> None:
+    first, relevant = work
+    queries, documents, lists = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("queries", "documents", "lists"))
+    scores = [list_evidence(queries[row], documents, lists[row], judged, settings) for row, judged in enumerate(relevant, first)]
+    teacher_scores.write_array(folder / f"{first}.npy", np.stack(scores))

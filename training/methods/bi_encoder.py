@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from termweave.encoders.manifest import Manifest
+    from termweave.encoders.term_weighting import Kind
     from termweave.training.data.sampler import Batch
-    from termweave.training.dense.model import Side, Towers
-    from termweave.training.dense.preparation import DenseInputs, TargetContext
+    from termweave.training.dense.model import DenseInputs, TargetContext, Towers
     from termweave.training.methods.base import Parts, Say
     from termweave.training.mixture import DataPart
     from termweave.training.ranker import first_stage, teacher
@@ -76,7 +76,6 @@ class BiEncoderMethod(Method):
 
     kind = "dense"
     models = LazyModule("termweave.training.dense.model")
-    preparation = LazyModule("termweave.training.dense.preparation")
 
     def trained(self, model: Towers, settings: Any) -> Parts:
         """Return the towers that are trained; an untrained tower belongs in no checkpoint."""
@@ -105,14 +104,14 @@ class BiEncoderMethod(Method):
 
     def inputs(self, part: DataPart, model: Towers, say: Say) -> DenseInputs:
         """Tokenise the texts, find hard negatives, and compute `targets`."""
-        inputs: DenseInputs = self.preparation.training_inputs(part, model, self.targets, say)
+        inputs: DenseInputs = self.models.training_inputs(part, model, self.targets, say)
         return inputs
 
     def targets(self, context: TargetContext) -> Any:
         """Compute what the loss compares with, such as soft labels, once before the first step."""
         del context
 
-    def encode(self, fit: Fit, batch: Batch, side: Side, rows: NDArray[np.int64]) -> Tensor:
+    def encode(self, fit: Fit, batch: Batch, side: Kind, rows: NDArray[np.int64]) -> Tensor:
         """Encode texts of the batch's data set as vectors (`Towers`), float32 ``(T, d)``, with gradients.
 
         Args:

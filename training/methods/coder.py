@@ -59,8 +59,7 @@ if TYPE_CHECKING:
     from termweave.training.data.sampler import Batch
     from termweave.training.dense import list_targets
     from termweave.training.dense.list_targets import ListTargets
-    from termweave.training.dense.model import Towers
-    from termweave.training.dense.preparation import TargetContext
+    from termweave.training.dense.model import TargetContext, Towers
     from termweave.training.methods.base import Parts
     from termweave.training.trainer.trainer import Fit
 else:  # `termweave train --help` reads this file and needs no numpy

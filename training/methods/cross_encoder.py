@@ -62,10 +62,7 @@ class RankerParameters(CandidateParameters, TrainingParameters):
         """Raise `UsageError` for a measure that no order of the reranked documents changes."""
         super().check()
         if self.measure == "recall@100" and self.reranked <= 100:
-            raise UsageError(
-                f"recall@100 is the same however {self.reranked} documents are reranked.",
-                "Set another measure, or reranked above 100.",
-            )
+            raise UsageError(f"Reranking {self.reranked} documents does not change recall@100.", "Set reranked above 100.")
 
     def scored(self) -> int:
         """Return how many pairs a step scores, for ``--plan``."""
@@ -77,7 +74,6 @@ class CrossEncoderMethod(Method):
 
     kind = "ranker"
     models = LazyModule("termweave.training.ranker.model")
-    preparation = LazyModule("termweave.training.ranker.preparation")
 
     def trained(self, model: AnchoredRanker, settings: Any) -> Parts:
         """Return the transformer, the classifier's head, and the weights of the anchor where there is one."""

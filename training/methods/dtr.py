@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from termweave.training.data.sampler import Batch
-    from termweave.training.dense.preparation import TargetContext
+    from termweave.training.dense.model import TargetContext
     from termweave.training.methods.base import Questions
     from termweave.training.trainer.trainer import Fit
 
@@ -251,8 +251,7 @@ class DtrParameters(MixtureParameters, DenseParameters):
         super().check()
         if len(self.weights) != 4 or min(self.weights) < 0 or not any(self.weights):
             raise UsageError(
-                f"weights={written(self.weights)} are not the four weights of a loss.",
-                "Write four weights from 0 on, one of them above 0: weights=1,0.5,0.5,0.",
+                f"weights={written(self.weights)} cannot be used.", "Write four from 0 on, one above 0: weights=1,0.5,0.5,0."
             )
 
     def texts(self) -> tuple[int, int]:

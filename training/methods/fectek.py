@@ -189,20 +189,13 @@ class FectekParameters(NegativesParameters, MixtureParameters, TermWeightParamet
         """Raise `UsageError` where idf counts twice, a frozen vector is trained, or FCM reads another length than in use."""
         super().check()
         if self.query == "idf" and self.anchor != "none":
-            raise UsageError("query=idf counts idf twice where documents are anchored on it.", "Use query=learned or one.")
+            raise UsageError(f"query=idf with anchor={self.anchor} counts idf twice.", "Set query=learned or query=one.")
         if self.joint > 0 and self.top_layers == 0:
-            raise UsageError("joint trains the vector, but the backbone is frozen.", "Set top_layers too, or leave joint at 0.")
+            raise UsageError("joint trains the vector, but the backbone is frozen.", "Set top_layers, too, or leave joint out.")
         if self.beside and self.from_scratch:
-            raise UsageError(
-                "beside needs a backbone that knows all data sets: one from scratch is made of DATASET's characters alone.",
-                "Leave beside out, or name a backbone.",
-            )
+            raise UsageError("A backbone from scratch is made for DATASET alone.", "Leave beside out, or name a backbone.")
         if self.fcm and self.training_length != self.max_length:
-            raise UsageError(
-                f"With fcm, training_length ({self.training_length}) and max_length ({self.max_length}) must be equal, because its gate "
-                "reads the mean of the whole text.",
-                "Set one of them; the other follows.",
-            )
+            raise UsageError("fcm needs training_length and max_length to be equal.", "Set one of them; the other follows.")
 
     def fitted(self, *, made: bool) -> FectekParameters:
         """If questions are made of the corpus, give the teacher most of the weight: people ask other questions (docs/term-weights.md)."""

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from termweave.training.data.sampler import Batch
     from termweave.training.dense import term_label_weights
-    from termweave.training.dense.preparation import DenseInputs, TargetContext
+    from termweave.training.dense.model import DenseInputs, TargetContext
     from termweave.training.methods.base import Method, Questions
     from termweave.training.mixture import DataPart
     from termweave.training.trainer.trainer import Fit, Trainer

@@ -226,14 +226,11 @@ class TrainingParameters(BackboneParameters, DataParameters, LoopParameters, Opt
 
         dense, teacher = "dense" in self.outputs, self.teacher in MADE
         if scratch and (teacher or (dense and not self.joint)):
-            raise UsageError(
-                "The vectors of a backbone made from scratch mean nothing: nobody has trained them.",
-                "Leave outputs and teacher out; fectek trains the vector with joint=1 and outputs=weights,dense.",
-            )
+            raise UsageError("Vectors of a backbone from scratch are random.", "Leave outputs and teacher out, or set joint=1.")
         if cut and (dense or teacher):
             raise UsageError(
-                f"layers={self.layers} cuts off the layers that the frozen backbone's vector is made of.",
-                "Set outputs=weights and a teacher that is a file or none, or leave layers at 0.",
+                f"layers={self.layers} cuts off the layers that the vector of the frozen backbone is made of.",
+                "Set outputs=weights and a teacher that is a file or none, or leave layers out.",
             )
 
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from termweave.training.data.sampler import Batch
     from termweave.training.methods.base import Questions
-    from termweave.training.ranker.preparation import Blocks, RankerInputs
+    from termweave.training.ranker.model import Blocks, RankerInputs
     from termweave.training.trainer.trainer import Fit, Trainer
 
 #: Versions that train one compressor after the other, and those that train one model on all levels.
@@ -205,19 +205,14 @@ class SirParameters(MixtureParameters, RankerParameters):
         sizes = self.blocks
         if not sizes or sizes[-1] < 2 or any(one <= other for one, other in pairwise(sizes)):
             raise UsageError(
-                f"blocks={written(sizes)} is not a chain of block sizes.",
-                "Write falling whole numbers from 2 on: blocks=88,48,16.",
+                f"blocks={written(sizes)} cannot be used.", "Write falling whole numbers from 2 on: blocks=88,48,16."
             )
         if self.variant not in _BASELINES and sizes[0] - 1 > self.candidates:
             raise UsageError(
-                f"A block of {sizes[0]} documents needs {sizes[0] - 1} wrong documents, but candidates={self.candidates}.",
-                "Raise candidates, or shorten the first block.",
+                f"A block of {sizes[0]} documents needs candidates={sizes[0] - 1}.", "Raise candidates, or shorten it."
             )
         if self.variant == "random" and self.anchor:
-            raise UsageError(
-                "The first stage has no score of random documents, which an anchor reads.",
-                "Set anchor=false, or another variant.",
-            )
+            raise UsageError("The first stage has no score of random documents.", "Set anchor=false, or another variant.")
 
     def selected_by(self) -> str:
         """Return the selector, "top" or "random": as set, or for "auto" the better one in the paper."""
@@ -281,7 +276,7 @@ class Sir(CrossEncoderMethod):
         rows = questions()
         drawn = [_block(inputs, settings, question, generator) for question in rows.tolist()]
         documents, features = (np.stack(part) for part in zip(*drawn, strict=True))
-        blocks: Blocks = self.preparation.Blocks(rows, documents, features, generator.random(documents.shape, dtype=np.float32))
+        blocks: Blocks = self.models.Blocks(rows, documents, features, generator.random(documents.shape, dtype=np.float32))
         return blocks
 
     def loss(self, fit: Fit, batch: Batch) -> dict[str, Tensor]:

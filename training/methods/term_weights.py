@@ -147,7 +147,6 @@ class TermWeightMethod(Method):
 
     kind = "anchored"
     models = LazyModule("termweave.training.term_weights.model")
-    preparation = LazyModule("termweave.training.term_weights.preparation")
 
     def trained(self, model: JointModel, settings: Any) -> Parts:
         """Return the document head and the query head, and the backbone where its layers are trained."""

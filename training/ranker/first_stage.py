@@ -213,10 +213,7 @@ def found_by_index(index: Index, setup: RunSetup, questions: Sequence[str], dept
     position, ranked = setup.positions, (run.scores[str(number)] for number in range(len(questions)))
     of_questions = [{position[each]: score for each, score in scores.items() if each in position} for scores in ranked]
     if not any(of_questions):
-        raise UsageError(
-            f"The index {index.name} found no document of the training data.",
-            "Name an index of the same documents, by their ids.",
-        )
+        raise UsageError(f"The index {index.name} found no training document.", "Name an index that has them, by the same ids.")
     return of_questions
 
 

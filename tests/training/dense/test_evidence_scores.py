@@ -5,9 +5,8 @@ import pytest
 
 from termweave.rerank.neighbours.equations import Rules
 from termweave.rerank.neighbours.evidence import evidence
-from termweave.training.dense import evidence_scores as evidence_module
-from termweave.training.dense.evidence_scores import EvidenceSettings, evidence_scores, list_evidence
-from termweave.training.dense.list_targets import NOTHING, nearest
+from termweave.training.dense import list_targets
+from termweave.training.dense.list_targets import NOTHING, EvidenceSettings, evidence_scores, list_evidence, nearest
 
 SETTINGS = EvidenceSettings(weight=0.4, context=12, rules=Rules(k=5, k_exp=2))
 
@@ -47,7 +46,7 @@ def test_processes_give_what_one_process_gives_and_the_cache_is_read(data, tmp_p
     one = evidence_scores(*data, SETTINGS, tmp_path / "one", workers=1)
     two = evidence_scores(*data, SETTINGS, tmp_path / "two", workers=2)
     np.testing.assert_array_equal(one, two)
-    monkeypatch.setattr(evidence_module, "_block", None)  # nothing is computed again
+    monkeypatch.setattr(list_targets, "_block", None)  # nothing is computed again
     np.testing.assert_array_equal(evidence_scores(*data, SETTINGS, tmp_path / "two"), one)
     with pytest.raises(TypeError):
         evidence_scores(*data, EvidenceSettings(0.5, 12, Rules(k=5, k_exp=2)), tmp_path / "two", workers=1)
@@ -55,7 +54,7 @@ def test_processes_give_what_one_process_gives_and_the_cache_is_read(data, tmp_p
 
 def test_a_killed_run_goes_on_with_the_blocks_that_are_missing(data, tmp_path, monkeypatch):
     whole = evidence_scores(*data, SETTINGS, tmp_path / "whole", workers=1)
-    computed, real = [], evidence_module._block
+    computed, real = [], list_targets._block
 
     def killed(folder, settings, work):
         if len(computed) == 2:
@@ -63,12 +62,12 @@ def test_a_killed_run_goes_on_with_the_blocks_that_are_missing(data, tmp_path, m
         computed.append(work[0])
         return real(folder, settings, work)
 
-    monkeypatch.setattr(evidence_module, "_block", killed)
+    monkeypatch.setattr(list_targets, "_block", killed)
     with pytest.raises(KeyboardInterrupt):
         evidence_scores(*data, SETTINGS, tmp_path / "killed", workers=1)
     again = []
     monkeypatch.setattr(
-        evidence_module, "_block", lambda folder, settings, work: (again.append(work[0]), real(folder, settings, work))[1]
+        list_targets, "_block", lambda folder, settings, work: (again.append(work[0]), real(folder, settings, work))[1]
     )
     resumed = evidence_scores(*data, SETTINGS, tmp_path / "killed", workers=1)
     np.testing.assert_array_equal(resumed, whole)

@@ -9,8 +9,7 @@ torch = pytest.importorskip("torch", reason="training needs the extra [train]")
 transformers = pytest.importorskip("transformers", reason="training needs the extra [train]")
 
 from termweave.encoders.analysis.word_pieces import ModelTokenizer  # noqa: E402 - after the checks
-from termweave.training.dense.model import Towers, pool, reinitialise  # noqa: E402
-from termweave.training.dense.preparation import TokenIds, tokenise  # noqa: E402
+from termweave.training.dense.model import TokenIds, Towers, pool, reinitialise, tokenise  # noqa: E402  # noqa: E402
 from termweave.training.methods import dtr  # noqa: E402
 from termweave.training.trainer.passes import CpuDropout  # noqa: E402
 

@@ -16,7 +16,7 @@ from termweave.encoders.manifest import write_manifest
 from termweave.encoders.models.joint_model import load_backbone
 from termweave.encoders.onnx.export import export
 from termweave.errors import UsageError
-from termweave.training.dense.preparation import reading_of
+from termweave.training.dense.model import reading_of
 from termweave.training.methods import base as methods
 from termweave.training.methods.bert_scorer import BertScorer
 from termweave.training.model_folder import remove_int8

@@ -9,7 +9,7 @@ from termweave.training.data.pairs import Pairs
 from termweave.training.data.sampler import BatchSampler
 from termweave.training.methods import base as methods
 from termweave.training.methods import bert_scorer
-from termweave.training.term_weights.preparation import TermWeightInputs, prepare
+from termweave.training.term_weights.model import TermWeightInputs, prepare
 from termweave.training.trainer.trainer import Fit
 from tests.training.conftest import read_by
 

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="training needs the extra [train]")
 from termweave.training.data.pairs import Pairs  # noqa: E402 - after the check
 from termweave.training.methods import sir  # noqa: E402
 from termweave.training.ranker.first_stage import CandidateLists  # noqa: E402
-from termweave.training.ranker.preparation import RankerInputs  # noqa: E402
+from termweave.training.ranker.model import RankerInputs  # noqa: E402
 
 
 def softmax(values):

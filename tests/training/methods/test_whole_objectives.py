@@ -24,12 +24,12 @@ from termweave.errors import UsageError  # noqa: E402
 from termweave.training.data.pairs import Pairs, count  # noqa: E402
 from termweave.training.data.sampler import BatchSampler  # noqa: E402
 from termweave.training.dense import term_label_weights  # noqa: E402
-from termweave.training.dense.preparation import DenseInputs, tokenise  # noqa: E402
+from termweave.training.dense.model import DenseInputs, tokenise  # noqa: E402
 from termweave.training.methods import base as methods  # noqa: E402
 from termweave.training.methods import le_bs  # noqa: E402
 from termweave.training.mixture import DataPart  # noqa: E402
 from termweave.training.setup import analysis_of, set_up  # noqa: E402
-from termweave.training.term_weights.preparation import TermWeightInputs, prepare  # noqa: E402
+from termweave.training.term_weights.model import TermWeightInputs, prepare  # noqa: E402
 from termweave.training.trainer.trainer import Fit  # noqa: E402
 from tests.training.conftest import with_special_tokens  # noqa: E402
 

@@ -11,8 +11,7 @@ from termweave.encoders.term_weighting import Form, place_tags
 from termweave.training.data.teacher_scores import units
 from termweave.training.term_weights.batch import BatchSide, vocabulary_of
 from termweave.training.term_weights.hidden_states import states
-from termweave.training.term_weights.model import weigh
-from termweave.training.term_weights.preparation import prepare
+from termweave.training.term_weights.model import prepare, weigh
 from tests.encoders.exact_scores import dot
 from tests.training.conftest import randomised, read_by
 

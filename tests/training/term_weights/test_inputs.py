@@ -14,7 +14,7 @@ from termweave.training.data.pairs import Pairs
 from termweave.training.methods import base as methods
 from termweave.training.term_weights import hidden_states as making_of_states
 from termweave.training.term_weights.hidden_states import states
-from termweave.training.term_weights.preparation import TermWeightInputs, prepare
+from termweave.training.term_weights.model import TermWeightInputs, prepare
 from termweave.training.trainer.trainer import Fit, fit
 from tests.training.conftest import read_by
 
