@@ -1,9 +1,6 @@
 """Development figures are made with impacts as an index stores them."""
 
-from dataclasses import replace
-
 import numpy as np
-import pytest
 
 from termweave.contracts.signal import Fitting
 from termweave.encoders.term_weighting import Form
@@ -14,16 +11,15 @@ from termweave.training.term_weights.model import weigh
 from tests.training.conftest import randomised
 
 
-@pytest.mark.parametrize("bits", [1, 4, 8])
-def test_impacts_are_stored_as_an_index_stores_them(texts, model, bits):
+def test_impacts_are_stored_as_an_index_stores_them(texts, model):
     """No term is lost, and the scale is that of the signal."""
     documents, _ = texts(Form())
     before = [*weigh(randomised(model), documents, "document"), TermWeights((), np.zeros(0, dtype=np.float32))]
-    signal = replace(Weights.fit(Fitting(Capabilities(""), [Encoding("", each) for each in before])), levels=2**bits - 1)
-    for one, other in zip(before, stored(before, bits), strict=True):
+    signal = Weights.fit(Fitting(Capabilities(""), [Encoding("", each) for each in before]))
+    for one, other in zip(before, stored(before), strict=True):
         assert other.terms == one.terms
         assert other.weights.tolist() == signal.quantise(one.weights).tolist()
-    assert stored([], bits) == []
+    assert stored([]) == []
 
 
 def test_a_model_that_has_diverged_ranks_nothing():

@@ -26,7 +26,7 @@ from termweave.statistics import StatisticsCounter
 from termweave.training import dev_measure
 from termweave.training.data.bm25_index import SparseIndex, bm25_weights
 from termweave.training.data.pairs import Pairs
-from termweave.training.dev_measure import search_measure, stored
+from termweave.training.dev_measure import ranking_measure, stored
 from tests.encoders.exact_scores import dot
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
@@ -168,7 +168,7 @@ def test_what_int8_costs_is_asked_of_the_graphs_themselves(model, folder, toy, m
     assert other["weights"]["fp32"] == found["weights"]["fp32"]
     pool = development._pool(range(20))
     gains = [{number: 1 for number, place in enumerate(pool) if place in known} for known in relevant]
-    bm25 = search_measure(stored([plain[place] for place in pool]), asked, gains).mean()
+    bm25 = ranking_measure(SparseIndex(stored([plain[place] for place in pool])).rankings(asked, 10), gains).mean()
     assert other["weights"]["int8"] == pytest.approx(bm25, abs=1e-3)
     assert abs(other["weights"]["change"]) > 0.01
     spared = [frozenset(range(len(documents))) - known for known in relevant]

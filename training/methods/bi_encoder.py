@@ -41,14 +41,10 @@ class DenseParameters(TrainingParameters):
     heading: ClassVar[str] = "Encoder"
     towers: Annotated[
         Literal["one", "two", "query"],
-        Setting("Encoders: one for both sides, two that begin alike, or two of which only that of queries is trained (query)."),
+        Setting("Encoders: one for both sides, two that begin alike, or two of which only that of queries is trained."),
     ] = "one"
-    reinitialise: Annotated[
-        int, Setting("Top layers that begin with new random weights: a retriever becomes nearer to plain BERT."), Ge(0), Le(1000)
-    ] = 0
-    chunk: Annotated[
-        Count, Setting("Texts whose activations are kept at a time (gradient caching); the loss is that of the batch; 0: all.")
-    ] = 32
+    reinitialise: Annotated[int, Setting("Top layers that begin with random weights, as in plain BERT."), Ge(0), Le(1000)] = 0
+    chunk: Annotated[Count, Setting("Texts whose activations are kept at a time (gradient caching); 0: the whole batch.")] = 32
     top_layers: int = -1
     batch: int = 32
     schedule: Literal["one-cycle", "linear", "constant"] = "linear"

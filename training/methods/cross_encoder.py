@@ -36,15 +36,10 @@ class CandidateParameters(ParameterRecord):
     """The first stage, whose documents are reranked."""
 
     heading: ClassVar[str] = "Candidates"
-    candidates_from: Annotated[
-        str,
-        Setting("First stage: hybrid (of the shipped model), bm25, a live index (index:NAME), or a run of `evaluate --save`."),
-    ] = "hybrid"
+    candidates_from: Annotated[str, Setting("First stage: hybrid, bm25, index:NAME, or a run of `evaluate --save`.")] = "hybrid"
     candidates: Annotated[int, Setting("Documents of the first stage that negatives are drawn from."), Ge(2), Le(10_000)] = 100
     reranked: Annotated[int, Setting("Reranked documents of a held-out question, to decide when to stop."), Ge(2), Le(1000)] = 30
-    anchor: Annotated[
-        bool, Setting("Begin as the first stage: its score, times a learned factor, is added to a logit that starts at nothing.")
-    ] = True
+    anchor: Annotated[bool, Setting("Begin as the first stage: add its score times a factor to a logit that begins at 0.")] = True
 
 
 @dataclass(frozen=True)
@@ -52,9 +47,7 @@ class RankerParameters(CandidateParameters, TrainingParameters):
     """The parameters of every method that trains a ranker: all layers are trained by default."""
 
     heading: ClassVar[str] = "Cross-encoder"
-    chunk: Annotated[
-        Count, Setting("Pairs whose activations are kept at a time (gradient caching); the loss is that of the batch; 0: all.")
-    ] = 32
+    chunk: Annotated[Count, Setting("Pairs whose activations are kept at a time (gradient caching); 0: the whole batch.")] = 32
     top_layers: int = -1
     may_freeze = False
 

@@ -143,19 +143,12 @@ class FectekParameters(NegativesParameters, MixtureParameters, TermWeightParamet
     heading: ClassVar[str] = "Of fectek"
     preset: Annotated[Literal["default", "paper", "paper-frozen"], PRESET] = "default"
     anchor: Annotated[Literal["bm25", "idf", "none"], Setting("What a document's weight is a multiple of.")] = "bm25"
-    tf_power: Annotated[
-        float,
-        Setting("With anchor=bm25: power of BM25's frequency part; 1 is BM25, 0.5 lets repetitions count less."),
-        Ge(0),
-        Le(10),
-    ] = 1.0
+    tf_power: Annotated[float, Setting("Power of BM25's frequency part; below 1 repetitions count less."), Ge(0), Le(10)] = 1.0
     query: Annotated[
         Literal["learned", "idf", "one"],
         Setting("Weights of a query's terms: a head of its own, idf, or one for each occurrence."),
     ] = "learned"
-    fcm: Annotated[
-        bool, Setting("Feature context module: features are gated by the mean state of the text; training_length is max_length.")
-    ] = False
+    fcm: Annotated[bool, Setting("Feature context module: a text's mean state gates its states; sets training_length.")] = False
     tkgm: Annotated[bool, Setting("Term-level knowledge: learn also which terms question and document share.")] = False
     scale: Annotated[Factor, Setting("Factor of the scores in the softmax; scores are large with an anchor.")] = 0.3
     learn_scale: Annotated[bool, Setting("Learn the factor, beginning with scale; the paper has none (scale 1).")] = True
@@ -170,8 +163,7 @@ class FectekParameters(NegativesParameters, MixtureParameters, TermWeightParamet
     ] = "auto"
     teacher_weight: Annotated[Weight, Setting("Weight of the distillation; 0: 9 for questions made of the corpus, else 1.")] = 0.0
     temperature: Annotated[
-        Weight,
-        Setting("The teacher's scores are divided by it; 0: 0.05 for dense, 0.1 for minmax, 0.5 for zscore, 1 for a file."),
+        Weight, Setting("Divides the teacher's scores; 0: .05 for dense, .1 for minmax, .5 for zscore, else 1.")
     ] = 0.0
 
     @classmethod

@@ -172,19 +172,16 @@ class SirParameters(MixtureParameters, RankerParameters):
     heading: ClassVar[str] = "Of sir"
     preset: Annotated[Literal["default", "paper"], PRESET] = "default"
     variant: Annotated[
-        Literal["v1", "v2", "v3", "v4", "random", "static", "lcl"],
-        Setting("v1 to v4 of the paper, or a baseline: random, static (hard negatives) or lcl (localized contrastive loss)."),
+        Literal["v1", "v2", "v3", "v4", "random", "static", "lcl"], Setting("Version of the paper, or a baseline.")
     ] = "v3"
     blocks: Annotated[
         tuple[int, ...], Setting("Documents in the block of each compressor, the right one included: 88,48,16 in the paper.")
     ] = (16, 8)
     selector: Annotated[
         Literal["auto", "top", "random"],
-        Setting("Wrong documents that go on: those with the best scores (top) or any; auto: top for v3 and v4, else random."),
+        Setting("Wrong documents that go on: the best or any; auto: top for v3 and v4, else random."),
     ] = "auto"
-    reuse: Annotated[
-        bool, Setting("Later levels take their scores from the first pass; false: each is scored again, with other dropout.")
-    ] = True
+    reuse: Annotated[bool, Setting("Later levels take scores from the first pass; false: each is scored again.")] = True
     questions: int = 2000
     dev: int = 50
     batch: int = 4

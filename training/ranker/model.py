@@ -23,7 +23,7 @@ from termweave.training import backbone_model
 from termweave.training.data.sampler import TrainingInputs
 from termweave.training.dev_measure import QUESTIONS, DevelopmentSet, ranking_measure
 from termweave.training.methods.base import Cost
-from termweave.training.ranker.first_stage import check, first_stage, lists_of
+from termweave.training.ranker.first_stage import NOTHING, check, first_stage, lists_of
 from termweave.training.trainer.passes import backbone_precision, in_passes, padded, parameter_bytes, pass_cost, sampled
 
 if TYPE_CHECKING:
@@ -261,7 +261,10 @@ def training_inputs(part: DataPart, model: AnchoredRanker, say: Callable[[str], 
     return RankerInputs(
         share=part.share,
         pairs=setup.train,
-        negatives=[_wrong(lists, row, known) for row, known in enumerate(setup.train.known)],
+        negatives=[
+            np.flatnonzero((row != NOTHING) & ~np.isin(row, list(known)))
+            for row, known in zip(lists.documents, setup.train.known, strict=True)
+        ],
         lists=lists,
         documents=setup.texts,
         reader=reader_of(setup, model, settings),
@@ -286,12 +289,6 @@ def _stage(part: DataPart, say: Callable[[str], None]) -> FirstStage:
     name = part.settings.candidates_from
     check(name)
     return part.once("first stage", lambda: first_stage(name, part.setup, lambda line: say(f"{part.name}: {line}")))
-
-
-def _wrong(lists: CandidateLists, row: int, known: frozenset[int]) -> NDArray[np.int64]:
-    """Return the columns of a question's candidate list that hold wrong documents, best first."""
-    columns = [column for column, document in enumerate(lists.documents[row].tolist()) if document >= 0 and document not in known]
-    return np.array(columns, dtype=np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)

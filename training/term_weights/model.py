@@ -21,9 +21,10 @@ from termweave.errors import ModelError, UsageError
 from termweave.support.stopwatch import stopwatch
 from termweave.training import backbone_model
 from termweave.training.data import teacher_scores
+from termweave.training.data.bm25_index import SparseIndex
 from termweave.training.data.sampler import TrainingInputs
 from termweave.training.data.teacher_scores import MADE, RANKER, Distilled
-from termweave.training.dev_measure import DevelopmentSet, search_measure, stored
+from termweave.training.dev_measure import DevelopmentSet, depth, ranking_measure, stored
 from termweave.training.methods.base import Cost
 from termweave.training.methods.term_weights import ANCHOR
 from termweave.training.ranker import teacher as ranker_teacher
@@ -229,9 +230,9 @@ class TermWeightDevelopment(DevelopmentSet):
     def figures(self, model: JointModel, *, unrounded: bool = False) -> list[NDArray[np.float64]]:
         """Measure the model on each question, with weights rounded as an index stores them; `unrounded`: a second time with unrounded weights."""
         documents = weigh(model, self.documents, "document")
-        questions = weigh(model, self.questions, "query")
+        questions, length = weigh(model, self.questions, "query"), depth(self.measure)
         return [
-            search_measure(weights, questions, self.gains(), self.pairs.spared, self.measure)
+            ranking_measure(SparseIndex(weights).rankings(questions, length, self.pairs.spared), self.gains(), self.measure)
             for weights in (stored(documents), *([documents] if unrounded else []))
         ]
 

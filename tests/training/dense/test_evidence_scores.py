@@ -6,7 +6,14 @@ import pytest
 from termweave.rerank.neighbours.equations import Rules
 from termweave.rerank.neighbours.evidence import evidence
 from termweave.training.dense import list_targets
-from termweave.training.dense.list_targets import NOTHING, EvidenceSettings, evidence_scores, list_evidence, nearest
+from termweave.training.dense.list_targets import (
+    NOTHING,
+    EvidenceSettings,
+    evidence_scores,
+    list_evidence,
+    nearest,
+    with_relevant,
+)
 
 SETTINGS = EvidenceSettings(weight=0.4, context=12, rules=Rules(k=5, k_exp=2))
 
@@ -18,14 +25,14 @@ def data():
     documents /= np.linalg.norm(documents, axis=1, keepdims=True)
     relevant = [frozenset({row % 90, (7 * row) % 90}) for row in range(300)]
     queries = np.stack([documents[sorted(judged)].mean(axis=0) for judged in relevant]) + 0.1
-    return queries, documents, nearest(queries, documents, 20).with_relevant(relevant), relevant
+    return queries, documents, with_relevant(nearest(queries, documents, 20), relevant), relevant
 
 
 def test_scores_are_those_of_algorithm_1(data, tmp_path):
     queries, documents, lists, relevant = data
     scores = evidence_scores(*data, EvidenceSettings(0.4, 0, Rules(k=5, k_exp=2)), tmp_path, workers=1)
     for row in (0, 17, 299):
-        own = lists.documents[row]
+        own = lists[row]
         places = [place for place, document in enumerate(own.tolist()) if document in relevant[row]]
         expected = evidence(queries[row], documents[own], places, weight=0.4, rules=Rules(k=5, k_exp=2))
         np.testing.assert_array_equal(scores[row], expected)
@@ -33,7 +40,7 @@ def test_scores_are_those_of_algorithm_1(data, tmp_path):
 
 def test_only_the_context_and_the_judged_documents_get_a_score(data):
     queries, documents, _, _ = data
-    candidates = np.append(nearest(queries[:1], documents, 20).documents[0], [NOTHING, NOTHING])
+    candidates = np.append(nearest(queries[:1], documents, 20)[0], [NOTHING, NOTHING])
     judged = [int(candidates[18])]
     scores = list_evidence(queries[0], documents, candidates, judged, SETTINGS)
     assert np.isfinite(scores).tolist() == [place < 12 or place == 18 for place in range(22)]

@@ -11,7 +11,7 @@ from termweave.training import dev_measure
 from termweave.training.data import teacher_scores
 from termweave.training.data.bm25_index import SparseIndex
 from termweave.training.data.pairs import Pairs
-from termweave.training.dense.list_targets import NOTHING, RankedLists, from_run, hybrid_targets, nearest
+from termweave.training.dense.list_targets import NOTHING, from_run, hybrid_targets, nearest, with_relevant
 
 
 def units(generator, count, width=8):
@@ -27,17 +27,16 @@ def test_nearest_is_the_full_sort_with_ties_by_index(monkeypatch, block):
     documents[30] = documents[3]  # a tie
     order = np.argsort(-(queries @ documents.T), axis=1, kind="stable")
     for depth in (1, 5, 40, 99):
-        np.testing.assert_array_equal(nearest(queries, documents, depth).documents, order[:, :depth])
+        np.testing.assert_array_equal(nearest(queries, documents, depth), order[:, :depth])
 
 
 def test_judged_documents_take_the_last_places():
-    lists = RankedLists(np.array([[5, 6, 7], [8, 1, NOTHING], [2, 3, 4]]))
+    lists = np.array([[5, 6, 7], [8, 1, NOTHING], [2, 3, 4]])
     relevant = [frozenset({9}), frozenset({1, 2}), frozenset({4, 0, 11})]
-    found = lists.with_relevant(relevant)
-    assert found.documents.tolist() == [[5, 6, 9], [8, 1, 2], [4, 0, 11]]
-    wide = RankedLists(np.array([[5]])).with_relevant([frozenset({1, 2})])
-    assert wide.documents.tolist() == [[1, 2]]
-    assert found.present.all()
+    found = with_relevant(lists, relevant)
+    assert found.tolist() == [[5, 6, 9], [8, 1, 2], [4, 0, 11]]
+    wide = with_relevant(np.array([[5]]), [frozenset({1, 2})])
+    assert wide.tolist() == [[1, 2]]
 
 
 def test_hard_negatives_leave_out_what_is_known():
@@ -57,7 +56,7 @@ def test_other_views_of_a_question_are_no_candidates_of_hybrid_search_in_a_small
         "setup": None,
     }
     made = hybrid_targets(SimpleNamespace(**data, document_vectors=np.eye(4), question_vectors=np.eye(1, 4)))
-    assert made.candidates.documents.tolist() == [[3, 0, 1, NOTHING]]
+    assert made.candidates.tolist() == [[3, 0, 1, NOTHING]]
     assert made.targets[0].tolist() == pytest.approx([0.665, 0.245, 0.09, 0], abs=0.001)
 
 
@@ -67,6 +66,6 @@ def test_a_run_file_gives_the_lists(tmp_path):
     queries = {"q1": "one", "q2": "two", "q3": "one", "q4": "by-text", "q5": "five"}  # q1 and q3 have one text
     documents = {"d0": 0, "d1": 1, "d2": 2}
     found = from_run(run, ["two", "one", "by-text", "five"], queries, documents, 2)
-    assert found.documents.tolist() == [[1, NOTHING], [2, 0], [0, NOTHING], [NOTHING, NOTHING]]
+    assert found.tolist() == [[1, NOTHING], [2, 0], [0, NOTHING], [NOTHING, NOTHING]]
     with pytest.raises(InputError, match="names none of the 1 question"):
         from_run(run, ["other"], queries, documents, 2)

@@ -27,23 +27,23 @@ def test_a_live_index_gives_candidates_and_the_models_own_are_kept(folder, base,
     data = train(folder, base, tmp_path / "out", method="coder", settings=(*SETTINGS, f"candidates_from=index:{name}"))
     assert data["history"]["steps"] == [0, 2]
     ((context, *wanted, lists),) = asked
-    assert lists.documents.shape == (72, 10)  # ten documents of each of 72 questions
-    assert (lists.documents != NOTHING).any(axis=1).all()
+    assert lists.shape == (72, 10)  # ten documents of each of 72 questions
+    assert (lists != NOTHING).any(axis=1).all()
     # Another profile of the same generation finds other candidates.
-    question, best = context.setup.train.questions[0], int(lists.documents[0, 0])
+    question, best = context.setup.train.questions[0], int(lists[0, 0])
     hidden = context.setup.examples.ids[context.setup.places[best]]
     (tmp_path / "pins.csv").write_text(f"query,document,action\n{question},{hidden},hide\n")
     saved = ["profiles", name, "--save", "shop", "--mode", "lexical", "--rewrite", f"pins@{tmp_path / 'pins.csv'}"]
     assert run([*saved, "--use", "shop", "--quiet"]) == 0
-    again = mined(context, *wanted).documents
+    again = mined(context, *wanted)
     assert best not in again[0]
-    assert (again[1:] == lists.documents[1:]).all()
+    assert (again[1:] == lists[1:]).all()
     # An index of other documents finds none of these.
     (tmp_path / "other.jsonl").write_text('{"_id": "elsewhere", "text": "about granada and other towns"}\n')
     assert run(["index", str(tmp_path / "other.jsonl"), f"{name}-other", "--signals", "lexical", "--quiet"]) == 0
-    with pytest.raises(UsageError, match=f"The index {name}-other.* found no document"):
+    with pytest.raises(UsageError, match=f"The index {name}-other.* found no training document"):
         mined(context, f"index:{name}-other", 10)
     # Lists of the model's own vectors are mined once.
     first = mined(context, "model", 10)
     monkeypatch.setattr(list_targets, "nearest", lambda *_: pytest.fail("mined again"))
-    assert (mined(context, "model", 10).documents == first.documents).all()
+    assert (mined(context, "model", 10) == first).all()

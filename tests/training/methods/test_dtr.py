@@ -96,29 +96,6 @@ def test_algorithm_4_1_repeats_queries_only_where_there_are_too_few():
     assert len(set(enough.queries.tolist())) == 10
 
 
-@pytest.mark.parametrize("name", ["in-batch-template", "in-batch-query"])
-def test_in_batch_samplers_draw_one_query_of_each_template(name):
-    generator = np.random.default_rng(1)
-    counts = Counter()
-    for _ in range(2000):
-        drawn = dtr.SAMPLERS[name](TEMPLATE_OF, 2, generator)
-        np.testing.assert_array_equal(TEMPLATE_OF[drawn.queries], drawn.templates)
-        assert len(set(drawn.templates.tolist())) == 2
-        counts.update(drawn.templates.tolist())
-    if name == "in-batch-template":
-        assert all(count == pytest.approx(400, abs=80) for count in counts.values())
-    else:
-        assert counts[109] > 10 * counts[103]
-
-
-def test_labelled_sampler_replaces_repeated_templates_by_others():
-    drawn = dtr.labelled_by_query(TEMPLATE_OF, 8, np.random.default_rng(2))
-    assert len(set(drawn.queries.tolist())) == len(drawn.queries) == 8
-    assert len(set(drawn.templates.tolist())) == len(drawn.templates) == 8
-    assert len(set(drawn.query_labels.tolist())) < 8  # some template was drawn twice
-    assert set(drawn.query_labels.tolist()) <= set(drawn.templates.tolist())
-
-
 def test_random_negatives_belong_to_one_query():
     drawn = dtr.random_negatives(TEMPLATE_OF, 4, np.random.default_rng(3), negatives=2)
     assert len(drawn.templates) == 4 + 8

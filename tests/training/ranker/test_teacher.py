@@ -71,26 +71,19 @@ def test_an_anchored_teacher_reads_the_first_stage_that_it_was_trained_on(traine
         teacher.check(f"ranker:{out}")
 
 
-@pytest.mark.parametrize("judged", [True, False], ids=["judged", "corpus"])
-@pytest.mark.parametrize(
-    ("method", "settings", "weights"),
-    [
-        ("fectek", (*SMALL, "negatives=3", "steps=2", "every=2"), {True: 1.0, False: 9.0}),
-        ("coder", (*SHORT, "candidates=5", "candidates_from=bm25"), {}),
-    ],
-    ids=["fectek", "coder"],
-)
-def test_models_learn_from_a_ranker(folder, base, ranker, tmp_path, judged, method, settings, weights):
-    source = folder if judged else shutil.copy(folder / "corpus.jsonl", tmp_path)
-    train(source, base, tmp_path / "out", method=method, settings=(*settings, f"teacher=ranker:{ranker}"))
-    made = json.loads((tmp_path / "out" / "termweave.json").read_text())["training"]
-    assert made["origin"] == ("qrels" if judged else "corpus")
-    assert made["options"]["teacher"] == f"ranker:{ranker}"
-    assert made["options"].get("teacher_weight") == weights.get(judged)
+LEARNERS = {
+    "fectek": (*SMALL, "negatives=3", "steps=2", "every=2"),
+    "coder": (*SHORT, "candidates=5", "candidates_from=bm25"),
+}
 
 
-@pytest.mark.parametrize("method", ["fectek", "coder"])
-def test_a_teacher_that_is_not_there_is_refused(folder, base, tmp_path, method):
-    settings = (*(SMALL if method == "fectek" else ()), "teacher=ranker:./nowhere")
-    error = train(folder, base, tmp_path / "out", "--plan", method=method, settings=settings, status=2)
-    assert "There is no model folder './nowhere'" in error
+@pytest.mark.parametrize("method", LEARNERS)
+def test_models_learn_from_a_ranker(folder, base, ranker, tmp_path, method):
+    """From its scores of judged pairs, and of pairs that are made of the corpus, whose teacher weighs more."""
+    source = folder if method == "coder" else shutil.copy(folder / "corpus.jsonl", tmp_path)
+    nowhere = train(source, base, tmp_path / "out", "--plan", method=method, settings=("teacher=ranker:./nowhere",), status=2)
+    assert "There is no model folder './nowhere'" in nowhere
+    train(source, base, tmp_path / "out", method=method, settings=(*LEARNERS[method], f"teacher=ranker:{ranker}"))
+    options = json.loads((tmp_path / "out" / "termweave.json").read_text())["training"]["options"]
+    assert options["teacher"] == f"ranker:{ranker}"
+    assert options.get("teacher_weight", 9.0) == 9.0

@@ -16,7 +16,7 @@ from termweave.rerank.rerankers import RerankRequest
 from termweave.search import Index
 from termweave.signals.fusion import Ranked
 from termweave.training.methods import base as methods
-from termweave.training.mixture import learn, parts
+from termweave.training.mixture import parts
 from termweave.training.ranker import first_stage as stages
 from termweave.training.ranker.first_stage import HybridStage, first_stage, lists_of
 from termweave.training.trainer.trainer import Fit
@@ -51,9 +51,7 @@ def test_an_anchored_run_is_a_ranker_that_search_and_cross_encoder_load(trained,
     assert (read.manifest.kind, read.manifest.hash, read.manifest.outputs) == ("ranker", data["hash"], ("scores",))
     assert list(read.manifest.anchor["weights"]) == ["score", "cosine", "jaccard"]
     assert data["ndcg"]["scores"].keys() == {"fp32", "int8", "change"}
-    card = (out / "README.md").read_text(encoding="utf-8")
-    assert f"{data['dev']:.4f}" in card
-    assert "first stage" in card
+    assert "first stage" in (out / "README.md").read_text(encoding="utf-8")
     residuals = Ranker.load(out, precision="fp32").score("about granada", toy[0][:4])
     sentence_transformers = pytest.importorskip("sentence_transformers")
     theirs = sentence_transformers.CrossEncoder(str(out), device="cpu", activation_fn=torch.nn.Identity())
@@ -67,23 +65,6 @@ def test_an_anchored_run_is_a_ranker_that_search_and_cross_encoder_load(trained,
     logits = [result.details(row)["logit"] for row in range(4)]
     expected = residuals + weights["score"] * np.array(scores) + weights["cosine"] + weights["jaccard"]
     assert logits == pytest.approx(expected.tolist(), abs=1e-4)
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        ("variant=v1", "selector=top"),
-        ("variant=v4", "selector=random", "reuse=false"),
-    ],
-    ids=lambda given: "-".join(each.partition("=")[2] for each in given),
-)
-def test_variants_train(data_of, tmp_path, settings):
-    chosen, part = data_of("anchor=false", "steps=2", "every=2", *settings)
-    ended = learn(METHOD, chosen, [part], tmp_path / "checkpoints")
-    assert ended.history.steps == [0, 2]
-    assert np.isfinite(ended.history.losses).all()
-    fits = {each.name for each in (tmp_path / "checkpoints").iterdir() if each.name.startswith("compressor")}
-    assert len(fits) == (3 if chosen.variant == "v1" else 0)
 
 
 @pytest.fixture
@@ -131,20 +112,8 @@ def test_the_head_computes_in_float32_above_a_transformer_in_bf16(prepared):
 
 def test_an_anchored_ranker_begins_as_the_first_stage(prepared):
     objective, batch = prepared()
-    scores = objective.method.score(objective, batch)
-    assert torch.allclose(
-        scores, 10 * torch.from_numpy(batch.drawn.features[:, :, 0]) * torch.from_numpy(batch.drawn.documents >= 0), atol=1e-5
-    )
-
-
-@pytest.mark.parametrize(("variant", "size"), [("random", 3), ("static", 3), ("lcl", 3), ("v1", 9)])
-def test_baselines_have_one_block(prepared, variant, size):
-    objective, batch = prepared(variant=variant, anchor=False)
-    assert batch.drawn.documents.shape == (3, size)
-    assert objective(batch).keys() == {"loss", "block"}
-    if variant == "static":
-        lists, row = objective.inputs[0].lists, int(batch.drawn.questions[0])
-        assert batch.drawn.documents[0, 1:].tolist() == lists.documents[row, objective.inputs[0].negatives[row][:2]].tolist()
+    first = torch.from_numpy(batch.drawn.features[:, :, 0] * (batch.drawn.documents >= 0))
+    assert torch.allclose(objective.method.score(objective, batch), 10 * first, atol=1e-5)
 
 
 def test_the_right_document_stands_first_and_no_known_one_behind_it(prepared):
@@ -167,13 +136,10 @@ def test_a_run_file_gives_the_candidates(data_of, tmp_path):
         return lists_of(first_stage(str(ranking), setup, say), pairs, 5)
 
     every = "".join(f"{name} Q0 d{place} {place} {90 - place} x\n" for name in names for place in range(7))
-    lists = listed(setup.train, every, print)
+    lists = listed(setup.train, every, lambda _: pytest.fail("every question is in the run"))
     ids = [setup.examples.ids[setup.places[document]] for document in lists.documents[0].tolist() if document >= 0]
     assert ids == [f"d{place}" for place in range(7) if f"d{place}" in ids][:5]
     assert lists.features[0, 0, 0] == 1.0
-    held_out = listed(setup.dev, every, lambda _: pytest.fail("every question is in the run"))
-    best = [setup.examples.ids[setup.places[document]] for document in held_out.documents[:, 0].tolist()]
-    assert set(best) <= {f"d{place}" for place in range(7)}
     said = []
     listed(setup.train, "".join(f"{name} Q0 d1 1 1.0 x\n" for name in list(names)[:3]), said.append)
     assert "BM25 ranks for them" in said[0]
@@ -201,7 +167,6 @@ def test_a_live_index_gives_the_candidates(data_of, folder, name, opensearch_eng
     lists = lists_of(stage_of(name, "lexical"), part.setup.train, 5)
     assert (lists.documents[:, 0] >= 0).all()
     assert lists.features[:, 0, 0] == pytest.approx(1.0)
-    assert (lists.features[:, :, 0] <= 1).all()
     (row,) = stage_of(f"{name}-vectors", "dense").rank(part.setup.train.questions[:1], [frozenset()], 200)
     scores = [score for (score,) in row.values()]
     assert (max(scores), min(scores)) == (1.0, 0.0)  # cosines, scaled as search scales those of one signal for a reranker
@@ -216,9 +181,7 @@ def test_hybrid_in_memory_ranks_as_search_does(name, opensearch_engine, tmp_path
     assert run(["index", str(path), name, "--url", opensearch_engine.url, "-q"]) == 0
     index = Index.open(opensearch_engine, name)
     found = HybridStage([each.content for each in documents]).rank(questions, [frozenset()] * len(questions), 10)
-    searched = index.run(
-        {str(number): question for number, question in enumerate(questions)}, k=100, mode="hybrid", rerank="none"
-    )
+    searched = index.run({str(n): question for n, question in enumerate(questions)}, k=100, mode="hybrid", rerank="none")
     for number, features in enumerate(found):
         scores = searched.scores[str(number)]
         assert [score for score, *_ in features.values()] == pytest.approx(sorted(scores.values(), reverse=True)[:10], abs=5e-3)
