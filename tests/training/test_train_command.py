@@ -234,7 +234,7 @@ def test_fewer_layers_for_weights_alone(folder, base, tmp_path):
 def test_a_joint_model_reads_and_pools_as_its_backbone(folder, base, tmp_path):
     """The vector of a query is the backbone's own, pooled by the first token behind the prompt; the prompt's words weigh nothing."""
     prompt = "about vexino: "
-    backbone = with_special_tokens(base, tmp_path / "backbone", "BertTokenizer")
+    backbone = with_special_tokens(base, tmp_path / "backbone")
     describe_pooling(backbone, {"pooling_mode": "cls"}, {"query": prompt})
     train(folder, backbone, tmp_path / "out", settings=(*SMALL, "steps=2", "teacher=minmax"))
     manifest = read_folder(tmp_path / "out").manifest

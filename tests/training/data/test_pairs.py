@@ -5,11 +5,14 @@ import json
 import numpy as np
 import pytest
 
+from termweave.contracts.signal import Fitting
 from termweave.errors import UsageError
-from termweave.records import TermWeights
+from termweave.records import Capabilities, Encoding, TermWeights
+from termweave.signals.weights import Weights
 from termweave.statistics import CorpusStatistics
 from termweave.training.data.bm25_index import SparseIndex
 from termweave.training.data.pairs import Collection, Pairs, most_frequent, sample
+from termweave.training.dev_measure import stored
 
 
 @pytest.fixture
@@ -47,6 +50,13 @@ def test_the_most_frequent_terms_are_kept():
     statistics = most_frequent(CorpusStatistics("x", 9, 2.0, {"b": 3, "a": 3, "c": 1}), 1)
     assert statistics.document_frequency == {"a": 3}
     assert statistics.documents == 9
+
+
+def test_impacts_are_stored_as_an_index_stores_them():
+    """No term is lost, and the scale is that of the signal."""
+    before = [TermWeights(("a", "b"), np.array([3.0, 0.001], np.float32)), TermWeights((), np.zeros(0, np.float32))]
+    signal = Weights.fit(Fitting(Capabilities(""), [Encoding("", each) for each in before]))
+    assert [each.weights.tolist() for each in stored(before)] == [signal.quantise(each.weights).tolist() for each in before]
 
 
 def test_sparse_index_against_a_loop():

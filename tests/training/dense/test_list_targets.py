@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 
 from termweave.errors import InputError
-from termweave.records import TermWeights
 from termweave.training import dev_measure
 from termweave.training.data import teacher_scores
-from termweave.training.data.bm25_index import SparseIndex
 from termweave.training.data.pairs import Pairs
 from termweave.training.dense.list_targets import NOTHING, from_run, hybrid_targets, nearest, with_relevant
 
@@ -30,6 +28,15 @@ def test_nearest_is_the_full_sort_with_ties_by_index(monkeypatch, block):
         np.testing.assert_array_equal(nearest(queries, documents, depth), order[:, :depth])
 
 
+def test_a_model_that_has_diverged_ranks_nothing():
+    """Its next loss ends the run, with advice."""
+    documents = np.ones((30, 4), np.float32)
+    assert [len(places) for places, _ in dev_measure.rankings(np.full((2, 4), np.nan, np.float32), documents, 10)] == [0, 0]
+    documents[5:] = np.nan
+    ((places, _),) = dev_measure.rankings(np.ones((1, 4), np.float32), documents, 10)
+    assert places.tolist() == [0, 1, 2, 3, 4]
+
+
 def test_judged_documents_take_the_last_places():
     lists = np.array([[5, 6, 7], [8, 1, NOTHING], [2, 3, 4]])
     relevant = [frozenset({9}), frozenset({1, 2}), frozenset({4, 0, 11})]
@@ -37,13 +44,6 @@ def test_judged_documents_take_the_last_places():
     assert found.tolist() == [[5, 6, 9], [8, 1, 2], [4, 0, 11]]
     wide = with_relevant(np.array([[5]]), [frozenset({1, 2})])
     assert wide.tolist() == [[1, 2]]
-
-
-def test_hard_negatives_leave_out_what_is_known():
-    documents = [TermWeights(("cat",), np.array([weight], np.float32)) for weight in (5, 3, 2, 4, 1)]
-    questions = [TermWeights(("cat",), np.ones(1, np.float32))] * 2
-    mined = SparseIndex(documents).negatives(questions, [frozenset({1, 4}), frozenset()], 4)
-    assert [each.tolist() for each in mined] == [[0, 3, 2], [0, 3, 1, 2]]
 
 
 def test_other_views_of_a_question_are_no_candidates_of_hybrid_search_in_a_small_corpus(monkeypatch):

@@ -59,12 +59,6 @@ def test_mistakes_are_named(method, given, said):
     assert said in str(raised.value)
 
 
-def test_epochs_are_passes_over_the_questions():
-    settings = base.get("sir").settings({"epochs": 3, "batch": 8, "steps": 7})
-    assert settings.steps_of(100) == 39  # 3 passes of 13 batches, the last of which has 4 questions
-    assert settings.steps_of(100, share=0.5) == 78
-
-
 def test_the_papers_epochs_and_warmups():
     trained_by_passes = {"dtr": (30, 500), "sir": (2, 0.1), "fectek": (5, 0.1)}
     for name, expected in {**trained_by_passes, "coder": (-1, 9000), "le-bs": (-1, 0.1), "bert-scorer": (-1, 0.3)}.items():
@@ -80,6 +74,8 @@ def test_what_the_papers_print_beside_their_equations():
     for (name, preset), rate in rates.items():
         settings = base.get(name).settings({"preset": preset})
         assert settings.rate == settings.layers_rate == rate
+    beyond = {preset: base.get("bert-scorer").settings({"preset": preset}).form().beyond for preset in ("paper", "paper-frozen")}
+    assert beyond == {"paper": "none", "paper-frozen": "mean"}  # of words behind the cut
     for preset in ("paper", "program"):
         settings = base.get("dtr").settings({"preset": preset})
         assert (settings.batch, settings.epochs, settings.weights, settings.top) == (32, 30, (1.0, 0.5, 0.5, 0.0), 4)

@@ -14,12 +14,6 @@ from termweave.training.trainer.trainer import Fit
 from tests.training.conftest import read_by
 
 
-def test_beyond_the_cut_nothing_has_a_weight_where_the_model_is_that_of_the_paper():
-    method = methods.get("bert-scorer")
-    beyond = {preset: method.settings({"preset": preset}).form().beyond for preset in method.presets}
-    assert beyond == {"paper": "none", "paper-chinese": "none", "paper-frozen": "mean"}
-
-
 def test_tfidf_targets_are_those_of_the_worked_numbers(base):
     document = "granada granada " + " ".join(["morino"] * 18)
     analysis, tokenizer, _, bm25 = read_by(base, [document])

@@ -427,7 +427,7 @@ def test_dtr_is_equations_4_1_to_4_4_with_two_encoders(base, collection, tmp_pat
 @pytest.mark.parametrize("variant", ["v3", "v4"])
 @pytest.mark.usefixtures("own_cache")
 def test_sir_is_equations_1_to_9_with_one_model_for_all_levels(base, collection, tmp_path, variant):
-    complete = with_special_tokens(base, tmp_path / "complete", "BertTokenizer")
+    complete = with_special_tokens(base, tmp_path / "complete")
     given = {"blocks": "6,4,2", "batch": 3, "candidates": 8, "max_length": 64, "training_length": 64, "candidates_from": "bm25"}
 
     def apart(model):  # scores apart from each other
