@@ -102,11 +102,7 @@ def read(spec: str, documents: Collection[str]) -> JudgedQuestions:
         UsageError: There is no such data set, split or file.
         InputError: No question has an answer in the index.
     """
-    return _of_dataset(_dataset(spec), documents)
-
-
-def _of_dataset(dataset: corpora.Dataset, documents: Collection[str]) -> JudgedQuestions:
-    return _answered(f"{dataset.name}:{dataset.split}", dataset.queries(), dataset.qrels(), documents, dataset.notes)
+    return _answered(_dataset(spec), documents)
 
 
 def stored(data: Path, part: str, name: str) -> JudgedQuestions:
@@ -134,7 +130,7 @@ def read_any(server: Engine, name: str, spec: str | None, documents: Collection[
     unanswered: InputError | None = None
     if (book := JudgementBook(server, name)).qrels():
         try:
-            parts.append(_of_dataset(BookDataset(f"book:{name}", book), documents))
+            parts.append(_answered(BookDataset(f"book:{name}", book), documents))
         except InputError as error:  # the log may have answers
             unanswered = error
     if all(exists(server, index) for index in (ubi_indices.QUERIES, ubi_indices.EVENTS)):
@@ -142,8 +138,7 @@ def read_any(server: Engine, name: str, spec: str | None, documents: Collection[
             parts.append(read("ubi:opensearch", documents))
     if not parts:
         raise unanswered or UsageError(
-            f"{name!r} has no judged questions and the server has no log of clicks: what the corpus alone teaches could not be proved, so "
-            "nothing was trained.",
+            f"{name!r} has no judged questions, and the server has no log of clicks: no gain could be proved, so nothing was trained.",
             f"Name questions (a BEIR folder, a click log, ubi:FOLDER), or judge some ('termweave serve', page Judge). {_ENOUGH}",
         )
     return joined(parts)
@@ -186,18 +181,19 @@ def _dataset(spec: str) -> corpora.Dataset:
             raise
     if whole.split in whole.splits():
         raise UsageError(
-            f"{base} has no split {TRAIN!r}, and learning from {whole.split!r} would leave it nothing to measure.",
-            f"Put judgements to learn from beside it (qrels/{TRAIN}.tsv), or name it to learn from it all the same: {base}:{whole.split}",
+            f"{base} has no split {TRAIN!r}, and learning from the split {whole.split!r} would leave no questions to measure with.",
+            f"Add judgements to learn from (qrels/{TRAIN}.tsv), or name the split to learn from it all the same: {base}:{whole.split}",
         )
     return whole
 
 
-def _answered(name: str, queries: list[Query], qrels: Qrels, documents: Collection[str], notes: Sequence[str]) -> JudgedQuestions:
+def _answered(dataset: corpora.Dataset, documents: Collection[str]) -> JudgedQuestions:
     """Keep the questions that have text and an answer in the index.
 
     Raises:
         InputError: No question is left.
     """
+    queries, qrels, name, remarks = dataset.queries(), dataset.qrels(), f"{dataset.name}:{dataset.split}", list(dataset.notes)
     answered, judged, absent, unwritable = [], {}, 0, 0
     for query in queries:
         grades = {document: grade for document, grade in qrels[query.id].items() if document in documents}
@@ -208,11 +204,10 @@ def _answered(name: str, queries: list[Query], qrels: Qrels, documents: Collecti
             judged[query.id] = grades
         else:
             absent += 1
-    remarks = list(notes)
     if unwritable:
         remarks.append(
-            f"{counted(unwritable, 'question')} left out: the id, or that of a judged document, holds a tab or a line end, or begins or "
-            "ends with a blank."
+            f"{counted(unwritable, 'question')} left out: the id of the question or of a judged document holds a tab or a line end, or begins "
+            "or ends with a blank."
         )
     if not answered:
         raise InputError(
@@ -274,7 +269,14 @@ def split(questions: JudgedQuestions, earlier: Mapping[str, str] | None = None) 
                     parts[earlier[text[identity]]].append(identity)
     random.Random(0).shuffle(shuffled)  # noqa: S311 - a draw, not a secret
     _fill(parts, shuffled, count)
-    _refuse_one_sided(questions, parts, learned=bool(earlier))
+    if any(len(parts[part]) < fewest for part, fewest in _FEWEST_OF_A_PART.items()):
+        choose, confirm = _FEWEST_OF_A_PART.values()
+        raise InputError(
+            f"Of {counted(len(questions.queries), 'question')} of {questions.name}, {len(parts[HELD_OUT])} can choose a search ({choose} needed) and "
+            f"{len(parts[TEST])} can confirm it ({confirm} needed). The others are near duplicates"
+            f"{', or the live models were trained on them' if earlier else ''}.",
+            f"Name other questions{', or learn from these and those of the earlier run: --update' if earlier else ''}.",
+        )
     near = sum(len(alike) for alike in members.values() if len(alike) > 1)
     return QuestionSplit({part: tuple(ids) for part, ids in parts.items()}, near)
 
@@ -296,17 +298,6 @@ def more_to_confirm(needed: int, parts: Mapping[str, int]) -> int:
     """Return about how many more judged questions it takes until the test part has `needed` of them; 0: the test part never gets so large."""
     share, most = _TEST
     return 0 if max(needed, parts[TEST] + 1) > most else max(1, round(needed / share) - sum(parts.values()))
-
-
-def _refuse_one_sided(questions: JudgedQuestions, parts: Mapping[str, Sequence[str]], *, learned: bool) -> None:
-    """Raise `InputError` where the held-out part is too small to choose a search, or the test part too small to confirm the choice."""
-    if any(len(parts[part]) < fewest for part, fewest in _FEWEST_OF_A_PART.items()):
-        needed = " and ".join(map(str, _FEWEST_OF_A_PART.values()))
-        raise InputError(
-            f"Of {counted(len(questions.queries), 'question')} of {questions.name} {len(parts[HELD_OUT])} can choose and {len(parts[TEST])} can "
-            f"confirm, and {needed} are needed: the others are alike{', or the live models were trained on them' if learned else ''}.",
-            f"Name other questions{', or go on with those of that time: --update' if learned else ''}.",
-        )
 
 
 def groups(questions: Sequence[str]) -> list[int]:

@@ -120,8 +120,8 @@ def _refuse_changed(server: Engine, name: str, state: str) -> None:
     live = generations.find_live(server, name)
     if live is None or live_documents(server, live)[1] != state:
         raise UsageError(
-            f"{name!r} has changed since learning began: what was learned belongs to its earlier documents and profile, and nothing was changed.",
-            "Repeat the command: it learns on the index as it is now.",
+            f"{name!r} has changed since learning began, so nothing is promoted: what was learned fits the earlier documents and profile.",
+            "Repeat the command to learn on the index as it is now.",
         )
 
 
@@ -129,15 +129,15 @@ def _best_so_far(trained: Sequence[TrainedCandidate]) -> str:
     """Return a text that names the best models of a stopped run, and says how the run is continued."""
     helped = [each for each in trained if each.helped]
     if not helped:
-        return "Stopped before a model became better than it began. The same command goes on from here."
+        return "Stopped before training improved a model. The same command goes on from here."
     parts = {each.candidate.part: each for each in sorted(helped, key=lambda each: each.after)}
     best = ", ".join(
-        f"{each.candidate.method} ({PARTS[part]} alone {each.before:.4f} before, {each.after:.4f} after, in {each.folder})"
+        f"{each.candidate.method} ({PARTS[part]} alone: nDCG@10 {each.before:.4f} before, {each.after:.4f} after; in {each.folder})"
         for part, each in parts.items()
     )
     return (
         f"Stopped. The best so far on held-out questions: {best}. The same command goes on from here; with '--minutes 1' it trains no "
-        "more, and builds and proves what is there."
+        "more, but builds and proves a search with these models."
     )
 
 

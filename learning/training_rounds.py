@@ -298,7 +298,7 @@ class TrainingRounds:
                 if minutes * 60 > budget:
                     steps = int(steps * budget / (minutes * 60))
                     if steps < candidate.fewest:
-                        why = f"{candidate.fewest} steps take more than its share of the time"
+                        why = f"{candidate.fewest} steps take more time than this method may have"
                         return TrainedCandidate(candidate, steps, watch(), dropped=why, needs=needs)
                 folder.mkdir(parents=True, exist_ok=True)
                 atomic_files.write(folder / _STEPS, str(steps).encode())

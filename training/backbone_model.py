@@ -103,7 +103,7 @@ def reading_of(folder: Path, settings: TrainingParameters) -> tuple[str, PromptS
         layers, included = modules.dense, modules.include_prompt
     if problem := problem_of(pooling, _POOLING, bool(layers), bool(prompts) and not included):
         raise UsageError(
-            f"{folder.name} was trained with {problem}. A model of weights and vectors would make other vectors of its states.",
+            f"{folder.name} was trained with {problem}, and a model of weights and vectors makes vectors in another way.",
             f"Train weights alone (--set outputs=weights), or take a backbone with {' or '.join(_POOLING)} pooling.",
         )
     return pooling, PromptSettings(prompts=prompts)
@@ -185,7 +185,7 @@ def settled(backbone: Any, settings: Any, say: Callable[[str], None]) -> Any:
     lengths = {name: length(backbone, getattr(settings, name)) for name in ("max_length", "training_length")}
     for name, allowed in lengths.items():
         if allowed != (setting := getattr(settings, name)):
-            say(f"{name} is {allowed:,}, not {setting:,}: the backbone counts no further")
+            say(f"{name} is {allowed:,}, not {setting:,}: the backbone reads no more word-pieces")
     return replace(settings, **lengths)
 
 

@@ -173,7 +173,9 @@ def train(spec: str, settings: FeatureRankerParameters, out: Path, say: Say, pro
     """
     kind, _, name = settings.candidates_from.partition(":")
     if kind != "index" or not name:
-        raise UsageError("ltr reranks the search of an index, and none is named.", "Name it: --set candidates_from=index:NAME.")
+        raise UsageError(
+            "ltr reranks the search of an index, and no index is named.", "Name one: --set candidates_from=index:NAME."
+        )
     if find_spec("lightgbm") is None and not settings.start:
         raise UsageError("Training a feature ranker needs lightgbm.", f"Install it: {install('ltr')}.")
     base, split = corpora.path_and_split(spec)

@@ -92,7 +92,7 @@ def test_what_the_time_was_too_short_for_is_said(tmp_path):
     tried = [rounds._run(Candidate(method, "dense", 0.1, 60, {}), "short", 60, 0.0) for method in ("dtr", "coder")]
     assert [each.dropped for each in tried] == ["no time is left"] * 2
     said = short_of_time(tried)
-    assert said.startswith("The time was too short to train dtr and coder: it takes about --minutes 10.")
+    assert said.startswith("The time was too short to train dtr and coder. The same command with about --minutes 10 ")
     assert short_of_time([TrainedCandidate(tried[0].candidate, 60, 12.0, dropped="it gains nothing")]) == ""
     made = Learned("docs", "mine", tmp_path, "", {"train": 60, "dev": 20, "test": 25}, tuple(tried), (), 0.5, 0.5)
     assert "More judged questions help most" in why_missed(made)[1]

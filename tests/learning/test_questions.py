@@ -72,7 +72,7 @@ def test_questions_with_ids_that_judgements_cannot_hold_are_left_out_and_named(t
     write_lines(log, [{"query": f"open {each!r}", "document": each} for each in odd])
     read = questions.read(str(log), set(odd))
     assert [list(grades) for grades in read.qrels.values()] == [["d 1"]]  # a blank inside does no harm
-    assert "2 questions left out: the id, or that of a judged document, holds a tab or a line end" in " ".join(read.notes)
+    assert "2 questions left out: the id of the question or of a judged document holds a tab" in " ".join(read.notes)
     with pytest.raises(InputError, match=r"3 questions of .* has an answer in the index\. 2 questions left out: the id"):
         questions.read(str(log), set(odd[1:]))
     log = tmp_path / "clicks.tsv"
@@ -127,7 +127,7 @@ def test_so_few_that_no_gain_could_be_proved_are_refused():
         return questions.split(judged(things(60)), dict(zip(things(60), parts, strict=True)))
 
     assert len(split(6).parts[TEST]) == 6
-    with pytest.raises(InputError, match="25 can choose and 5 can confirm, and 2 and 6 are needed"):
+    with pytest.raises(InputError, match=r"25 can choose a search \(2 needed\) and 5 can confirm it \(6 needed\)"):
         split(5)
 
 

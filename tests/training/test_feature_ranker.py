@@ -269,26 +269,6 @@ def test_letor_and_trees_of_others(index, folder, model, tmp_path, capsys):
     assert "and this search has" in capsys.readouterr().err
 
 
-def test_a_finished_run_is_reported_again_and_a_stopped_one_leaves_its_folder(index, folder, tmp_path, capsys, monkeypatch):
-    out = tmp_path / "out"
-
-    def again(*more):
-        return train(folder, index.name, out, "steps=5", "outputs=trees,letor", more=["--json", *more])
-
-    def stopped(*_):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(feature_ranker, "cross_validate", stopped)
-        assert again() == 130
-    assert "the same command begins it anew" in capsys.readouterr().err
-    assert not out.exists()
-    assert again() == 0
-    first = json.loads(capsys.readouterr().out)
-    assert again("--resume") == 0
-    assert json.loads(capsys.readouterr().out) == first
-
-
 def test_training_rewrites_as_a_search_with_the_profile_in_use(index, folder, tmp_path):
     pins, out = tmp_path / "pins.csv", tmp_path / "out"
     pins.write_text("query,document,action\nsocket module,socket-3,hide\n")
@@ -390,7 +370,7 @@ def test_a_log_that_cannot_be_written_is_said(index, folder, tmp_path, capsys):
 def test_mistakes_are_said_in_a_sentence(index, folder, otherwise_judged, model, tmp_path, capsys, opensearch_engine):
     few = otherwise_judged([("timer", "timer-1", 1)])
     for data, sets, more, words in (
-        (folder, ["candidates_from="], (), "none is named"),
+        (folder, ["candidates_from="], (), "no index is named"),
         (folder, ["candidates_from=index:not-there"], (), "index"),
         (folder, [], ["--plan"], "has no plan"),
         (folder, ["metadata=price"], (), "no typed metadata entry 'price'"),

@@ -1,7 +1,6 @@
 """What a run has before it: the pool that it is judged by, and what it says of the corpus."""
 
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -189,17 +188,8 @@ def test_each_data_set_beside_says_for_itself_where_its_questions_come_from(sets
     model = method.build(every[0].settings, every[0].setup.backbone)
     materials = [method.inputs(part, model, said.append) for part in every[:2]]
     assert [material.distilled.weight for material in materials] == [9.0, 1.0]
-    objective = Fit(method, model, materials, every[0].settings)
-    sampler = objective.batches()
-    parted = [batch.inputs is materials[1] for batch in map(sampler.draw, range(200))]
-    assert 80 < sum(parted) < 120
-    batches = [sampler.draw(parted.index(which)) for which in (False, True)]
-    losses = [objective(batch)["teacher"] for batch in batches]
-    for which, weight in enumerate((9.0, 1.0)):
-        one = replace(materials[which], distilled=replace(materials[which].distilled, weight=2 * weight))
-        assert float(objective(replace(batches[which], inputs=one))["teacher"]) == pytest.approx(
-            2 * float(losses[which]), rel=1e-5
-        )
+    sampler = Fit(method, model, materials, every[0].settings).batches()
+    assert 80 < sum(sampler.draw(number).inputs is materials[1] for number in range(200)) < 120
 
 
 def test_no_data_set_trains_on_what_another_one_holds_out(sets, base, tmp_path):

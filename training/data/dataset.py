@@ -126,7 +126,7 @@ def _place(document: Document) -> str:
 
 def _origin(spec: str, settings: TrainingParameters) -> str:
     if settings.pairs == "clicks" and not settings.clicks:
-        raise UsageError("pairs=clicks needs a click log.", "Name it: --set clicks=FILE.")
+        raise UsageError("pairs=clicks needs a click log.", "Name one: --set clicks=FILE.")
     if settings.pairs != "auto":
         return settings.pairs
     if settings.clicks:

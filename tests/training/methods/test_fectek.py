@@ -31,21 +31,14 @@ def test_term_loss_and_its_labels(texts):
     documents, questions = texts(Form())
     asked = BatchSide(questions, np.arange(3), {}, "query", everything=True)
     given = BatchSide(documents, np.arange(5), {}, "document", everything=True)
-    labels = fectek.shared_terms(asked, given)
-    for row, term, label in zip(asked.row, asked.term, labels, strict=True):
-        assert label == (questions.anchors[row].terms[term] in documents.anchors[row].terms)
-    logits = torch.randn(len(given.row))
-    own, wanted, rows = fectek.of_relevant(logits, given, asked)
+    own, wanted, rows = fectek.of_relevant(torch.randn(len(given.row)), given, asked)
     assert len(own) == (given.row < 3).sum()
     chances = 1 / (1 + np.exp(-own.numpy().astype(np.float64)))
     errors = -(wanted * np.log(chances) + (1 - wanted) * np.log(1 - chances))
-    slow = np.mean([errors[rows == row].mean() for row in range(3)])
-    assert float(fectek.term_loss(own, wanted, rows)) == pytest.approx(slow, abs=1e-5)
-    one, nothing = np.array([2, 2, 2]), np.zeros(0)
-    assert float(fectek.term_loss(own[:3], wanted[:3], one)) == pytest.approx(
-        errors[:3].mean(), abs=1e-5
-    )  # texts 0 and 1 have no term
-    assert float(fectek.term_loss(own[:0], nothing, nothing)) == 0
+    slow = np.mean([errors[rows == row].mean() for row in (0, 2)])
+    some = rows != 1  # a text without a term
+    assert float(fectek.term_loss(own[some], wanted[some], rows[some])) == pytest.approx(slow, abs=1e-5)
+    assert float(fectek.term_loss(own[:0], np.zeros(0), np.zeros(0))) == 0
 
 
 def test_distillation():
