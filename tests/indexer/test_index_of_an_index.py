@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from termweave.cli import run
-from termweave.corpora.index import changes, pages
+from termweave.corpora.index import pages, source
 from termweave.corpora.index.source import IndexSource
 from termweave.indexer.ledger.diff import LedgerDiff
 from termweave.indexer.pipeline.bulk_sender import BulkSender
@@ -166,7 +166,7 @@ def test_an_index_or_a_field_that_is_not_there_is_said_without_credentials(build
 
 
 def test_an_incremental_update_reads_only_what_changed(build, shop, opensearch_engine, name, monkeypatch):
-    monkeypatch.setattr(changes, "_MARGIN", 0)
+    monkeypatch.setattr(source, "_MARGIN", 0)
     before = dated(60)
     shop(before)
     build()

@@ -278,7 +278,7 @@ def test_bars_sum_to_the_score_and_fit_into_the_best():
     assert sum(bar.share for bar in bars) == pytest.approx(hit.score)
     assert sum(bar.width for bar in bars) == pytest.approx(50)
     assert [bar.start for bar in bars] == pytest.approx([0, bars[0].width, bars[0].width + bars[1].width])
-    assert [(word.word, word.share) for word in bars[0].words] == [("bc", pytest.approx(0.3)), ("ab", pytest.approx(0.2))]
+    assert [(word["word"], word["share"]) for word in bars[0].words] == [("bc", pytest.approx(0.3)), ("ab", pytest.approx(0.2))]
     assert bars[2].neighbours == ("x", "y")
     assert search_page.best_of([hit]) == pytest.approx(0.8)
     assert search_page.best_of([]) == 0

@@ -20,10 +20,8 @@ from termweave.catalog.profiles import check_name
 from termweave.cli import run
 from termweave.errors import InputError, UsageError
 from termweave.evaluation import evaluate, per_query
-from termweave.evaluation.tuning import parameter_search
 from termweave.evaluation.tuning import tune as tuning
-from termweave.evaluation.tuning.parameter_search import ParameterSearch
-from termweave.evaluation.tuning.trial_ranker import TrialRanker
+from termweave.evaluation.tuning.parameter_search import ParameterSearch, TrialRanker
 from termweave.indexer import BuildOptions, build
 from termweave.records import Encoding, ModelInfo, Run
 from termweave.rerank.ranker import CrossEncoderReranker
@@ -348,8 +346,8 @@ def knowing(folder, monkeypatch):
             return self.score(query, documents[: round(1000 * seconds)], windows=windows)
 
     monkeypatch.setattr("termweave.encoders.recorded_models.remember", lambda _: None)
-    monkeypatch.setattr(parameter_search, "_DEPTHS", (10, 20))
-    monkeypatch.setattr(parameter_search, "_RANKER_WEIGHTS", (0.3, 0.6, 0.9))
+    monkeypatch.setattr(tuning, "_DEPTHS", (10, 20))
+    monkeypatch.setattr(tuning, "_RANKER_WEIGHTS", (0.3, 0.6, 0.9))
     return CrossEncoderReranker("knowing", scorer=Knowing())
 
 
@@ -368,7 +366,7 @@ def test_a_ranker_that_gains_is_tuned_measured_and_stored(index, folder, knowing
 
 
 def test_what_has_nothing_to_fuse_and_no_vectors_cannot_be_tuned(folder):
-    with pytest.raises(UsageError, match="has BM25 alone: there is nothing to fuse, and there are no vectors to rerank by"):
+    with pytest.raises(UsageError, match="has BM25 alone: there is nothing to fuse, and no vectors to rerank by"):
         tuning.tune(Known("lexical"), corpora.open_dataset(folder))
 
 

@@ -90,7 +90,7 @@ def test_a_test_split_is_trained_on_where_it_is_named_and_nowhere_else(folder):
     (folder / "qrels" / "train.tsv").rename(folder / "qrels" / "test.tsv")
     assert dataset.read(str(folder), settings()).origin == "corpus"
     assert dataset.read(f"{folder}:test", settings()).origin == "qrels"
-    with pytest.raises(UsageError, match=r"has no split 'train'\. There are: test"):
+    with pytest.raises(UsageError, match=r"has no split 'train'\. Its splits are: test"):
         dataset.read(str(folder), settings(pairs="qrels"))
 
 
@@ -141,7 +141,7 @@ def test_a_log_as_logs_are(folder, tmp_path):
     assert found.remark.startswith("click log: 1 line about a document that the corpus lacks and 3 lines without a query or")
     assert dataset.read(str(folder), settings(clicks=str(log))).remark == found.remark
     log.write_bytes(b"q\td1\t1\n{broken\n")
-    assert dataset.clicks_of(log, place).remark == "1 line of clicks.gz left out: no click, as line 2 ('{broken')."
+    assert dataset.clicks_of(log, place).remark == "1 line of clicks.gz left out: not a click, such as line 2 ('{broken')."
     log.write_text("\n".join([*["asked\td1\t1e308"] * 3, "other\td2\t1"]))  # counts of any size are shares
     shares = dataset.clicks_of(log, place).pairs().shares
     assert shares.sum() == pytest.approx(1)
