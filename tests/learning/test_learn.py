@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import shutil
 import signal
 import stat
@@ -478,30 +477,7 @@ def test_questions_that_cannot_be_learned_from_change_nothing(opensearch_engine,
     assert len(listing.list_generations(opensearch_engine, unchanged)) == 1
 
 
-@pytest.mark.nightly
-def test_clicks_by_chance_are_not_adopted(opensearch_engine, built, folder, brief, tmp_path):
-    draw = random.Random(5)
-    texts = [line["text"] for line in read_lines(folder / "queries.jsonl")]
-    log = click_log(tmp_path / "clicks.tsv", ((text, draw.choice(list(PAIRS))) for text in texts))
-    learned = learn(opensearch_engine, LearningTask(built, log, minutes=60))
-    assert not learned.confirmed
-    assert not learned.published
-
-
-@pytest.mark.nightly
-def test_a_corpus_that_changed_meanwhile_is_not_replaced(opensearch_engine, built, folder, brief, tmp_path):
-    del brief[0]
-    task = LearningTask(built, str(folder), minutes=60)
-    learned = learn(opensearch_engine, task)
-    more = tmp_path / "more.jsonl"
-    more.write_text(json.dumps({"_id": "new", "text": "Everything about the newcomer in general."}))
-    update(opensearch_engine, corpora.open_source(more), built, BuildOptions())
-    with pytest.raises(UsageError, match="has changed since learning began"):
-        promote(opensearch_engine, learned)
-    assert learn(opensearch_engine, task).folder != learned.folder
-
-
-def test_a_search_that_changed_meanwhile_is_measured_anew_and_not_replaced(opensearch_engine, built, folder):
+def test_what_changed_meanwhile_is_measured_anew_and_not_replaced(opensearch_engine, built, folder, tmp_path):
     task = LearningTask(built, str(folder))
     begun = prepare(opensearch_engine, task)
     assert prepare(opensearch_engine, task).folder == begun.folder
@@ -510,6 +486,10 @@ def test_a_search_that_changed_meanwhile_is_measured_anew_and_not_replaced(opens
         earlier = prepare(opensearch_engine, task)
         index.adopt(Profile("shop", weights, "adaptive", None))
         assert prepare(opensearch_engine, task).folder != earlier.folder
+    earlier = prepare(opensearch_engine, task)
+    more = write_lines(tmp_path / "more.jsonl", [{"_id": "new", "text": "Everything about the newcomer in general."}])
+    update(opensearch_engine, corpora.open_source(more), built, BuildOptions())
+    assert prepare(opensearch_engine, task).state != earlier.state
     learned = Learned(built, "", begun.folder, begun.state, {}, (), (), 0.4, 0.5, generation="trial", confirmed=True)
     with pytest.raises(UsageError, match=r"has changed since learning began.* earlier documents and profile"):
         promote(opensearch_engine, learned)

@@ -1,15 +1,32 @@
-"""Candidate lists: exact search against a full sort, judged documents, false-negative margin, run files."""
+"""Candidate lists: exact search against a full sort, judged documents, run files, live indices; evidence scores as Algorithm 1, parallel, cached, resumable."""
 
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from termweave.errors import InputError
+from termweave.cli import run
+from termweave.errors import InputError, UsageError
+from termweave.rerank.neighbours.equations import Rules
+from termweave.rerank.neighbours.evidence import evidence
 from termweave.training import dev_measure
 from termweave.training.data import teacher_scores
 from termweave.training.data.pairs import Pairs
-from termweave.training.dense.list_targets import NOTHING, from_run, hybrid_targets, nearest, with_relevant
+from termweave.training.dense import list_targets
+from termweave.training.dense.list_targets import (
+    NOTHING,
+    EvidenceSettings,
+    evidence_scores,
+    from_run,
+    hybrid_targets,
+    list_evidence,
+    mined,
+    nearest,
+    with_relevant,
+)
+from tests.training.conftest import train
+
+pytest.importorskip("accelerate", reason="training needs the extra [train]")
 
 
 def units(generator, count, width=8):
@@ -69,3 +86,109 @@ def test_a_run_file_gives_the_lists(tmp_path):
     assert found.tolist() == [[1, NOTHING], [2, 0], [0, NOTHING], [NOTHING, NOTHING]]
     with pytest.raises(InputError, match="names none of the 1 question"):
         from_run(run, ["other"], queries, documents, 2)
+
+
+SHORT = ("max_length=64", "training_length=64", "batch=12", "dev=8", "every=2", "steps=2", "candidates=10", "labels=hard")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("own_cache")
+def test_a_live_index_gives_candidates_and_the_models_own_are_kept(folder, base, tmp_path, name, opensearch_engine, monkeypatch):
+    monkeypatch.setenv("OPENSEARCH_URL", opensearch_engine.url)
+    assert run(["index", str(folder / "corpus.jsonl"), name, "--signals", "lexical", "--quiet"]) == 0
+    asked = []
+
+    def noted(context, ranking, depth):
+        asked.append((context, ranking, depth, lists := mined(context, ranking, depth)))
+        return lists
+
+    monkeypatch.setattr(list_targets, "mined", noted)
+    data = train(folder, base, tmp_path / "out", method="coder", settings=(*SHORT, f"candidates_from=index:{name}"))
+    assert data["history"]["steps"] == [0, 2]
+    ((context, *wanted, lists),) = asked
+    assert lists.shape == (72, 10)  # ten documents of each of 72 questions
+    assert (lists != NOTHING).any(axis=1).all()
+    # Another profile of the same generation finds other candidates.
+    question, best = context.setup.train.questions[0], int(lists[0, 0])
+    hidden = context.setup.examples.ids[context.setup.places[best]]
+    (tmp_path / "pins.csv").write_text(f"query,document,action\n{question},{hidden},hide\n")
+    saved = ["profiles", name, "--save", "shop", "--mode", "lexical", "--rewrite", f"pins@{tmp_path / 'pins.csv'}"]
+    assert run([*saved, "--use", "shop", "--quiet"]) == 0
+    again = mined(context, *wanted)
+    assert best not in again[0]
+    assert (again[1:] == lists[1:]).all()
+    # An index of other documents finds none of these.
+    (tmp_path / "other.jsonl").write_text('{"_id": "elsewhere", "text": "about granada and other towns"}\n')
+    assert run(["index", str(tmp_path / "other.jsonl"), f"{name}-other", "--signals", "lexical", "--quiet"]) == 0
+    with pytest.raises(UsageError, match=f"The index {name}-other.* found no training document"):
+        mined(context, f"index:{name}-other", 10)
+    # Lists of the model's own vectors are mined once.
+    first = mined(context, "model", 10)
+    monkeypatch.setattr(list_targets, "nearest", lambda *_: pytest.fail("mined again"))
+    assert (mined(context, "model", 10) == first).all()
+
+
+EVIDENCE = EvidenceSettings(weight=0.4, context=12, rules=Rules(k=5, k_exp=2))
+
+
+@pytest.fixture(scope="module")
+def data():
+    generator = np.random.default_rng(0)
+    documents = generator.normal(size=(90, 16)).astype(np.float32)
+    documents /= np.linalg.norm(documents, axis=1, keepdims=True)
+    relevant = [frozenset({row % 90, (7 * row) % 90}) for row in range(300)]
+    queries = np.stack([documents[sorted(judged)].mean(axis=0) for judged in relevant]) + 0.1
+    return queries, documents, with_relevant(nearest(queries, documents, 20), relevant), relevant
+
+
+def test_scores_are_those_of_algorithm_1(data, tmp_path):
+    queries, documents, lists, relevant = data
+    scores = evidence_scores(*data, EvidenceSettings(0.4, 0, Rules(k=5, k_exp=2)), tmp_path, workers=1)
+    for row in (0, 17, 299):
+        own = lists[row]
+        places = [place for place, document in enumerate(own.tolist()) if document in relevant[row]]
+        expected = evidence(queries[row], documents[own], places, weight=0.4, rules=Rules(k=5, k_exp=2))
+        np.testing.assert_array_equal(scores[row], expected)
+
+
+def test_only_the_context_and_the_judged_documents_get_a_score(data):
+    queries, documents, _, _ = data
+    candidates = np.append(nearest(queries[:1], documents, 20)[0], [NOTHING, NOTHING])
+    judged = [int(candidates[18])]
+    scores = list_evidence(queries[0], documents, candidates, judged, EVIDENCE)
+    assert np.isfinite(scores).tolist() == [place < 12 or place == 18 for place in range(22)]
+    context = candidates[[*range(12), 18]]
+    expected = evidence(queries[0], documents[context], [12], weight=0.4, rules=EVIDENCE.rules)
+    np.testing.assert_array_equal(scores[[*range(12), 18]], expected)
+
+
+def test_processes_give_what_one_process_gives_and_the_cache_is_read(data, tmp_path, monkeypatch):
+    one = evidence_scores(*data, EVIDENCE, tmp_path / "one", workers=1)
+    two = evidence_scores(*data, EVIDENCE, tmp_path / "two", workers=2)
+    np.testing.assert_array_equal(one, two)
+    monkeypatch.setattr(list_targets, "_block", None)  # nothing is computed again
+    np.testing.assert_array_equal(evidence_scores(*data, EVIDENCE, tmp_path / "two"), one)
+    with pytest.raises(TypeError):
+        evidence_scores(*data, EvidenceSettings(0.5, 12, Rules(k=5, k_exp=2)), tmp_path / "two", workers=1)
+
+
+def test_a_killed_run_goes_on_with_the_blocks_that_are_missing(data, tmp_path, monkeypatch):
+    whole = evidence_scores(*data, EVIDENCE, tmp_path / "whole", workers=1)
+    computed, real = [], list_targets._block
+
+    def killed(folder, settings, work):
+        if len(computed) == 2:
+            raise KeyboardInterrupt
+        computed.append(work[0])
+        return real(folder, settings, work)
+
+    monkeypatch.setattr(list_targets, "_block", killed)
+    with pytest.raises(KeyboardInterrupt):
+        evidence_scores(*data, EVIDENCE, tmp_path / "killed", workers=1)
+    again = []
+    monkeypatch.setattr(
+        list_targets, "_block", lambda folder, settings, work: (again.append(work[0]), real(folder, settings, work))[1]
+    )
+    resumed = evidence_scores(*data, EVIDENCE, tmp_path / "killed", workers=1)
+    np.testing.assert_array_equal(resumed, whole)
+    assert (computed, again) == ([0, 128], [256])

@@ -4,14 +4,13 @@ from contextlib import nullcontext
 
 import numpy as np
 import pytest
+import torch
+import transformers
 
-torch = pytest.importorskip("torch", reason="training needs the extra [train]")
-transformers = pytest.importorskip("transformers", reason="training needs the extra [train]")
-
-from termweave.encoders.analysis.word_pieces import ModelTokenizer  # noqa: E402 - after the checks
-from termweave.training.dense.model import TokenIds, Towers, pool, reinitialise, tokenise  # noqa: E402  # noqa: E402
-from termweave.training.methods import dtr  # noqa: E402
-from termweave.training.trainer.passes import CpuDropout  # noqa: E402
+from termweave.encoders.analysis.word_pieces import ModelTokenizer
+from termweave.training.dense.model import TokenIds, Towers, pool, reinitialise, tokenise
+from termweave.training.methods import dtr
+from termweave.training.trainer.passes import CpuDropout
 
 
 def backbone(**changed):

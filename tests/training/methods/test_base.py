@@ -1,13 +1,17 @@
 """What can be trained is data: names, defaults, checks."""
 
+from pathlib import Path
+
 import pytest
 from click.testing import CliRunner
 
+from termweave import plugins
 from termweave.cli.verbs.train import command
 from termweave.declared_settings import LARGEST, settings_of, written
 from termweave.errors import UsageError
 from termweave.training import run
 from termweave.training.methods import base
+from tests.training.conftest import train
 
 
 @pytest.mark.parametrize("name", base.names())
@@ -135,6 +139,26 @@ def test_the_help_of_train_lists_the_methods_and_describes_each():
         assert f"\n  {words} " in described
     with pytest.raises(UsageError, match=r"There is no method 'fektek'\. Did you mean fectek"):
         CliRunner().invoke(command, ["fektek", "--help"], catch_exceptions=False)
+
+
+@pytest.fixture
+def outside(monkeypatch):
+    """The package of an example of CONTRIBUTING.md, which brings a method, is installed for one test."""
+    cached = (plugins.installed, plugins.names, plugins.modules, plugins.load)
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "outside")
+    for each in cached:
+        each.cache_clear()
+    yield
+    for each in cached:
+        each.cache_clear()
+
+
+@pytest.mark.usefixtures("outside", "own_cache")
+def test_a_method_of_another_package_trains_like_termweaves_own(folder, base, tmp_path):
+    sets = ("max_length=64", "training_length=64", "batch=12", "layers_rate=0.002", "dev=8", "every=8", "steps=16")
+    written = train(folder, base, tmp_path / "out", method="margin", settings=sets)
+    assert written["history"]["losses"][-1] < written["history"]["losses"][1]
+    assert (tmp_path / "out" / "model.onnx").exists()
 
 
 def test_a_run_is_the_same_from_another_folder(tmp_path, monkeypatch):

@@ -5,13 +5,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch", reason="training needs the extra [train]")
-
-from termweave.training.data.pairs import Pairs  # noqa: E402 - after the check
-from termweave.training.methods import sir  # noqa: E402
-from termweave.training.ranker.first_stage import CandidateLists  # noqa: E402
-from termweave.training.ranker.model import RankerInputs  # noqa: E402
+from termweave.training.data.pairs import Pairs
+from termweave.training.methods import sir
+from termweave.training.ranker.first_stage import CandidateLists
+from termweave.training.ranker.model import RankerInputs
 
 
 def softmax(values):

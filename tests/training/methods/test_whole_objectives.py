@@ -11,27 +11,26 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch", reason="training needs the extra [train]")
-
-from termweave.encoders.analysis.analyses import PieceTerms  # noqa: E402
-from termweave.encoders.analysis.word_pieces import ModelTokenizer, PieceTokenizer  # noqa: E402
-from termweave.encoders.manifest import Manifest  # noqa: E402
-from termweave.encoders.models import joint_model  # noqa: E402
-from termweave.encoders.onnx.export import export  # noqa: E402
-from termweave.encoders.term_weighting import BM25  # noqa: E402
-from termweave.errors import UsageError  # noqa: E402
-from termweave.training.data.pairs import Pairs, count  # noqa: E402
-from termweave.training.data.sampler import BatchSampler  # noqa: E402
-from termweave.training.dense import term_label_weights  # noqa: E402
-from termweave.training.dense.model import DenseInputs, tokenise  # noqa: E402
-from termweave.training.methods import base as methods  # noqa: E402
-from termweave.training.methods import le_bs  # noqa: E402
-from termweave.training.mixture import DataPart  # noqa: E402
-from termweave.training.setup import analysis_of, set_up  # noqa: E402
-from termweave.training.term_weights.model import TermWeightInputs, prepare  # noqa: E402
-from termweave.training.trainer.trainer import Fit  # noqa: E402
-from tests.training.conftest import with_special_tokens  # noqa: E402
+from termweave.encoders.analysis.analyses import PieceTerms
+from termweave.encoders.analysis.word_pieces import ModelTokenizer, PieceTokenizer
+from termweave.encoders.manifest import Manifest
+from termweave.encoders.models import joint_model
+from termweave.encoders.onnx.export import export
+from termweave.encoders.term_weighting import BM25
+from termweave.errors import UsageError
+from termweave.training.data.pairs import Pairs, count
+from termweave.training.data.sampler import BatchSampler
+from termweave.training.dense import term_label_weights
+from termweave.training.dense.model import DenseInputs, tokenise
+from termweave.training.methods import base as methods
+from termweave.training.methods import le_bs
+from termweave.training.mixture import DataPart
+from termweave.training.setup import analysis_of, set_up
+from termweave.training.term_weights.model import TermWeightInputs, prepare
+from termweave.training.trainer.trainer import Fit
+from tests.training.conftest import small_backbone, with_special_tokens
 
 #: Texts of unequal lengths, with words that repeat, words of several word-pieces, stop words and punctuation.
 QUESTIONS = ["granada about, granada?", "the morino", "what is telust vexert xy about telust", "lumada"]
@@ -199,17 +198,7 @@ def test_bert_scorer_is_equations_1_to_4(base):
 @pytest.fixture
 def characters(tmp_path):
     """A BERT whose vocabulary is the characters of the Chinese texts."""
-    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
-    from transformers import BertConfig, BertModel
-
-    known = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *sorted(set("".join(CHINESE).replace(" ", "")))]
-    tokenizer = Tokenizer(models.WordPiece({each: place for place, each in enumerate(known)}, unk_token="[UNK]"))
-    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
-    tokenizer.save(str(tmp_path / "tokenizer.json"))
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
-    BertModel(BertConfig(vocab_size=len(known), **sizes), add_pooling_layer=False).save_pretrained(tmp_path)
-    return tmp_path
+    return small_backbone(tmp_path, sorted(set("".join(CHINESE).replace(" ", ""))))
 
 
 def test_bert_scorer_in_chinese_is_section_3_2_1(characters):
