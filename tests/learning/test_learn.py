@@ -35,6 +35,7 @@ from termweave.search import Index
 from termweave.support import paths
 from termweave.training import run as training
 from termweave.training.methods import base as methods
+from tests.beir_folder import beir_folder
 from tests.search.conftest import index_of
 
 PAIRS = {
@@ -68,17 +69,11 @@ def click_log(path, clicks):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Answers about other things than the questions: only who has learned it knows that what is asked of a car is answered by the cookie."""
-    path = tmp_path_factory.mktemp("pairs")
-    (path / "qrels").mkdir()
     answers = zip(PAIRS, sorted(PAIRS.values()), strict=True)
-    lines = [{"_id": word, "text": f"Everything about the {other} in general."} for word, other in answers]
-    write_lines(path / "corpus.jsonl", lines)
+    documents = {word: f"Everything about the {other} in general." for word, other in answers}
     asked = {f"{word}-{number}": form.format(word) for word in PAIRS for number, form in enumerate(FORMS)}
-    write_lines(path / "queries.jsonl", [{"_id": key, "text": text} for key, text in asked.items()])
-    rows = "".join(f"{key}\t{key.partition('-')[0]}\t1\n" for key in asked)
-    for split in ("train", "test"):
-        (path / "qrels" / f"{split}.tsv").write_text(f"query-id\tcorpus-id\tscore\n{rows}")
-    return path
+    rows = [(key, key.partition("-")[0]) for key in asked]
+    return beir_folder(tmp_path_factory.mktemp("pairs"), documents, asked, train=rows, test=rows)
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from termweave.evaluation.book.store import INDEX, JudgementBook
 from termweave.learning import questions
 from termweave.learning.questions import HELD_OUT, TEST, TRAIN, JudgedQuestions, groups
 from termweave.records import Query
+from tests.beir_folder import beir_folder
 
 
 def write_lines(path, rows):
@@ -26,13 +27,8 @@ def write_lines(path, rows):
 @pytest.fixture
 def folder(tmp_path):
     """A BEIR folder with a split to train and one to test."""
-    (tmp_path / "qrels").mkdir()
-    write_lines(tmp_path / "corpus.jsonl", [{"_id": f"d{n}", "text": f"text {n}"} for n in range(50)])
-    write_lines(tmp_path / "queries.jsonl", [{"_id": f"q{n}", "text": f"question about thing{n}"} for n in range(80)])
-    for split, numbers in (("train", range(60)), ("test", range(60, 80))):
-        rows = "".join(f"q{n}\td{n % 50}\t1\n" for n in numbers)
-        (tmp_path / "qrels" / f"{split}.tsv").write_text(f"query-id\tcorpus-id\tscore\n{rows}")
-    return tmp_path
+    queries, rows = {f"q{n}": f"question about thing{n}" for n in range(80)}, [(f"q{n}", f"d{n % 50}") for n in range(80)]
+    return beir_folder(tmp_path, {f"d{n}": f"text {n}" for n in range(50)}, queries, train=rows[:60], test=rows[60:])
 
 
 def documents(count=50):

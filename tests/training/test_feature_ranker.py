@@ -31,6 +31,7 @@ from termweave.search.results.feature_log import CandidateFeatures
 from termweave.search.retrieval.candidates import Candidates
 from termweave.training import feature_ranker, judged_candidates
 from termweave.training.methods.ltr import Ltr
+from tests.beir_folder import beir_folder
 from tests.same_ranking import same_ranking
 from tests.search.conftest import index_of
 from tests.training.conftest import set_options
@@ -40,41 +41,37 @@ pytest.importorskip("lightgbm")
 TOPICS = [f"{first}{last}" for first in ("tim", "jas", "soc", "par", "cac") for last in ("er", "on", "ket", "ide", "um", "ola")]
 
 
+QUERIES = {topic: f"{topic} module" for topic in TOPICS}
+
+
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """Ten texts on each of thirty topics that differ in votes alone; the two with most votes are relevant."""
-    root, draw = tmp_path_factory.mktemp("votes"), random.Random(0)
-    lines, rows = [], []
+def texts():
+    """Ten texts on each of thirty topics that differ in votes alone, and judgements: the two with most votes are relevant."""
+    documents, rows, draw = {}, [], random.Random(0)
     for topic in TOPICS:
         votes = draw.sample(range(1000), 10)
         for number, count in enumerate(votes):
             text = f"The {topic} module, part {number}."
-            lines.append({"_id": f"{topic}-{number}", "text": text, "votes": count, "kind": draw.choice(["old", "new"])})
+            documents[f"{topic}-{number}"] = {"text": text, "votes": count, "kind": draw.choice(["old", "new"])}
             rows.append((topic, f"{topic}-{number}", int(count in sorted(votes)[-2:])))
-    (root / "corpus.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (root / "queries.jsonl").write_text("".join(json.dumps({"_id": topic, "text": f"{topic} module"}) + "\n" for topic in TOPICS))
-    return judge(root, rows, "train", "test")
+    return documents, rows
 
 
-def judge(folder, rows, *splits):
-    """Write judgements."""
-    (folder / "qrels").mkdir(exist_ok=True)
-    lines = "".join(f"{query}\t{document}\t{grade}\n" for query, document, grade in rows)
-    for split in splits:
-        (folder / "qrels" / f"{split}.tsv").write_text(f"query-id\tcorpus-id\tscore\n{lines}")
-    return folder
+@pytest.fixture(scope="module")
+def folder(texts, tmp_path_factory):
+    documents, rows = texts
+    return beir_folder(tmp_path_factory.mktemp("votes"), documents, QUERIES, train=rows, test=rows)
+
+
+@pytest.fixture(scope="module")
+def best_by_votes(texts):
+    return {document for _, document, grade in texts[1] if grade}
 
 
 @pytest.fixture
-def otherwise_judged(folder, tmp_path):
-    """A function: the same texts and questions with other judgements to train on."""
-
-    def judged(rows):
-        for name in ("corpus.jsonl", "queries.jsonl"):
-            shutil.copy(folder / name, tmp_path)
-        return judge(tmp_path, rows, "train")
-
-    return judged
+def otherwise_judged(texts, tmp_path):
+    """A function: the same texts and questions, and more, with other judgements to train on."""
+    return lambda rows, **more: beir_folder(tmp_path, texts[0], QUERIES | more, train=rows)
 
 
 @pytest.fixture
@@ -97,9 +94,9 @@ def train(folder, index, out, *sets, more=()):
 
 
 @pytest.fixture(scope="module")
-def index(opensearch_engine, folder):
+def index(opensearch_engine, texts):
     """The index of these texts, which no test changes, on the server that commands use."""
-    lines = [json.loads(line) for line in (folder / "corpus.jsonl").read_text().splitlines()]
+    lines = [{"_id": key, **fields} for key, fields in texts[0].items()]
     with pytest.MonkeyPatch.context() as patch, index_of(opensearch_engine, lines) as index:
         patch.setenv("OPENSEARCH_URL", opensearch_engine.url)
         yield index
@@ -113,14 +110,13 @@ def model(folder, index, tmp_path_factory):
     return out
 
 
-def test_metadata_decide_and_the_explanation_sums(index, folder, model):
-    held = {(line := json.loads(each))["_id"]: line["votes"] for each in (folder / "corpus.jsonl").read_text().splitlines()}
+def test_metadata_decide_and_the_explanation_sums(index, texts, model):
     figures = json.loads((model / "termweave.json").read_text())["metrics"]["train"]
     assert figures["start"] < 0.6
     assert figures["dev"] > 0.9
     assert "These questions chose the best of 6 numbers of trees" in (model / "README.md").read_text()
     hits = index.search("socket module", rerank=f"ltr@{model}", k=10, explain=True)
-    votes = [held[hit.id] for hit in hits if hit.id.startswith("socket")]
+    votes = [texts[0][hit.id]["votes"] for hit in hits if hit.id.startswith("socket")]
     assert set(votes[:2]) <= set(sorted(votes, reverse=True)[:3])  # trees split between the votes that they have seen
     for hit in hits:
         (part,) = (part for part in hit.explanation["parts"] if part["name"].startswith("ltr@"))
@@ -158,11 +154,8 @@ def test_texts_of_an_entry_are_features_in_the_same_order_in_each_process():
     assert chosen == {"genre": ["genre x", *sorted(set(texts) - {"genre x"})[:19]]}
 
 
-def test_a_question_that_finds_nothing_has_no_candidates(otherwise_judged, gathered, folder, tmp_path):
-    rows = [line.split("\t") for line in (folder / "qrels" / "train.tsv").read_text().splitlines()[1:]]
-    other = otherwise_judged([*rows, ("nothing", f"{TOPICS[0]}-1", 1)])
-    asked = other / "queries.jsonl"
-    asked.write_text(asked.read_text() + '{"_id": "nothing", "text": "zzyzx"}\n')
+def test_a_question_that_finds_nothing_has_no_candidates(otherwise_judged, gathered, texts, tmp_path):
+    other = otherwise_judged([*texts[1], ("nothing", f"{TOPICS[0]}-1")], nothing="zzyzx")
     judged, settings = gathered(f"{other}:train", mode="lexical")
     at = judged.questions.index("nothing")
     assert (len(judged.documents[at]), len(judged.rows[at])) == (0, 0)
@@ -188,29 +181,24 @@ def log_of(folder, clicked, queries=tuple(f"{topic} module" for topic in TOPICS)
     return f"ubi:{folder}"
 
 
-def best_by_votes(folder):
-    rows = (folder / "qrels" / "train.tsv").read_text().splitlines()[1:]
-    return {document for _, document, grade in map(str.split, rows) if grade == "1"}
-
-
-def test_clicks_of_other_queries_teach_and_serve(index, folder, tmp_path, capsys):
+def test_clicks_of_other_queries_teach_and_serve(index, folder, best_by_votes, tmp_path, capsys):
     """Other queries clicked on what is relevant: the ranker learns it without votes, and the table in its folder serves searches."""
-    clicks = log_of(tmp_path / "log", best_by_votes(folder), [f"{topic} manual {at}" for topic in TOPICS for at in range(4)])
+    clicks = log_of(tmp_path / "log", best_by_votes, [f"{topic} manual {at}" for topic in TOPICS for at in range(4)])
     out = tmp_path / "by-clicks"
     assert train(folder, index.name, out, "metadata=none", "steps=60", f"clicks={clicks}", more=["--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["start"] < 0.6
     assert report["dev"] > 0.9
     hits = index.search("socket module", rerank=f"ltr@{out}", k=2, explain=True)
-    assert {hit.id for hit in hits} <= best_by_votes(folder)
+    assert {hit.id for hit in hits} <= best_by_votes
     (part,) = (part for part in hits[0].explanation["parts"] if part["name"].startswith("ltr@"))
     assert next(each for each in part["features"] if each["feature"] == "clicks")["value"] > 2
     elsewhere = log_of(tmp_path / "elsewhere", {"else-1"}, ["else x"])
     assert train(folder, index.name, tmp_path / "none", "metadata=none", f"clicks={elsewhere}") == 1
     assert "showed none of the documents" in capsys.readouterr().err
     # A log may judge a ranker only if it begins after the one that the ranker knows.
-    early = log_of(tmp_path / "early", best_by_votes(folder))
-    late = log_of(tmp_path / "late", best_by_votes(folder), time="2025-03-04T00:00:00Z")
+    early = log_of(tmp_path / "early", best_by_votes)
+    late = log_of(tmp_path / "late", best_by_votes, time="2025-03-04T00:00:00Z")
     for verb in ("evaluate", "tune"):
         assert run([verb, index.name, early, "--rerank", f"ltr@{out}", "--quiet"]) == 1
         assert "does not begin after" in capsys.readouterr().err
@@ -351,7 +339,7 @@ def test_a_log_that_cannot_be_written_is_said(index, folder, tmp_path, capsys):
         (["--queries", f"{folder}:train", "--run", str(tmp_path / "out.trec")], nowhere, "it does not exist"),
         (["--queries", "q", "--run", "./f.txt"], "f.txt", "--log-features needs a file of its own"),
         (["socket", "--show-query"], "log.csv", "--log-features, and what orders"),
-        (["socket", "--server-fusion"], "log.csv", "Features are computed from the list of each signal"),
+        (["socket", "--server-fusion"], "log.csv", "--log-features needs the scores of each signal"),
     ):
         assert run(["search", index.name, *words, "--log-features", log]) == 2
         assert said in capsys.readouterr().err
@@ -368,7 +356,7 @@ def test_a_log_that_cannot_be_written_is_said(index, folder, tmp_path, capsys):
 
 
 def test_mistakes_are_said_in_a_sentence(index, folder, otherwise_judged, model, tmp_path, capsys, opensearch_engine):
-    few = otherwise_judged([("timer", "timer-1", 1)])
+    few = otherwise_judged([("timer", "timer-1")])
     for data, sets, more, words in (
         (folder, ["candidates_from="], (), "no index is named"),
         (folder, ["candidates_from=index:not-there"], (), "index"),

@@ -11,6 +11,7 @@ from termweave.records import Document
 from termweave.training import run
 from termweave.training.data import dataset, pseudo_queries
 from termweave.training.methods import base
+from tests.beir_folder import beir_folder
 
 TEXT = "Granada fell in winter. " + " ".join(f"word{place}" for place in range(60)) + "."
 
@@ -21,14 +22,9 @@ def settings(reading=None, **given):
 
 @pytest.fixture
 def folder(tmp_path):
-    path = tmp_path / "set"
-    (path / "qrels").mkdir(parents=True)
-    lines = [{"_id": f"d{n}", "title": f"title number{n}", "text": TEXT.replace("word", f"w{n}x")} for n in range(40)]
-    (path / "corpus.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    (path / "queries.jsonl").write_text("\n".join(json.dumps({"_id": f"q{n}", "text": f"question {n}"}) for n in range(60)))
-    rows = [f"q{n}\td{n % 40}\t{n % 3}" for n in range(60)]
-    (path / "qrels" / "train.tsv").write_text("query-id\tcorpus-id\tscore\n" + "\n".join(rows) + "\n")
-    return path
+    documents = {f"d{n}": {"title": f"title number{n}", "text": TEXT.replace("word", f"w{n}x")} for n in range(40)}
+    rows = [(f"q{n}", f"d{n % 40}", n % 3) for n in range(60)]
+    return beir_folder(tmp_path / "set", documents, {f"q{n}": f"question {n}" for n in range(60)}, train=rows)
 
 
 def answers_of(examples):

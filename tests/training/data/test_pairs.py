@@ -1,6 +1,5 @@
 """Reading, drawing, counting, measuring, and teachers' scores; no torch needed."""
 
-import json
 import math
 
 import numpy as np
@@ -16,19 +15,15 @@ from termweave.training.data.bm25_index import SparseIndex
 from termweave.training.data.pairs import Collection, Pairs, most_frequent, sample
 from termweave.training.data.teacher_scores import Sum, Vectors, Written, minmax, scored
 from termweave.training.dev_measure import stored
+from tests.beir_folder import beir_folder
 from tests.encoders.exact_scores import dot
 
 
 @pytest.fixture
 def collection(tmp_path):
-    folder = tmp_path / "tiny"
-    (folder / "qrels").mkdir(parents=True)
     texts = ["The cat sat on the mat.", "Dogs bark at cats.", "Plants grow in the sun.", "JSON is a text format."]
-    lines = [json.dumps({"_id": key, "title": "", "text": text}) for key, text in zip("abcd", texts, strict=True)]
-    (folder / "corpus.jsonl").write_text("\n".join(lines))
-    (folder / "queries.jsonl").write_text('{"_id": "1", "text": "cat on a mat"}\n{"_id": "2", "text": "what is json"}\n')
-    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n1\ta\t1\n1\tb\t0\n2\td\t1\n")
-    return Collection(folder)
+    documents, queries = dict(zip("abcd", texts, strict=True)), {"1": "cat on a mat", "2": "what is json"}
+    return Collection(beir_folder(tmp_path / "tiny", documents, queries, test=[("1", "a"), ("1", "b", 0), ("2", "d")]))
 
 
 def test_judged(collection):

@@ -30,6 +30,7 @@ from termweave.training.mixture import DataPart
 from termweave.training.setup import analysis_of, set_up
 from termweave.training.term_weights.model import TermWeightInputs, prepare
 from termweave.training.trainer.trainer import Fit
+from tests.beir_folder import beir_folder
 from tests.training.conftest import small_backbone, with_special_tokens
 
 #: Texts of unequal lengths, with words that repeat, words of several word-pieces, stop words and punctuation.
@@ -260,17 +261,13 @@ def scorer(base, tmp_path):
 @pytest.fixture
 def collection(tmp_path):
     """These texts as a folder; each question is asked in three ways."""
-    path = tmp_path / "collection"
-    (path / "qrels").mkdir(parents=True)
     asked = [(way.format(text), n) for n, text in enumerate(QUESTIONS) for way in ("{}", "about {}", "{} padmon the padmon")]
-    rows = {
-        "corpus.jsonl": [json.dumps({"_id": f"d{n}", "text": text}) for n, text in enumerate(DOCUMENTS)],
-        "queries.jsonl": [json.dumps({"_id": f"q{n}", "text": text}) for n, (text, _) in enumerate(asked)],
-        "qrels/train.tsv": [f"q{n}\td{document}\t1" for n, (_, document) in enumerate(asked)],
-    }
-    for name, lines in rows.items():
-        (path / name).write_text("\n".join([*lines, ""]))
-    return path
+    documents, queries = (
+        {f"{key}{n}": text for n, text in enumerate(texts)}
+        for key, texts in (("d", DOCUMENTS), ("q", [text for text, _ in asked]))
+    )
+    rows = [(f"q{n}", f"d{document}") for n, (_, document) in enumerate(asked)]
+    return beir_folder(tmp_path / "collection", documents, queries, train=rows)
 
 
 def test_le_bs_is_equations_5_to_8_with_the_weights_of_a_scorer_on_word_pieces(base, scorer, collection, tmp_path):
