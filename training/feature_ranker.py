@@ -191,10 +191,13 @@ def train(spec: str, settings: FeatureRankerParameters, out: Path, say: Say, pro
     else:
         measured = cross_validate(judged, settings)
         content = fit(judged, settings, measured.trees)
-    lexical = _alone(judged, "lexical.rank")
+    first = lexical = judged.figures()
+    if "lexical.rank" in judged.features:  # else the order of the first stage stands for BM25
+        column = judged.features.index("lexical.rank")
+        lexical = judged.figures([-np.nan_to_num(rows[:, column], nan=np.inf) for rows in judged.rows])
     best = int(np.argmax(measured.history))
     history = {"steps": list(measured.steps), "values": list(measured.history), "losses": [], "best": best}
-    figures = compared(MEASURE, history, measured.values, lexical, judged.figures(), measured.values)
+    figures = compared(MEASURE, history, measured.values, lexical, first, measured.values)
     about = {
         "index": name,
         "generation": index.generation,
@@ -205,14 +208,6 @@ def train(spec: str, settings: FeatureRankerParameters, out: Path, say: Say, pro
     if (features_file := FEATURE_FILES.get(settings.outputs)) is not None:
         judged.write(out / features_file)
     write(out, content, judged, mode, about, figures, len(measured.steps) - 1)
-
-
-def _alone(judged: JudgedCandidates, rank: str) -> NDArray[np.float64]:
-    """Return nDCG@10 of each question, its candidates in the order of the feature `rank`; in the order of the first stage where that is no feature."""
-    if rank not in judged.features:
-        return judged.figures()
-    column = judged.features.index(rank)
-    return judged.figures([-np.nan_to_num(rows[:, column], nan=np.inf) for rows in judged.rows])
 
 
 def _foreign(file: Path, judged: JudgedCandidates) -> tuple[str, CrossValidated]:
