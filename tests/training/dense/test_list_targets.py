@@ -174,21 +174,16 @@ def test_processes_give_what_one_process_gives_and_the_cache_is_read(data, tmp_p
 
 def test_a_killed_run_goes_on_with_the_blocks_that_are_missing(data, tmp_path, monkeypatch):
     whole = evidence_scores(*data, EVIDENCE, tmp_path / "whole", workers=1)
-    computed, real = [], list_targets._block
+    computed, deaths, real = [], [KeyboardInterrupt], list_targets._block
 
-    def killed(folder, settings, work):
-        if len(computed) == 2:
-            raise KeyboardInterrupt
+    def block(folder, settings, work):
+        if len(computed) == 2 and deaths:
+            raise deaths.pop()
         computed.append(work[0])
         return real(folder, settings, work)
 
-    monkeypatch.setattr(list_targets, "_block", killed)
+    monkeypatch.setattr(list_targets, "_block", block)
     with pytest.raises(KeyboardInterrupt):
         evidence_scores(*data, EVIDENCE, tmp_path / "killed", workers=1)
-    again = []
-    monkeypatch.setattr(
-        list_targets, "_block", lambda folder, settings, work: (again.append(work[0]), real(folder, settings, work))[1]
-    )
-    resumed = evidence_scores(*data, EVIDENCE, tmp_path / "killed", workers=1)
-    np.testing.assert_array_equal(resumed, whole)
-    assert (computed, again) == ([0, 128], [256])
+    np.testing.assert_array_equal(evidence_scores(*data, EVIDENCE, tmp_path / "killed", workers=1), whole)
+    assert computed == [0, 128, 256]
