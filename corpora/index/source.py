@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import orjson
 
-from termweave.catalog.application_fields import parsed_fields
-from termweave.catalog.lineage import predecessor
+from termweave.catalog.lineage import parsed_fields, predecessor
 from termweave.corpora.file_source import EntrySource
 from termweave.corpora.formats import addresses
 from termweave.corpora.formats.fields import BadLine, Mapper, described

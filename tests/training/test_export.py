@@ -17,7 +17,7 @@ from termweave.encoders.manifest import HEADS, WEIGHTS, digests, write_manifest
 from termweave.encoders.models import joint_model
 from termweave.encoders.onnx import checked_graphs
 from termweave.encoders.onnx import export as exporting
-from termweave.encoders.onnx.rewritten_graphs import write_single
+from termweave.encoders.onnx.quantisation import write_single
 from termweave.errors import ModelError
 from termweave.statistics import StatisticsCounter
 from termweave.training import dev_measure

@@ -23,7 +23,7 @@ import numpy as np
 from termweave import settings as machine_settings
 from termweave.engine import connect
 from termweave.rerank.neighbours.equations import Rules
-from termweave.rerank.neighbours.evidence import evidence
+from termweave.rerank.neighbours.reciprocal import evidence
 from termweave.search import Index
 from termweave.support import paths, private_files
 from termweave.support.python_processes import process_pool

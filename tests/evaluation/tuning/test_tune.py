@@ -247,7 +247,7 @@ def test_rules_and_rewriting_of_the_profile_in_use_are_kept_and_measured(folder,
     capsys.readouterr()
     assert run(["tune", index.name, str(folder), "--profile", "shop", "--dry-run"]) == 2
     err = capsys.readouterr().err
-    assert "The profile 'shop' has 4 rules, and tuning puts up to 1 before them: a chain has at most 4 rerankers." in err
+    assert "The profile 'shop' has 4 rules, and tuning adds up to 1 reranker: a chain has at most 4 rerankers." in err
     assert "without --rerank" not in err
 
 

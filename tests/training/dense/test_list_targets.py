@@ -8,7 +8,7 @@ import pytest
 from termweave.cli import run
 from termweave.errors import InputError, UsageError
 from termweave.rerank.neighbours.equations import Rules
-from termweave.rerank.neighbours.evidence import evidence
+from termweave.rerank.neighbours.reciprocal import evidence
 from termweave.training import dev_measure
 from termweave.training.data import teacher_scores
 from termweave.training.data.pairs import Pairs
