@@ -187,7 +187,7 @@ def test_every_view():
     ("given", "error", "said"),
     [
         ({"pairs": "clicks"}, UsageError, "needs a click log"),
-        ({"clicks": "/no/such/log"}, UsageError, "no click log"),
+        ({"clicks": "/no/such/log"}, UsageError, "cannot be opened"),
         ({"clicks": "{nothing}"}, InputError, "0 lines name an unknown document, 2 have no query or a count"),
         ({"pairs": "corpus", "views": "heading"}, InputError, "too few"),
     ],
