@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from termweave.catalog import generations
-from termweave.catalog.application_fields import with_fields
-from termweave.catalog.lineage import CHANGING, read_lineage, resolve_index
+from termweave.catalog.lineage import CHANGING, layout_with_fields, read_lineage, resolve_index
 from termweave.corpora.index.source import SEQUENCE, ChangedDocuments, since_value
 from termweave.errors import UsageError
 from termweave.indexer import rebuild_options
@@ -191,7 +190,7 @@ def changed_since(engine: Engine, name: str, source: OpenedSource, field: str) -
         if not marks:
             return source, [f"Nothing says up to which sequence numbers {source.name} was read: all of it is compared."]
         return ChangedDocuments(whole, None, marks), []
-    layout = with_fields(engine, index, lineage)
+    layout = layout_with_fields(engine, index, lineage)
     usable = [each for each, kind in layout.kinds.items() if kind in {"date", "long", "double"}]
     if (column := layout.column(field)) is None or field not in usable:
         hint = f"Name a field that grows with every change: {few([*usable, SEQUENCE])}."

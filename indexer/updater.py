@@ -22,7 +22,7 @@ from termweave.indexer.job import BuildTarget, Changes, IndexingResult, Job, Pub
 from termweave.indexer.ledger import diff, storage, unfinished_builds
 from termweave.indexer.ledger.ledger import Ledger, temporary_file
 from termweave.indexer.options import BuildOptions, Window
-from termweave.indexer.preparation.corpus_remarks import drift_after_update
+from termweave.indexer.preparation.corpus_pass import drift_after_update
 from termweave.indexer.preparation.passages import in_passages
 from termweave.indexer.update_plan import DEFAULT_MODE, UpdateMode
 from termweave.indexer.verification import SAMPLE, Difference, verify

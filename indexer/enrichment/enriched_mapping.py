@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from termweave.catalog import statistics_store
-from termweave.catalog.application_fields import named_fields, read_by
 from termweave.catalog.columns import text_fields
 from termweave.catalog.layout import DocumentLayout, signal_class, source_digest
-from termweave.catalog.lineage import Lineage, check_alike, predecessor
+from termweave.catalog.lineage import Lineage, check_alike, predecessor, read_by
 from termweave.corpora.index import entries
 from termweave.corpora.index.point_in_time import shards_of
 from termweave.dialect import dialect_of
@@ -157,7 +156,7 @@ def _check_unchanged(source: IndexSource, lineage: Lineage, options: BuildOption
     Raises:
         UsageError: They are not; the message names the signals or fields of the first enrichment.
     """
-    fields = named_fields(lineage)
+    fields = lineage.named_fields
     written = lineage.signals.keys() - {"lexical"}
     if options.signals and {*options.signals} - {"lexical"} != written:
         first, flags = f"the signals {', '.join(sorted(written))}", "--signals"

@@ -30,8 +30,7 @@ from termweave.indexer.enrichment import enriched_mapping, index_passes
 from termweave.indexer.enrichment.index_passes import IndexPasses, Watch
 from termweave.indexer.ledger import storage
 from termweave.indexer.ledger.ledger import temporary_ledger
-from termweave.indexer.preparation.corpus_pass import BuildProgress, read_corpus
-from termweave.indexer.preparation.corpus_remarks import unreadable
+from termweave.indexer.preparation.corpus_pass import BuildProgress, read_corpus, unreadable
 from termweave.indexer.preparation.estimate import estimate_build
 from termweave.support.messages import counted, few
 

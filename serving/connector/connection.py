@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import orjson
 
 from termweave.catalog import audit
-from termweave.catalog.application_fields import fields_read
 from termweave.catalog.lineage import check_one, read_lineage, resolve_index
 from termweave.engine import EngineResponseError
 from termweave.engine.client.resolved_name import shared_pipeline
@@ -211,7 +210,7 @@ def _documents(record: Lineage, name: str, without: str) -> DocumentEncoding:
         UsageError: termweave itself writes the documents, a field lies inside another field, or the index has no signal that such a pipeline
             can write.
     """
-    if (fields := fields_read(record)) is None:
+    if (fields := record.application_fields) is None:
         advice = f"{without}, and update it by 'termweave index --update'."
         raise UsageError(f"termweave writes the documents of {name!r} itself.", advice)
     enriching = f"{without}, and run 'termweave enrich' after changes."
@@ -228,7 +227,7 @@ def _text_fields(record: Lineage) -> list[str]:
     """The fields that BM25 searches, each as NAME or NAME^WEIGHT."""
     if words := next((signal for signal in record.layout.signals if signal.source_fields), None):
         return [name if weight == 1 else f"{name}^{weight:g}" for name, weight in words.text_fields.items()]
-    fields = fields_read(record)
+    fields = record.application_fields
     return [*filter(None, [fields.title]), *fields.text] if fields else ["*"]
 
 

@@ -81,6 +81,6 @@ def test_a_rank_feature_of_an_application_is_its_own_number(shop, enrich, opense
         found.search("timer", where="popularity>3")
     options = ["--text-field", "name", "--dense", "none", "--url", opensearch_engine.url]
     assert run(["index", f"opensearch:{index}", f"{index}-copy", *options]) == 0
-    assert "left out, because metadata hold no vectors: topics (rank_features)." in capsys.readouterr().err
+    assert "fields of vectors are not read: topics (rank_features)." in capsys.readouterr().err
     built = tw.connect(opensearch_engine.url).index(f"{index}-copy")
     assert [hit.id for hit in built.search("timer", where="popularity>7")] == ["p3"]

@@ -136,7 +136,7 @@ def test_a_query_that_only_excludes_is_named(shop, tmp_path, capsys):
     for command, said in (
         (search, "Query 'q1' was not searched. The query '-screen' only excludes words."),
         (["profiles", shop.name, "--save", "typed", "--rewrite", "operators"], ""),
-        (["evaluate", shop.name, f"{judged}:test", "--mode", "typed"], "finds nothing. So do 3 queries like it."),
+        (["evaluate", shop.name, f"{judged}:test", "--mode", "typed"], "finds nothing, as do 3 queries like it."),
     ):
         assert main([*command, "--url", shop.engine.url]) == 0
         assert said in " ".join(capsys.readouterr().err.split())

@@ -5,7 +5,6 @@ from dataclasses import asdict
 import orjson
 import pytest
 
-from termweave.catalog.application_fields import fields_read
 from termweave.catalog.lineage import Lineage
 from termweave.catalog.source_fields import Fields
 from termweave.corpora.formats.fields import Mapper
@@ -41,7 +40,7 @@ def simulated(engine, fields, documents, written=(), prefix=""):
     """What the script makes of documents, by default in an index that an earlier version enriched."""
     source = {"name": "", "fingerprint": "", "enriched": " ".join(written), "fields": orjson.dumps(asdict(fields)).decode()}
     made = Lineage(name="docs", created="", termweave="", source=source, fingerprint="", signals={}, models={})
-    encoding = DocumentEncoding(fields_read(made), {}, written, prefix)
+    encoding = DocumentEncoding(made.application_fields, {}, written, prefix)
     connection = IndexConnection(
         name="docs", options=ConnectOptions(address=""), models={}, weights={}, text_fields=[], documents=encoding
     )
