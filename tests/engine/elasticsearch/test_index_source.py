@@ -64,7 +64,7 @@ def test_it_is_built_updated_and_verified(termweave, elasticsearch_node, elastic
     build = ("index", source, elastic_name, *FIELDS)
     said = termweave(elasticsearch_node, *build, *LEXICAL)
     assert "60 documents" in said
-    assert f"{source}: left out, because metadata hold no vectors: embedding (dense_vector), terms (sparse_vector)." in said
+    assert f"{source}: fields of vectors are not read: embedding (dense_vector), terms (sparse_vector)." in said
     shop({"p3": {"name": "name 3", "description": "second"}, "new": {"description": "new"}}, gone=["p4"])
     changed = json.loads(termweave(elasticsearch_node, *build, "--update", "--delete-missing", "--plan", "--json", "--quiet"))
     assert changed["counts"] == {"new": 1, "changed": 1, "unchanged": 58, "gone": 1, "refused": 0}
