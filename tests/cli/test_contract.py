@@ -16,11 +16,9 @@ import jsonschema
 import pytest
 from rich.console import Console
 
-from termweave.cli import VERBS, cli, hit_list, run
-from termweave.cli.output import Output
-from termweave.cli.verbs import generations, node
+from termweave.cli import VERBS, cli, run
+from termweave.cli.verbs import generations
 from termweave.indexer.generations.listing import Generation
-from termweave.records import Hit
 from termweave.support import paths
 from termweave.ui.api import ENDPOINTS
 
@@ -273,42 +271,3 @@ def test_a_path_that_is_not_utf8_is_shown_in_json(monkeypatch, capsys):
     monkeypatch.setattr("termweave.support.paths.config", lambda: Path("/nowhere/caf\udce9"))
     assert run(["config", "show", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["folders"]["settings"]["path"] == "/nowhere/caf\ufffd"
-
-
-def test_what_to_try_next_is_what_this_shell_finds(monkeypatch, tmp_path):
-    program = tmp_path / "bin" / "termweave"
-    program.parent.mkdir()
-    program.touch(0o755)
-    for typed, path, called in (
-        (program, tmp_path, str(program)),
-        (program, program.parent, "termweave"),
-        ("/somewhere/termweave/__main__.py", program.parent, f"{sys.executable} -m termweave"),
-    ):
-        monkeypatch.setattr(sys, "argv", [str(typed)])
-        monkeypatch.setenv("PATH", str(path))
-        assert node.called() == called
-
-
-@pytest.mark.parametrize("explained", [False, True])
-def test_every_line_of_a_passage_is_indented(capsys, monkeypatch, explained):
-    text = "A first line.\n\n\nA second\tone that is " + "very " * 40 + "long."
-    told = {"score": 1.0, "parts": [], "text": text, "words": [{"start": 2, "end": 7, "share": 0.0}]}
-    hit = Hit("a", 1.0, 1, fields={"text": text}, signals={}, explanation=told if explained else None)
-    monkeypatch.setenv("COLUMNS", "60")
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    hit_list.show([hit], Output())
-    passage = [line for line in capsys.readouterr().out.splitlines()[1:] if "in all" not in line]
-    assert len(passage) > 1
-    assert all(line.startswith("     ") and line.strip() for line in passage)
-    assert " ".join(" ".join(passage).split()).startswith("A first line. A second one that is very")
-
-
-@pytest.mark.parametrize("name", ["search", "evaluate"])
-def test_help_lists_what_most_users_need_first_and_the_connection_last(capsys, name):
-    assert run([name, "--help"]) == 0
-    text = capsys.readouterr().out
-    headings = re.findall(r"^(\w[\w ]*):$", text, flags=re.MULTILINE)
-    assert (headings[0], headings[-2:], "Models" in headings) == ("Options", ["Output", "Connection"], True)
-    options = text[text.index("Options:") :]
-    listed = re.findall(r"^  (--url|--weights|--json(?!-)|-h)", options, flags=re.MULTILINE)
-    assert listed == ["--weights", "--json", "-h", "--url"]

@@ -21,9 +21,7 @@ def test_verify(termweave, live, folder):
     assert "is not a percentage" in termweave("verify", live, "--deep=some", status=2).stderr
 
 
-@pytest.mark.parametrize(
-    ("mode", "rerank"), [("lexical", "none"), ("dense", "rnn"), ("hybrid", "rnn"), ("weights:0.7,dense:0.3", "none")]
-)
+@pytest.mark.parametrize(("mode", "rerank"), [("dense", "rnn"), ("hybrid", "rnn"), ("weights:0.7,dense:0.3", "none")])
 def test_every_mode_finds_and_explains_to_the_last_digit(termweave, live, mode, rerank):
     options = ("--mode", mode, "--rerank", rerank, "--explain", "--json")
     data = valid(termweave("search", live, "a function that runs after some seconds", *options).stdout, "search")
@@ -45,13 +43,8 @@ def test_search_in_a_terminal_from_standard_input_with_filter_and_paging(termwea
     assert "Nothing found." in termweave("search", live, "python", "--filter", "kind=nothing").stdout
     assert "os.path.join" in termweave("search", live, "join path components", "--explain").stdout
     shown = valid(termweave("search", live, "join path components", "--json", "--highlight", "-k", "1").stdout, "search")
-    (title, text) = shown["hits"][0]["highlights"]
-    assert (title["field"], [title["text"][start:end] for start, end in title["matches"]]) == ("title", ["path", "join"])
-    assert {"Join", "path", "components"} <= {text["text"][start:end] for start, end in text["matches"]}
-    only = json.loads(termweave("search", live, "json", "--json", "--fields", "title").stdout)["hits"][0]
-    assert set(only["fields"]) == {"title"}
-    shown = termweave("search", live, "json", "--fields", "title,metadata.kind")
-    assert "     metadata.kind: entry\n" in shown.stdout
+    assert [each["field"] for each in shown["hits"][0]["highlights"]] == ["title", "text"]
+    assert "     metadata.kind: entry\n" in termweave("search", live, "json", "--fields", "title,metadata.kind").stdout
     assert "metadata" not in termweave("search", live, "json").stdout
 
 
@@ -94,16 +87,14 @@ def test_explain_one_document_and_one_that_is_no_candidate(termweave, live):
 def test_evaluate_prints_a_table_and_writes_runs(termweave, live, folder, tmp_path):
     data = valid(termweave("evaluate", live, str(folder), "--json", "--save", str(tmp_path / "runs")).stdout, "evaluate")
     assert {row["system"] for row in data["rows"]} == {"BM25", "weights", "dense", "hybrid", "hybrid+rNN"}
-    files = {f"{row['system']}.trec" for row in data["rows"]} | {"table.md", "values.tsv"}
-    assert {path.name for path in (tmp_path / "runs").iterdir()} == files
-    assert "| BM25 |" in (tmp_path / "runs" / "table.md").read_text()
-    assert len((tmp_path / "runs" / "values.tsv").read_text().splitlines()) == 1 + 5 * 2
+    files = {path.name: path.read_text().splitlines() for path in (tmp_path / "runs").iterdir()}
+    assert files.keys() == {f"{row['system']}.trec" for row in data["rows"]} | {"table.md", "values.tsv"}
+    assert (any("| BM25 |" in line for line in files["table.md"]), len(files["values.tsv"])) == (True, 1 + 5 * 2)
     reports = ("--html", str(tmp_path / "r.html"), "--latency", "1", "--baseline", "dense")
     timed = valid(termweave("evaluate", live, str(folder), "--mode", "hybrid", *reports, "--json").stdout, "evaluate")
     assert [each["latency_ms"] is not None for each in timed["systems"]] == [True, True]
     assert (timed["baseline"], (tmp_path / "r.html").read_text()[:15]) == ("dense", "<!doctype html>")
-    line = (tmp_path / "runs" / "dense.trec").read_text().splitlines()[0].split()
-    assert (line[1], line[3], line[5], len(line)) == ("Q0", "1", "dense", 6)
+    assert files["dense.trec"][0].split()[1::2] == ["Q0", "1", "dense"]
     assert "paired randomisation test" in termweave("evaluate", live, str(folder)).stdout
 
 
