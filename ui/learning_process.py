@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 #: How much less often than other processes it gets a processor: searches come first.
 _NICE = 10
-_RESUMED = "'Learn' on the page Learn goes on from where it was."
+_RESUMED = "The button Learn on the page Learn continues the training."
 
 
 @dataclass(frozen=True)

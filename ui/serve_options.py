@@ -72,7 +72,7 @@ class ServeOptions:
             advice = "Add --token-file FILE, or leave the default address 127.0.0.1."
             raise UsageError(f"With {option} other machines can reach the pages, and no token protects them.", advice)
         if self.host in _EVERY and not self.names:
-            raise UsageError(f"Browsers cannot ask for the address {self.host}.", "Add --name HOST, the name of this machine.")
+            raise UsageError(f"Browsers cannot open the address {self.host}.", "Add --name HOST, the name of this machine.")
 
     @property
     def hosts(self) -> frozenset[str]:

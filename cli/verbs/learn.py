@@ -159,6 +159,6 @@ def why_missed(learned: Learned) -> tuple[str, str]:
     more = more_to_confirm(learned.needed, learned.parts)
     advice = f"About {counted(more, 'more judged question')} would show whether it is real."
     return f"The gain may be chance ({_gain(learned)}); nothing was changed.", (
-        f"{advice if more else 'It is too small for this test, which never has enough questions to show it.'} "
+        f"{advice if more else 'The gain is so small that no number of questions like these would show it.'} "
         f"'termweave promote {learned.name} {learned.generation}' makes it live anyway. {learned.short_of_time}".rstrip()
     )

@@ -124,7 +124,7 @@ class ServedModel(ModelListing):
             numbers = each.vector if output == "dense" or each.weights is None else each.weights.weights
             if numbers is not None and not np.isfinite(numbers).all():
                 advice = "The model folder is damaged or was exported from a diverged training."
-                raise ModelError(f"The model {self.names[0]!r} gave a number that is not finite.", advice)
+                raise ModelError(f"The model {self.names[0]!r} gave NaN or infinity.", advice)
         return encoded
 
     def counted_vectors(self, texts: Sequence[str], kind: Kind) -> list[tuple[Any, int]]:
@@ -264,7 +264,7 @@ class ServedModels:
         of_index = {"weights"} if kind_of(manifest).needs_statistics and folder.statistics is None else set()
         outputs = tuple(output for output in KINDS if output in {*manifest.outputs} - of_index)
         if not outputs:
-            message = f"The model {name!r} gives neither vectors nor, without the statistics of an index, term weights."
+            message = f"The model {name!r} gives no vectors, and its term weights need the statistics of an index."
             raise UsageError(message, "Name an encoder with --model, or serve an index: 'termweave serve --models'.")
         weights, dense = (name if output in outputs else "none" for output in ("weights", "dense"))
         encoder = self._shared(encoders.load(weights, dense))

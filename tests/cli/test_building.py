@@ -76,15 +76,6 @@ def test_a_generation_that_misses_its_gate_is_not_published(termweave, folder, o
     assert opensearch_engine.request("GET", f"/{name}*/_alias") == built
 
 
-def test_a_gate_without_judged_queries_names_the_option(termweave, tmp_path):
-    corpus = tmp_path / "docs.csv"
-    corpus.write_text("id,text\n1,tea\n")
-    for more, reason in (([], "without queries and judgements"), (["--on", "nowhere"], "no file or folder 'nowhere'")):
-        said = termweave("index", str(corpus), "cli-gate", "--require", "nDCG@10>=0.4", *more, status=2).stderr
-        assert reason in said
-        assert "\n--on DATASET names the judged queries of the gate. A data set is" in said
-
-
 def test_a_generation_that_is_worse_than_the_live_one_is_not_published(termweave, opensearch_engine, tmp_path, name):
     good = {f"d{number}": f"subject{number} with words of its own" for number in range(8)}
     judged = tmp_path / "judged"
@@ -118,7 +109,7 @@ def test_a_generation_that_is_worse_than_the_live_one_is_not_published(termweave
 def test_documents_are_deleted_by_their_ids(termweave, folder, tmp_path, name):
     termweave("index", str(folder), name, *LEXICAL, "--passage-size", "8")
     question = termweave("delete", name, "--id", "timer", "--id", "nobody", stdin="n\n", status=1).stderr
-    assert f"Not in '{name}': 'nobody' (1)." in question
+    assert f"1 id is not in '{name}': 'nobody'." in question
     assert f"Delete 1 document (2 passages) from '{name}'?" in question
     ids = tmp_path / "ids.txt"
     ids.write_text("timer\njson\n\nnobody\n", encoding="utf-8-sig")  # as Windows writes it

@@ -1,4 +1,4 @@
-"""The command line's contract without a server: help, usage, sentences, exit statuses."""
+"""The command line's contract without a server: help, usage, sentences, exit statuses; and no text from outside commands the terminal."""
 
 import errno
 import io
@@ -8,18 +8,19 @@ import re
 import subprocess
 import sys
 import tomllib
-from dataclasses import replace
 from pathlib import Path
 
 import click
 import jsonschema
 import pytest
-from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from termweave.cli import VERBS, cli, run
-from termweave.cli.verbs import generations
-from termweave.indexer.generations.listing import Generation
+from termweave.cli.output import Output, _console
+from termweave.errors import EngineError
 from termweave.support import paths
+from termweave.support.messages import printable
 from termweave.ui.api import ENDPOINTS
 
 ROOT = Path(__file__).parents[2]
@@ -216,21 +217,6 @@ def test_config_shows_what_is_not_used_for_the_address_in_use(tmp_path):
     assert done.stderr.count("\n") == 2
 
 
-@pytest.mark.parametrize("width", [60, 80, 200])
-def test_generations_are_named_whole_with_their_state_in_any_terminal(width):
-    name = f"{'long-' * 6}docs-20261121210000-0123abcd"
-    each = Generation(name, "2026-11-21T21:00:00.123+00:00", "a-source-of-many-words", 12_345, 9_000_000, True, True, "")
-    each = replace(each, signals={"lexical": {}, "weights": {}}, options={"--passage-size": "200"})
-    console = Console(width=width, file=io.StringIO())
-    console.print(generations._table([each], console.width))
-    lines = console.file.getvalue().splitlines()
-    assert lines[1].split()[:2] == ["generation", "state"]
-    assert "".join(line.split()[0] for line in lines[3:] if line.strip()) == name
-    assert "live" in lines[3]
-    assert ("2026-11-21 21:00:00" in lines[3]) == (width > 80)
-    assert ("lexical, weights --passage-size 200 " in lines[3]) == (width == 200)
-
-
 def test_a_library_that_logs_does_not_make_others_speak():
     """A graph is quantised so, and then a client that loses a connection would print a traceback."""
     program = """
@@ -271,3 +257,68 @@ def test_a_path_that_is_not_utf8_is_shown_in_json(monkeypatch, capsys):
     monkeypatch.setattr("termweave.support.paths.config", lambda: Path("/nowhere/caf\udce9"))
     assert run(["config", "show", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["folders"]["settings"]["path"] == "/nowhere/caf\ufffd"
+
+
+#: Commands of a terminal, and markup of rich, which would swallow "[old]" and fail at "[/b]".
+HOSTILE = "doc\x1b[2J\x9b31m\u202egnp.exe\u2066\u2028\r\x07[old] [/b]"
+COMMANDS = set("\x1b\x9b\u202e\u2066\u2028\r\x07")
+
+
+@pytest.mark.parametrize("lines", [False, True])
+def test_a_text_is_shown_without_commands_and_keeps_its_length(lines):
+    safe = printable(HOSTILE, lines=lines)
+    assert (COMMANDS & set(safe), len(safe)) == (set(), len(HOSTILE))
+    assert printable("Größe 日本 ▲ שלום", lines=lines) == "Größe 日本 ▲ שלום"
+    assert printable("a\n\tb", lines=lines) == ("a\n\tb" if lines else "a  b")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        EngineError(f"OpenSearch answered 400: {HOSTILE}\nError: all is deleted.", f"Look at {HOSTILE}."),
+        click.UsageError(f"There is no file {HOSTILE}\nError: all is deleted."),
+        OSError(2, "No such file", f"{HOSTILE}\nError: all is deleted"),
+        ValueError(f"{HOSTILE}\nError: all is deleted"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_is_one_line_without_commands(monkeypatch, capsys, error):
+    def main(**_):
+        raise error
+
+    monkeypatch.setattr(cli, "main", main)
+    assert run([]) in {1, 2}
+    shown = capsys.readouterr().err
+    assert not COMMANDS & set(shown)
+    assert "Error: all is deleted" in shown
+    assert not any(line.startswith("Error: all") for line in shown.splitlines())
+
+
+def table():
+    cells = Table("id")
+    cells.add_row(HOSTILE)
+    return cells
+
+
+@pytest.mark.parametrize("result", [lambda: HOSTILE, lambda: Text(HOSTILE), table], ids=["string", "text", "table"])
+def test_neither_a_result_nor_a_remark_has_commands_or_loses_text(capsys, result):
+    Output().emit({}, result)
+    for method in ("say", "detail", "warn"):
+        getattr(Output(verbose=True), method)(f"Reading {HOSTILE}\nError: no")
+    shown = capsys.readouterr()
+    assert not COMMANDS & set(shown.out + shown.err)
+    assert "[old] [/b]" in shown.out
+    assert shown.err.count("\n") == 3
+
+
+def test_colours_of_our_own_stay():
+    file = io.StringIO()
+    _console(file=file, force_terminal=True, color_system="standard").print(Text(HOSTILE, "red"))
+    assert file.getvalue().startswith("\x1b[31mdoc\ufffd[2J")
+
+
+def test_json_is_exact_and_escaped(capsys):
+    Output(json=True).emit({"id": HOSTILE}, "")
+    shown = capsys.readouterr().out
+    assert not COMMANDS & set(shown)
+    assert json.loads(shown) == {"id": HOSTILE}

@@ -220,6 +220,9 @@ def test_the_forms_above_are_all_there_are(client):
     routes = client.app._app.routes
     posted = {route.path for route in routes if "POST" in (getattr(route, "methods", None) or ())}
     assert {path for path in posted if not path.startswith("/api/")} == {*FORMS, "/login"}
+    assert not [
+        route.path for route in routes if route.path in FORMS and "GET" in route.methods
+    ]  # links of other sites are followed
     answers = {"search", "explain", "compare", "requests", "encode"}  # these read the same by GET
     assert {path for path in posted if path.startswith("/api/")} == {f"/api/{name}" for name in answers}
     assert client.post("/api/search", json={"q": "json"}, headers={"sec-fetch-site": "cross-site"}).status_code == 403

@@ -135,7 +135,7 @@ def test_gates_of_an_evaluation_pass_or_fail_with_their_figure(client, attacked,
     assert all(verdict["reason"] in page for verdict in (first, second))
     for wrong, said in (
         ("nDCG", "not a requirement"),
-        ("MRR@10 within .1 of /etc/passwd", "no saved run"),
+        ("MRR@10 within .1 of /etc/passwd", "a saved run"),
         ("MRR@10>=1\n" * 21, "21 gates"),
     ):
         answer = post(client, "/evaluate/start", index=attacked, dataset=f"book:{attacked}", gates=wrong)

@@ -180,9 +180,9 @@ def _evaluate(workspace: Workspace, form: FormData) -> tuple[dict[str, str], Wor
 
     required = [gates.parse(line.strip()) for line in text_of(form, "gates").splitlines() if line.strip()]
     if len(required) > _MOST_GATES:
-        raise UsageError(f"These are {len(required)} gates.", f"Give at most {_MOST_GATES}.")
+        raise UsageError(f"You gave {len(required)} gates.", f"Give at most {_MOST_GATES}.")
     if any(gate.run is not None for gate in required):  # a request must not make this process read a file
-        raise UsageError("Pages compare with no saved run.", "Write 'nDCG@10>=0.4', or use 'termweave evaluate --require'.")
+        raise UsageError("A page cannot compare with a saved run.", "Write 'nDCG@10>=0.4', or use 'termweave evaluate'.")
     name, against = workspace.chosen(text_of(form, "index")), text_of(form, "against")
     other = workspace.pinned(against) if against else None
 
@@ -268,6 +268,6 @@ def _learn(request: Request, form: FormData) -> Response:
 def _stop(request: Request, form: FormData) -> Response:
     job = request.app.state.jobs.find(text_of(form, "job"), "learn")
     if not job.running:
-        raise UsageError("This run has ended.", "Open the page again.")
+        raise UsageError("This learning run has ended.", "Open the page again.")
     job.stop()
     return see_other("/learn", index=job.about["index"], job=job.id)

@@ -137,7 +137,7 @@ async def answer_in_time(app: ASGIApp, request: Request, receive: Receive, send:
     late = True
     _LATE.add(answering)
     answering.add_done_callback(_LATE.discard)
-    hint = "Ask for less." if request.method in SAFE else "What it changes may still be done: look before you send it again."
+    hint = "Ask for less." if request.method in SAFE else "The change may still be made: look before you send it again."
     message = f"The answer took more than {ANSWER_WITHIN:g} seconds."
     await problem(request, HTTPStatus.GATEWAY_TIMEOUT, message, hint)(request.scope, receive, send)
 

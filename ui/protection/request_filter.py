@@ -102,8 +102,8 @@ class RequestFilter:
         """The answer that refuses a request; None: the request is allowed."""
         length = request.headers.get("content-length", "0")
         if _name(request.headers.get("host", "")) not in self._options.hosts:
-            message = "This server does not know the name that the address has."
-            hint = "Open the address that 'termweave serve' printed, or start it with --name."
+            message = "This server does not know the name of the host in the address."
+            hint = "Open the address that 'termweave serve' printed, or start the server with --name."
             return self._problem(request, HTTPStatus.BAD_REQUEST, message, hint)
         if self._requests is not None and not self._requests.allows(request):
             return self._too_many(request, "Too many requests.", "Wait a second and try again.", 1)

@@ -223,7 +223,7 @@ def test_a_token_is_asked_for():
     assert [client.get("/v1/models", headers=odd).status_code for _ in range(12)][-1] == 429
 
 
-@pytest.mark.parametrize(("name", "said"), [("/etc", "folder"), ("bm25-german", "without the statistics of an index")])
+@pytest.mark.parametrize(("name", "said"), [("/etc", "folder"), ("bm25-german", "need the statistics of an index")])
 def test_a_model_that_cannot_be_served_alone_is_named(name, said):
     with pytest.raises((UsageError, ModelError), match=said):
         models_of(None, served=(name,))

@@ -68,7 +68,7 @@ def test_a_query_without_words_comes_back_and_one_may_be_deep(ask):
         (WORDS, {"signals": ["learned"]}, 404, "does not have the signal 'learned' any more"),
         (WORDS, {"index": "another"}, 400, "The index 'another' is not served here"),
         (WORDS, {"depth": "20"}, 400, "The body is not index (str), models (dict), signals (list), depth (int), query (dict)"),
-        (WORDS, {"signals": ["dense"] * 20_000}, 400, "'signals' or 'depth' has a value that it cannot have"),
+        (WORDS, {"signals": ["dense"] * 20_000}, 400, "'signals' or 'depth' has an invalid value"),
         ({"bool": {"must": WORDS, "filter": [{"term": {"id": "x" * 5000}}] * 2000}}, {}, 422, "The filters of the query"),
         (nested(100), {}, 422, "more than 200 objects and lists inside one another"),
         ({"match": {"text": "a " * 600_000}}, {}, 422, "The text of the query has 1,200,000 characters"),
