@@ -249,8 +249,8 @@ def _delete_documents(server: Engine, name: str, ids: list[str], out: Output, *,
     """Delete single documents from the live generation, after a confirmation."""
     present = deletion.find(server, name, ids)
     if present.absent:
-        ids = counted(len(present.absent), "id is", "ids are")
-        out.say(f"{ids} not in {name!r}: {few([repr(identity) for identity in present.absent])}.")
+        absent = counted(len(present.absent), "id is", "ids are")
+        out.say(f"{absent} not in {name!r}: {few([repr(identity) for identity in present.absent])}.")
     if present.documents and not yes:
         documents = counted(len(present.documents), "document")
         cut = f" ({counted(len(present.passages), 'passage')})" if len(present.passages) != len(present.documents) else ""

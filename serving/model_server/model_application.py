@@ -199,7 +199,7 @@ async def _encoded(request: Request, name: str, body: EncodingRequest) -> tuple[
     if body.dimensions not in {None, model.dimension}:
         raise UsageError(f"The vectors of {model.id} have {model.dimension} numbers.", "Leave 'dimensions' out.")
     lane = (model.encoder, model.generation and model.generation.index, name, body.kind)
-    encode = partial(model.weights if output == "weights" else model.counted_vectors, kind=body.kind)
+    encode = partial(model.weights if output == "weights" else model.vectors, kind=body.kind)
     results = await _awaited(request, state.queue.submit(lane, encode, body.texts))
     kind, usage = "sparse", {}
     if output == "dense":

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING
 from starlette.exceptions import HTTPException
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from termweave.ui.protection.csrf import SAFE
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -23,6 +21,8 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.types import ASGIApp, Message, Receive, Send
 
+#: Methods that change nothing.
+SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 #: Requests that one client may send at once, and how many more each second.
 BURST, EACH_SECOND = 2_000, 500
 #: Wrong tokens that one client may give at once, and how many more each second.
