@@ -62,7 +62,6 @@ def test_the_commands_page_and_the_schemas_are_what_the_commands_say():
         ("--nothing", 2, "--nothing"),
         ("index", 2, "Missing argument"),
         ("index /no/such/folder docs", 2, "/no/such/folder"),
-        ("index docs docs --within -1", 2, "within"),
         (f"index corpus.jsonl docs --shards {2**31}", 2, f"not {2**31}."),
         ("search docs query", 5, "No OpenSearch answers at http://127.0.0.1:9"),
         ("search docs query --show-query --html page.html", 2, "--show-query sends no search"),
@@ -78,7 +77,6 @@ def test_the_commands_page_and_the_schemas_are_what_the_commands_say():
         ("serve --model shipped --rerank rnn", 2, "are for pages"),
         ("serve --model shipped --host 0.0.0.0", 2, "no token protects"),
         ("learn docs --minutes nan", 2, "nan is not a finite number."),
-        ("verify docs", 5, "termweave node start"),
         ("verify docs --skip-bad --deep", 2, "need a SOURCE, because they say how it is read"),
         pytest.param(
             *("weights acat --html /dev/full", 1, "The disk is full: free some space"),

@@ -171,6 +171,8 @@ def test_the_title_is_said_once_and_the_metadata_stand_beside_the_text(client, a
     assert (text.count("decoder"), "Parse a" in text, "<dt>year</dt>" in card) == (1, True, True)
     parts = search_page._parted("ab cd", Picture("", "ab cd. ef", [(0, 2, 1.0), (3, 8, 0.5)]))
     assert ["".join(piece for piece, _, _ in part) for part in parts] == ["ab cd", "ef"]
+    values = {"false": False, "net, math, 3": ["net", "math", 3], '{"a":[1]}': {"a": [1]}, "text": "text", "null": None}
+    assert searching.metadata_of(values) == [(written, written) for written in values]  # as people write them
 
 
 @pytest.mark.programs
@@ -208,11 +210,6 @@ def test_a_server_without_an_index_says_one_thing_to_do_on_every_page(opensearch
             path
         )
     assert client.get("/api/search?q=x").status_code == 400
-
-
-def test_metadata_are_written_as_people_write_them():
-    values = {"false": False, "net, math, 3": ["net", "math", 3], '{"a":[1]}': {"a": [1]}, "text": "text", "null": None}
-    assert searching.metadata_of(values) == [(written, written) for written in values]
 
 
 def test_fields_of_a_mapping_have_buttons_and_facets_count_what_is_listed(opensearch_engine, name):

@@ -15,7 +15,6 @@ import pytest
 from termweave import corpora
 from termweave.catalog import audit, generations
 from termweave.catalog.profiles import Profile
-from termweave.contracts.signal import Pruning
 from termweave.encoders.kinds import read_folder
 from termweave.encoders.manifest import write_manifest
 from termweave.encoders.model_lookup import resolve
@@ -25,9 +24,8 @@ from termweave.evaluation.book.reader import HELD_OUT, TRAIN, BookDataset, half_
 from termweave.evaluation.book.store import JudgementBook
 from termweave.evaluation.measures import MEASURES
 from termweave.evaluation.tuning.tune import TuningReport
-from termweave.indexer import BuildOptions, build, rebuild_options, update
+from termweave.indexer import BuildOptions, build, update
 from termweave.indexer.generations import listing
-from termweave.indexer.options import Window
 from termweave.records import Query
 from termweave.search import Index
 from termweave.ui import searching
@@ -283,14 +281,3 @@ def test_the_halves_of_a_book_are_disjoint_and_stay_as_they_are(opensearch_engin
     assert (opened.split, opened.splits()) == (HELD_OUT, ["test", HELD_OUT, TRAIN])
     with pytest.raises(UsageError, match="has no split 'dev'"):
         corpora.open_dataset(f"book:{name}:dev")
-
-
-def test_a_generation_is_made_again_with_the_options_that_it_has(opensearch_engine, name, tmp_path):
-    path = tmp_path / "corpus.jsonl"
-    path.write_text("".join(f"{orjson.dumps({'_id': key, 'text': text}).decode()}\n" for key, (_, text) in TEXTS.items()))
-    options = {"vectors": "byte", "settings": {"index.similarity.default.type": "BM25", "index.similarity.default.k1": "0.3"}}
-    options |= {"signals": ("lexical", "weights", "dense"), "analyzer": "standard", "shards": 2}
-    options |= {"passages": Window(12, 9), "prune": Pruning(below=0.1)}
-    build(opensearch_engine, corpora.open_source(path), name, BuildOptions(**options))
-    live = generations.find_live(opensearch_engine, name)
-    assert rebuild_options.options_of(opensearch_engine, live, {}) == BuildOptions(**options, replicas=0)

@@ -161,12 +161,10 @@ def test_a_model_alone_gives_what_the_library_gives(alone):
 MISTAKES = [
     (b"", 400, "not JSON"),
     (b'{"model": "shipped", "input": "\\ud800"}', 400, "not JSON"),
-    (b'{"model": "shipped", "input": NaN}', 400, "not JSON"),
     (b'{"input": "a"}', 400, "'model' is not a name"),
     (b'{"model": "shipped"}', 400, "'input' is missing"),
     (b'{"model": "shipped", "input": 7}', 400, "'input' is a number"),
     (b'{"model": "shipped", "input": []}', 400, "an empty list"),
-    (b'{"model": "shipped", "input": [[1, 2]]}', 400, "'input[0]' is a list"),
     (b'{"model": "shipped", "input": ["a", " \\n"]}', 400, "'input[1]' is an empty text"),
     (b'{"model": "shipped", "input": "a", "input_typ": "query"}', 400, "no field 'input_typ'"),
     (b'{"model": "shipped", "input": "a", "input_type": "passage"}', 400, "neither 'query' nor 'document'"),
