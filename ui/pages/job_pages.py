@@ -251,17 +251,8 @@ def _learn(request: Request, form: FormData) -> Response:
     if obstacles := _obstacles():
         raise UsageError(" ".join(obstacles))
     process = LearningProcess(LearningJob(workspace.options.settings, name, workspace.options.models or {}))
-    job = BackgroundJob("learn", f"Learning for {name}", {"index": name})
-    job.stop = process.stop
-
-    def work(update: Callable[..., None]) -> dict[str, Any]:
-        def say(line: str) -> None:
-            job.remarks.append(line)
-            update(0, None, line)
-
-        return process.run(update, say)
-
-    request.app.state.jobs.start(job, work)
+    job = BackgroundJob("learn", f"Learning for {name}", {"index": name}, stop=process.stop)
+    request.app.state.jobs.start(job, lambda update: process.run(update, job.remarks.append))
     return see_other("/learn", index=name, job=job.id)
 
 
