@@ -1,16 +1,21 @@
-"""The shipped model through the public interface."""
+"""The shipped model through the public interface, and the unit of its similarities, which is measured once and noted."""
 
+import json
 import random
+import shutil
 
 import numpy as np
 import pytest
 
-import termweave
-from termweave.encoders import DenseEncoder, TermWeighter, load
-from termweave.encoders.kinds import read_folder
-from termweave.encoders.term_weighting import BM25, Form, anchored
+from termweave import encoders
+from termweave.contracts.signal import Fitting
+from termweave.encoders import DenseEncoder, TermWeighter, calibration, load
+from termweave.encoders.model_lookup import resolve
 from termweave.errors import ModelError, UsageError
+from termweave.records import Capabilities
+from termweave.signals.weights import Weights
 from termweave.statistics import CorpusStatistics
+from termweave.support import paths
 
 LONG = " ".join(f"filler{number % 50} sentence" for number in range(400)) + " zebra at the very end"
 TEXTS = [
@@ -20,15 +25,11 @@ TEXTS = [
     "",
     "Zürich, Genève",
     LONG,
-    "word",
-    "👍",
-    "a\ud800b\x00",
-    "x" * 100_000,
-    "the of and",
-    *(
-        f"{word} " * (1 + 7 * number % 40) for number, word in enumerate(["cat", "dog", "cell", "path", ""] * 12)
-    ),  # several blocks
 ]
+TEXTS += ["word", "👍", "a\ud800b\x00", "x" * 100_000, "the of and"]
+TEXTS += [
+    f"{word} " * (1 + 7 * number % 40) for number, word in enumerate(["cat", "dog", "cell", "path", ""] * 12)
+]  # several blocks
 
 
 def bits(encodings):
@@ -60,15 +61,6 @@ def test_an_encoding_depends_on_nothing_but_the_text(encoder, statistics, kind):
     assert [together[place] for place in order] == shuffled
 
 
-def test_words_beyond_the_models_sight_keep_their_anchor(encoder, statistics, analysis):
-    weights = encoder.encode([LONG], kind="document", statistics=statistics)[0].weights.as_dict()
-    form = Form.from_anchor(read_folder(encoder.models["weights"].folder).manifest.anchor)
-    anchor = anchored(analysis.words([LONG])[0], statistics, BM25(), "document", form)
-    expected = dict(zip(anchor.terms, anchor.fixed_weights(), strict=True))
-    assert weights["zebra"] == pytest.approx(expected["zebra"], rel=1e-6)
-    assert weights["filler0"] != pytest.approx(expected["filler0"], rel=1e-6)
-
-
 def test_empty_texts_and_a_megabyte(encoder, statistics):
     assert encoder.encode([], kind="document", statistics=statistics) == []
     for encoding in encoder.encode(["", "  \n", "the"], kind="query", statistics=statistics):
@@ -78,57 +70,32 @@ def test_empty_texts_and_a_megabyte(encoder, statistics):
     assert set(encoding.weights.terms) == {"needl", "hai", "stack"}
 
 
-def test_vectors_and_weights_mean_something(encoder):
-    texts = ["how to parse json", "reading JSON from a string", "cats purr"]
-    a, b, c = (each.vector for each in encoder.encode(texts, kind="query"))
-    assert a @ b > a @ c + 0.2
-    words = {word.term: word.weight for word in encoder.shade("Photosynthesis, he says, happens in chloroplasts.")}
-    assert words["chloroplast"] > words["sai"]
-    assert words["photosynthesi"] > words["happen"]
-
-
 def test_shade_covers_words_in_reading_order(encoder, statistics):
     text = "The cafe\u0301, “ﬁne” cafés!"
     shaded = encoder.shade(text, statistics=statistics)
-    assert [(text[word.start : word.end], word.term) for word in shaded] == [
-        ("The", ""),
-        ("cafe\u0301", "cafe"),
-        ("ﬁne", "fine"),
-        ("cafés", "cafe"),
-    ]
+    words = [(text[word.start : word.end], word.term) for word in shaded]
+    assert words == [("The", ""), ("cafe\u0301", "cafe"), ("ﬁne", "fine"), ("cafés", "cafe")]
     assert shaded[0].weight == 0
     assert shaded[1].weight == shaded[3].weight > 0
 
 
 def test_outputs_can_be_switched_off(encoder, statistics):
     weights, dense = load(dense="none"), load(weights="")
-    assert list(weights.models) == ["weights"]
-    assert list(dense.models) == ["dense"]
+    assert (list(weights.models), list(dense.models), dense.analysis) == (["weights"], ["dense"], None)
     assert weights.encode(["a cat"], kind="document", statistics=statistics)[0].vector is None
-    assert dense.encode(["a cat"], kind="document")[0].weights is None
-    assert dense.analysis is None
+    (both,) = encoder.encode(["a cat"], kind="document", statistics=statistics)
+    for alone in (dense, encoder.only({"dense"})):
+        (found,) = alone.encode(["a cat"], kind="document")
+        assert (found.weights, found.vector.tobytes()) == (None, both.vector.tobytes())
     for call in (dense.analyse, lambda texts: dense.shade(texts[0])):
         with pytest.raises(UsageError, match="no weights model"):
             call(["a"])
     nothing = load("none", "none").encode(["a cat"], kind="document")[0]
     assert (nothing.text, nothing.weights, nothing.vector) == ("a cat", None, None)
-
-
-def test_facades(encoder, statistics):
-    text = ["the cat sat on the mat"]
-    joint = encoder.encode(text, kind="document", statistics=statistics)[0]
-    weights = termweave.TermWeighter.load().encode(text, statistics=statistics)[0]
-    assert weights.as_dict() == joint.weights.as_dict()
-    vectors = termweave.DenseEncoder.load("shipped").encode(text)
-    assert vectors.tobytes() == joint.vector.tobytes()
     assert DenseEncoder.load().encode([]).shape == (0, encoder.dimension)
-    assert TermWeighter.load().encode([]) == []
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [("a text", "one text"), (5, "int"), (["a", None], "NoneType")],
-)
+@pytest.mark.parametrize(("wrong", "message"), [("a text", "one text"), (5, "int"), (["a", None], "NoneType")])
 @pytest.mark.parametrize("facade", [TermWeighter, DenseEncoder])
 def test_what_is_no_list_of_texts_is_a_sentence(encoder, facade, wrong, message):
     with pytest.raises(UsageError, match=f"encode takes (a list of )?texts, not {message}"):
@@ -138,16 +105,6 @@ def test_what_is_no_list_of_texts_is_a_sentence(encoder, facade, wrong, message)
 def test_statistics_of_another_analysis_are_refused(encoder):
     with pytest.raises(ModelError, match="other-analysis"):
         encoder.encode(["a"], kind="query", statistics=CorpusStatistics("other-analysis", 1, 1.0, {}))
-
-
-def test_the_vector_is_the_same_whatever_else_is_asked_for(encoder, statistics):
-    """Only what is asked for is computed."""
-    text = "The cat sat on the mat of the mitochondrion."
-    (both,) = encoder.encode([text], kind="document", statistics=statistics)
-    (vector,) = encoder.only({"dense"}).encode([text], kind="document")
-    (weights,) = encoder.only({"weights"}).encode([text], kind="document", statistics=statistics)
-    assert vector.vector.tobytes() == both.vector.tobytes()
-    assert weights.weights.weights.tobytes() == both.weights.weights.tobytes()
 
 
 class Counting:
@@ -171,13 +128,10 @@ MANY = 50_000
 @pytest.mark.parametrize(
     ("text", "most"),
     [
-        (LONG * 100, 5_000),
         ("a " * MANY, 5_000),
-        ("extraordinarily-long/words_are.all,that;is here " * 1000, 5_000),
         (" " * MANY + LONG, 3 * MANY),
         ("\u0301 \u200d " * MANY + "words at the end", 3 * 4 * MANY),
         ("研究生命起源，" * 1000 + "\n" + "end " * MANY, 15_000),
-        ("x" * MANY, MANY),
     ],
 )
 def test_a_model_of_vectors_alone_reads_no_more_of_a_text_than_it_sees(encoder, statistics, text, most):
@@ -192,3 +146,50 @@ def test_a_model_of_vectors_alone_reads_no_more_of_a_text_than_it_sees(encoder, 
     assert len(seen.ids) == min(len(whole.ids), encoder.models["dense"].max_length)
     joint = encoder.encode([text], kind="document", statistics=statistics)[0]
     assert found.vector.tobytes() == joint.vector.tobytes()
+
+
+@pytest.fixture
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setattr(paths, "cache", lambda: tmp_path / "cache")
+    return tmp_path / "cache" / "calibration"
+
+
+def test_the_texts_answer_their_questions_once():
+    for language, count in (("english", 240), ("chinese", 100)):
+        questions, texts = calibration.questions_and_texts(language)
+        assert len(questions) == len(texts) == len(set(questions)) == len(set(texts)) == count
+
+
+def test_the_shipped_model_brings_the_figure_that_is_measured(encoder, own_cache):
+    assert encoder.dense_spread() == pytest.approx(calibration._measured(encoder), rel=0.02)
+    assert not own_cache.exists()  # nothing was measured
+
+
+def test_a_model_without_a_figure_is_measured_once_and_noted(tmp_path, own_cache, monkeypatch):
+    folder = shutil.copytree(resolve("shipped"), tmp_path / "model", ignore=shutil.ignore_patterns(calibration.NOTE))
+    copied = encoders.load(weights="none", dense=folder)
+    monkeypatch.setattr(calibration, "questions_and_texts", lambda _: (["parse json", "bake bread"], ["json.loads", "an oven"]))
+    spread = copied.dense_spread()
+    (note,) = own_cache.iterdir()
+    assert json.loads(note.read_bytes())["dense_spread"] == spread > 0
+    monkeypatch.setattr(calibration, "_measured", lambda _: pytest.fail("measured again"))
+    assert encoders.load(weights="none", dense=folder).dense_spread() == spread
+
+
+@pytest.mark.parametrize("damage", ["", "{", '{"dense_spread": 9, "models": ["0"], "version": 1}', "[]"])
+def test_a_note_of_another_model_or_a_damaged_one_does_not_count(tmp_path, own_cache, monkeypatch, damage):
+    folder = shutil.copytree(resolve("shipped"), tmp_path / "model")
+    (folder / calibration.NOTE).write_text(damage)
+    monkeypatch.setattr(calibration, "_measured", lambda _: 0.5)
+    assert encoders.load(weights="none", dense=folder).dense_spread() == 0.5
+
+
+def test_weights_that_are_multiples_of_bm25_need_no_unit(encoder):
+    assert encoder.weights_spread() == encoder.only({"weights"}).dense_spread() == 0.0
+    assert calibration._measured_weights(encoder) > 0.99  # exact words: the hundredth text has none of them
+
+
+def test_the_scores_of_a_sparse_model_of_others_are_measured_in_their_own_unit():
+    expanding, anchored = (Weights.fit(Fitting(Capabilities(""), weights_spread=spread)) for spread in (0.5, 0.0))
+    assert expanding.spread(5.0, 10.0) == 2 * anchored.spread(5.0, 10.0) == 1.0
+    assert (expanding.parameters()["unit"], anchored.parameters()["unit"]) == (0.5, 1.0)

@@ -23,24 +23,23 @@ def load(folder, stem):
         return dict(data)
 
 
-def options(config: str) -> dict[str, object]:
+def rules(config):
     values = INDEX["configs"][config]
-    return {
-        "k": values["k"],
-        "k_exp": values["k_exp"],
-        "tau": values["trust_factor"],
-        "weight_function": values["weight_func"],
-        "weight_parameter": values["weight_func_param"],
-        "normalize": None if values["normalization"] == "None" else values["normalization"],
-    }
+    normalize = None if values["normalization"] == "None" else values["normalization"]
+    weighted = {"weight_function": values["weight_func"], "weight_parameter": values["weight_func_param"], "normalize": normalize}
+    return Rules(k=values["k"], k_exp=values["k_exp"], tau=values["trust_factor"], **weighted)
 
 
-@pytest.mark.parametrize(("case", "config"), CASES, ids=lambda value: value if isinstance(value, str) else value["name"])
+def name_of(value):
+    return value if isinstance(value, str) else value["name"]
+
+
+@pytest.mark.parametrize(("case", "config"), CASES, ids=name_of)
 def test_agrees_with_the_golden_values(case, config):
     data = load("rnn", f"{case['case']:02d}_*")
     weight = INDEX["configs"][config]["orig_coef"]
-    found = neighbourhood(data["query"], data["docs"], Rules(**options(config)))
-    final = reciprocal(data["query"], data["docs"], weight=weight, rules=Rules(**options(config)))
+    found = neighbourhood(data["query"], data["docs"], rules(config))
+    final = reciprocal(data["query"], data["docs"], weight=weight, rules=rules(config))
     clean = case[config]["clean"]
     key = "jaccard" if clean else "spec_jaccard_index_ties"
     expected = np.nan_to_num(data[f"{config}__{key}"], nan=0.0)[-len(final) :]
@@ -51,19 +50,12 @@ def test_agrees_with_the_golden_values(case, config):
 
 
 @pytest.mark.parametrize("truths", ["soft_gt1", "soft_gt3"])
-@pytest.mark.parametrize(
-    ("case", "config"),
-    [(case, config) for case, config in CASES if case[config]["clean"]],
-    ids=lambda value: value if isinstance(value, str) else value["name"],
-)
+@pytest.mark.parametrize(("case", "config"), [(case, config) for case, config in CASES if case[config]["clean"]], ids=name_of)
 def test_soft_evidence_agrees_with_the_golden_values(case, config, truths):
-    data = load("rnn", f"{case['case']:02d}_*")
-    expected = data[f"{config}__{truths}"]
-    relevant = data[f"{config}__{truths}_docs"].tolist()
-    weight = INDEX["configs"][config]["orig_coef"]
-    grades = data[f"{config}__{truths}_rel"].tolist()
-    found = evidence(data["query"], data["docs"], relevant, grades=grades, weight=weight, rules=Rules(**options(config)))
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    data, weight = load("rnn", f"{case['case']:02d}_*"), INDEX["configs"][config]["orig_coef"]
+    relevant, grades = (data[f"{config}__{truths}_{part}"].tolist() for part in ("docs", "rel"))
+    found = evidence(data["query"], data["docs"], relevant, grades=grades, weight=weight, rules=rules(config))
+    np.testing.assert_allclose(found, data[f"{config}__{truths}"], rtol=1e-5, atol=1e-5)
 
 
 LABELS = [

@@ -1,4 +1,4 @@
-"""Two towers: queries and documents have an encoder each, in one folder or in two."""
+"""Queries and documents with an encoder each, and sparse encoders with a table of query weights in two layouts."""
 
 import json
 import shutil
@@ -8,19 +8,100 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Router
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
 
 from termweave.catalog.lineage import Lineage, ModelLineage
-from termweave.encoders import load
-from termweave.encoders.kinds import read_folder
+from termweave.encoders import TermWeighter, load
+from termweave.encoders.kinds import read_folder, sparse
 from termweave.encoders.kinds.dense import DenseModel
 from termweave.encoders.manifest import write_manifest
 from termweave.encoders.onnx.export import export
 from termweave.encoders.recorded_models import encoder_of
 from termweave.errors import ModelError
-from tests.encoders.kinds.references import of_vectors
+from tests.encoders.kinds.references import of_vectors, of_weights
+
+TABLE = "query_0_SparseStaticEmbedding"
+
+
+def test_without_a_limit_a_query_is_read_to_its_end(inference_free, tmp_path):
+    path, reference = inference_free("roberta")
+    folder = shutil.copytree(path, tmp_path / "model")
+    file = folder / TABLE / "tokenizer_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"model_max_length": None}))
+    assert read_folder(folder).manifest.settings["query_length"] == 0
+    # Each character is three bytes, and so three tokens.
+    assert of_weights(folder, reference, ["한국어검색", "가나다라마바사아자차"]) < 1e-4
+
+
+@pytest.fixture
+def opensearch_layout(inference_free, tmp_path):
+    """The same model as OpenSearch lays its models out: the encoder in the folder itself, and idf.json."""
+    path, reference = inference_free(activation="relu")
+    folder = shutil.copytree(path / "document_0_Transformer", tmp_path / "doc-v2")
+    (folder / "sentence_bert_config.json").unlink()
+    weights = load_file(path / TABLE / "model.safetensors")["weight"].tolist()
+    vocabulary = reference.tokenizer.get_vocab()
+    (folder / "idf.json").write_text(json.dumps({token: weights[number] for token, number in vocabulary.items()}))
+    return folder, reference
+
+
+def test_the_layout_of_opensearch(opensearch_layout, texts):
+    folder, reference = opensearch_layout
+    assert of_weights(folder, reference, texts) < 1e-4
+    before = read_folder(folder).manifest.hash
+    (folder / "idf.json").write_text('{"a": 2.0}')
+    assert read_folder(folder).manifest.hash != before
+
+
+def test_a_router_may_keep_its_encoder_in_the_folder_itself(opensearch_layout, inference_free, texts):
+    """OpenSearch's models list the document encoder under the name "", and the table by the path of idf.json."""
+    folder, reference = opensearch_layout
+    whole, _ = inference_free(activation="relu")
+    for name in ("modules.json", "config_sentence_transformers.json"):
+        shutil.copy(whole / name, folder / name)
+    router = json.loads((whole / "router_config.json").read_text())
+    router["types"][""] = router["types"].pop("document_0_Transformer")
+    router["structure"]["document"][0] = ""
+    (folder / "router_config.json").write_text(json.dumps(router))
+    for name in (TABLE, "document_1_SpladePooling"):
+        shutil.copytree(whole / name, folder / name)
+    (folder / TABLE / "model.safetensors").unlink()
+    (folder / TABLE / "config.json").write_text('{"frozen": true, "path": "idf.json"}')
+    assert of_weights(folder, reference, texts) < 1e-4
+
+
+def test_the_sum_and_the_max_are_different_graphs(sparse_made, texts, tmp_path):
+    path = shutil.copytree(sparse_made()[0], tmp_path / "model")
+    file = path / "1_SpladePooling" / "config.json"
+    first = TermWeighter.load(path).encode(texts[-1:])[0].weights.sum()
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"pooling_strategy": "sum"}))
+    assert TermWeighter.load(path).encode(texts[-1:])[0].weights.sum() > 1.5 * first
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"pooling_strategy": "middle"}))
+    with pytest.raises(ModelError, match="'middle'"):
+        TermWeighter.load(path)
+
+
+def test_a_damaged_table_is_one_sentence(opensearch_layout):
+    folder, _ = opensearch_layout
+    model = read_folder(folder)
+    for content in ('{"a": "x"}', None):
+        (folder / "idf.json").write_text(content) if content else (folder / "idf.json").unlink()
+        with pytest.raises(ModelError, match="is not a table of query weights"):
+            sparse.SparseModel(model)
+
+
+def test_a_table_that_is_missing_or_of_another_vocabulary_is_one_sentence(inference_free, tmp_path):
+    folder = shutil.copytree(inference_free()[0], tmp_path / "model")
+    (folder / TABLE / "model.safetensors").unlink()
+    with pytest.raises(ModelError, match=r"no table of query weights: query_0.*is missing"):
+        TermWeighter.load(folder)
+    shutil.rmtree(folder / TABLE)
+    shutil.copytree(inference_free("roberta")[0] / TABLE, folder / TABLE)
+    with pytest.raises(ModelError, match="has another vocabulary"):
+        TermWeighter.load(folder)
 
 
 def side(reference, texts, kind):
@@ -146,27 +227,16 @@ def test_a_router_that_is_not_run_is_one_sentence(routed, tmp_path, changes, sen
 
 def test_towers_of_two_dimensions_are_one_sentence(made, tmp_path):
     documents, narrow = made()[0], made(dense=[(8, torch.nn.Tanh())])[0]
-    for open_towers in (
-        lambda: load("none", two_towers(documents, narrow, tmp_path / "towers")),
-        lambda: load("none", documents, dense_query=narrow),
-    ):
+    towers = two_towers(documents, narrow, tmp_path / "towers")
+    for arguments in ({"dense": towers}, {"dense": documents, "dense_query": narrow}):
         with pytest.raises(ModelError, match="gives 8 numbers, the document encoder 'model' 32"):
-            open_towers()
+            load("none", **arguments)
 
 
 def test_two_models_side_by_side(made, texts):
-    (documents, reference), (queries, query_reference) = made("bert"), made("roberta", "cls", prompts={"query": "q: "})
+    documents, (queries, of_queries) = made("bert")[0], made("roberta", "cls", prompts={"query": "q: "})
     encoder = load(weights="none", dense=documents, dense_query=queries)
-    for kind, expected in (("query", query_reference.encode_query(texts)), ("document", reference.encode_document(texts))):
-        assert np.abs(np.stack([each.vector for each in encoder.encode(texts, kind=kind)]) - expected).max() < 1e-4
-    assert encoder.models["dense_query"].hash == read_folder(queries).manifest.hash
-    assert "dense_query" not in load(weights="none", dense=documents, dense_query=documents).models
-    assert "dense_query" not in load(weights="none", dense=documents, dense_query="none").models
-
-
-def test_weights_and_vectors_of_one_pass_beside_another_query_encoder(encoder):
-    """The shipped model gives both outputs in one pass; its queries get their vectors elsewhere."""
-    both = load(dense_query=encoder.models["dense"].folder)
-    assert "dense_query" not in both.models
-    (plain,), (same,) = (each.encode(["a small text"], kind="query") for each in (encoder, both))
-    assert np.array_equal(plain.vector, same.vector)
+    vectors = np.stack([each.vector for each in encoder.encode(texts, kind="query")])
+    assert np.abs(vectors - of_queries.encode_query(texts)).max() < 1e-4
+    for none in (documents, "none"):
+        assert "dense_query" not in load(weights="none", dense=documents, dense_query=none).models

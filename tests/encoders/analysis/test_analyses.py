@@ -1,7 +1,8 @@
-"""The analyses: one that never changes, Chinese words, word-pieces; what holds of all of them."""
+"""The analyses: one that never changes, Chinese words, word-pieces, seven languages; what holds of all; long texts, and prompts."""
 
 import random
 import shutil
+import time
 from dataclasses import replace
 from hashlib import blake2b
 from unittest import mock
@@ -10,17 +11,20 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
 from termweave.encoders import load
-from termweave.encoders.analysis.analyses import VocabularyTerms, analysis_of
+from termweave.encoders.analysis.analyses import OF_LANGUAGE, VocabularyTerms, analysis_of
 from termweave.encoders.analysis.word_pieces import PieceTokenizer
-from termweave.encoders.analysis.words import STOP_WORDS, cleaned
-from termweave.encoders.kinds import read_folder
+from termweave.encoders.analysis.words import LONGEST_TERM, STOP_WORDS, Analysis, cleaned
+from termweave.encoders.kinds import kind_of, read_folder
 from termweave.encoders.manifest import write_manifest
-from termweave.encoders.model_lookup import resolve
+from termweave.encoders.model_lookup import language_model, resolve, resolve_local
 from termweave.encoders.term_weighting import BM25, Form, anchored
+from termweave.errors import ModelError
 from termweave.statistics import StatisticsCounter
+from tests.corpora.languages import CORPORA, QUERIES
+from tests.encoders.exact_scores import dot
 
 PIECES = PieceTokenizer(resolve("shipped") / "tokenizer.json")
 WORDS, CHINESE, BY_PIECE, GERMAN, RUSSIAN = (
@@ -37,6 +41,14 @@ EACH = pytest.mark.parametrize("maker", [WORDS, CHINESE, BY_PIECE, GERMAN, RUSSI
 AWKWARD = "ﬁﬄ👍🏽€½…’ßİıΣςé\u0301\u0327\u20e3\u200b\u200d\u00ad\ufeff\x00\x0c\x85\ud800\udc00你한か가ﷺ½Ⅷ𝒜\u2028.-_'\"[]#"
 AWKWARD += " abc XYZ 012 the running שלום العربية豈ＡＢ１"
 TEXTS = st.text(alphabet=st.one_of(st.sampled_from(AWKWARD + "中国西南部研究生命起源"), st.characters())) | st.text()
+
+
+def counted(analysis, texts):
+    counter = StatisticsCounter(analysis)
+    for terms in texts:
+        counter.add(terms)
+    return counter.result()
+
 
 CASES = {
     "Chinese words": (CHINESE, "研究生命起源，南京市长江大桥。", ["研究", "生命", "起源", "南京市", "长江大桥"]),
@@ -178,12 +190,6 @@ def test_a_text_of_which_the_beginning_is_cut_has_the_pieces_of_the_whole(text, 
     assert found.starts[1:-1].tolist() == whole.starts[1:-1][:room].tolist()
 
 
-def test_offsets_say_the_same_as_the_tokenisers_own_words():
-    words = WORDS.words(["the unaffable state-of-the-art 你好 한국 good👍 ﬁnding cafe\u0301"])[0]
-    (pieces,) = PIECES.encode([words.clean], 99, ends=[words.clean_ends])
-    np.testing.assert_array_equal(replace(words, cuts_words=True).word_of_piece(pieces), words.word_of_piece(pieces))
-
-
 @EACH
 def test_the_whole_way_with_what_lies_beyond_the_models_sight(maker, tmp_path):
     """A model folder that names the analysis: terms get weights, and those that the model does not see their anchor."""
@@ -192,10 +198,7 @@ def test_the_whole_way_with_what_lies_beyond_the_models_sight(maker, tmp_path):
     write_manifest(tmp_path / "model", replace(folder.manifest, analysis=maker.id, max_length=12))
     encoder = load(str(tmp_path / "model"), "none", threads=1)
     texts = ["研究生命起源 playing chess " * 4 + "南京市长江大桥 unaffable zebra", "", "zebra"]
-    counter = StatisticsCounter(encoder.analysis)
-    for terms in encoder.analyse(texts):
-        counter.add(terms)
-    statistics = counter.result()
+    statistics = counted(encoder.analysis, encoder.analyse(texts))
     encodings = encoder.encode(texts, kind="document", statistics=statistics)
     for text, encoding in zip(texts, encodings, strict=True):
         anchor = anchored(maker.words([text])[0], statistics, BM25(), "document", Form.from_anchor(folder.manifest.anchor))
@@ -214,11 +217,124 @@ def test_the_whole_way_with_what_lies_beyond_the_models_sight(maker, tmp_path):
 def test_a_word_of_several_ideographs_takes_its_strongest_character():
     words = CHINESE.words(["南京市长江大桥"])[0]
     (pieces,) = PIECES.encode([words.clean], 99)
-    counter = StatisticsCounter(CHINESE.id)
-    counter.add(words.terms)
-    anchor = anchored(words, counter.result(), BM25(), "document")
+    anchor = anchored(words, counted(CHINESE.id, [words.terms]), BM25(), "document")
     logits = np.array([0, 1, 5, 2, -1, -2, -3, -4, 0], np.float32)
     weights = anchor.weights(logits, words.word_of_piece(pieces), "document").as_dict()
     base = dict(zip(anchor.terms, anchor.anchor.tolist(), strict=True))
     strongest = dict(zip(("南京市", "长江大桥"), Form().activate(np.array([5.0, -1.0])), strict=True))
     assert {term: weight / base[term] for term, weight in weights.items()} == pytest.approx(strongest, rel=1e-5)
+
+
+def test_long_terms_are_dropped_and_counted():
+    analysis = Analysis(PIECES.tokenizer)
+    fits, long = "1" * LONGEST_TERM, "1" * (LONGEST_TERM + 1)
+    assert analysis.terms([f"{fits} {long} {'9' * 100_000} word"]) == [[fits, "word"]]
+    assert analysis.too_long == 2
+
+
+@pytest.mark.parametrize("text", ["word " * 200_000, "a.b" * 330_000, "é👍" * 200_000, "x" * 1_000_000, "你" * 300_000])
+def test_a_megabyte_is_no_trouble(text):
+    def seconds(part):
+        begun = time.process_time()
+        WORDS.words([part])
+        return time.process_time() - begun
+
+    tenth = min(seconds(text[: len(text) // 10]) for _ in range(2))
+    whole = seconds(text)
+    assert whole < 40 * max(tenth, 0.02)  # quadratic would be 100
+
+
+TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "query", ":", "the", "cat", "##s", "sat"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    made = Tokenizer(models.WordPiece({token: place for place, token in enumerate(TOKENS)}, unk_token="[UNK]"))
+    made.normalizer, made.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    file = tmp_path_factory.mktemp("pieces") / "tokenizer.json"
+    made.save(str(file))
+    return PieceTokenizer(file)
+
+
+def tokens(pieces):
+    return [TOKENS[number] for number in pieces.ids]
+
+
+def test_a_prompt_is_read_before_the_text_and_belongs_to_no_word(tokenizer):
+    alone, behind = (tokenizer.encode(["the cats sat"], 20, prompt=prompt)[0] for prompt in ("", "query: "))
+    assert tokens(behind) == ["[CLS]", "query", ":", *tokens(alone)[1:]]
+    assert behind.words.tolist() == [-1, -1, -1, 0, 1, 1, 2, -1]
+    assert behind.starts.tolist() == [-1, -1, -1, 0, 4, 7, 9, -1]
+
+
+def test_the_special_tokens_are_those_of_the_tokeniser(tokenizer, tmp_path):
+    """MPNet's vocabulary holds [CLS] and [SEP] among its words."""
+    other = Tokenizer.from_str(tokenizer.tokenizer.to_str())
+    other.post_processor = processors.TemplateProcessing("the $A ##s", special_tokens=[("the", 6), ("##s", 8)])
+    other.save(str(tmp_path / "tokenizer.json"))
+    (pieces,) = PieceTokenizer(tmp_path / "tokenizer.json").encode(["cat sat"], 20)
+    assert tokens(pieces) == ["the", "cat", "sat", "##s"]
+
+
+def test_the_prompt_takes_room_of_the_text(tokenizer):
+    (words,) = Analysis(tokenizer.tokenizer).words(["the cats sat"])
+    for ends in (None, [words.clean_ends]):
+        (cut,) = tokenizer.encode(["the cats sat"], 6, ends=ends, prompt="query: ")
+        assert tokens(cut) == ["[CLS]", "query", ":", "the", "cat", "[SEP]"]
+    with pytest.raises(ModelError, match="reads 4 tokens; its prompt 'query: ' has 2"):
+        tokenizer.encode(["the cats sat"], 4, prompt="query: ")
+
+
+def test_a_whole_text_is_counted_also_where_a_character_is_several_pieces(encoder):
+    tokenizer = encoder._weights.tokenizer
+    for text in ("the cats sat", "한국어 문서 검색", "한국어 문서를 검색합니다"):
+        assert encoder.lengths([text]) == [len(tokenizer.encode([text], 512)[0].ids)]
+
+
+#: Words -> terms; "" for a stop word. They also pin the version of Snowball: other stems need another id of the analysis.
+TERMS = {
+    "german": {"Bücher": "buch", "Büchern": "buch", "Häuser": "haus", "für": "", "und": "", "Straße": "strass", "läuft": "lauft"},
+    "french": {"nationales": "national", "chevaux": "cheval", "les": "", "était": "", "créée": "cre", "café": "caf"},
+    "spanish": {"corrieron": "corr", "niños": "nin", "canción": "cancion", "canciones": "cancion", "está": "", "más": ""},
+    "portuguese": {"cidades": "cidad", "cidade": "cidad", "ações": "aco", "não": "", "também": ""},
+    "italian": {"città": "citt", "pompe": "pomp", "pompa": "pomp", "perché": "", "della": ""},
+    "dutch": {"pompen": "pomp", "pomp": "pomp", "huizen": "huis", "het": "", "een": ""},
+    "russian": {"книгами": "книг", "книга": "книг", "ёлки": "елк", "елка": "елк", "не": "", "и": ""},
+}
+
+
+@pytest.mark.parametrize("language", TERMS)
+def test_stems_and_stop_words(language):
+    analysis = OF_LANGUAGE[language](PIECES.tokenizer)
+    words = list(TERMS[language])
+    terms = [analysis.words([word])[0].terms for word in words]
+    assert {word: "".join(term) for word, term in zip(words, terms, strict=True)} == TERMS[language]
+    assert analysis.terms(["Café"]) == analysis.terms(["Cafe\u0301"])
+
+
+@pytest.mark.parametrize("language", CORPORA)
+def test_inflected_words_are_found_by_bm25_alone(language):
+    encoder = load(weights=language_model(language), dense="none")
+    texts = CORPORA[language]
+    statistics = counted(encoder.analysis, encoder.analyse(texts))
+    documents = [each.weights for each in encoder.encode(texts, kind="document", statistics=statistics)]
+    for query, best in QUERIES[language].items():
+        (asked,) = encoder.encode([query], kind="query", statistics=statistics)
+        scores = [dot(asked.weights, document) for document in documents]
+        assert int(np.argmax(scores)) == best, query
+        assert sorted(scores)[-2] < max(scores)
+    anchor = anchored(encoder._analysis().words(texts[:1])[0], statistics, BM25(), "document")
+    assert np.allclose(documents[0].weights, anchor.anchor)
+    assert encoder.lengths(texts) == [0] * len(texts)
+    assert {coverage.analyzer for coverage in encoder.familiarity(texts).values()} == {language}
+
+
+def test_the_folders_are_found_by_name_here_and_from_an_index():
+    for language in CORPORA:
+        folder = read_folder(resolve(f"bm25-{language}"))
+        assert resolve_local(f"bm25-{language}") == folder.path
+        assert folder.manifest.analysis == OF_LANGUAGE[language].id
+    assert len({read_folder(resolve(f"bm25-{language}")).manifest.hash for language in CORPORA}) == len(CORPORA)
+    assert language_model("klingon") is None
+    with pytest.raises(ModelError, match="has no graph to export"):
+        kind_of(folder.manifest)(folder).load_torch()
