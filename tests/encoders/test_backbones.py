@@ -66,26 +66,22 @@ def graph(tmp_path_factory):
 @pytest.fixture
 def shelf(graph, tmp_path, monkeypatch):
     """An archive of this model as the backbone "tiny", in the folder that the variable names; caches of its own."""
-    folder, _ = graph
-    brought = tmp_path / "brought"
-    brought.mkdir()
+    (tmp_path / "brought").mkdir()
     artifact = MavenArtifact("org.example", "tiny-model", "1.0", "", "jar")
-    with zipfile.ZipFile(brought / artifact.file_name, "w") as archive:
-        archive.write(folder / "model.onnx", "tiny.onnx")
-        archive.write(folder / "tokenizer.json", "tiny-tokenizer.json")
-    pin(brought / artifact.file_name, monkeypatch, artifact)
-    monkeypatch.setattr(paths, "cache", lambda: tmp_path / "cache")
-    monkeypatch.setattr(paths, "models", lambda: tmp_path / "models")
-    monkeypatch.setenv(backbones.OVERRIDE, str(brought))
-    return brought / artifact.file_name
-
-
-def pin(archive, monkeypatch, artifact):
-    """Let "tiny" be the name of this archive."""
-    pinned = replace(artifact, sha256=hashlib.sha256(archive.read_bytes()).hexdigest())
-    prompts = {"query": "query: ", "document": "passage: "}
+    file = tmp_path / "brought" / artifact.file_name
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.write(graph[0] / "model.onnx", "tiny.onnx")
+        archive.write(graph[0] / "tokenizer.json", "tiny-tokenizer.json")
+    pinned, prompts = (
+        replace(artifact, sha256=hashlib.sha256(file.read_bytes()).hexdigest()),
+        {"query": "query: ", "document": "passage: "},
+    )
     tiny = backbones.Backbone("tiny", pinned, 1, "English", "MIT", "example/tiny", 2, 16, 4, "cls", prompts)
     monkeypatch.setitem(backbones.BACKBONES, "tiny", tiny)
+    for name in ("cache", "models"):
+        monkeypatch.setattr(paths, name, lambda name=name: tmp_path / name)
+    monkeypatch.setenv(backbones.OVERRIDE, str(tmp_path / "brought"))
+    return file
 
 
 def test_a_name_serves_wherever_a_model_is_named(shelf, graph):
@@ -100,13 +96,6 @@ def test_a_name_serves_wherever_a_model_is_named(shelf, graph):
     assert not np.allclose(query, document, atol=1e-3)  # another prompt
     assert encoder.models["dense"].name == "tiny"
     assert model_lookup.resolve_local("tiny") == backbones.BACKBONES["tiny"].folder  # an index may name what is here
-
-
-@pytest.mark.parametrize(
-    ("name", "begins"), [("BAAI/bge-base-en-v1.5", "Represent this"), ("multilingual-e5-large-instruct", "")]
-)
-def test_what_a_name_says_of_prompts(name, begins):
-    assert backbones.expected_prompts(name).get("query", "")[:14] == begins
 
 
 def test_a_model_that_lacks_its_prompts_is_warned_of(graph, tmp_path):

@@ -125,14 +125,11 @@ def test_no_model_a_later_schema_and_another_analysis_are_refused(folder, tmp_pa
 def test_damaged_files_that_match_their_digest(folder):
     """Somebody exported garbage: still one sentence."""
     manifest = read_folder(folder).manifest
-    (folder / "model.int8.onnx").write_bytes(b"no graph")
-    write_manifest(folder, replace(manifest, files=digests(folder)))
-    with pytest.raises(ModelError, match="cannot be run"):
-        load(str(folder)).encode(["a"], kind="query")
-    (folder / "tokenizer.json").write_text("{}")
-    write_manifest(folder, replace(manifest, files=digests(folder)))
-    with pytest.raises(ModelError, match=r"tokenizer\.json cannot be read"):
-        load(str(folder))
+    for file, message in (("model.int8.onnx", "cannot be run"), ("tokenizer.json", r"tokenizer\.json cannot be read")):
+        (folder / file).write_bytes(b"{}")
+        write_manifest(folder, replace(manifest, files=digests(folder)))
+        with pytest.raises(ModelError, match=message):
+            load(str(folder)).encode(["a"], kind="query")
 
 
 def test_without_a_default_table_statistics_must_be_given(folder, statistics):
@@ -178,16 +175,16 @@ def test_a_name_from_elsewhere_means_only_what_was_fetched_before(served):
     assert served.asked == asked
 
 
-@pytest.mark.parametrize(
-    ("name", "kind", "message"),
-    [
-        ("hf:team", UsageError, "names no model on the hub.*hf:OWNER/NAME"),
-        ("hf:team/mo del", UsageError, "names no model on the hub.*hf:OWNER/NAME"),
-        ("hf:team/none", UsageError, "has no model team/none.*HF_TOKEN"),
-        ("hf:team/gated", ModelError, "does not let you read team/gated.*HF_TOKEN"),
-        ("hf:team/model@v9", UsageError, "no revision 'v9'.*branch"),
-    ],
-)
+NOT_FETCHED = [
+    ("hf:team", UsageError, "names no model on the hub.*hf:OWNER/NAME"),
+    ("hf:team/mo del", UsageError, "names no model on the hub.*hf:OWNER/NAME"),
+    ("hf:team/none", UsageError, "has no model team/none.*HF_TOKEN"),
+    ("hf:team/gated", ModelError, "does not let you read team/gated.*HF_TOKEN"),
+    ("hf:team/model@v9", UsageError, "no revision 'v9'.*branch"),
+]
+
+
+@pytest.mark.parametrize(("name", "kind", "message"), NOT_FETCHED)
 def test_what_cannot_be_fetched(served, name, kind, message):
     with pytest.raises(kind, match=message):
         hub.fetch(name)

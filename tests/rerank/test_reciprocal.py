@@ -144,33 +144,29 @@ def test_degenerate_contexts_follow_the_rules(kind, options):
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
+def with_a_near_hub(similarity, levels, own):
+    """Similarities (m, m), symmetric, in which the fourth element is nearer to all than anything else."""
+    similarity = (similarity + similarity.T) / 2
+    similarity[3] = similarity[:, 3] = levels
+    np.fill_diagonal(similarity, own)
+    similarity[3, 3] = 1000
+    return similarity.astype(np.float32)
+
+
 def test_weights_that_a_hub_leaves_hardly_anything_of_still_share_out_one():
     # exp(20.5 - 111) is what remains of an element's own weight beside the hub's: too small to have a reciprocal in float32.
-    random = np.random.default_rng(0)
-    similarity = random.uniform(19, 20, (9, 9))
-    similarity = (similarity + similarity.T) / 2
-    similarity[3] = similarity[:, 3] = 110 + np.arange(9) / 8
-    np.fill_diagonal(similarity, 20.5)
-    similarity[3, 3] = 1000
-    similarity = similarity.astype(np.float32)
+    similarity = with_a_near_hub(np.random.default_rng(0).uniform(19, 20, (9, 9)), 110 + np.arange(9) / 8, 20.5)
     rules = Rules(k=2, k_exp=2, weight_function="exp")
-    quick = fast_sets(similarity, rules)
-    assert quick is not None
-    np.testing.assert_allclose(quick.jaccard, exact_sets(similarity, rules).jaccard, atol=1e-5)
+    np.testing.assert_allclose(fast_sets(similarity, rules).jaccard, exact_sets(similarity, rules).jaccard, atol=1e-5)
 
 
 def test_how_near_a_hub_is_that_is_in_nobodys_set_does_not_matter():
     # It leads every list of three, and has two others on its own: of the rest nobody may be divided by exp(400).
-    random = np.random.default_rng(0)
-    similarity = random.uniform(1, 2, (9, 9))
-    similarity = (similarity + similarity.T) / 2
-    np.fill_diagonal(similarity, 2.5)
+    drawn = np.random.default_rng(0).uniform(1, 2, (9, 9))
     found = []
     for level in (40, 400):
-        similarity[3] = similarity[:, 3] = level + np.arange(9) / 8
-        similarity[3, 3] = 1000
-        jaccard = exact_sets(similarity.astype(np.float32), Rules(k=2, k_exp=1, weight_function="exp")).jaccard[0]
-        found.append(jaccard[[1, 2, 4, 5, 6]])
+        similarity = with_a_near_hub(drawn, level + np.arange(9) / 8, 2.5)
+        found.append(exact_sets(similarity, Rules(k=2, k_exp=1, weight_function="exp")).jaccard[0, [1, 2, 4, 5, 6]])
     assert found[0].max() > 0
     np.testing.assert_allclose(found[0], found[1], rtol=1e-6)
 
@@ -302,14 +298,12 @@ def test_relevant_documents_outside_the_candidates_are_the_probes():
     assert all(other < 20 for candidate in range(20) for other in found.neighbours(candidate))
 
 
-@pytest.mark.parametrize(
-    ("relevant", "options", "message"),
-    [([], {}, "at least one"), ([0, 3], {}, "no candidate 3"), ([0], {"grades": [1, 2]}, "relevant candidates, not 2")],
-)
-def test_soft_evidence_says_what_it_cannot_use(relevant, options, message):
+def test_soft_evidence_says_what_it_cannot_use():
     vectors = np.eye(3, dtype=np.float32)
-    with pytest.raises(UsageError, match=message):
-        evidence(vectors[0], vectors, relevant, **options)
+    rows = (([], {}, "at least one"), ([0, 3], {}, "no candidate 3"), ([0], {"grades": [1, 2]}, "relevant candidates, not 2"))
+    for relevant, options, message in rows:
+        with pytest.raises(UsageError, match=message):
+            evidence(vectors[0], vectors, relevant, **options)
     with pytest.raises(UsageError, match="boost=0"):
         labels(np.ones(3, np.float32), [0], boost=0)
 

@@ -34,10 +34,7 @@ class SecondAxis(Reranker):
     option: str = ""
     candidates: int = 60
     needs = frozenset({"vectors"})
-
-    @property
-    def name(self):
-        return f"axis@{self.option}" if self.option else "axis"
+    name = property(lambda self: f"axis@{self.option}" if self.option else "axis")
 
     def rerank(self, request):
         return RerankResult((0.75 * request.vectors[:, 1]).tolist(), 0.25)
@@ -79,23 +76,18 @@ class Unfinished:
 
 @pytest.fixture(autouse=True)
 def another_package(monkeypatch):
-    ours, group = plugins.installed(), "termweave.rerankers"
-    known = [
-        point for part in ("signals", "readers", "encoders", "rerankers") for point in ours.select(group=f"termweave.{part}")
-    ]
-    names = ["Nan", "Greedy", "Listing", "Longest", "Raising", "Short", "Unfinished"]
-    theirs = [EntryPoint(name.lower(), f"{__name__}:{name}", group) for name in names]
-    theirs += [EntryPoint("axis", f"{__name__}:SecondAxis", group), EntryPoint("misspelt", f"{__name__}:SecndAxis", group)]
-
-    def forget():
-        plugins.names.cache_clear()
-        plugins.load.cache_clear()
-        rerankers._create.cache_clear()
-
-    forget()
-    monkeypatch.setattr(plugins, "installed", lambda: EntryPoints([*known, *theirs]))
+    groups = ("signals", "readers", "encoders", "rerankers")
+    points = [point for part in groups for point in plugins.installed().select(group=f"termweave.{part}")]
+    names = {name.lower(): name for name in ("Nan", "Greedy", "Listing", "Longest", "Raising", "Short", "Unfinished")}
+    names |= {"axis": "SecondAxis", "misspelt": "SecndAxis"}
+    points += [EntryPoint(name, f"{__name__}:{found}", "termweave.rerankers") for name, found in names.items()]
+    caches = (plugins.names, plugins.load, rerankers._create)
+    for cache in caches:
+        cache.cache_clear()
+    monkeypatch.setattr(plugins, "installed", lambda: EntryPoints(points))
     yield
-    forget()
+    for cache in caches:
+        cache.cache_clear()
 
 
 def candidates():
@@ -140,12 +132,9 @@ def test_one_stage_alone_ranks_as_before_the_contract():
     """By hand: lambda times the fused score, and 1 - lambda times J."""
     found = candidates()
     near = neighbourhood(found.query.vector, np.array(list(VECTORS.values()), np.float32), Rules(10, 3, 0.0, clamp=True))
-    expected = {
-        document: 0.9 * fused + 0.1 * jaccard
-        for document, fused, jaccard in zip("abc", (1.0, 0.5, 0.0), near.jaccard.tolist(), strict=True)
-    }
+    expected = [0.9 * fused + 0.1 * jaccard for fused, jaccard in zip((1.0, 0.5, 0.0), near.jaccard.tolist(), strict=True)]
     places = order(found, DENSE, rerankers.choose("rnn"))
-    assert {place.id: place.score for place in places} == pytest.approx(expected, abs=1e-12)
+    assert {place.id: place.score for place in places} == pytest.approx(dict(zip("abc", expected, strict=True)), abs=1e-12)
     assert places[0].reranked[0].details().keys() == {"jaccard", "weight", "similarity", "neighbours"}
 
 

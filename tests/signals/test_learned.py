@@ -44,18 +44,17 @@ def create(engine, name, settings, mapping=None):
 
 
 def test_frequencies_invert_the_saturation_and_no_word_is_lost():
-    statistics = counted(["cat", "dog bird", "fish"])
-    idf = statistics.idf("cat")
-    signal = LearnedWeights(w_max=2.0, analysis=ANALYSIS)
+    statistics, server = counted(["cat", "dog bird", "fish"]), Capabilities("3.6.0")
+    idf, signal = statistics.idf("cat"), LearnedWeights(w_max=2.0, analysis=ANALYSIS)
     weights = weighted({"cat": 2.0 * idf, "dog": idf, "bird": 0.00001, "fish": 99.0})
     body = signal.fields(Document("d", "x"), Encoding("x", weights), statistics)
     assert body == {"learned": ["cat|1000", "dog|333", "bird|1", "fish|9000"]}
     assert signal.fields(Document("d", ""), Encoding("", weighted({})), statistics) == {}
-    fitted = LearnedWeights.fit(Fitting(Capabilities("3.6.0"), [Encoding("x", weighted({"cat": idf}))], statistics=statistics))
+    fitted = LearnedWeights.fit(Fitting(server, [Encoding("x", weighted({"cat": idf}))], statistics=statistics))
     assert (fitted.w_max, fitted.analysis) == (pytest.approx(1.0), ANALYSIS)
-    fitted = LearnedWeights.fit(Fitting(Capabilities("3.6.0"), pruning=Pruning(below=0.2), statistics=statistics))
+    pruning = LearnedWeights.fit(Fitting(server, pruning=Pruning(below=0.2), statistics=statistics))
     pruned = Encoding("x", weighted({"cat": 0.5, "dog": 0.1}))
-    assert [each[:4] for each in fitted.fields(Document("d", "x"), pruned, statistics)["learned"]] == ["cat|"]
+    assert [each[:4] for each in pruning.fields(Document("d", "x"), pruned, statistics)["learned"]] == ["cat|"]
 
 
 def test_it_is_built_only_when_asked_for_and_what_prevents_it_is_a_sentence():

@@ -3,6 +3,7 @@
 import json
 import uuid
 from dataclasses import replace
+from pathlib import Path
 
 import jsonschema
 import pytest
@@ -19,6 +20,7 @@ from termweave.rerank.ranker import CrossEncoderReranker, open_ranker
 from tests.encoders.kinds.references import terms
 
 pytestmark = pytest.mark.engine
+SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
 
 DOCUMENTS = {
     "cat": "The cat sat on the mat and purred.",
@@ -58,11 +60,11 @@ def answer(server, capsys):
     return call
 
 
-def test_hits_are_in_the_order_of_the_mixture_and_explained(answer, ranked, schemas):
+def test_hits_are_in_the_order_of_the_mixture_and_explained(answer, ranked):
     path, _ = ranked()
     first = answer("search", QUERY, "-k", "6")[0]["hits"]
     result, _ = answer("search", QUERY, "-k", "6", "--rerank", str(path), "--explain")
-    jsonschema.validate(result, json.loads((schemas / "search.1.json").read_text()))
+    jsonschema.validate(result, json.loads((SCHEMAS / "search.1.json").read_text()))
     scores = {hit["id"]: hit["score"] for hit in first}
     assert len(scores) > 3
     ids = [key for key in scores if DOCUMENTS[key]]
@@ -77,12 +79,12 @@ def test_hits_are_in_the_order_of_the_mixture_and_explained(answer, ranked, sche
     assert "cut_short" not in result
 
 
-def test_a_budget_of_0_is_the_first_stage_and_says_so(answer, server, ranked, schemas, tmp_path, capsys):
+def test_a_budget_of_0_is_the_first_stage_and_says_so(answer, server, ranked, tmp_path, capsys):
     path, _ = ranked()
     url, name, root = server
     first, _ = answer("search", QUERY)
     result, warnings = answer("search", QUERY, "--rerank", str(path), "--rerank-budget", "0ms")
-    jsonschema.validate(result, json.loads((schemas / "search.1.json").read_text()))
+    jsonschema.validate(result, json.loads((SCHEMAS / "search.1.json").read_text()))
     assert [hit["id"] for hit in result["hits"]] == [hit["id"] for hit in first["hits"]]
     count = len(first["hits"])
     assert result["cut_short"] == [{"name": f"ranker@{path}", "scored": 0, "candidates": count}]
@@ -95,18 +97,18 @@ def test_a_budget_of_0_is_the_first_stage_and_says_so(answer, server, ranked, sc
     answer("search", QUERY, "--rerank-budget", "80ms", status=2)
 
 
-def test_the_words_that_the_logit_depends_on(answer, ranked, schemas, server, tmp_path, capsys):
+def test_the_words_that_the_logit_depends_on(answer, ranked, server, tmp_path, capsys):
     path, _ = ranked()
     options = ("--rerank", str(path), "--explain-words")
     result, _ = answer("search", QUERY, "-k", "6", *options, "--html", str(tmp_path / "why.html"))
-    jsonschema.validate(result, json.loads((schemas / "search.1.json").read_text()))
+    jsonschema.validate(result, json.loads((SCHEMAS / "search.1.json").read_text()))
     hits = {hit["id"]: hit["explanation"]["parts"][-1] for hit in result["hits"]}
     effects = {each["word"]: each["effect"] for each in hits["cat"]["effects"]}
     whole, less = Ranker.load(path).score(QUERY, [DOCUMENTS["cat"], DOCUMENTS["cat"].replace("purred", "")]).tolist()
     assert effects["purred"] == pytest.approx(whole - less, abs=1e-4)
     assert "is lower" in (tmp_path / "why.html").read_text()
     explained, _ = answer("explain", QUERY, "cat", *options)
-    jsonschema.validate(explained, json.loads((schemas / "explain.1.json").read_text()))
+    jsonschema.validate(explained, json.loads((SCHEMAS / "explain.1.json").read_text()))
     assert explained["hit"]["explanation"]["parts"][-1]["effects"] == hits["cat"]["effects"]
     assert run(["explain", server[1], QUERY, "cat", *options, "--url", server[0]]) == 0
     assert "; depends on " in capsys.readouterr().out
@@ -114,50 +116,38 @@ def test_the_words_that_the_logit_depends_on(answer, ranked, schemas, server, tm
 
 def test_pages_beyond_the_candidates_score_no_text_twice(server, ranked, monkeypatch):
     path, _ = ranked()
-    url, name, _ = server
-    index = tw.connect(url).index(name)
-    whole = [hit.id for hit in index.search(QUERY, rerank=str(path), k=6, candidates=2)]
-    texts = []
-    real = Ranker.score
-
-    def score(self, query, documents, **options):
-        texts.extend(documents)
-        return real(self, query, documents, **options)
-
+    index = tw.connect(server[0]).index(server[1])
+    texts, real, options = [], Ranker.score, {"rerank": str(path), "candidates": 2}
+    score = lambda self, query, documents, **more: texts.extend(documents) or real(self, query, documents, **more)  # noqa: E731
     monkeypatch.setattr(Ranker, "score", score)
-    paged = [hit.id for start in (0, 2, 4) for hit in index.search(QUERY, rerank=str(path), k=2, start=start, candidates=2)]
-    assert paged == whole
-    texts.clear()
-    index.search(QUERY, rerank=str(path), k=6, candidates=2)
+    whole = [hit.id for hit in index.search(QUERY, k=6, **options)]
     assert len(texts) == len(set(texts)) > 0
+    assert [hit.id for start in (0, 2, 4) for hit in index.search(QUERY, k=2, start=start, **options)] == whole
     with pytest.raises(UsageError, match="With a time budget there is one page"):
         index.search(QUERY, rerank=str(path), rerank_budget=50, start=2)
 
 
 def test_a_document_that_is_deleted_while_the_ranker_reads_is_no_hit(server, ranked, monkeypatch):
     path, _ = ranked()
-    url, name, _ = server
-    index = tw.connect(url).index(name)
+    index = tw.connect(server[0]).index(server[1])
     whole = [hit.id for hit in index.search(QUERY, rerank=str(path), k=6)]
-    generation, gone, real = index.generation, whole[0], Ranker.score
+    real, request, generation, removed = Ranker.score, index.engine.request, index.generation, []
 
     def score(self, query, documents, **options):
-        scores = real(self, query, documents, **options)
         monkeypatch.setattr(Ranker, "score", real)  # deleted once, between the request of the candidates and that of the hits
-        stored = index.engine.request("GET", f"/{generation}/_search", body={"query": {"term": {"id": gone}}})["hits"]["hits"][0]
-        kept.append(stored)
-        index.engine.request("DELETE", f"/{generation}/_doc/{stored['_id']}", params={"refresh": "true"})
-        return scores
+        found = request("GET", f"/{generation}/_search", body={"query": {"term": {"id": whole[0]}}})["hits"]["hits"][0]
+        removed.append(found)
+        request("DELETE", f"/{generation}/_doc/{found['_id']}", params={"refresh": "true"})
+        return real(self, query, documents, **options)
 
-    kept = []
     monkeypatch.setattr(Ranker, "score", score)
     try:
         left = [hit.id for hit in index.search(QUERY, rerank=str(path), k=6)]
-        assert sorted(left) == sorted(each for each in whole if each != gone)
+        assert sorted(left) == sorted(whole[1:])
         assert left == [hit.id for hit in index.search(QUERY, rerank=str(path), k=6)]  # the order of a search without it
     finally:
-        for stored in kept:
-            index.engine.request("PUT", f"/{generation}/_doc/{stored['_id']}", params={"refresh": "true"}, body=stored["_source"])
+        for each in removed:
+            request("PUT", f"/{generation}/_doc/{each['_id']}", params={"refresh": "true"}, body=each["_source"])
 
 
 def test_the_ranker_of_the_profile(server, ranked, answer, tmp_path, monkeypatch, capsys):
