@@ -321,7 +321,7 @@ def test_what_cannot_be_collapsed_is_said(brands):
     assert sum(part["share"] for part in hits[0].explanation["parts"]) == pytest.approx(hits[0].score, abs=1e-6)
     for value, message in (
         ("maker", "no field 'maker'"),
-        (":2", "does not say what to collapse by"),
+        (":2", "does not name a field to collapse by"),
         ("brand:0", "does not say"),
     ):
         with pytest.raises(UsageError, match=message):
