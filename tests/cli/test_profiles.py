@@ -173,7 +173,7 @@ def test_a_profile_is_put_together(index, capsys, tmp_path):
         (["--save", "lexical"], "cannot be called"),
         (["--save", "x", "--rerank", "ranker@/nowhere"], "There is no model folder"),
         (["--save", "x", "--rerank", "diverse>rnn"], "'rnn' here.\nA profile keeps rnn first, then rules"),
-        (["--save", "x", "--rerank", "boost@price"], "In a rule, name an entry that it has; train a ranker again"),
+        (["--save", "x", "--rerank", "boost@price"], "A rule must name an entry of this index"),
     ):
         assert run(["profiles", name, *wrong]) == 2
         assert said in capsys.readouterr().err
