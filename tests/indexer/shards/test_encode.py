@@ -90,7 +90,7 @@ def test_another_corpus_or_option_is_refused_and_files_without_a_manifest(write,
     ("source", "folder", "options", "said"),
     [
         ("https://me:secret@old:9200/products", "new", (), "https://me:***@old:9200/products is an index, which changes"),
-        ("corpus.jsonl", "new", ("--weights", "none"), "Without a model there is nothing to encode"),
+        ("corpus.jsonl", "new", ("--weights", "none"), "There is no model, or none that knows the language of corpus"),
         ("corpus.jsonl", "", (), "--out names no folder"),
         ("corpus.jsonl", "nonsense://me:secret@bucket/shards", (), "nonsense://me:***@bucket/shards cannot be opened"),
         ("shards", "new", (), "is encoded already, and it need not be encoded again"),
