@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import orjson
-import pytest
 
 import termweave as tw
 from termweave.cli import run
@@ -38,7 +37,6 @@ def of_opensearch(index):
         assert "'flat.a' lies in a flat_object" in refused(index, sort="flat.a")
 
 
-@pytest.mark.engine
 def test_fields_of_a_mapping(opensearch_engine, name, tmp_path):
     path, mapping = tmp_path / "docs.jsonl", tmp_path / "mapping.json"
     path.write_text("\n".join(map(json.dumps, documents(**VALUES, plain=lambda n: n))), encoding="utf-8")
@@ -51,7 +49,6 @@ def test_fields_of_a_mapping(opensearch_engine, name, tmp_path):
     assert numbers(index, where="prose=words 3") == [3]  # metadata of any type are also compared as text
 
 
-@pytest.mark.engine
 def test_fields_of_an_application(opensearch_engine, name):
     index = application_index(opensearch_engine, name, FIELDS | MORE, documents(**VALUES))
     checked(index)

@@ -119,7 +119,6 @@ def called(run, functions):
     return list(first)
 
 
-@pytest.mark.engine
 def test_a_search_and_a_build_call_the_functions_in_this_order(opensearch_engine, name):
     documents = corpora.open_documents([{"id": "a", "text": "Parse a text."}, {"id": "b", "text": "Read a file."}], name="corpus")
     functions = named("A build in ten functions")

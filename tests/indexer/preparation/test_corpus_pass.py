@@ -17,8 +17,6 @@ from termweave.records import TermWeights
 from termweave.search import Index
 from tests.indexer.builds import LEXICAL, numbered
 
-pytestmark = pytest.mark.engine
-
 STRANGE = [
     {"_id": "empty", "title": "", "text": ""},
     {"_id": "one", "text": "word"},

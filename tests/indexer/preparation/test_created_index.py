@@ -15,8 +15,6 @@ from termweave.search import Index
 from tests.conftest import SHARED
 from tests.indexer.builds import LEXICAL, sources
 
-pytestmark = pytest.mark.engine
-
 CASES = SHARED / "cases" / "templates" / "templates.json"
 TEAS = [
     {"_id": "a", "title": "Limescale", "text": "Rinse the kettle with vinegar once a month.", "price": 3},

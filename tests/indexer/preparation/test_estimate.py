@@ -17,8 +17,6 @@ from termweave.indexer.preparation import corpus_pass, estimate
 from termweave.support import paths
 from tests.indexer.builds import LEXICAL, numbered
 
-pytestmark = pytest.mark.engine
-
 
 @pytest.fixture
 def corpus(corpus):

@@ -114,7 +114,6 @@ def test_seven_languages_get_bm25_with_their_own_words_in_both_signals(planned, 
     assert (same.fingerprint, same.warnings) == (found.fingerprint, ())
 
 
-@pytest.mark.engine
 def test_another_language_is_indexed_searched_and_updated(desk, source):
     texts = CORPORA["russian"]
     assert set(desk.build(source(texts[:3]), BuildOptions()).signals) == {"lexical", "weights"}
@@ -125,7 +124,6 @@ def test_another_language_is_indexed_searched_and_updated(desk, source):
     desk.clean(source(texts))
 
 
-@pytest.mark.engine
 def test_pruned_impacts_are_not_stored_and_the_mean_is_said(opensearch_engine, name, source):
     for pruning, mean in ((Pruning(share=0.6), "2.0"), (Pruning(), "3.7")):
         built = build(opensearch_engine, source(ENGLISH), name, BuildOptions(signals=("weights",), prune=pruning))
@@ -133,7 +131,6 @@ def test_pruned_impacts_are_not_stored_and_the_mean_is_said(opensearch_engine, n
     assert {hit.id for hit in Index.open(opensearch_engine, name).search("cat dog mat", mode="weights")} == {"0", "1"}
 
 
-@pytest.mark.engine
 def test_german_compounds_are_found_by_the_parts_that_the_page_on_terms_lists(opensearch_engine, name, source):
     (listed,) = re.findall(r"```json\n(.*?)```", (ROOT / "docs" / "terms.md").read_text(encoding="utf-8"), re.DOTALL)
     texts = ["Eine alte Mühle für Kaffee steht im Laden.", "Neue Kaffeemühlen mit Papierfilter.", "Der Laden hat zu."]
@@ -147,7 +144,6 @@ def test_german_compounds_are_found_by_the_parts_that_the_page_on_terms_lists(op
     assert found["parts"] == {"Kaffeemühlen": {"0", "1"}, "Mühle": {"0", "1"}, "Filter": {"1"}}
 
 
-@pytest.mark.engine
 def test_a_build_says_how_many_documents_are_longer_than_the_model_reads(opensearch_engine, name, source):
     texts = [*ENGLISH, "The words of a long text. " * 200]
     (warning,) = build(opensearch_engine, source(texts), name, BuildOptions(dense="none")).warnings

@@ -111,7 +111,6 @@ class Reading(Reranker):
         return RerankResult([-float(len(text)) for text in request.texts])
 
 
-@pytest.mark.engine
 def test_a_search_answers_with_documents_and_shows_the_best_passage(opensearch_engine, name, folder):
     built = build(opensearch_engine, corpora.open_source(folder), name, BuildOptions(passages=SMALL))
     assert (built.documents, built.passages) == (6, opensearch_engine.request("GET", f"/{name}/_count")["count"])
@@ -145,7 +144,6 @@ def test_a_search_answers_with_documents_and_shows_the_best_passage(opensearch_e
     assert len(best) < len(text) / 2
 
 
-@pytest.mark.engine
 def test_pages_of_a_search_in_passages_hold_every_document_once(opensearch_engine, name, corpus):
     # One document holds nearly all passages: the nearest ones are all of it.
     documents = [{"_id": "giant", "text": long_text("queue", 60)}]
@@ -162,7 +160,6 @@ def test_pages_of_a_search_in_passages_hold_every_document_once(opensearch_engin
         assert {hit.id for hit in reranked} == {hit.id for hit in whole}
 
 
-@pytest.mark.engine
 def test_passages_are_verified_one_by_one_and_counted_as_documents(opensearch_engine, name, folder):
     source = corpora.open_source(folder)
     built = build(opensearch_engine, source, name, CUT)
@@ -180,7 +177,6 @@ def test_passages_are_verified_one_by_one_and_counted_as_documents(opensearch_en
     assert (against.missing, against.extra) == (["json#2"], ["timer#99"])
 
 
-@pytest.mark.engine
 def test_a_refused_document_counts_once_whatever_its_passages(opensearch_engine, name, corpus):
     documents = [{"_id": f"d{number}", "text": long_text("json", 1 + 8 * (number == 3)), "price": number} for number in range(10)]
     documents[3]["price"] = documents[7]["price"] = "cheap"
@@ -191,7 +187,6 @@ def test_a_refused_document_counts_once_whatever_its_passages(opensearch_engine,
     assert build(opensearch_engine, corpus(documents), name, replace(options, allow_refused=0.2)).documents == 8
 
 
-@pytest.mark.engine
 @pytest.mark.parametrize("parts", [(0, 4), (4, 0), (4, 6)])
 def test_two_documents_with_one_id_are_refused_or_the_first_is_kept_whole(opensearch_engine, name, corpus, parts):
     first, second = (long_text("a", each) or "short" for each in parts)
