@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 
-import orjson
-
 import termweave as tw
 from termweave.cli import run
 from tests.catalog.declared_fields import FIELDS, checked, documents, numbers, refused
+from tests.indexer.enrichment.conftest import write
 
 #: Types that OpenSearch has, and the tests' Elasticsearch has not.
 MORE = {
@@ -62,7 +61,6 @@ def application_index(engine, name, fields, filled):
     index = f"{name}-app"
     properties = {"title": {"type": "text"}, "text": {"type": "text"}, **fields}
     engine.request("PUT", f"/{index}", body={"mappings": {"properties": properties}})
-    data = b"".join(orjson.dumps(line) + b"\n" for each in filled for line in ({"index": {"_id": each.pop("id")}}, each))
-    assert not engine.request("POST", f"/{index}/_bulk", body=data, params={"refresh": True})["errors"]
+    write(engine, index, {each.pop("id"): each for each in filled})
     assert run(["enrich", index, "--signals", "weights", "--url", engine.url]) == 0
     return tw.connect(engine.url).index(index)

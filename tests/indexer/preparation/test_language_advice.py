@@ -11,11 +11,9 @@ import pytest
 
 from termweave import plugins
 from termweave.contracts.signal import Pruning
-from termweave.encoders import load
 from termweave.indexer import BuildOptions, build
 from termweave.indexer.build_plan import plan
 from termweave.indexer.options import Window
-from termweave.indexer.preparation.corpus_pass import length_warnings
 from termweave.records import Capabilities
 from termweave.search import Index
 from tests.corpora.languages import CORPORA, QUERIES
@@ -124,11 +122,11 @@ def test_another_language_is_indexed_searched_and_updated(desk, source):
     desk.clean(source(texts))
 
 
-def test_pruned_impacts_are_not_stored_and_the_mean_is_said(opensearch_engine, name, source):
+def test_pruned_impacts_are_not_stored_and_the_mean_is_said(desk, source):
     for pruning, mean in ((Pruning(share=0.6), "2.0"), (Pruning(), "3.7")):
-        built = build(opensearch_engine, source(ENGLISH), name, BuildOptions(signals=("weights",), prune=pruning))
+        built = desk.build(source(ENGLISH), BuildOptions(signals=("weights",), prune=pruning))
         assert f"weights: {mean} impacts a document on average." in built.notes
-    assert {hit.id for hit in Index.open(opensearch_engine, name).search("cat dog mat", mode="weights")} == {"0", "1"}
+    assert {hit.id for hit in Index.open(desk.engine, desk.name).search("cat dog mat", mode="weights")} == {"0", "1"}
 
 
 def test_german_compounds_are_found_by_the_parts_that_the_page_on_terms_lists(opensearch_engine, name, source):
@@ -144,9 +142,11 @@ def test_german_compounds_are_found_by_the_parts_that_the_page_on_terms_lists(op
     assert found["parts"] == {"Kaffeemühlen": {"0", "1"}, "Mühle": {"0", "1"}, "Filter": {"1"}}
 
 
-def test_a_build_says_how_many_documents_are_longer_than_the_model_reads(opensearch_engine, name, source):
+def test_a_build_says_how_many_documents_are_longer_than_the_model_reads(desk, source):
     texts = [*ENGLISH, "The words of a long text. " * 200]
-    (warning,) = build(opensearch_engine, source(texts), name, BuildOptions(dense="none")).warnings
+    (warning,) = desk.build(source(texts), BuildOptions(dense="none")).warnings
     assert warning.startswith("25% of the documents are longer than the 256 word-pieces that the model reads")
-    assert length_warnings(load("bm25-german", "none"), texts, passages=False) == []  # BM25 weighs the whole text
-    assert build(opensearch_engine, source(texts), name, BuildOptions(dense="none", passages=Window(100, 80))).warnings == ()
+    assert (
+        desk.build(source(texts), BuildOptions(weights="bm25-german", dense="none")).warnings == ()
+    )  # BM25 weighs the whole text
+    assert desk.build(source(texts), BuildOptions(dense="none", passages=Window(100, 80))).warnings == ()
