@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import lzma
 import os
 import random
 import re
 import shlex
 import subprocess
 import sys
-import tarfile
 import tomllib
 import uuid
 import venv
@@ -18,8 +16,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.gpu import pack
-from benchmarks.gpu import run as unpack
 from termweave import cli
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -231,27 +227,3 @@ def test_what_a_gpu_will_run_is_packed_and_runs_without_network_on_a_processor(d
     assert set(results["speed"]["ratio"]) < set(results["speed"]["rates"])
     assert all(results["training"][method]["loss_difference"] < 1e-3 for method in ("coder", "fectek", "dtr", "sir"))
     assert results["learn"]["row"]["set"] == "stackfaq"
-
-
-@pytest.mark.parametrize(
-    ("file", "content", "sentence"),
-    [
-        ("pack.json", None, "holds no pack.json. Copy the folder"),
-        ("pack.001", None, "pieces are missing: pack.001."),
-        ("pack.001", b"x" * 40, "pack.001 is cut: it holds 40 bytes of 100. Copy it again."),
-        ("pack.000", b"x" * 100, "pack.000 is damaged: its bytes are not those"),
-    ],
-)
-def test_a_pack_that_is_not_whole_is_one_sentence(tmp_path, file, content, sentence):
-    """A pack of one text in pieces of 100 bytes."""
-    pieces = pack.Pieces(tmp_path, 100)
-    (tmp_path / "text").write_bytes(random.Random(0).randbytes(250))
-    with lzma.open(pieces, "wb") as packed, tarfile.open(fileobj=packed, mode="w|") as tar:
-        tar.add(tmp_path / "text", "text")
-    pieces.finish({"python": "3.12", "packages": {}})
-    unpack.unpacked(tmp_path, tmp_path / "into")
-    assert (tmp_path / "into" / "text").read_bytes() == (tmp_path / "text").read_bytes()
-    (tmp_path / file).write_bytes(content) if content else (tmp_path / file).unlink()
-    with pytest.raises(SystemExit) as ended:
-        unpack.unpacked(tmp_path, tmp_path / "again")
-    assert sentence in str(ended.value)
