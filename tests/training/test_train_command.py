@@ -1,6 +1,5 @@
 """`termweave train` on a toy collection where context decides and BM25 cannot: what it makes, and what it says of it."""
 
-import gzip
 import json
 import re
 import shlex
@@ -24,7 +23,7 @@ from termweave.training import model_folder
 from termweave.training.data.pairs import Collection
 from termweave.training.run import TrainingResult
 from termweave.training.term_weights import hidden_states
-from tests.training.conftest import SMALL, WAYS, describe_pooling, train, with_special_tokens
+from tests.training.conftest import SMALL, describe_pooling, train, with_special_tokens
 from tools.retrieval_figures import Pool, measure
 from tools.shipped_model import ship
 
@@ -162,20 +161,6 @@ def test_bert_scorer_in_chinese_from_scratch(tmp_path):
     assert manifest.analysis == "bert-words.jieba.lucene33.porter.1"
     # Characters are weighed, words are what is indexed.
     assert {"北京", "历史"} <= {word.term for word in load(str(tmp_path / "out"), "").shade("北京的历史")}
-
-
-def test_a_click_log(folder, base, toy, tmp_path):
-    """The same questions with their answers as clicks, some by the way."""
-    _, questions, relevant = toy
-    asked = [(way.format(each), known) for each, known in zip(questions, relevant, strict=True) for way in WAYS]
-    lines = ["query,document,count", *(f"{text}\td{place}\t{1 + place % 3}" for text, known in asked for place in known)]
-    log = tmp_path / "clicks.tsv.gz"
-    log.write_bytes(gzip.compress("\n".join([*lines, *lines[1:], "old question\tremoved\t5", ""]).encode()))
-    sets = (*SMALL, f"clicks={log}")
-    plan = train(folder / "corpus.jsonl", base, tmp_path / "out", "--plan", settings=sets)
-    assert (plan["origin"], plan["questions"], plan["dev"]) == ("clicks", 72, 8)
-    log.write_bytes(log.read_bytes()[:-20])
-    assert "clicks.tsv.gz" in train(folder / "corpus.jsonl", base, tmp_path / "cut", settings=sets, status=1)
 
 
 def test_a_run_that_learned_nothing_says_so(folder, base, tmp_path):
