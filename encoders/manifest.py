@@ -14,7 +14,8 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field, fields
-from hashlib import blake2b
+from functools import cached_property
+from hashlib import blake2b, file_digest
 from mmap import ACCESS_READ, mmap
 from typing import TYPE_CHECKING, Any
 
@@ -170,8 +171,7 @@ class ModelFolder:
             folder.identities[name] = identity(file)
             if not (present := file.is_file()) or digest(file) != expected:
                 problem = f"was altered: {file} is not what was exported" if present else f"is incomplete: {file} is missing"
-                advice = "Copy the whole folder again, or run `termweave export` on it."
-                raise ModelError(f"The model {manifest.name!r} {problem}.", advice)
+                raise ModelError(f"The model {manifest.name!r} {problem}.", "Copy it again, or run `termweave export` on it.")
         return folder
 
     def confirm(self) -> None:
@@ -182,8 +182,7 @@ class ModelFolder:
         """
         for name, checked in self.identities.items():
             if identity(self.path / name) != checked:
-                hint = "Run the command again when nothing writes to the folder."
-                raise ModelError(f"The model {self.manifest.name!r} changed while it was opened: {self.path / name}.", hint)
+                raise ModelError(f"The model {self.manifest.name!r} changed while it was opened: {self.path / name}.", "Retry.")
 
     def graph(self, precision: str) -> Path | None:
         """The file of the graph in a precision (a key of `GRAPHS`); None: the folder has no graph in this precision."""
@@ -201,8 +200,9 @@ class ModelFolder:
         with graph.open("rb") as stream, mmap(stream.fileno(), 0, access=ACCESS_READ) as content:
             return content.find(b"MatMulInteger") >= 0
 
+    @cached_property
     def statistics(self) -> CorpusStatistics | None:
-        """Read the folder's default table of document frequencies; None: the folder has no such table."""
+        """The folder's default table of document frequencies; None: the folder has no such table."""
         file = self.path / STATISTICS
         if not file.is_file():
             return None
@@ -226,10 +226,7 @@ def is_inside(name: str) -> bool:
 def digest(file: Path) -> str:
     """32 hexadecimal digits over the bytes of a file."""
     with file.open("rb") as stream:
-        state = blake2b(digest_size=16)
-        while chunk := stream.read(1 << 20):
-            state.update(chunk)
-    return state.hexdigest()
+        return file_digest(stream, lambda: blake2b(digest_size=16)).hexdigest()
 
 
 def weight_files(home: Path) -> list[Path]:

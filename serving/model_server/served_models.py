@@ -261,7 +261,7 @@ class ServedModels:
         folder = read_folder(resolve(name), name=name)
         manifest = folder.manifest
         # Only an index has the statistics that weights of this kind depend on.
-        of_index = {"weights"} if kind_of(manifest).needs_statistics and folder.statistics() is None else set()
+        of_index = {"weights"} if kind_of(manifest).needs_statistics and folder.statistics is None else set()
         outputs = tuple(output for output in KINDS if output in {*manifest.outputs} - of_index)
         if not outputs:
             message = f"The model {name!r} gives neither vectors nor, without the statistics of an index, term weights."

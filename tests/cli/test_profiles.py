@@ -185,8 +185,8 @@ def test_a_profile_is_put_together(index, capsys, tmp_path):
         (["--mode", "lexical"], "go with --save"),
         (["--save", "lexical"], "cannot be called"),
         (["--save", "x", "--rerank", "ranker@/nowhere"], "There is no model folder"),
-        (["--save", "x", "--rerank", "diverse>rnn"], "'rnn' here.\nIt keeps rnn if it comes first, then rules"),
-        (["--save", "x", "--rerank", "boost@price"], "In a rule, name an entry that it has; train a ranker again"),
+        (["--save", "x", "--rerank", "diverse>rnn"], "'rnn' here.\nA profile keeps rnn first, then rules"),
+        (["--save", "x", "--rerank", "boost@price"], "A rule must name an entry of this index"),
         (["--save", "x", "--rerank", "match@price"], "reads the field 'price'"),
         (["--save", "x", "--rewrite", "synonyms@/nowhere"], "cannot be read"),
     ):

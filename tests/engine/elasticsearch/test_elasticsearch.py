@@ -20,7 +20,6 @@ from termweave.search.retrieval.candidates import gather, signal_requests
 from termweave.settings import load
 from termweave.signals.dense import Dense, from_half
 from tests.catalog.declared_fields import FIELDS, checked, documents, numbers, refused
-from tests.catalog.test_columns import application_index
 from tests.corpora.index.conftest import write
 from tests.signals import test_weights as of_weights
 
@@ -139,27 +138,23 @@ def test_the_whole_way(termweave, elastic_name, elasticsearch_engine, tmp_path):
 
 def test_updates_and_generations(termweave, elastic_name, elasticsearch_engine, tmp_path):
     source = corpus(tmp_path / "corpus.jsonl", DOCUMENTS)
-    options = ("--analyzer", "standard", "--json", "--quiet")
-    first = json.loads(termweave("index", source, elastic_name, *options))["generation"]
-    source = corpus(
-        source, {**DOCUMENTS, "csv": ("csv writer", "Write rows of a spreadsheet."), "new": ("zip files", "Read an archive.")}
-    )
-    done = json.loads(termweave("index", source, elastic_name, "--update", "--json", "--quiet"))
-    assert (done["update"]["new"], done["update"]["changed"]) == (1, 1)
+    build = ("index", source, elastic_name, "--json", "--quiet")
+    first = json.loads(termweave(*build, "--analyzer", "standard"))["generation"]
+    corpus(source, {**DOCUMENTS, "csv": ("csv writer", "Write rows of a table."), "new": ("zip files", "Read an archive.")})
+    done = json.loads(termweave(*build, "--update"))["update"]
+    assert (done["new"], done["changed"]) == (1, 1)
     assert "1 document deleted" in termweave("delete", elastic_name, "--id", "new", "--yes")
     assert "5 documents, all there" in termweave("verify", elastic_name, "--deep")
     if "ELASTICSEARCH_URL" not in os.environ:  # the archive of the tests lacks the module reindex
-        said = termweave("index", source, elastic_name, "--update", "--new", status=1)
-        assert "The server cannot copy the live generation, because it has no _reindex.\nLeave --new out" in said
+        assert "it has no _reindex.\nLeave --new out" in termweave(*build[:3], "--update", "--new", status=1)
         listed = json.loads(termweave("generations", elastic_name, "--json"))["generations"]
         assert [each["index"] for each in listed] == [first]  # nothing was made
-    second = json.loads(termweave("index", source, elastic_name, "--fresh", *options))["generation"]
-    termweave("rollback", elastic_name)
-    assert list(elasticsearch_engine.request("GET", f"/_alias/{elastic_name}")) == [first]
-    termweave("promote", elastic_name, second)
+    second = json.loads(termweave(*build, "--analyzer", "standard", "--fresh"))["generation"]
+    for command, live in (("rollback", first), (f"promote {second}", second), ("prune --keep 1 --yes", second)):
+        verb, *options = command.split()
+        termweave(verb, elastic_name, *options)
+        assert list(elasticsearch_engine.request("GET", f"/_alias/{elastic_name}")) == [live]
     assert "promote" in termweave("audit", elastic_name)
-    termweave("prune", elastic_name, "--keep", "1", "--yes")
-    assert list(elasticsearch_engine.request("GET", f"/_alias/{elastic_name}")) == [second]
     termweave("delete", elastic_name, "--yes")
     assert "no index named" in termweave("search", elastic_name, "json", status=2)
 
@@ -205,15 +200,12 @@ FLAT = {"flat": {"type": "flattened"}}
 
 
 def test_fields_of_a_mapping(elasticsearch_engine, elastic_name):
+    """Those of an application's index are the same fields: tests/catalog."""
     filled = documents(flat=lambda n: {"a": f"v{n % 2}"})
     mapping = {"properties": FIELDS | FLAT}
     connection = tw.connect(elasticsearch_engine.url)
     tw.index(filled, elastic_name, connection=connection, signals=("lexical",), analyzer="standard", mapping=mapping)
-    checked(connection.index(elastic_name))
-
-
-def test_fields_of_an_application(elasticsearch_engine, elastic_name):
-    index = application_index(elasticsearch_engine, elastic_name, FIELDS | FLAT, documents(flat=lambda n: {"a": f"v{n % 2}"}))
+    index = connection.index(elastic_name)
     checked(index)
     assert sorted(numbers(index, where="flat.a>v0")) == sorted(numbers(index, where="flat.a=v1")) == list(range(1, 20, 2))
     assert "'v*' is a pattern" in refused(index, where="flat.a=v*")

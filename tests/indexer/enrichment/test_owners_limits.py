@@ -58,7 +58,7 @@ def test_a_search_says_that_an_enrichment_did_not_end(shop, enrich, opensearch_e
     queries.write_text("q1\tgreen tea\n")
     for words in (("green tea",), ("--queries", str(queries), "--run", str(tmp_path / "run"))):
         error = said(opensearch_engine, capsys, "search", index, *words, status=1)
-        assert f"Nothing can be said yet: 0 of 30 documents of '{index}' are enriched." in error
+        assert f"The search found nothing, but only 0 of 30 documents of '{index}' are enriched." in error
     lexical = ("search", index, "zebra", "--mode", "lexical")  # which needs no enrichment
     assert "Nothing found." in said(opensearch_engine, capsys, *lexical)
     put(opensearch_engine, index, **{"blocks.write": None})
