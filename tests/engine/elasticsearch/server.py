@@ -21,7 +21,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from termweave.engine.embedded import artifacts, folders, java, process, startup
+from termweave.engine.embedded import artifacts, folders, java, node, process
 from termweave.engine.embedded.artifacts import MavenArtifact
 from termweave.errors import TermweaveError
 
@@ -86,7 +86,7 @@ class ElasticsearchServer:
             "ES_PATH_CONF": str(self.conf),
             "ES_TMPDIR": str(self._root / "tmp"),
         }
-        port, transport = islice(startup.free_ports(), 2)
+        port, transport = islice(node.free_ports(), 2)
         self.url = f"{scheme}://127.0.0.1:{port}"
         shutil.copytree(self._distribution / "config", self.conf)
         (self.conf / "elasticsearch.yml").write_text(_SETTINGS.format(root=self._root, port=port, transport=transport, more=more))

@@ -18,7 +18,7 @@ from urllib.error import HTTPError
 
 import pytest
 
-from termweave.engine.embedded import artifacts, folders, java, process, startup
+from termweave.engine.embedded import artifacts, folders, java, node, process
 from termweave.engine.embedded.artifacts import MavenArtifact
 from termweave.errors import TermweaveError
 from tests.engine.certificates import Authority
@@ -87,7 +87,7 @@ class SecuredServer:
     def __init__(self, root):
         self.authority = Authority(root / "authority", "Ours")
         self._admin = self.authority.issue("admin")
-        port, transport = islice(startup.free_ports(), 2)
+        port, transport = islice(node.free_ports(), 2)
         self.url = f"https://127.0.0.1:{port}"
         distribution, jdk = _distribution(), java.find()
         self._layout = process.Layout(root)
