@@ -64,12 +64,7 @@ def start(version, more="xpack.security.enabled: false", prepare=lambda _: None,
 
 
 class ElasticsearchServer:
-    """A server of one process with a heap of 512 MB, in a temporary folder.
-
-    Attributes:
-        url: Address.
-        conf: Folder of its configuration.
-    """
+    """A server of one process with a heap of 512 MB, in a temporary folder. `conf` is the folder of its configuration."""
 
     def __init__(self, version, more, prepare, scheme):
         _end_abandoned()
