@@ -74,13 +74,10 @@ def test_shares_sum_to_scores_that_stay_in_the_range_of_the_fusion():
         assert total == pytest.approx(place.score)
         assert 0 <= place.score <= 1
     assert [place.id for place in order(candidates(), DENSE, Reranking((counting(weight=1.0),)))] == ["e", "c", "d", "a", "b"]
+    equal = order(candidates(dict.fromkeys(SCORES, 0.5)), DENSE, Reranking((counting(),)))
+    assert [place.id for place in equal] == ["e", "c", "d", "a", "b"]  # where scores are all equal the logits decide
     assert places[-1].id == "e"  # beyond the four: it keeps its score
     assert places[-1].score == pytest.approx(before["e"])
-
-
-def test_where_scores_are_all_equal_the_logits_decide():
-    places = order(candidates(dict.fromkeys(SCORES, 0.5)), DENSE, Reranking((counting(),)))
-    assert [place.id for place in places] == ["e", "c", "d", "a", "b"]
 
 
 def test_a_budget_of_0_is_the_order_of_the_first_stage_and_opens_no_model():

@@ -310,14 +310,6 @@ def test_soft_evidence_says_what_it_cannot_use():
         labels(np.ones(3, np.float32), [0], boost=0)
 
 
-def test_a_relevant_candidate_keeps_its_label_beyond_the_cut():
-    scores = np.array([0.1, 0.9, 0.8, 0.7], np.float32)
-    made = labels(scores, [0], keep=2)
-    assert (made > 0).tolist() == [True, True, True, False]
-    assert made.sum() == pytest.approx(1)
-    np.testing.assert_allclose(labels(np.full(4, 0.5, np.float32), [0]), 0.25)
-
-
 GOLDEN = Path(__file__).parents[3] / "shared" / "golden" / "rnn"
 
 INDEX = json.loads((GOLDEN / "index.json").read_text()) if GOLDEN.is_dir() else {"cases": [], "configs": {}}

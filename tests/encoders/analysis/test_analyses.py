@@ -438,10 +438,6 @@ def characters(text):
     return BertWordPieceTokenizer({token: place for place, token in enumerate(vocabulary)})._tokenizer
 
 
-def test_without_a_model_there_is_nothing_to_say():
-    assert load("none", "none").familiarity(["text"]) == {}
-
-
 @pytest.mark.parametrize("make", ["byte_level", "unigram"])
 def test_vocabularies_that_are_no_word_pieces(make):
     """Byte-level and Unigram tokenisers: their scripts are found in the way they write pieces; Unigram's unknown ids count."""

@@ -17,7 +17,7 @@ from termweave.encoders import recorded_models as models
 from termweave.encoders.kinds import read_folder
 from termweave.errors import ModelError, UsageError
 from termweave.rerank.ranker import CrossEncoderReranker, open_ranker
-from tests.encoders.kinds.references import terms
+from tests.encoders.kinds.conftest import terms
 
 pytestmark = pytest.mark.engine
 SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
