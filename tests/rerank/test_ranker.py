@@ -51,21 +51,6 @@ def candidates(scores=SCORES):
     return Candidates(Encoding("q", None, np.array([1.0, 0.0], np.float32)), lists, {}, {}, texts=TEXTS)
 
 
-def rerank(scores=(0.9, 0.8, 0.6, 0.6), texts=("one", "", "one two three", "one two"), **options):
-    ids = [str(row) for row in range(len(scores))]
-    return counting(**options).rerank(RerankRequest(Encoding("q", None, None), ids, scores, texts=list(texts)))
-
-
-def test_logits_are_scaled_to_the_scores_so_far_and_mixed_half_and_half():
-    result = rerank()
-    # Logits 1, none, 3, 2 -> 0, 0, 1, 1/2 in the range from .6 to .9; a document without text gets the lowest.
-    assert result.keep == 0.5
-    assert result.shares == pytest.approx([0.3, 0.3, 0.45, 0.375])
-    assert result.scored is None
-    assert result.details(2) == {"logit": 3.0, "weight": 0.5}
-    assert result.details(1) == {"scored": False}
-
-
 def test_shares_sum_to_scores_that_stay_in_the_range_of_the_fusion():
     places = order(candidates(), DENSE, Reranking((counting(candidates=4),)))
     before = {place.id: place.score for place in order(candidates(), DENSE, Reranking((counting(weight=0.0),)))}

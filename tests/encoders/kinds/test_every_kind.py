@@ -25,11 +25,10 @@ from termweave.encoders.kinds import kind_of, read_folder
 from termweave.encoders.kinds.dense import DenseModel
 from termweave.encoders.manifest import GRAPHS, write_manifest
 from termweave.encoders.model_lookup import resolve_local
-from termweave.encoders.onnx import export, quantisation
 from termweave.encoders.onnx import export as exporting
+from termweave.encoders.onnx import quantisation
 from termweave.encoders.onnx.checked_graphs import TOLERANCE
 from termweave.encoders.onnx.quantisation import MOST, pair_sums, quantised, saturating
-from termweave.encoders.onnx.runtime import open_session
 from termweave.errors import ModelError, TermweaveError, UsageError
 from termweave.support import paths
 from termweave.training import sample_cost
@@ -285,28 +284,21 @@ def matrices(graph):
 
 
 def product(weights, folder):
-    """A graph that multiplies uint8 rows with one matrix."""
+    """The file of a graph that multiplies uint8 rows with one matrix."""
     helper, kinds = onnx.helper, onnx.TensorProto
-    graph = helper.make_graph(
-        [helper.make_node("MatMulInteger", ["rows", "weights"], ["sums"])],
-        "product",
-        [helper.make_tensor_value_info("rows", kinds.UINT8, [None, len(weights)])],
-        [helper.make_tensor_value_info("sums", kinds.INT32, [None, weights.shape[1]])],
-        [onnx.numpy_helper.from_array(weights, "weights")],
-    )
+    node = helper.make_node("MatMulInteger", ["rows", "weights"], ["sums"])
+    rows = helper.make_tensor_value_info("rows", kinds.UINT8, [None, len(weights)])
+    sums = helper.make_tensor_value_info("sums", kinds.INT32, [None, weights.shape[1]])
+    graph = helper.make_graph([node], "product", [rows], [sums], [onnx.numpy_helper.from_array(weights, "weights")])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9), folder / "product.onnx")
-    return open_session(folder / "product.onnx")
+    return folder / "product.onnx"
 
 
 @pytest.mark.parametrize("folder", SHIPPED, ids=lambda folder: folder.name)
-def test_no_weights_of_a_shipped_graph_can_saturate(folder, tmp_path):
-    """Proved from the weights alone, with a loop that has nothing in common with `pair_sums`; and this processor's sums are numpy's."""
-    every, random = matrices(folder / "model.int8.onnx"), np.random.default_rng(1)
+def test_no_weights_of_a_shipped_graph_can_saturate(folder):
+    """Proved from the weights alone, with a loop that has nothing in common with `pair_sums`."""
+    every = matrices(folder / "model.int8.onnx")
     assert len(every) >= 6 * 4
-    for weights in every[::5]:
-        rows = np.vstack([np.full((1, len(weights)), 255), random.integers(0, 256, (5, len(weights)))]).astype(np.uint8)
-        (sums,) = product(weights, tmp_path).run(None, {"rows": rows})
-        assert np.array_equal(sums, rows.astype(np.int64) @ weights.astype(np.int64))
     for weights in every:
         assert weights.dtype == np.int8
         rows = weights.astype(int)
@@ -353,7 +345,7 @@ def test_an_export_that_could_saturate_is_refused(made, tmp_path, monkeypatch):
     eight_bits = lambda weights: ((127 * weights / np.abs(weights).max(0)).astype(np.int8), weights[0])  # noqa: E731
     monkeypatch.setattr(quantisation, "quantised", eight_bits)
     with pytest.raises(ModelError, match="would give other numbers on other processors"):
-        export.export(made()[0], tmp_path / "out")
+        exporting.export(made()[0], tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -369,9 +361,6 @@ def test_an_older_folder_opens_and_is_named(termweave, tmp_path, monkeypatch):
     assert findings["Your models"].startswith("older: The int8 graph gives other numbers on processors without VNNI")
 
 
-def test_operators_of_which_nothing_is_proved_are_named(tmp_path):
-    weights = np.array([[127, 1], [2, -128]], np.int8)
-    product(weights, tmp_path)
-    assert len(saturating(tmp_path / "product.onnx")) == 1
-    product(np.array([[127, 1], [1, -128]], np.int8), tmp_path)
-    assert saturating(tmp_path / "product.onnx") == []
+@pytest.mark.parametrize(("second", "count"), [(2, 1), (1, 0)])
+def test_operators_of_which_nothing_is_proved_are_named(tmp_path, second, count):
+    assert len(saturating(product(np.array([[127, 1], [second, -128]], np.int8), tmp_path))) == count
