@@ -81,7 +81,7 @@ def another_package(monkeypatch):
     names = {name.lower(): name for name in ("Nan", "Greedy", "Listing", "Longest", "Raising", "Short", "Unfinished")}
     names |= {"axis": "SecondAxis", "misspelt": "SecndAxis"}
     points += [EntryPoint(name, f"{__name__}:{found}", "termweave.rerankers") for name, found in names.items()]
-    caches = (plugins.names, plugins.load, rerankers._create)
+    caches = (plugins.modules, plugins.names, plugins.load, rerankers._create)
     for cache in caches:
         cache.cache_clear()
     monkeypatch.setattr(plugins, "installed", lambda: EntryPoints(points))
