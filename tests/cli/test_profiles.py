@@ -143,7 +143,7 @@ def test_rewriting_that_the_index_has_no_words_for_is_refused_and_a_stored_profi
     opened.adopt(Profile("shop", {"weights": 1.0}, "adaptive", None, rewrite={"spelling": True}))
     assert run(["search", name, "red house", *url]) == 2
     said = " ".join(capsys.readouterr().err.split())
-    assert "as operators and spelling need it, which the profile 'shop' asks for." in said
+    assert "The profile 'shop' asks for operators or spelling" in said
     assert f"--rewrite none searches without them, 'termweave profiles {name} --drop shop' deletes the profile" in said
     assert run(["search", name, "red house", "--rewrite", "operators", *url]) == 2
     assert "Leave them out of --rewrite" in capsys.readouterr().err
