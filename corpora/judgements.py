@@ -229,7 +229,7 @@ def _json_query(line: bytes | None) -> Query:
     id_, text = identity(entry, _ID_KEYS), text_of(entry, _TEXT_KEYS)
     if id_ is None or text is None:
         missing, keys = ("id", _ID_KEYS) if id_ is None else ("text", _TEXT_KEYS)
-        raise BadLine(f"a query without {missing}; its usual names are {', '.join(map(repr, keys))}", "Correct the line.")
+        raise BadLine(f"a query without {missing}, which is one of the fields {', '.join(map(repr, keys))}", "Correct the line.")
     return Query(id_, text)
 
 

@@ -28,7 +28,7 @@ from termweave.records import Document
 from termweave.support.messages import clipped, few, sized
 
 _SKIPPED = ", or skip such entries with --skip-bad."
-SKIP_HINT = f"Correct it{_SKIPPED}"
+SKIP_HINT = f"Correct the entry{_SKIPPED}"
 #: Number of characters of a value, and of fields of an entry, that a message shows.
 _MANY, _NAMED = 40, 12
 #: Characters of an id: a server takes 32,766 bytes as a keyword.
@@ -292,7 +292,7 @@ class Mapper:
         elif self._numbered and id_ is not None:
             raise BadLine(f"the id {_shortened(id_)}, though earlier documents have no id and are numbered")
         elif not self._numbered and id_ is None:
-            raise BadLine(f"no id, though earlier documents have one; its usual names are {', '.join(map(repr, ID_KEYS))}")
+            raise BadLine(f"no id, though earlier documents have one; an id is one of the fields {', '.join(map(repr, ID_KEYS))}")
         return id_ or str(line)
 
     def _text(self, entry: dict[str, Any]) -> str | None:

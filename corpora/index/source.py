@@ -58,6 +58,7 @@ class IndexSource(EntrySource, Reader):
     MAPPED: ClassVar[bool] = True
     KIND: ClassVar[str] = "index/1"
     ENTRY = "document"
+    #: The address of the index, without user name and password.
     name = ""
 
     def __init__(self, place: addresses.IndexAddress, engine: Engine, reading: Reading) -> None:

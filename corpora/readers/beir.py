@@ -40,6 +40,7 @@ class BeirFolder(Judged, Derived, OpenedSource, Reader):
 
     LABEL: ClassVar[str] = "a BEIR folder"
     MAPPED: ClassVar[bool] = True
+    #: Set when the folder is opened.
     name = ""
 
     def __init__(self, folder: Path, split: str = DEFAULT_SPLIT, reading: Reading | None = None) -> None:

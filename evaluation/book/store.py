@@ -259,7 +259,7 @@ class JudgementBook:
     def _check_pool(self, grade: BookGrade) -> None:
         query = self._query(grade.query)
         if query is None or grade.document not in query["_source"]["pool"]:
-            raise UsageError("The book does not ask about this document.", "Add it to the pool of the query.")
+            raise UsageError("The book does not ask about this document.", "Add the document to the pool of the query.")
 
     def _put(self, key: Sequence[str], entry: dict[str, Any]) -> None:
         self.engine.request("PUT", f"/{INDEX}/_doc/{self._id(*key)}", params={"refresh": True}, body=entry)
@@ -418,7 +418,7 @@ def check_judge(name: str) -> str:
     """
     name = unicodedata.normalize("NFC", name).strip()
     if not name or len(name) > LONGEST_NAME:
-        raise UsageError("A judge needs a name.", f"Give one of at most {LONGEST_NAME} characters.")
+        raise UsageError(f"The name of a judge has 1 to {LONGEST_NAME} characters.", "Give another name.")
     return name
 
 
