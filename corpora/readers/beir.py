@@ -119,9 +119,7 @@ class BeirFolder(Judged, Derived, OpenedSource, Reader):
         table = next(filter(None, tables), None)
         path = files.plain_or_packed(self._folder, QUERIES)
         if table is None or path is None:
-            raise UsageError(
-                f"{self._folder} has no queries or no judgements of the split {self.split!r}.", "Add the missing file."
-            )
+            raise UsageError(f"{self._folder} has no queries or no judgements of the split {self.split!r}.", "Add the file.")
         return read_judgements(table, path)
 
 

@@ -220,9 +220,7 @@ class JudgementBook:
         """
         judge = check_judge(judge)
         if not qrels:
-            raise UsageError(
-                "The file has no grade to import.", "Write lines of query id, document id and grade, with tabs between them."
-            )
+            raise UsageError("The file has no grade to import.", "Write lines: query id, tab, document id, tab, grade.")
         highest = max((grade for grades in qrels.values() for grade in grades.values()), default=0)
         if highest > GRADES[-1]:
             raise UsageError(f"The highest grade is {highest}.", f"Grades of a book are 0 to {GRADES[-1]}.")

@@ -267,7 +267,7 @@ def test_values_that_json_does_not_have_become_what_a_table_s_values_become():
         ("corpus.jsonl", "open_source reads files"),
         ({"id": "a", "text": "x"}, "Put it into a list"),
         (7, "not int"),
-        (["a text"], "Item 1 of documents is of the type str"),
+        (["a text"], "Item 1 of documents has the type str"),
     ],
 )
 def test_what_is_no_collection_of_documents_is_refused(documents, sentence):
