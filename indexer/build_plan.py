@@ -151,8 +151,7 @@ def plan(source: Source, capabilities: Capabilities, options: BuildOptions) -> B
         advice = LanguageAdvice(analyzer, signals, none, tuple(brought.warnings), notes=tuple(brought.notes))
     signals = advice.signals
     if options.vectors != "float" and not dialect_of(capabilities).byte_vectors:
-        hint = "Leave --vectors out."
-        raise UsageError("--vectors byte is for OpenSearch; termweave does not ask an Elasticsearch for such vectors.", hint)
+        raise UsageError("--vectors byte needs an OpenSearch server, and this is an Elasticsearch.", "Leave --vectors out.")
     needed = {signal_class(name).needs for name in signals}
     models = {output: model for output, model in models.items() if output.removesuffix("_query") in needed}
     fingerprint = _fingerprint(source, models, options, {"signals": signals, "analyzer": advice.analyzer})
@@ -229,8 +228,6 @@ def _choose_signals(
             raise UsageError(f"The signal {name!r} cannot be built: {obstacle}.", hint)
         else:
             notes.append(f"The signal {name!r} is left out: {obstacle}.")
-    if not chosen:
-        raise UsageError("No signal is left to index with.", "Name some with --signals lexical,weights,dense.")
     return tuple(sorted(chosen, key=lambda name: (_ORDER.index(signal_class(name).needs), name))), tuple(notes)
 
 

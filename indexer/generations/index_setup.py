@@ -25,10 +25,7 @@ if TYPE_CHECKING:
 
 #: Part of the server's reason for not creating an index -> what to do. The first match wins.
 _ADVICE = (
-    (
-        "source is not supported",
-        "Leave index.derived_source out of the file of --settings: no server derives weights and vectors.",
-    ),
+    ("source is not supported", "Leave index.derived_source out of the --settings file: no server derives weights and vectors."),
     ("Limit of total fields", "Put a larger index.mapping.total_fields.limit into the file of --settings."),
     ("Limit of mapping depth", "Put a larger index.mapping.depth.limit into the file of --settings."),
     ("analyzer", "Name an analyzer that the server has (english, german, cjk, standard), or define it with --settings FILE."),

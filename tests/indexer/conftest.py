@@ -24,7 +24,7 @@ from termweave.errors import EngineError
 from termweave.indexer import LARGE_DELETION, UpdateMode, build, update, verify
 from termweave.indexer.generations.listing import list_generations
 from termweave.indexer.ledger import storage
-from termweave.indexer.pipeline import throttle
+from termweave.indexer.pipeline import bulk_sender
 from termweave.indexer.preparation import corpus_pass
 from termweave.settings import load
 
@@ -33,11 +33,11 @@ from .builds import LEXICAL, check, clean, command, numbered
 #: Blocks of 100 documents and batches of 64 KB: many small steps to be killed between, on a corpus that is indexed in seconds.
 PRELUDE = """
 import sys
-from termweave.indexer.pipeline import throttle
+from termweave.indexer.pipeline import bulk_sender
 from termweave.indexer.preparation import corpus_pass
 corpus_pass._BLOCK_DOCUMENTS = 100
-throttle.SMALLEST, throttle.FIRST = 16 * 1024, 64 * 1024
-throttle.LARGEST = 64 * 1024
+bulk_sender.SMALLEST, bulk_sender.FIRST = 16 * 1024, 64 * 1024
+bulk_sender.LARGEST = 64 * 1024
 """
 
 
@@ -274,7 +274,7 @@ def small_steps(monkeypatch):
     """Blocks of 50 documents and batches of 4 KB."""
     monkeypatch.setattr(corpus_pass, "_BLOCK_DOCUMENTS", 50)
     for size in ("SMALLEST", "FIRST", "LARGEST"):
-        monkeypatch.setattr(throttle, size, 4096)
+        monkeypatch.setattr(bulk_sender, size, 4096)
 
 
 @pytest.fixture

@@ -199,7 +199,7 @@ def narrow_node():
 def test_a_server_that_turns_away_what_is_too_much_or_too_large(narrow_node, tmp_path):
     """429 from the indexing pressure, 413 from http.max_content_length, and documents that neither ever takes."""
     bench = Bench(tmp_path, narrow_node.url, "narrow")
-    large = "throttle.FIRST = throttle.LARGEST = 4 * 1024 * 1024\n"  # as without the prelude: the server's limits are met
+    large = "bulk_sender.FIRST = bulk_sender.LARGEST = 4 * 1024 * 1024\n"  # as without the prelude: the server's limits are met
     two_generations(bench, 2000, prelude=large)
     with bench.searching("first second"):
         bench.run("--workers", "4", prelude=large)

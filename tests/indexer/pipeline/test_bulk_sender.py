@@ -10,7 +10,7 @@ from termweave.engine import EngineResponseError
 from termweave.engine.client.retries import Outage
 from termweave.errors import EngineError, EngineUnreachable
 from termweave.indexer.ledger.build_lock import Lease
-from termweave.indexer.pipeline import throttle
+from termweave.indexer.pipeline import bulk_sender
 from termweave.indexer.pipeline.bulk_sender import BulkItem, BulkSender
 
 
@@ -69,8 +69,8 @@ def items(*ids):
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch):
-    monkeypatch.setattr(throttle, "_FIRST_PAUSE", 0.001)
-    monkeypatch.setattr(throttle, "_LONGEST_PAUSE", 0.002)
+    monkeypatch.setattr(bulk_sender, "_FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(bulk_sender, "_LONGEST_PAUSE", 0.002)
 
 
 def send(script, *batches, patience=5.0, workers=1):

@@ -8,8 +8,8 @@ import time
 import pytest
 
 from termweave.errors import EngineError
-from termweave.indexer.pipeline import throttle
-from termweave.indexer.pipeline.throttle import LARGEST, MB, SMALLEST, Throttle
+from termweave.indexer.pipeline import bulk_sender
+from termweave.indexer.pipeline.bulk_sender import LARGEST, MB, SMALLEST, Throttle
 from termweave.support.batching import ahead
 
 
@@ -20,7 +20,7 @@ def clock(monkeypatch):
     class Clock:
         now = 1000.0
 
-    monkeypatch.setattr(throttle.time, "monotonic", lambda: Clock.now)
+    monkeypatch.setattr(bulk_sender.time, "monotonic", lambda: Clock.now)
     return Clock
 
 

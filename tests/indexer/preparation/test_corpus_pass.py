@@ -13,7 +13,7 @@ from termweave.encoders.text_encoder import TextEncoder
 from termweave.errors import InputError, ModelError, RefusedDocuments
 from termweave.indexer import BuildOptions, build, verify_against_source
 from termweave.indexer.ledger import storage
-from termweave.indexer.pipeline import dead_letters, throttle
+from termweave.indexer.pipeline import bulk_sender, dead_letters
 from termweave.records import TermWeights
 from termweave.search import Index
 from tests.indexer.builds import LEXICAL, check, numbered
@@ -94,7 +94,7 @@ def test_a_document_that_the_engine_refuses_is_named_and_nothing_is_published(op
 
 def test_a_run_of_which_everything_is_refused_ends_early_and_goes_on_by_wish(opensearch_engine, name, corpus, monkeypatch):
     for limit in ("FIRST", "SMALLEST", "LARGEST"):
-        monkeypatch.setattr(throttle, limit, 16 * 1024)
+        monkeypatch.setattr(bulk_sender, limit, 16 * 1024)
     monkeypatch.setattr(dead_letters, "_HOPELESS", 200)
     source = corpus([{**each, "year": "long ago"} for each in numbered(3000)])
     wrong = replace(LEXICAL, mapping={"properties": {"year": {"type": "integer"}}})
