@@ -1,4 +1,4 @@
-"""A TCP proxy before a real server that misbehaves by chance, from a seed: it drops, delays and cuts connections mid-response."""
+"""Proxies before a real server that misbehave by chance, from a seed: one cuts connections, one turns requests away."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import socket
 import threading
 import time
 from contextlib import suppress
+
+from tests.engine.forwarding import ForwardingProxy
 
 _CHUNK = 16_384
 
@@ -22,7 +24,7 @@ class Proxy:
         lose: Share of the requests that end in the middle.
         delay: Seconds that a response waits, at most.
 
-    While `away` is set, the server cannot be reached. `heard` is what came from the client, a connection each.
+    While `away` is set, the server cannot be reached.
     """
 
     def __init__(self, port, *, seed=0, refuse=0.0, cut=0.0, lose=0.0, delay=0.0):
@@ -32,7 +34,6 @@ class Proxy:
         self.refuse, self.cut, self.lose, self.delay = refuse, cut, lose, delay
         self.away = False
         self.faults = 0
-        self.heard = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
@@ -67,15 +68,10 @@ class Proxy:
             threading.Thread(target=self._pump, args=(server, client, self.cut, True), daemon=True).start()
 
     def _pump(self, source, sink, share, answers):
-        heard = bytearray()
-        if not answers:
-            self.heard.append(heard)
         with suppress(OSError):
             while data := source.recv(_CHUNK):
                 if self.away:
                     break
-                if not answers:
-                    heard += data
                 if answers and self.delay:
                     time.sleep(self._chance.uniform(0, self.delay))
                 # A request of a few hundred bytes is a question; only what carries documents is worth cutting.
@@ -87,3 +83,41 @@ class Proxy:
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
         source.close()
+
+
+class BusyProxy(ForwardingProxy):
+    """Forwards to a server, except for the requests that it turns away: 429 with a Retry-After, or 503.
+
+    Args:
+        share: Share of the requests that are turned away, with `status`.
+        surely: Part of a path; the first request whose path contains it is turned away, whatever the chances.
+        always: Part of a path; every request whose path contains it is turned away.
+
+    `requests` and `turned_away` are (method, path) of each; `contents` are (path, headers, body) of what was let pass.
+    """
+
+    #: The server's answers come as they are: their headers are not passed on.
+    _OF_A_HOP = ForwardingProxy._OF_A_HOP | {"accept-encoding"}
+
+    def __init__(self, url, *, share=0.0, seed=0, status=429, surely="", always=""):
+        self.share, self.status = share, status
+        self.requests, self.turned_away, self.contents = [], [], []
+        self._surely, self._always = surely, always
+        self._chance, self._lock = random.Random(seed), threading.Lock()
+        super().__init__(url)
+
+    def intercept(self, method, path, headers, body):
+        """Turn the request away, or let it pass."""
+        with self._lock:
+            busy = self._chance.random() < self.share
+            if self._surely and self._surely in path:
+                busy = busy or not any(self._surely in turned for _, turned in self.turned_away)
+            busy = busy or bool(self._always and self._always in path)
+            self.requests.append((method, path))
+            if busy:
+                self.turned_away.append((method, path))
+            else:
+                self.contents.append((path, headers, body))
+        return (
+            (self.status, b'{"error": {"type": "busy", "reason": "too many requests"}}', {"Retry-After": "0"}) if busy else None
+        )

@@ -1,18 +1,15 @@
 """Faults that builds and updates must survive, on a real server: killed, cut off, turned away, interrupted, out of disk, twice at once.
 
 Every test ends with the promise: run again, `verify` finds nothing, the count is the source's, and whoever searched meanwhile
-always found exactly one whole generation. KILLS=30 nightly is the whole matrix of instants. Nodes that are killed, paused and started again
+always found exactly one whole generation. A kill at each step is in `test_order_of_writes`; nodes that are killed, paused and started again
 are in tests/cluster, a disk that is full under the ledger in `ledger.test_ledger`.
 """
 
 from __future__ import annotations
 
-import os
-import random
+import gzip
 import re
 import signal
-import threading
-import time
 
 import orjson
 import pytest
@@ -26,14 +23,10 @@ from termweave.indexer.generations import listing
 from termweave.settings import load
 
 from .builds import LEXICAL, clean, numbered
-from .busy_proxy import BusyProxy
 from .conftest import Bench, ended, own_node, two_generations, until
-from .proxy import Proxy
+from .proxy import BusyProxy, Proxy
 
 pytestmark = pytest.mark.engine
-
-#: Builds that are killed, each in another part of its steps.
-KILLS = int(os.environ.get("KILLS", "4"))
 
 
 @pytest.mark.parametrize("arguments", [(), ("--update", "--delete-missing"), ("--update", "--delete-missing", "--new")])
@@ -155,23 +148,6 @@ def test_an_index_without_its_shard_is_an_outage_that_is_said_and_waited_for(ben
     assert bench.whole() == index
 
 
-def test_a_build_says_soon_that_it_waits_and_when_it_goes_on(bench):
-    """Nothing was said until the patience was over."""
-    bench.write(1200)
-    with Proxy(int(bench.url.rpartition(":")[2])) as proxy:
-        process = bench.held("--patience", "90", url=proxy.url, prelude=SOON)
-        proxy.away = True
-        process.stdin.write("\n")
-        process.stdin.flush()
-        until(process, "Waiting for the server, up to 90 s; the work goes on by itself.")
-        until(process, "Still waiting for the server after ")
-        proxy.away = False
-        said = ended(process)
-    assert said.count("The server answers again, after ") == 1
-    assert "Waiting" not in said  # once for each time, whoever failed meanwhile
-    bench.whole()
-
-
 @pytest.mark.parametrize("status", [429, pytest.param(503, marks=pytest.mark.nightly)])
 def test_builds_succeed_though_a_fifth_of_all_requests_is_turned_away(opensearch_engine, name, corpus, status):
     """Seven of ten such builds failed: on a lease, a HEAD, a refresh, a settings change."""
@@ -220,19 +196,18 @@ def test_a_server_that_turns_away_what_is_too_much_or_too_large(narrow_node, tmp
     bench.whole()  # all but these two
 
 
-@pytest.mark.slow
-@pytest.mark.nightly
-def test_killed_in_each_part_of_a_build(bench):
-    chance, began = random.Random(KILLS), time.monotonic()
-    two_generations(bench, 1200)
-    lasts = time.monotonic() - began
-    with bench.searching("first second"):
-        for number in range(KILLS):
-            bench.write(1200, ("second", "first")[number % 2])
-            for _ in range(chance.randint(1, 2)):  # the second one may be killed as well
-                process = bench.start()
-                threading.Timer(lasts * (number + chance.random()) / KILLS, process.kill).start()
-                said, _ = process.communicate(timeout=300)
-                assert process.returncode in {0, -signal.SIGKILL}, said
-            bench.run()
-            bench.whole()
+def test_what_is_sent_is_gzip_on_demand_and_arrives_as_it_was(opensearch_engine, name, corpus):
+    source = corpus([{**each, "text": "the quick brown fox jumps over the lazy dog " * 20} for each in numbered(200)])
+    with BusyProxy(opensearch_engine.url) as proxy:
+        engine = connect(load(url=proxy.url, compress=True))
+        build(engine, source, name, LEXICAL)
+        engine.close()
+    assert clean(opensearch_engine, name, source) == 200
+    seen = []
+    for path, headers, body in proxy.contents:
+        if "write" in path and path.partition("?")[0].endswith("/_bulk"):
+            assert headers["content-encoding"] == "gzip"
+            plain = gzip.decompress(body)
+            assert len(body) < len(plain) / 5
+            seen += [orjson.loads(line)["id"] for line in plain.splitlines()[1::2]]
+    assert sorted(seen) == sorted(f"d{number}" for number in range(200))

@@ -14,8 +14,9 @@ from termweave.indexer.generations import listing
 from termweave.indexer.job import Job
 from termweave.indexer.ledger import storage
 
-from .builds import numbered
+from .builds import command, numbered
 from .conftest import stopping
+from .proxy import BusyProxy
 
 pytestmark = pytest.mark.engine
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
@@ -131,3 +132,13 @@ def test_a_long_run_prints_lines_of_json(opensearch_engine, name, tmp_path, caps
     assert (lines[-1]["schema"], lines[-1]["documents"]) == ("termweave.index/1", 40)
     assert run(["index", str(file), name, "--signals", "lexical", "--json-lines", "-q", "--url", opensearch_engine.url]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 1
+
+
+@pytest.mark.parametrize("more", ["--update --new", "", "verify --deep"])
+def test_the_lineage_of_the_live_generation_is_read_once(desk, tmp_path, more):
+    index = desk.build(20).index
+    desk.source([*numbered(18), {"_id": "new", "text": "something new"}])
+    with BusyProxy(desk.engine.url) as proxy:
+        words = command(tmp_path / "corpus.jsonl", desk.name, proxy.url, *more.split())
+        assert run(["verify", desk.name, "--deep", "--url", proxy.url] if more.startswith("verify") else words) == 0
+    assert proxy.requests.count(("GET", f"/{index}/_mapping")) + proxy.requests.count(("GET", f"/{desk.name}/_mapping")) == 1

@@ -18,7 +18,7 @@ from termweave.engine import connect
 from termweave.indexer import build
 from termweave.settings import load
 from tests.indexer.builds import LEXICAL
-from tests.indexer.busy_proxy import BusyProxy
+from tests.indexer.proxy import BusyProxy
 
 pytestmark = pytest.mark.engine
 SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "schemas" / "audit.1.json").read_text())
