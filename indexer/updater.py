@@ -134,16 +134,33 @@ class Update(Job):
             return BuildTarget(index, lineage, self._statistics, ledger, self.lease, [], [])
 
     def _copied(self, progress: BuildProgress) -> tuple[str, Ledger]:
-        """Copy the live generation. A copy that an earlier command began for the same source is finished."""
+        """Copy the live generation, and return the copy and its ledger. A copy that an earlier command began for the same source is finished."""
         engine, live = self.engine, self.live
         generation_copy.require_reindex(engine)
         base = [live.index, live.lineage.updated, self.source.fingerprint]
-        unfinished = unfinished_builds.copy_to_finish(engine, self.name, base)
-        index, ledger = unfinished or generation_copy.begin(engine, live, self._statistics, self._now, base)
+        index, ledger = unfinished_builds.copy_to_finish(engine, self.name, base) or self._begin_copy(base)
         with ledger.closed_on_error():
             if not ledger.get("copied"):
                 generation_copy.run(engine, live.index, index, progress)
                 ledger.put("copied", value=True)
+            return index, ledger
+
+    def _begin_copy(self, base: list[str]) -> tuple[str, Ledger]:
+        """Create an empty copy of the live generation and its ledger.
+
+        Args:
+            base: What changes of the copy are based on: the live generation, the time of its last update, and the fingerprint of the source.
+        """
+        engine, live, index = self.engine, self.live, generations.new_index(self.name)
+        with storage.snapshot(engine, live.index, storage.file_of(engine, index)).closed_on_error() as ledger:
+            lineage = replace(live.lineage, created=self._now, complete=False)
+            for key, value in {"name": self.name, "base": base, "lineage": lineage.as_meta(), "state": "copying"}.items():
+                ledger.put(key, value)
+            settings = index_setup.create_like(engine, index, live.index, lineage)
+            ledger.put("settings", settings)
+            if self._statistics is not None:
+                replicas = {"index.number_of_replicas": settings["number_of_replicas"]}
+                statistics_store.save(engine, index, self._statistics, replicas)
             return index, ledger
 
     def send(self, pipeline: Pipeline, progress: BuildProgress) -> Changes:

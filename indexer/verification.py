@@ -124,12 +124,6 @@ def verify_written(engine: Engine, index: str, lineage: Lineage, ledger: Ledger,
     return difference
 
 
-def changed_by_server(engine: Engine, index: str) -> str:
-    """Return advice for the case that a server stores documents otherwise than it acknowledged them."""
-    cause = "The server stores them otherwise than it took them: look for an ingest pipeline or a plugin that changes documents."
-    return f"{cause} {template_advice(engine, index)}".rstrip()
-
-
 def verify_against_source(
     engine: Engine, index: str, source: Source, *, deep: float = 0.0, lineage: Lineage | None = None
 ) -> Difference:
@@ -290,11 +284,7 @@ def _query(signal: Signal, stored: Mapping[str, Any]) -> Encoding:
     """Make a query of a stored document: the beginning of its text, and the weights and vector that the index stores of it."""
     weights = signal.impacts_of(stored) if isinstance(signal, WeightedTerms) else None
     vector = from_half(stored[VECTOR_FIELD]) if VECTOR_FIELD in stored else None
-    return Encoding(_text(stored), weights if weights is not None and len(weights) else None, vector)
-
-
-def _text(stored: Mapping[str, Any]) -> str:
-    return stored_content(stored)[:_CHARACTERS]
+    return Encoding(stored_content(stored)[:_CHARACTERS], weights if weights is not None and len(weights) else None, vector)
 
 
 def _has_words(engine: Engine, index: str, signal: Signal, stored: Mapping[str, Any]) -> bool:
@@ -304,7 +294,7 @@ def _has_words(engine: Engine, index: str, signal: Signal, stored: Mapping[str, 
     """
     if not signal.text_fields:
         return True
-    body = {"field": next(iter(signal.text_fields)), "text": _text(stored)}
+    body = {"field": next(iter(signal.text_fields)), "text": stored_content(stored)[:_CHARACTERS]}
     try:
         return len(engine.request("POST", f"/{index}/_analyze", body=body)["tokens"]) > 1
     except EngineError:
