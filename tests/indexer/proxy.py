@@ -1,7 +1,5 @@
 """Proxies before a real server that misbehave by chance, from a seed: one cuts connections, one turns requests away."""
 
-from __future__ import annotations
-
 import random
 import socket
 import threading

@@ -1,7 +1,5 @@
 """Terms that somebody else gave a document: weighted like its own, searched, verified, and shown nowhere in its text."""
 
-from __future__ import annotations
-
 import pytest
 
 from termweave.encoders import load

@@ -5,8 +5,6 @@ always found exactly one whole generation. A kill at each step is in `test_order
 are in tests/cluster, a disk that is full under the ledger in `ledger.test_ledger`.
 """
 
-from __future__ import annotations
-
 import gzip
 import re
 import signal

@@ -1,7 +1,5 @@
 """`termweave index opensearch:...`: builds, resumes and updates from an index of another application."""
 
-from __future__ import annotations
-
 import orjson
 import pytest
 
@@ -127,7 +125,7 @@ def test_a_reading_that_was_stopped_goes_on_where_it_was(build, shop, opensearch
     monkeypatch.setattr(pages, "_FIRST", 5)
     monkeypatch.setattr(pages, "_MOST", 5)
     monkeypatch.setattr(language_advice, "_SAMPLE", 1)  # the plan reads one page, then the build begins
-    read = IndexSource.pages
+    read, opened, starts = IndexSource.pages, pages.PageReader.__init__, []
 
     def stopped(self):
         for number, page in enumerate(read(self)):
@@ -135,23 +133,20 @@ def test_a_reading_that_was_stopped_goes_on_where_it_was(build, shop, opensearch
                 raise KeyboardInterrupt
             yield page
 
-    with monkeypatch.context() as patch:
-        patch.setattr(IndexSource, "pages", stopped)
-        build(status=130)
-    shop(products(20, "second"))
-    starts, opened = [], pages.PageReader.__init__
-
     def noted(self, point, slices, at, *rest):
         starts.extend(at.values())
         opened(self, point, slices, at, *rest)
 
     with monkeypatch.context() as patch:
+        patch.setattr(IndexSource, "pages", stopped)
+        build(status=130)
+    shop(products(20, "second"))
+    with monkeypatch.context() as patch:
         patch.setattr(pages.PageReader, "__init__", noted)
         build()
     assert max(starts) > 0  # a slice was not begun anew
     assert clean(opensearch_engine, name) == 60
-    index = Index.open(opensearch_engine, name)
-    assert len(index.search("first", mode="lexical", k=100)) == 60
+    assert len(Index.open(opensearch_engine, name).search("first", mode="lexical", k=100)) == 60
     build("--fresh")
     assert len(Index.open(opensearch_engine, name).search("second", mode="lexical", k=100)) == 20
 
@@ -165,40 +160,44 @@ def test_an_index_or_a_field_that_is_not_there_is_said_without_credentials(build
     assert "secret" not in said
 
 
-def test_an_incremental_update_reads_only_what_changed(build, shop, opensearch_engine, name, monkeypatch):
-    monkeypatch.setattr(changes, "_MARGIN", 0)
-    before = dated(60)
-    shop(before)
-    build()
-    shop(
-        {"p3": {**before["p3"], "description": "second", "changed": "2024-03-01T00:00:00"}, "new": {"description": "new"}},
-        gone=["p4"],
-    )
-    read = []
-    rest = IndexSource.documents
+@pytest.fixture
+def read(monkeypatch):
+    """The ids of the documents that the source gives, as they are read."""
+    ids, rest = [], IndexSource.documents
 
     def counted(self, progress=None):
         for document in rest(self, progress):
-            read.append(document.id)
+            ids.append(document.id)
             yield document
 
     monkeypatch.setattr(IndexSource, "documents", counted)
-    plan = orjson.loads(build("--update", "--since", "changed", "--delete-missing", "--plan", "--json").out)
+    return ids
+
+
+def test_an_incremental_update_reads_only_what_changed(build, shop, opensearch_engine, name, monkeypatch, read):
+    monkeypatch.setattr(changes, "_MARGIN", 0)
+    before, by_time = dated(60), ("--update", "--since", "changed", "--delete-missing")
+    by_number = ("--update", "--since", "_seq_no", "--delete-missing")
+    shop(before)
+    build()
+    later = {**before["p3"], "description": "second", "changed": "2024-03-01T00:00:00"}
+    shop({"p3": later, "new": {"description": "new"}}, gone=["p4"])
+    read.clear()
+    plan = orjson.loads(build(*by_time, "--plan", "--json").out)
     assert plan["counts"] == {"new": 1, "changed": 1, "unchanged": 58, "gone": 1, "refused": 0}
     assert set(read) == {"p3", "new", "p59"}  # p59 has the newest time of the index itself
-    assert "1 new, 1 changed, 58 unchanged" in build("--update", "--since", "changed", "--delete-missing").out
+    assert "1 new, 1 changed, 58 unchanged" in build(*by_time).out
     assert clean(opensearch_engine, name) == 60
     shop({"p7": {**before["p7"], "description": "third"}}, gone=["p8", "p9"])  # without a new time
-    assert "0 changed" in build("--update", "--since", "changed").out
-    said = build("--update", "--since", "_seq_no", "--delete-missing")
+    assert "0 changed" in build(*by_time[:3]).out
+    said = build(*by_number)
     assert "all of it is compared" in said.err  # the update by time leaves no sequence numbers
     assert "1 changed" in said.out
     shop({"p10": {**before["p10"], "description": "fourth"}}, gone=["p11"])
     read.clear()
-    assert "1 changed" in build("--update", "--since", "_seq_no", "--delete-missing").out
+    assert "1 changed" in build(*by_number).out
     assert set(read) == {"p10"}
     assert clean(opensearch_engine, name) == 57
-    assert "0 new, 0 changed, 57 unchanged" in build("--update", "--since", "_seq_no", "--delete-missing").out
 
 
 def dated(count):

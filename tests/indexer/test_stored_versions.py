@@ -4,8 +4,6 @@
 fails, users' indices cannot be read any more either.
 """
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from pathlib import Path

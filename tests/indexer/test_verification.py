@@ -1,10 +1,8 @@
 """Verification on a real OpenSearch: what is missing, extra or altered is named, whatever it is."""
 
-from __future__ import annotations
-
 import pytest
 
-from termweave.catalog import lineage, statistics_store
+from termweave.catalog import statistics_store
 from termweave.errors import TermweaveError, VerificationFailed
 from termweave.indexer import BuildOptions, verify, verify_against_source
 from termweave.indexer.generations import index_setup
@@ -130,27 +128,6 @@ def test_statistics_of_which_a_part_is_missing_are_missed_and_stored_again(desk,
         assert desk.check().lost == companion
         desk.update(source, WEIGHTS)
         assert desk.check().ok
-
-
-def test_a_copy_killed_while_its_statistics_are_stored_gets_all_of_them(desk, monkeypatch, tmp_path):
-    monkeypatch.setattr(statistics_store, "_CHUNK", 100)
-    source, request = desk.source(50), desk.engine.request
-    desk.build(source, WEIGHTS)
-
-    def stops(method, path, **options):
-        answer = request(method, path, **options)
-        if ".stats/_doc/" in path:
-            raise KeyboardInterrupt
-        return answer
-
-    with monkeypatch.context() as dying:
-        dying.setattr(desk.engine, "request", stops)
-        with pytest.raises(KeyboardInterrupt):
-            desk.update(source, WEIGHTS, new=True)
-    desk.engine.request("POST", "/_refresh")
-    updated = desk.update(source, WEIGHTS, new=True)
-    monkeypatch.setattr(statistics_store.paths, "cache", lambda: tmp_path / "another host")
-    assert statistics_store.load(desk.engine, updated.index, lineage.read_lineage(desk.engine, updated.index)) is not None
 
 
 def test_a_sample_is_read_back(desk):

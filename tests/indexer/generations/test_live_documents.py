@@ -1,7 +1,5 @@
 """The documents of a live generation are those that were sent, passages joined to their texts."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

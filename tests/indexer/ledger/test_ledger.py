@@ -1,7 +1,5 @@
 """The ledger: what is entered, acknowledged, refused, and what a bucket should hold."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat
