@@ -6,7 +6,6 @@ import pytest
 
 from termweave.cli import run
 from termweave.errors import UsageError
-from termweave.indexer import BuildOptions
 from termweave.search import Index
 
 from .builds import clean, command
@@ -90,12 +89,3 @@ def test_dates_in_other_notations_and_times_that_are_declared(opensearch_engine,
     taken = build(news, "--shards", "1")  # ... and so does a rebuild
     assert "--types ms=epoch-milliseconds,sec=epoch-seconds" in taken
     assert found("bridge", where="ms>=2026-11")[0] == ["n0"]
-
-
-def test_a_type_that_does_not_exist_is_a_sentence():
-    for types in ({"price": "nummer"}, "price=nummer", ["a=date", "price=nummer"]):
-        with pytest.raises(UsageError, match="types price=nummer: there is no such type") as refused:
-            BuildOptions(types=types)
-        assert "epoch-seconds" in refused.value.hint
-    assert BuildOptions(types=("a=b=double", "c = date, d=text")).types == {"a=b": "number", "c": "date", "d": "text"}
-    assert BuildOptions(types={"a,b": "keyword"}).types == {"a,b": "text"}

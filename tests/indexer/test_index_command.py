@@ -1,5 +1,6 @@
 """What `index` and `verify` say on a real OpenSearch, also of documents that it refuses: true sentences that name the next step."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -11,7 +12,7 @@ from termweave.indexer.job import Job
 from termweave.indexer.ledger import storage
 from termweave.search import Index
 
-from .builds import command, numbered
+from .builds import LEXICAL, command, numbered
 from .conftest import stopping
 from .proxy import BusyProxy
 
@@ -20,31 +21,11 @@ LONG_ID = "y" * 40_000
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--update", "--yes"], "--yes belongs to --update --delete-missing"),
-        (["--new"], "belong to --update"),
-        (["--fresh", "--update"], "leave out --fresh or --update"),
-    ],
-)
-def test_options_that_mean_nothing_together_are_refused(tmp_path, capsys, arguments, said):
-    assert run(["index", str(tmp_path), "docs", *arguments]) == 2
-    assert said in capsys.readouterr().err
-
-
-def test_what_its_gate_refused_is_whole_and_stays_until_somebody_decides(desk, index, tmp_path, capsys):
-    (tmp_path / "queries.jsonl").write_text('{"_id": "q", "text": "number1"}\n')
-    (tmp_path / "qrels").mkdir()
-    (tmp_path / "qrels" / "test.tsv").write_text("q\td3\t1\n")  # which the query does not find
-
-    def refused(*options):
-        said = index(numbered(5), "--require", "nDCG@10>=0.99", "--on", str(tmp_path), *options, status=3).err
+def test_what_its_gate_refused_is_whole_and_stays_until_somebody_decides(desk, capsys):
+    def refused(**options):
+        assert desk.build(5, replace(LEXICAL, **options), gate=lambda _: "No.").missed == "No."
         newest = desk.generations[0]
-        assert (newest.complete, newest.live, newest.documents, bool(newest.missed)) == (True, False, 5, True)
-        assert (
-            f"'termweave promote {desk.name} {newest.index}' publishes it anyway, 'termweave prune {desk.name}' removes" in said
-        )
+        assert (newest.complete, newest.live, newest.documents, newest.missed) == (True, False, 5, "No.")
         return newest.index
 
     def count():
@@ -52,17 +33,17 @@ def test_what_its_gate_refused_is_whole_and_stays_until_somebody_decides(desk, i
 
     first = refused()
     assert refused() == first  # the same build asks its gate again
-    index(numbered(4))  # another source leaves it where it is
-    second = refused("--fresh")
+    desk.build(4)  # another source leaves it where it is
+    second = refused(fresh=True)
     desk.run("generations")
     assert capsys.readouterr().out.count("refused by its gate") == 2
-    index(numbered(6))
+    desk.build(6)
     desk.run("rollback")
     assert count() == 4  # not one of the two that are newer
     desk.run("promote", second)
     assert count() == 5
     desk.run("verify")
-    index(numbered(7))
+    desk.build(7)
     desk.run("rollback")  # newest before the live one that was published
     desk.run("prune", "--keep", "9", "--yes")
     assert {first, second} & {each.index for each in desk.generations} == {second}

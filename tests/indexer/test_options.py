@@ -25,44 +25,58 @@ from tests.indexer.builds import LEXICAL, numbered
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "sentence"),
+    ("option", "value", "sentence", "words"),
     [
-        ("signals", "lexical", "signals must be a list, not lexical."),
-        ("workers", 65, "workers must be at most 64, not 65."),
-        ("allow_refused", 1.5, "allow_refused must be at most 1, not 1.5."),
-        ("mapping", {"_meta": {}}, "mapping contains '_meta': reserved for termweave, or not a part of a mapping."),
-        ("settings", {"index.number_of_shards": 3}, "settings sets index.number_of_shards, which has an option."),
-        ("passages", -1, "passages must be a number of words or a Window, not -1."),
+        ("signals", "lexical", "signals must be a list, not lexical.", None),
+        ("signals", (), "", ("--signals", ",")),
+        ("workers", 65, "workers must be at most 64, not 65.", None),
+        ("workers", "many", "", ("--workers", "many")),
+        ("prune", "most", "", ("--prune", "most")),
+        ("allow_refused", 1.5, "allow_refused must be at most 1, not 1.5.", None),
+        ("allow_refused", "0.1", "", ("--allow-refused", "0.1")),
+        ("mapping", {"_meta": {}}, "mapping contains '_meta': reserved for termweave, or not a part of a mapping.", None),
+        ("mapping", "nowhere.json", "", ("--mapping", "nowhere.json")),
+        ("settings", {"index.number_of_shards": 3}, "settings sets index.number_of_shards, which has an option.", None),
+        ("passages", -1, "passages must be a number of words or a Window, not -1.", None),
+        ("passages", "x", "", ("--passage-size", "x")),
+        (
+            "types",
+            ["a=date", "price=nummer"],
+            "--types price=nummer: there is no such type, or no field is named before the =.",
+            None,
+        ),
     ],
 )
-def test_a_value_that_an_option_does_not_take_is_refused_when_the_options_are_made(option, value, sentence):
+def test_a_value_that_an_option_does_not_take_is_refused_with_one_sentence(tmp_path, capsys, option, value, sentence, words):
     with pytest.raises(UsageError) as caught:
         BuildOptions(**{option: value})
-    assert caught.value.message == sentence
+    assert caught.value.message.startswith(sentence)
     assert caught.value.hint
+    if words:
+        assert run(["index", str(tmp_path), "docs", *words]) == UsageError.exit_status
+        assert f"{caught.value.message}\nOption {words[0]}: {caught.value.hint}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("flag", "value", "options"),
+    ("arguments", "said"),
     [
-        ("--workers", "many", {"workers": "many"}),
-        ("--signals", ",", {"signals": ()}),
-        ("--prune", "most", {"prune": "most"}),
-        ("--passage-size", "x", {"passages": "x"}),
-        ("--allow-refused", "0.1", {"allow_refused": "0.1"}),
-        ("--mapping", "nowhere.json", {"mapping": "nowhere.json"}),
+        (["--update", "--yes"], "--yes belongs to --update --delete-missing"),
+        (["--new"], "belong to --update"),
+        (["--fresh", "--update"], "leave out --fresh or --update"),
+        (["--model", "fast", "--dense", "none"], "--model names the model of both, and --dense another one."),
     ],
 )
-def test_python_and_the_command_line_refuse_with_the_same_sentence(tmp_path, capsys, flag, value, options):
-    with pytest.raises(UsageError) as caught:
-        BuildOptions(**options)
-    assert run(["index", str(tmp_path), "docs", flag, value]) == UsageError.exit_status
-    assert f"{caught.value.message}\nOption {flag}: {caught.value.hint}" in capsys.readouterr().err
+def test_options_that_mean_nothing_together_are_refused(tmp_path, capsys, arguments, said):
+    assert run(["index", str(tmp_path), "docs", *arguments]) == UsageError.exit_status
+    assert said in capsys.readouterr().err
 
 
-def test_one_model_stands_for_both_and_another_for_an_output_contradicts_it(tmp_path, capsys):
-    assert run(["index", str(tmp_path), "docs", "--model", "fast", "--dense", "none"]) == UsageError.exit_status
-    assert "--model names the model of both, and --dense another one." in capsys.readouterr().err
+def test_types_are_read_from_texts_and_mappings():
+    assert BuildOptions(types=("a=b=double", "c = date, d=text")).types == {"a=b": "number", "c": "date", "d": "text"}
+    assert BuildOptions(types={"a,b": "keyword"}).types == {"a,b": "text"}
+
+
+def test_one_model_stands_for_both():
     options = BuildOptions(model="fast")
     assert (options.weights, options.dense) == ("fast", "fast")
     assert replace(options, shards=2).dense == "fast"

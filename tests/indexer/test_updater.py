@@ -220,21 +220,12 @@ DELETE = UpdateMode(delete_missing=True)
 ANALYSIS = '{"analyzer": {"own": {"type": "custom", "tokenizer": "standard", "filter": ["lowercase"]}}}'
 
 
-def test_an_allowed_large_deletion_can_be_rolled_back_and_a_tenth_is_deleted_in_place(desk):
+def test_after_an_answer_a_large_deletion_changes_a_copy_and_the_source_is_not_read_again(desk, monkeypatch):
+    with pytest.raises(UsageError, match="no index"):
+        plan_update(desk.engine, desk.source(3), desk.name, LEXICAL)
     built, source = desk.build(30), desk.source(4)
-    updated = update(desk.engine, source, desk.name, LEXICAL, UpdateMode(delete_missing=True, allow_deletions=0.87))
-    assert (updated.deleted, updated.documents) == (26, 4)
-    assert desk.live == updated.index != built.index
-    assert desk.clean(source) == 4
-    desk.run("rollback")
-    assert desk.live == built.index
-    assert desk.clean(desk.source(30)) == 30
-    updated = update(desk.engine, desk.source(27), desk.name, LEXICAL, DELETE)
-    assert (updated.deleted, updated.index) == (3, built.index)
-
-
-def test_after_an_answer_the_source_is_not_read_for_its_digests_again(desk, monkeypatch):
-    built, source = desk.build(30), desk.source(4)
+    plan = plan_update(desk.engine, source, desk.name, LEXICAL, DELETE)
+    assert (plan.documents, plan.deletions, plan.share, plan.allowed, plan.new) == (30, 26, 0.87, False, True)
     with updater.Update(desk.engine, source, desk.name, LEXICAL, mode=DELETE) as job:
         job.read(lambda *_: None)
         assert (job.large.deletions, job.large.documents) == (26, 30)
@@ -242,26 +233,18 @@ def test_after_an_answer_the_source_is_not_read_for_its_digests_again(desk, monk
             job.write(lambda *_: None)
         with pytest.raises(TermweaveError, match="Another build of"):  # what was counted cannot change meanwhile
             desk.update(source)
-        monkeypatch.delattr(update_plan, "read_corpus")
-        job.large = None
-        done = job.write(lambda *_: None)
-    assert (done.deleted, done.documents, desk.live) == (26, 4, done.index)
-    assert done.index != built.index
-    assert desk.clean(source) == 4
-
-
-def test_a_plan_counts_what_the_update_does(desk):
-    with pytest.raises(UsageError, match="no index"):
-        plan_update(desk.engine, desk.source(3), desk.name, LEXICAL)
-    documents = numbered(30)
-    desk.build(documents)
-    documents[3]["text"] = "changed"
-    source = desk.source([*documents[1:], {"_id": "fresh", "text": "a new document"}])
-    plan = plan_update(desk.engine, source, desk.name, LEXICAL, DELETE)
-    assert (plan.documents, plan.deletions, plan.allowed, plan.new) == (30, 1, True, False)
-    assert desk.clean() == 30
-    updated = update(desk.engine, source, desk.name, LEXICAL, DELETE)
-    assert updated.counts == plan.counts == ChangeCounts(new=1, changed=1, unchanged=28, gone=1)
+        with monkeypatch.context() as patch:
+            patch.delattr(update_plan, "read_corpus")
+            job.large = None
+            done = job.write(lambda *_: None)
+    assert done.counts == plan.counts == ChangeCounts(new=0, changed=0, unchanged=4, gone=26)
+    assert (done.deleted, done.documents, desk.clean(source)) == (26, 4, 4)
+    assert desk.live == done.index != built.index
+    desk.run("rollback")
+    assert desk.live == built.index
+    assert desk.clean(desk.source(30)) == 30
+    updated = update(desk.engine, desk.source(27), desk.name, LEXICAL, DELETE)
+    assert (updated.deleted, updated.index) == (3, built.index)  # a tenth is deleted in place
 
 
 @pytest.fixture

@@ -238,57 +238,34 @@ def test_a_stage_runs_ahead_no_further_than_its_queue_and_what_it_raises_comes_o
         next(found)
 
 
-@pytest.fixture
-def soon(monkeypatch):
-    """An outage that speaks soon; returns it, what it said, and a function that waits for so many sentences."""
+def test_what_passes_at_once_is_not_said_and_an_outage_again_and_again_until_it_ends(monkeypatch):
     monkeypatch.setattr(retries, "_NOTICEABLE", 0.2)
     monkeypatch.setattr(retries, "_REMINDER", 0.3)
-    said = []
+    busy, away, said = EngineError("The server has too many requests."), EngineUnreachable("Nobody answers."), []
+    outage = retries.Outage(said.append)
 
-    def heard(count):
-        end = time.monotonic() + 20
-        while len(said) < count and time.monotonic() < end:
-            time.sleep(0.01)
-        return said
+    def suffer(error, patience=60.0):
+        now = time.monotonic()
+        outage.failed(error, now, now + patience)
 
-    return retries.Outage(said.append), said, heard
-
-
-BUSY, AWAY = EngineError("The server has too many requests."), EngineUnreachable("Nobody answers.")
-
-
-def suffer(outage, error, patience=60.0):
-    now = time.monotonic()
-    outage.failed(error, now, now + patience)
-
-
-def test_what_passes_at_once_or_ends_with_the_patience_or_a_slow_request_among_others_is_not_said(soon):
-    outage, said, _ = soon
-    for error in (BUSY, AWAY):
-        suffer(outage, error)
+    for error in (busy, away):
+        suffer(error)
         outage.answered(time.monotonic())
-    suffer(outage, BUSY, 0.1)
+    suffer(busy, 0.1)  # it ends with the patience
     sent = time.monotonic()
     outage.heard()
-    outage.failed(AWAY, sent, sent + 60)
+    outage.failed(away, sent, sent + 60)  # a slow request among others
     time.sleep(0.5)
     assert said == []
-
-
-@pytest.mark.parametrize(("error", "end"), [(BUSY, "The server takes the requests again"), (AWAY, "The server answers again")])
-def test_an_outage_is_said_again_and_again_until_it_ends(soon, error, end):
-    outage, said, heard = soon
-    for times in (1, 2):
+    for error, end in ((busy, "The server takes the requests again"), (away, "The server answers again")):
         said.clear()
         before = time.monotonic() - 1
-        suffer(outage, error)
-        heard(1)
+        suffer(error)
+        time.sleep(0.3)
         outage.answered(before)  # another thread's request was on its way when the server went
-        heard(3)
-        suffer(outage, error)
+        time.sleep(0.5)
         outage.answered(time.monotonic())
         outage.answered(time.monotonic())
-        assert said[0] == f"{error.message} Waiting for the server, up to 60 s; the work goes on by itself.", times
+        assert said[0] == f"{error.message} Waiting for the server, up to 60 s; the work goes on by itself."
         assert said[1].startswith("Still waiting for the server after ")
-        assert said[-1].startswith(f"{end}, after ")
-        assert len([each for each in said if "Still" not in each]) == 2
+        assert [each for each in said if each.startswith(f"{end}, after ")] == said[-1:]
