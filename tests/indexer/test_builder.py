@@ -23,7 +23,7 @@ from tests.indexer.conftest import stopping
 pytestmark = pytest.mark.engine
 
 
-def test_an_index_or_an_alias_of_somebody_else_is_never_touched_also_one_that_comes_meanwhile(desk):
+def test_an_index_or_an_alias_of_somebody_else_is_never_touched_also_one_that_comes_meanwhile(desk, capsys):
     """An application that writes to NAME before the alias is there lets the server make an index of that name."""
 
     def comes(_=None):
@@ -33,6 +33,10 @@ def test_an_index_or_an_alias_of_somebody_else_is_never_touched_also_one_that_co
     comes()
     with pytest.raises(UsageError, match="does not touch it"):
         desk.build(3)
+    for verb in (["rollback"], ["delete", "--yes"]):
+        desk.run(*verb, status=2)
+        said = f"The index '{desk.name}' was not built by termweave, nor enriched.\nAdd signals to it with 'termweave enrich"
+        assert said in capsys.readouterr().err
     desk.engine.request("DELETE", f"/{desk.name}")
     with pytest.raises(UsageError, match="does not touch it"):
         desk.build(3, gate=comes)

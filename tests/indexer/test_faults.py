@@ -151,36 +151,24 @@ def test_builds_succeed_though_a_fifth_of_all_requests_is_turned_away(opensearch
     assert any("termweave-leases/_doc" in path for _, path in proxy.turned_away)
 
 
-@pytest.fixture(scope="module")
-def narrow_node():
-    """A server that takes requests of 256 KB and holds 160 KB of documents at a time."""
-    with own_node("http.max_content_length: 256kb\nindexing_pressure.memory.limit: 160kb\n") as state:
-        yield state
-
-
 @pytest.mark.nightly
-def test_a_server_that_turns_away_what_is_too_much_or_too_large(narrow_node, tmp_path):
+def test_a_server_that_turns_away_what_is_too_much_or_too_large(tmp_path):
     """429 from the indexing pressure, 413 from http.max_content_length, and documents that neither ever takes."""
-    bench = Bench(tmp_path, narrow_node.url, "narrow")
     large = "bulk_sender.FIRST = bulk_sender.LARGEST = 4 * 1024 * 1024\n"  # as without the prelude: the server's limits are met
-    two_generations(bench, 2000, prelude=large)
-    with bench.searching("first second"):
-        bench.run("--workers", "4", prelude=large)
-    bench.whole()
-    with bench.corpus.open("ab") as file:
-        for identity, words in (("giant", 60_000), ("large", 40_000)):
-            file.write(orjson.dumps({"_id": identity, "title": "second", "text": "word " * words}) + b"\n")
-    said = bench.run(status=1, prelude=large)
-    assert "'giant' (line 2001): one document of 300" in said
-    assert "'large' (line 2002): one document of 200" in said
-    (file,) = (tmp_path / "state").rglob("*.refused.jsonl")
-    letters = [orjson.loads(letter) for letter in file.read_bytes().splitlines()]
-    assert [(letter["id"], letter["line"]) for letter in letters] == [("giant", 2001), ("large", 2002)]
-    assert "raise http.max_content_length" in letters[0]["advice"]
-    assert "raise indexing_pressure.memory.limit" in letters[1]["advice"]
-    said = bench.run("--allow-refused", "0.1%", prelude=large)
-    assert "refused 2 of 2,002 documents" in said
-    bench.whole()  # all but these two
+    with own_node("http.max_content_length: 256kb\nindexing_pressure.memory.limit: 160kb\n") as state:
+        bench = Bench(tmp_path, state.url, "narrow").write(2000)
+        with bench.corpus.open("ab") as file:
+            for identity, words in (("giant", 60_000), ("large", 40_000)):
+                file.write(orjson.dumps({"_id": identity, "title": "second", "text": "word " * words}) + b"\n")
+        said = bench.run(status=1, prelude=large)
+        assert "'giant' (line 2001): one document of 300" in said
+        assert "'large' (line 2002): one document of 200" in said
+        (file,) = (tmp_path / "state").rglob("*.refused.jsonl")
+        advice = [orjson.loads(letter)["advice"] for letter in file.read_bytes().splitlines()]
+        assert "raise http.max_content_length" in advice[0]
+        assert "raise indexing_pressure.memory.limit" in advice[1]
+        assert "refused 2 of 2,002 documents" in bench.run("--allow-refused", "0.1%", "--workers", "4", prelude=large)
+        bench.whole()  # all but these two
 
 
 def test_what_is_sent_is_gzip_on_demand_and_arrives_as_it_was(opensearch_engine, name, corpus):

@@ -90,7 +90,7 @@ def test_what_an_alias_hides_is_never_built_updated_or_kept(shop, opensearch_eng
     assert run(["verify", name, f"opensearch:{name}-tenant", *FIELDS, "--url", opensearch_engine.url]) == 0
 
 
-def test_a_build_that_was_stopped_goes_on_with_its_snapshot(build, shop, opensearch_engine, name):
+def test_a_build_that_was_stopped_goes_on_with_its_snapshot_as_long_as_it_exists(build, shop, opensearch_engine, name):
     with stopping(BulkSender, "send"):
         assert "Run the same command to continue" in build(status=130).err
     assert "was begun with another source, model or setting: source was" in build("--text-field", "price", status=2).err
@@ -101,19 +101,15 @@ def test_a_build_that_was_stopped_goes_on_with_its_snapshot(build, shop, opensea
     assert clean(opensearch_engine, name) == 60
     assert not snapshots()
     assert "20 changed" in build("--update", "--delete-missing").out
-
-
-@pytest.mark.parametrize("ended", [["delete"], ["prune", "--unfinished"]])
-def test_the_snapshot_of_a_build_that_no_longer_exists_is_not_read_on(build, shop, opensearch_engine, name, capsys, ended):
+    shop(products(60, "third"))
     with stopping(BulkSender, "send"):
         build(status=130)
-    assert run([ended[0], name, *ended[1:], "--yes", "--url", opensearch_engine.url]) == 0
-    assert bool(snapshots()) == (ended[0] == "prune")
-    capsys.readouterr()
-    shop(products(60, "second"))
-    assert "is read on" not in build().err
-    assert len(Index.open(opensearch_engine, name).search("second", mode="lexical", k=100)) == 60
+    assert snapshots()
+    assert run(["delete", name, "--yes", "--url", opensearch_engine.url]) == 0
     assert not snapshots()
+    shop(products(60, "fourth"))
+    assert "is read on" not in build().err
+    assert len(Index.open(opensearch_engine, name).search("fourth", mode="lexical", k=100)) == 60
 
 
 def test_a_reading_that_was_stopped_goes_on_where_it_was(build, shop, opensearch_engine, name, monkeypatch):

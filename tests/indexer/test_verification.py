@@ -1,15 +1,19 @@
-"""Verification on a real OpenSearch: what is missing, extra or altered is named, whatever it is."""
+"""What is stored, on a real OpenSearch: missing, extra and altered documents are named, and the documents can be read as a source."""
+
+from dataclasses import replace
 
 import pytest
 
-from termweave.catalog import statistics_store
-from termweave.errors import TermweaveError, VerificationFailed
+from termweave.catalog import generations, statistics_store
+from termweave.corpora import open_documents
+from termweave.errors import InputError, TermweaveError, VerificationFailed
 from termweave.indexer import BuildOptions, verify, verify_against_source
 from termweave.indexer.generations import index_setup
 from termweave.indexer.ledger import storage
+from termweave.indexer.options import Window
+from termweave.indexer.stored_documents import LiveDocuments
 from termweave.search import Index
-
-from .builds import numbered
+from tests.indexer.builds import LEXICAL, numbered
 
 pytestmark = pytest.mark.engine
 
@@ -153,3 +157,59 @@ def test_verification_reads_documents_that_are_not_ours(desk):
     desk.engine.request("POST", f"/{built.index}/_bulk", params={"refresh": True}, body=lines)
     difference = desk.check()
     assert (len(difference.extra), difference.missing, difference.altered) == (1500, [], [])
+
+
+SENTENCES = [f"Sentence number {number} speaks of subject{number % 7}." for number in range(40)]
+CORPUS = [
+    {"id": "short", "title": "A title", "text": "Only a few words.", "year": 1999, "tags": ["a", "b"]},
+    {"id": "long", "text": " ".join(SENTENCES), "note": "n" * 40_000},
+    {"id": "paragraphs", "text": "\n\n".join(" ".join(SENTENCES[at : at + 8]) for at in range(0, 40, 8))},
+    {"id": "odd \u2029 id", "text": "a  b\tc"},
+]
+
+
+@pytest.fixture
+def built(desk):
+    """A function that builds an index of the documents and opens it as a source."""
+
+    def call(**options):
+        desk.build(open_documents(CORPUS), replace(LEXICAL, **options))
+        return LiveDocuments(desk.engine, generations.find_live(desk.engine, desk.name))
+
+    return call
+
+
+def test_documents_come_back_as_they_were_under_the_name_of_their_corpus(built):
+    source = built()
+    expected, read = ({each.id: each for each in one.documents()} for one in (open_documents(CORPUS), source))
+    assert {key: (each.title, each.text, dict(each.metadata)) for key, each in read.items()} == {
+        key: (each.title, each.text, dict(each.metadata)) for key, each in expected.items()
+    }
+    assert (source.total, source.name) == (len(CORPUS), open_documents(CORPUS).name)
+
+
+def test_passages_are_joined_to_a_text_that_is_cut_alike(desk, built):
+    window = Window(40, 30)
+    source = built(passages=window)
+    texts = {each.id: each.text for each in source.documents()}
+    assert texts["long"].split() == " ".join(SENTENCES).split()
+    assert len(texts) == len(CORPUS)
+    desk.request("POST", "/_refresh")
+    passages = desk.request("GET", "/_count")["count"]
+    desk.name += "-again"
+    assert desk.build(source, replace(LEXICAL, passages=window)).passages == passages
+
+
+def test_a_document_that_another_program_changed_is_refused_and_one_that_is_gone_changes_the_fingerprint(desk, built):
+    def opened():
+        return LiveDocuments(desk.engine, generations.find_live(desk.engine, desk.name))
+
+    source = built()
+    before = source.fingerprint
+    assert opened().fingerprint == before
+    desk.request("POST", "/_update/short", {"doc": {"text": "changed"}})
+    desk.request("POST", "/_refresh")
+    with pytest.raises(InputError, match=r"'short' of .* differs from what was sent"):
+        list(source.documents())
+    desk.request("DELETE", "/_doc/short")
+    assert opened().fingerprint != before
