@@ -101,15 +101,16 @@ def test_a_build_that_was_stopped_goes_on_with_its_snapshot_as_long_as_it_exists
     assert clean(opensearch_engine, name) == 60
     assert not snapshots()
     assert "20 changed" in build("--update", "--delete-missing").out
-    shop(products(60, "third"))
-    with stopping(BulkSender, "send"):
-        build(status=130)
-    assert snapshots()
-    assert run(["delete", name, "--yes", "--url", opensearch_engine.url]) == 0
-    assert not snapshots()
-    shop(products(60, "fourth"))
-    assert "is read on" not in build().err
-    assert len(Index.open(opensearch_engine, name).search("fourth", mode="lexical", k=100)) == 60
+    for ended in (["prune", "--unfinished"], ["delete"]):
+        shop(products(60, "third"))
+        with stopping(BulkSender, "send"):
+            build("--fresh", status=130)
+        assert run([ended[0], name, *ended[1:], "--yes", "--url", opensearch_engine.url]) == 0
+        assert bool(snapshots()) == (ended[0] == "prune")
+        shop(products(60, "fourth"))
+        assert "is read on" not in build().err
+        assert len(Index.open(opensearch_engine, name).search("fourth", mode="lexical", k=100)) == 60
+        assert not snapshots()
 
 
 def test_a_reading_that_was_stopped_goes_on_where_it_was(build, shop, opensearch_engine, name, monkeypatch):
