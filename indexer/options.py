@@ -128,7 +128,7 @@ def _types(value: Any) -> Any:
     names = {"keyword": "text", "long": "integer", "double": "number", **dict(zip(DECLARED, DECLARED, strict=True))}
     if wrong := next((f"{name}={kind}".lstrip("=") for name, kind in value.items() if not name or str(kind) not in names), ""):
         hint = f"Write FIELD=TYPE, where TYPE is one of {', '.join(DECLARED)}."
-        raise UsageError(f"--types {wrong}: there is no such type, or no field is named before the =.", hint)
+        raise UsageError(f"--types {wrong}: the type does not exist, or the field before the = is missing.", hint)
     return {name: names[kind] for name, kind in value.items()}
 
 
@@ -301,7 +301,7 @@ class BuildOptions:
         for name in ("weights", "dense"):
             if getattr(self, name) not in {None, self.model}:
                 hint = "Leave --model out, and name two models with --weights and --dense."
-                raise UsageError(f"--model names the model of both, and --{name} another one.", hint)
+                raise UsageError(f"--model names one model for term weights and vectors, and --{name} names another.", hint)
             object.__setattr__(self, name, self.model)
 
 

@@ -103,7 +103,7 @@ def remark(options: BuildOptions, taken: BuildOptions) -> list[str]:
     names = [each.name for each in fields(BuildOptions) if getattr(options, each.name) != getattr(taken, each.name)]
     values = in_flags({name: getattr(taken, name) for name in names})
     flags = " ".join(flag if value == "yes" else f"{flag} {clipped(value)}" for flag, value in values.items())
-    return [f"Built as the live generation was, with {flags} (--defaults: without)."] if flags else []
+    return [f"Built like the live generation, with {flags}. Add --defaults to build without these options."] if flags else []
 
 
 def _mapping(engine: Engine, live: LiveGeneration) -> Mapping[str, Any]:
@@ -263,8 +263,8 @@ def options_of(engine: Engine, live: LiveGeneration, models: Mapping[str, Any]) 
         if any(name.startswith(("index.analysis.", "index.similarity.")) and name not in usual for name in settings):
             obstacle = "--settings"
     if obstacle:
-        message = f"{lineage.name!r} was built with {obstacle}, which only its own 'termweave index' command knows."
-        raise UsageError(message, "Train with 'termweave train', and build with that command and --weights MODEL.")
+        message = f"{lineage.name!r} was built with {obstacle}, so that only the user's own 'termweave index' command can build it again."
+        raise UsageError(message, "Train a model with 'termweave train', and run that command with --weights MODEL.")
     values = of_generation(lineage) | {"mapping": _mapping(engine, live)}
     values |= {name: setting.stored(lineage) for name, setting in build_settings().items() if setting.stored}
     values |= {name: int(settings[f"index.number_of_{name}"]) for name in ("shards", "replicas")}

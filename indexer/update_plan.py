@@ -189,7 +189,9 @@ def changed_since(engine: Engine, name: str, source: OpenedSource, field: str) -
     if field == changes.SEQUENCE:
         marks = whole.marks_of(lineage.source.get("marks", ""))
         if not marks:
-            return source, [f"Nothing says up to which sequence numbers {source.name} was read: all of it is compared."]
+            return source, [
+                f"The last build or update did not record how far it read {source.name}, so all of {source.name} is compared."
+            ]
         return changes.ChangedDocuments(whole, None, marks), []
     layout = with_fields(engine, index, lineage)
     usable = [each for each, kind in layout.kinds.items() if kind in {"date", "long", "double"}]
@@ -219,11 +221,11 @@ def live_to_update(
     """
     live = generations.find_live(engine, name)
     if live is None:
-        raise UsageError(f"There is no index {name!r} to update.", "Build it: the same command without --update.")
+        raise UsageError(f"There is no index {name!r} to update.", f"Build {name} first: run the same command without --update.")
     rebuild_options.refuse_other(engine, live, options, mode.options)
     if "kept" in live.lineage.source and not (source.index and source.index.reading.index.whole):
         message = f"{name!r} was built with --keep-mapping, and documents without their old fields cannot be added to it."
-        raise UsageError(message, "Add --keep-mapping, and name the index that it was built from.")
+        raise UsageError(message, f"Add --keep-mapping, and name as SOURCE the index that {name} was built from.")
     return live
 
 
@@ -266,7 +268,8 @@ def read_source(
             corpus = read_corpus(source, None, ledger, skip_bad=options.skip_bad, progress=progress, types=forms)
         if (lacking := len(unknown) - source.skipped.count) > 0:
             corpus.warnings.append(
-                f"Not read, because unchanged, and not in the index: {counted(lacking, 'document')} of {source.name}. Update once without --since."
+                f"{live.lineage.name} lacks {counted(lacking, 'document')} of {source.name} that did not change, so that --since does not read them. "
+                "Update once without --since."
             )
         return corpus
 

@@ -90,8 +90,10 @@ class Update(Job):
         advice = "Update from the corpus itself, or leave --update out: a build from the folder runs no model."
         self.source.refuse_encodings("an update weighs documents with the statistics of the live generation", advice)
         if self.gate is not None and not self.mode.new:
-            hint = "Add --new, or leave the gate out."
-            raise UsageError("A gate needs a new generation: a change within the live generation is live at once.", hint)
+            hint = "Add --new, or remove --require."
+            raise UsageError(
+                "A gate (--require) needs a new generation: searches see changes within the live generation at once.", hint
+            )
 
     def read(self, progress: BuildProgress) -> None:
         """Read the source into a ledger of its own, and count what would be deleted."""
@@ -191,7 +193,7 @@ class Update(Job):
             return []
         documents = counted(count, "document was", "documents were")
         if without_ledger:
-            taken = f"This host has no ledger of {index}: {documents} taken as stored, by the digests beside them"
+            taken = f"This host has no ledger of {index}, the record of what was sent: {documents} taken as stored, by the digests in the index"
             return [f"{taken} ('termweave verify NAME --deep' reads them back)."]
         cause = "(an update from another host, an interrupted update, or damage)"
         back = "They were read back; those that do not agree with their own digests count as changed."
@@ -204,7 +206,7 @@ class Update(Job):
         if deleted and skipped:  # an entry that cannot be read may be one of them
             gone, unread = counted(deleted, "document"), counted(skipped.count, "entry", "entries")
             target.warnings.append(
-                f"Not deleted: {gone} that the source does not have, because {unread} of it could not be read and may be these. "
+                f"Not deleted: {gone} that the source does not have, because {unread} of the source could not be read and may be among them. "
                 "Correct the source and update again, or name what to delete: 'termweave delete NAME --ids FILE'."
             )
             deleted = 0
@@ -224,7 +226,7 @@ class Update(Job):
         """Return advice for an index that differs from its ledger after an update."""
         ids = [repr(identity) for identity in (*difference.extra, *difference.altered)]
         if not ids:
-            return "Run the same command again: it sends what is missing."
+            return "Run the same command again, which sends the missing documents."
         return (
             f"Stored, but not in the source, or damaged: {few(ids)}. Another program, or an update from another host, may have written them: look "
             f"first, with 'termweave verify {self.name} SOURCE'. 'termweave delete {self.name} --id ID' deletes one."

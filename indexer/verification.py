@@ -73,7 +73,7 @@ class Difference:
 
     def __str__(self) -> str:
         count = counted(self.counted, "document or passage", "documents and passages")
-        lost = f"; {self.lost}, its statistics, is gone" if self.lost else ""
+        lost = f"; the index with its statistics, {self.lost}, is gone" if self.lost else ""
         wrong = f"{len(self.missing):,} missing, {len(self.extra):,} extra, {len(self.altered):,} altered"
         return f"holds {count} and should hold {self.expected:,}: {wrong}{lost}"
 
@@ -268,7 +268,9 @@ def _check_findability(engine: Engine, index: str, layout: DocumentLayout, ident
                 if signal.text_fields:  # the user's analyzer may make more tokens of a text than a query may have
                     continue
                 hint = error.hint
-                raise VerificationFailed(f"{engine.product} could not search {signal.name}: {error.message}", hint) from error
+                raise VerificationFailed(
+                    f"{engine.product} could not search the signal {signal.name}: {error.message}", hint
+                ) from error
             if hits:
                 lost = ""
                 break

@@ -77,7 +77,7 @@ def run(engine: Engine, live: str, index: str, progress: BuildProgress) -> None:
     reason = failure.get("cause", failure).get("reason", failure) if failure else response.get("canceled")
     if reason:
         hint = f"{block_hint(str(reason))} Run the command again: it continues from there.".lstrip()
-        raise EngineError(f"The engine could not copy {live}: {reason}.", hint)
+        raise EngineError(f"The server could not copy {live}: {reason}.", hint)
 
 
 def stop(engine: Engine, index: str) -> None:

@@ -98,7 +98,7 @@ def _create(engine: Engine, index: str, body: dict[str, Any], **params: Any) -> 
     if forced:
         differences = "; ".join(map(clipped, forced))
         advice = template_advice(engine, index)
-        raise UsageError(f"The cluster gives {index} what termweave did not ask for: {differences}.", advice)
+        raise UsageError(f"The cluster created {index} with what termweave did not ask for: {differences}.", advice)
 
 
 def create_like(engine: Engine, index: str, model: str, lineage: Lineage) -> dict[str, Any]:
@@ -195,7 +195,7 @@ def wait_for_copies(engine: Engine, index: str, next_step: str) -> None:
             time.sleep(_LOOK)
         engine.outage.say(
             f"{index} {next_step} though not all of its replicas are up: documents are lost if a node fails now. "
-            "GET /_cluster/allocation/explain says what they wait for."
+            "GET /_cluster/allocation/explain says what the replicas wait for."
         )
 
 
@@ -205,7 +205,7 @@ def template_advice(engine: Engine, index: str) -> str:
         return ""
     noun = "The index template" if len(names) == 1 else "The index templates"
     return (
-        f"{noun} {few([repr(name) for name in names])} of the cluster may do that: correct it, exclude this name from its patterns, "
+        f"{noun} {few([repr(name) for name in names])} of the cluster may cause this: correct the template, exclude this name from its patterns, "
         "or set what you want instead in the file of --settings."
     )
 

@@ -81,8 +81,10 @@ class Lease:
 
     def lost(self) -> EngineError:
         """Return the error for a builder that has lost its lease."""
-        hint = "Look whether that build runs. If not, run this command again: it resumes."
-        return EngineError(f"Another build of {self.name!r} has taken over, or somebody has removed the lease of this one.", hint)
+        hint = "Look whether another build runs. If not, run this command again: it resumes."
+        return EngineError(
+            f"Another build of {self.name!r} has taken over, or somebody has removed the lock of this build from {INDEX}.", hint
+        )
 
     def take(self) -> None:
         """Take the lease of the name, also one of this host's own dead process or one that has expired.
@@ -103,7 +105,7 @@ class Lease:
                 raise TermweaveError(
                     f"Another build of {self.name!r} is running on {holder['host']} "
                     f"(process {holder['process']}, since {holder['since']}).",
-                    f"Wait until it has ended, or stop it. If it was killed, its lease ends by itself after {2 * EXPIRY:.0f} s at most.",
+                    f"Wait until it has ended, or stop it. If it was killed, its lock expires after {2 * EXPIRY:.0f} s at most.",
                 )
             if self._write(version):
                 break
@@ -140,8 +142,8 @@ class Lease:
         if abs(time.time() - holder["renewed"]) < EXPIRY:
             return False
         self.engine.outage.say(
-            f"The build of {self.name!r} on {holder['host']} (process {holder['process']}) does not renew its lease. "
-            f"Looking for {EXPIRY:.0f} s whether it lives."
+            f"The build of {self.name!r} on {holder['host']} (process {holder['process']}) does not renew its lock. "
+            f"Watching for {EXPIRY:.0f} s whether that build is still alive."
         )
         written, until = self._written(), time.monotonic() + EXPIRY
         while time.monotonic() < until:

@@ -68,7 +68,7 @@ _GROW, _SHRINK = 1.5, 0.7
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 20.0
 #: The size limit never falls below this many bytes.
 _LEAST_LIMIT = 64 * 1024
-_LATER_HINT = "See its log, and lower --workers. Run the command again: it resumes."
+_LATER_HINT = "See the log of the server, and lower --workers. Run the command again: it resumes."
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,10 @@ def _outcome_of(batch: Sequence[BulkItem], answer: Any, index: str) -> Outcome:
         EngineError: The response does not have one entry for each document.
     """
     if len(answer.get("items", ())) != len(batch):
-        raise EngineError("The response to _bulk is not one of OpenSearch.", "Look for a proxy between that changes responses.")
+        raise EngineError(
+            "The response to _bulk is not one that OpenSearch gives.",
+            "Look for a proxy before the server that changes responses.",
+        )
     outcome = Outcome()
     for item, entry in zip(batch, answer["items"], strict=True):
         (result,) = entry.values()
@@ -138,10 +141,10 @@ def _outcome_of(batch: Sequence[BulkItem], answer: Any, index: str) -> Outcome:
             outcome.refused.append((item.id, reason))
         elif status == HTTPStatus.NOT_FOUND:
             outcome.closed = True
-            hint = "Run 'termweave index' again: it begins anew."
+            hint = "Run 'termweave index' again, which begins a new generation."
             outcome.fatal = EngineError(f"{index} was deleted while it was being built.", hint)
         else:
-            outcome.fatal = EngineError(f"The engine takes no documents: {reason} (status {status}).", _hint(reason))
+            outcome.fatal = EngineError(f"The server takes no documents: {reason} (status {status}).", _hint(reason))
     return outcome
 
 
@@ -157,10 +160,10 @@ def _temporary(status: int, reason: str, index: str) -> EngineError:
     """Return the error with which sending ends if a rejected document is still rejected when the patience is used up."""
     if status == HTTPStatus.SERVICE_UNAVAILABLE:
         return EngineError(
-            f"The engine cannot write to {index}: {reason}.",
+            f"The server cannot write to {index}: {reason}.",
             "A shard is missing: GET /_cluster/allocation/explain says why. When it is back, run the command again: it resumes.",
         )
-    return EngineError(f"The engine keeps rejecting documents: {reason}.", _hint(reason) if block_hint(reason) else _LATER_HINT)
+    return EngineError(f"The server keeps rejecting documents: {reason}.", _hint(reason) if block_hint(reason) else _LATER_HINT)
 
 
 def _hint(reason: str) -> str:

@@ -75,7 +75,7 @@ def test_a_damaged_ledger_is_said_to_be_that_and_the_advice_works(desk, index, t
     path.write_bytes(b"no database at all" * 1000)
     desk.run("verify", status=1)
     said = capsys.readouterr().err
-    assert f"It is damaged: remove {path}*" in said
+    assert f"The file is damaged: remove {path}*" in said
     assert "disk space" not in said
     desk.run("verify", str(tmp_path / "corpus.jsonl"))
     for each in path.parent.glob(f"{path.name}*"):

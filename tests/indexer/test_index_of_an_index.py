@@ -174,7 +174,7 @@ def test_an_incremental_update_reads_only_what_changed(build, shop, opensearch_e
     shop({"p7": {**before["p7"], "description": "third"}}, gone=["p8", "p9"])  # without a new time
     assert "0 changed" in build(*by_time[:3]).out
     said = build(*by_number)
-    assert "all of it is compared" in said.err  # the update by time leaves no sequence numbers
+    assert f"so all of opensearch:{shop.index} is compared" in said.err  # the update by time leaves no sequence numbers
     assert "1 changed" in said.out
     shop({"p10": {**before["p10"], "description": "fourth"}}, gone=["p11"])
     read.clear()

@@ -42,7 +42,7 @@ from tests.indexer.builds import LEXICAL, numbered
         (
             "types",
             ["a=date", "price=nummer"],
-            "--types price=nummer: there is no such type, or no field is named before the =.",
+            "--types price=nummer: the type does not exist, or the field before the = is missing.",
             None,
         ),
     ],
@@ -63,7 +63,10 @@ def test_a_value_that_an_option_does_not_take_is_refused_with_one_sentence(tmp_p
         (["--update", "--yes"], "--yes belongs to --update --delete-missing"),
         (["--new"], "belong to --update"),
         (["--fresh", "--update"], "leave out --fresh or --update"),
-        (["--model", "fast", "--dense", "none"], "--model names the model of both, and --dense another one."),
+        (
+            ["--model", "fast", "--dense", "none"],
+            "--model names one model for term weights and vectors, and --dense names another.",
+        ),
     ],
 )
 def test_options_that_mean_nothing_together_are_refused(tmp_path, capsys, arguments, said):
@@ -99,10 +102,7 @@ def test_every_option_is_declared_and_those_of_a_fingerprint_are_kept_by_an_upda
     [
         (BuildOptions(), "88d71624228b14de"),
         (BuildOptions(prune=Pruning.parse("30%")), "2f8172ac298d6ba0"),
-        (
-            BuildOptions(passages=Window(160, 120), shards=3, skip_bad=True, workers=1, patience=1.0, fresh=True),
-            "0fb02c0e90e46b96",
-        ),
+        (BuildOptions(passages=160, shards=3, skip_bad=True, workers=1, patience=1.0, fresh=True), "0fb02c0e90e46b96"),
         (
             BuildOptions(settings={"index.codec": "best_compression"}, mapping={"properties": {"year": {"type": "integer"}}}),
             "3fd57b658c265f42",
@@ -127,14 +127,7 @@ def test_arguments_of_another_kind_are_refused_at_the_door(opensearch_engine, na
     for said, call, *arguments in (
         ("source must be an open source, not str. Write ", indexer.build, engine, "./docs", "docs", LEXICAL),
         ("source must be an open source", indexer.plan, "./docs", engine.capabilities, LEXICAL),
-        (
-            "engine must be an Engine, not Connection. Write termweave.connect().",
-            indexer.plan_update,
-            connection,
-            source,
-            "x",
-            LEXICAL,
-        ),
+        ("engine must be an Engine, not Connection. Write termweave.connect().", indexer.verify, connection, name, None),
         ("engine must be an Engine", Index.open, connection, name),
         ("options must be BuildOptions, not dict.", indexer.update, engine, source, name, {}),
         ("dataset must be an open data set, not str. Write ", evaluate, Index.open(engine, name), "./docs"),
@@ -172,7 +165,7 @@ def stored(engine, name):
 def test_a_rebuild_keeps_the_mapping_and_says_so(opensearch_engine, name, index, mapping):
     """The application's own aggregation goes on."""
     index(GOODS, "--mapping", mapping, "--shards", "2")
-    assert "Built as the live generation was, with --shards 2 --mapping {" in index(GOODS).err
+    assert "Built like the live generation, with --shards 2 --mapping {" in index(GOODS).err
     fields, settings, recorded = stored(opensearch_engine, name)
     assert {key: fields[key]["type"] for key in MAPPING["properties"]} == {"price": "scaled_float", "brand": "keyword"}
     off = {"weights": "none", "dense": "none"}
@@ -183,7 +176,7 @@ def test_a_rebuild_keeps_the_mapping_and_says_so(opensearch_engine, name, index,
     for arguments in (["--update"], ["--update", "--new"]):
         index([*GOODS, {"_id": arguments[-1], "text": "A cup.", "price": 1}], *arguments)
         assert stored(opensearch_engine, name)[2].options == recorded.options
-    assert "Unlike the live generation before it: --shards was 2 and is 1." in index(GOODS, "--shards", "1").err
+    assert "Differences from the live generation before this build: --shards was 2 and is 1." in index(GOODS, "--shards", "1").err
     assert "--mapping was {" in index(GOODS, "--defaults").err
     fields, _, recorded = stored(opensearch_engine, name)
     assert (fields.keys() & MAPPING["properties"].keys(), recorded.options) == (set(), off)
@@ -199,7 +192,7 @@ def test_a_rebuild_has_the_models_of_the_live_generation_or_names_what_is_missin
     _, _, recorded = stored(opensearch_engine, name)
     assert str(tmp_path) not in json.dumps(recorded.as_meta())  # the folder is known to this host alone
     notes = tw.index(GOODS, name, connection=connection).notes
-    assert any(note.startswith("Built as the live generation was") for note in notes)
+    assert any(note.startswith("Built like the live generation, with ") for note in notes)
     again = stored(opensearch_engine, name)[2]
     assert (again.models, again.options) == (recorded.models, recorded.options)
     assert tw.index(GOODS, name, connection=connection, dense="fast").signals == ("lexical", "weights", "dense")

@@ -75,7 +75,10 @@ def test_what_cannot_be_read_is_not_taken_for_gone(desk, tmp_path):
     desk.build(corpora.open_source(path))
     broken = updated(*lines[:3], lines[3][:-2], lines[4].replace("text 4", "changed"))
     assert (broken.counts, broken.deleted, broken.documents) == (ChangeCounts(new=0, changed=1, unchanged=3, gone=1), 0, 5)
-    assert "Not deleted: 1 document that the source does not have, because 1 entry of it could not be read" in broken.warnings[0]
+    assert (
+        "Not deleted: 1 document that the source does not have, because 1 entry of the source could not be read"
+        in broken.warnings[0]
+    )
     assert desk.clean() == 5
     assert updated(*lines, "{").warnings == ()  # nothing is missing
     assert updated(*lines[1:]).deleted == 1

@@ -185,7 +185,7 @@ def test_who_loses_the_lease_in_the_middle_stops_and_another_run_finishes(desk, 
 
     monkeypatch.setattr(Lease, "check", look)
     run = desk.build if how == "build" else partial(desk.update, new="new" in how)
-    with pytest.raises(EngineError, match=f"Another build of '{desk.name}' has taken over.* Look whether that build runs"):
+    with pytest.raises(EngineError, match=f"Another build of '{desk.name}' has taken over.* Look whether another build runs"):
         run(source, progress=taken)
     assert heirs
     assert desk.live == before
@@ -228,7 +228,7 @@ def test_a_builder_that_was_paused_sends_nothing_after_another_host_has_built(be
         time.sleep(2.5)
         heir = Bench(tmp_path / "other", bench.url, bench.name).write(1300, "second")
         said = heir.run(prelude=_SOON)
-        assert "does not renew its lease. Looking for 2 s whether it lives." in said
+        assert "does not renew its lock. Watching for 2 s whether that build is still alive." in said
         index = heir.whole()
     finally:
         os.kill(paused.pid, signal.SIGCONT)
