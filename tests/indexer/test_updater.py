@@ -14,7 +14,7 @@ import pytest
 from termweave import corpora
 from termweave.cli import run
 from termweave.errors import TermweaveError, UsageError, VerificationFailed
-from termweave.indexer import BuildOptions, LargeDeletion, UpdateMode, plan_update, up_to_date, update, update_plan, updater
+from termweave.indexer import BuildOptions, LargeDeletion, UpdateMode, plan_update, up_to_date, update, updater
 from termweave.indexer.job import Job
 from termweave.indexer.ledger import storage
 from termweave.indexer.ledger.diff import ChangeCounts
@@ -237,7 +237,7 @@ def test_after_an_answer_a_large_deletion_changes_a_copy_and_the_source_is_not_r
         with pytest.raises(TermweaveError, match="Another build of"):  # what was counted cannot change meanwhile
             desk.update(source)
         with monkeypatch.context() as patch:
-            patch.delattr(update_plan, "read_corpus")
+            patch.delattr(updater, "read_corpus")
             job.large = None
             done = job.write(lambda *_: None)
     assert done.counts == plan.counts == ChangeCounts(new=0, changed=0, unchanged=4, gone=26)
