@@ -82,18 +82,13 @@ def test_settings_for_loading_are_restored(desk, monkeypatch):
     assert [line.partition(missing)[0] for line in said] == [f"{built.index} is published "]
 
 
-TEXTS = {
-    "d0": "Rinse the kettle with vinegar.",
-    "d1": "Grind coffee just before brewing.",
-    "d2": "Keep bread in a paper bag.",
-    "d3": "Prune roses in March.",
-}
-
-
 def test_bytes_rank_as_floats_are_verified_and_explained(desk, tmp_path, capsys):
-    scores = {}
+    texts, scores = (
+        {"d0": "Rinse the kettle with vinegar.", "d1": "Grind coffee.", "d2": "Keep bread in a bag.", "d3": "Prune roses."},
+        {},
+    )
     for vectors in ("float", "byte"):
-        desk.build(TEXTS, BuildOptions(vectors=vectors))
+        desk.build(texts, BuildOptions(vectors=vectors))
         index = Index.open(desk.engine, desk.name)
         scores[vectors] = {hit.id: hit.score for hit in index.search("a clean kettle", mode="dense", k=4)}
     assert list(scores["byte"]) == list(scores["float"])
@@ -105,7 +100,7 @@ def test_bytes_rank_as_floats_are_verified_and_explained(desk, tmp_path, capsys)
     assert sum(each.share for each in hit.signals.values()) == pytest.approx(hit.score)
 
     # An update keeps what the generation has, and refuses another value.
-    desk.source({**TEXTS, "d4": "Boil water for tea."})
+    desk.source({**texts, "d4": "Boil water for tea."})
     words = ["index", str(tmp_path / "corpus.jsonl"), desk.name, "--update", "--url", desk.engine.url]
     assert run(words) == 0
     assert desk.check().ok

@@ -5,7 +5,6 @@ import json
 import pytest
 
 from termweave.cli import run
-from termweave.encoders import load
 from termweave.errors import UsageError
 from termweave.indexer import BuildOptions
 from termweave.records import Document
@@ -56,13 +55,6 @@ def test_an_odd_cell_is_missing_and_the_column_keeps_its_type(cases, build, foun
     assert found("kettle", rerank="boost@price")[0]
 
 
-def test_decimal_commas_of_a_table_with_semicolons(opensearch_engine, name, cases, build, found):
-    assert "'price' as decimal-comma" in build(cases / "odd-cell" / "decimal-comma.csv")
-    assert found("kettle teapot cup", sort="price", where="price>=7")[0] == ["3", "1", "2"]
-    assert found("kettle teapot cup", where="price>1298")[0] == ["2"]
-    assert clean(opensearch_engine, name) == 3
-
-
 def test_dates_in_other_notations_and_times_that_are_declared(opensearch_engine, name, cases, build, found, tmp_path):
     news = cases / "epoch" / "news.jsonl"
     assert "add `--types ms=epoch-milliseconds,sec=epoch-seconds`" in build(news)
@@ -107,20 +99,6 @@ def test_what_the_encoder_sees():
     assert seen["text"] == "Cats. They sleep all day.\nfeline purring"
     assert seen["odd"] == "An entry of this name may hold anything."
     assert Document("alone", "", metadata={"expansion": ["only", 3, "this"]}).content == "only this"
-
-
-def test_beyond_the_models_sight_they_keep_their_anchor():
-    """In a text longer than the model sees, an added term is worth its BM25."""
-    encoder = load(dense="none", threads=1)
-    text = " ".join(f"word{number}" for number in range(400))
-    plain, more = (
-        encoder.encode([Document("a", text, metadata=given).content], kind="document")[0].weights.as_dict()
-        for given in ({}, {"expansion": "ukulele"})
-    )
-    assert "ukulel" in more
-    assert "ukulel" not in plain
-    assert more["ukulel"] == pytest.approx(more["word399"], rel=0.5)  # both unseen, both rare
-    assert more["word0"] == pytest.approx(plain["word0"], rel=0.01)  # BM25's length counts the added term
 
 
 def test_a_document_is_found_by_a_term_that_only_its_expansion_holds(desk):

@@ -12,6 +12,7 @@ import jsonschema
 import pytest
 
 from termweave import corpora
+from termweave.catalog.lineage import CHANGING
 from termweave.cli import run
 from termweave.errors import TermweaveError, UsageError, VerificationFailed
 from termweave.indexer import BuildOptions, LargeDeletion, UpdateMode, plan_update, up_to_date, update, updater
@@ -147,8 +148,8 @@ def test_damage_of_a_document_that_the_source_lost_is_named_until_it_is_deleted(
 
 @pytest.mark.parametrize(("claims", "way"), [("zzz", "--delete-missing"), ("d10", "delete --id"), (None, "--delete-missing")])
 def test_a_foreign_document_stays_extra_until_it_is_deleted(desk, claims, way):
-    source = desk.source(texts(30))
-    desk.build(source)
+    desk.build(texts(30))
+    source = desk.source(texts(30) | {"d7": "changed"})
     if claims:
         alter(desk, "d10", id=claims, _id="zzz")
     else:
@@ -156,14 +157,16 @@ def test_a_foreign_document_stays_extra_until_it_is_deleted(desk, claims, way):
     for _ in range(2):
         with pytest.raises(VerificationFailed, match=r"1 extra, 0 altered.*'zzz'.*look first.*--id"):
             desk.update(source)
-    with storage.existing(desk.engine, desk.live) as ledger:
-        assert ledger.total == 30
+        with storage.existing(desk.engine, desk.live) as ledger:
+            assert (ledger.total, ledger.get("state")) == (30, "updating")
+        assert Index.open(desk.engine, desk.name).lineage.fingerprint == CHANGING  # its content is not what the build made
     if way == "delete --id":
         desk.run("delete", "--id", "zzz", "--yes")
         desk.update(source)
     else:
         assert desk.update(source, delete=True).deleted == 1
     assert desk.clean(source) == 30
+    assert Index.open(desk.engine, desk.name).lineage.fingerprint == ""
 
 
 def test_what_another_host_changed_is_kept_and_no_damage(desk, monkeypatch, tmp_path, capsys):

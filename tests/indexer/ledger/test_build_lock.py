@@ -4,6 +4,8 @@ import os
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 
 import pytest
@@ -13,6 +15,8 @@ from termweave.errors import EngineError, TermweaveError
 from termweave.indexer.generations.index_setup import open_writer, writer
 from termweave.indexer.ledger import build_lock
 from termweave.indexer.ledger.build_lock import Lease, hold_lease
+from termweave.indexer.pipeline import bulk_sender
+from termweave.indexer.preparation import corpus_pass
 from tests.indexer.builds import numbered
 from tests.indexer.conftest import Bench, ended
 
@@ -43,92 +47,79 @@ def old(monkeypatch):
     return by
 
 
+@pytest.fixture
+def take(opensearch_engine, name):
+    """A function that takes the lease for a place, and returns it."""
+
+    def call(place):
+        lease = Lease(opensearch_engine, name, place)
+        lease.take()
+        return lease
+
+    return call
+
+
 @pytest.mark.parametrize("clock", [-3600, 3600])
-def test_a_lease_that_nobody_renews_is_taken_over_whatever_the_clocks_say(opensearch_engine, name, old, clock):
+def test_a_lease_that_nobody_renews_is_taken_over_whatever_the_clocks_say(take, old, clock):
     old(clock)
-    dead = Lease(opensearch_engine, name, "there")
-    dead.take()
-    heir = Lease(opensearch_engine, name, "here")
-    heir.take()
+    dead = take("there")
+    heir = take("here")
     dead.renew()  # it was not dead, only slow
     with pytest.raises(EngineError, match="has taken over"):
         dead.check()
     heir.renew()
     heir.check()
-    heir.give_back()
 
 
-def test_a_holder_with_a_strange_clock_that_renews_is_left_alone(opensearch_engine, name, old):
-    old(-3600)
-    holder = Lease(opensearch_engine, name, "there")
-    holder.take()
-    threading.Timer(0.3, holder.renew).start()
-    with pytest.raises(TermweaveError, match="is running on"):
-        Lease(opensearch_engine, name, "here").take()
-    holder.give_back()
-
-
-def test_a_holder_that_sends_is_left_alone_though_no_renewal_gets_through(opensearch_engine, name, old):
+@pytest.mark.parametrize("living", ["renews", "sends"])
+def test_a_holder_with_a_strange_clock_that_renews_or_sends_is_left_alone(opensearch_engine, name, take, old, living):
     """On a busy server renewals waited behind the documents for 31 s: another host could take a living build over."""
     old(-3600)
-    holder = Lease(opensearch_engine, name, "there")
-    holder.take()
+    holder, ended = take("there"), threading.Event()
     index = f"{name}-20260101000000-00000000"
     opensearch_engine.request("PUT", f"/{index}", body={"aliases": {writer(index, holder.number): {}}})
-    ended = threading.Event()
 
     def live():
         while not ended.wait(0.3):
-            opensearch_engine.request("POST", f"/{index}/_doc", body={})
+            holder.renew() if living == "renews" else opensearch_engine.request("POST", f"/{index}/_doc", body={})
 
-    living = threading.Thread(target=live)
-    living.start()
+    thread = threading.Thread(target=live)
+    thread.start()
     with pytest.raises(TermweaveError, match="is running on"):
-        Lease(opensearch_engine, name, "here").take()
+        take("here")
     ended.set()
-    living.join()
-    Lease(opensearch_engine, name, "here").take()
+    thread.join()
+    holder.give_back()
+    take("here")
 
 
-def test_of_two_heirs_one_gets_it(opensearch_engine, name, old):
+def test_of_two_heirs_one_gets_it(take, old):
     old(-3600)
-    Lease(opensearch_engine, name, "there").take()
-    got = []
+    take("there")
 
-    def take(place):
-        try:
-            Lease(opensearch_engine, name, place).take()
-        except TermweaveError:
-            return
-        got.append(place)
+    def got(place):
+        with suppress(TermweaveError):
+            return take(place)
 
-    threads = [threading.Thread(target=take, args=(place,)) for place in ("one", "two", "three")]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(got) == 1
+    with ThreadPoolExecutor() as pool:
+        assert len([each for each in pool.map(got, ("one", "two", "three")) if each]) == 1
 
 
-def test_the_same_place_never_waits_for_its_own_dead(opensearch_engine, name, monkeypatch):
+def test_the_same_place_never_waits_for_its_own_dead(take, monkeypatch):
     monkeypatch.setattr(build_lock, "EXPIRY", 3600.0)
-    Lease(opensearch_engine, name, "here").take()
-    heir = Lease(opensearch_engine, name, "here")
-    heir.take()
-    heir.give_back()
+    take("here")
+    take("here")
 
 
-def test_a_renewal_whose_answer_was_lost_is_no_loss_and_a_lease_that_is_gone_is_never_written_again(opensearch_engine, name):
-    lease = Lease(opensearch_engine, name, "here")
-    lease.take()
+def test_a_renewal_whose_answer_was_lost_is_no_loss_and_a_lease_that_is_gone_is_never_written_again(opensearch_engine, take):
+    lease = take("here")
     before = lease._version
     lease.renew()
     lease._version = before  # as if nobody had heard the answer
     lease.renew()
     lease.check()
-    heir = Lease(opensearch_engine, name, "there")
     opensearch_engine.request("DELETE", lease._path)
-    heir.take()
+    heir = take("there")
     assert heir.number > lease.number
     heir.give_back()  # the first builder finds no document, as if nobody had been there
     for _ in range(2):
@@ -138,9 +129,8 @@ def test_a_renewal_whose_answer_was_lost_is_no_loss_and_a_lease_that_is_gone_is_
     assert lease._read() is None
 
 
-def test_a_builder_that_was_paused_renews_its_lease_before_it_writes(opensearch_engine, name, monkeypatch):
-    lease = Lease(opensearch_engine, name, "here")
-    lease.take()
+def test_a_builder_that_was_paused_renews_its_lease_before_it_writes(opensearch_engine, take, monkeypatch):
+    lease = take("here")
     opensearch_engine.request("DELETE", lease._path)
     lease.check()  # it was renewed a moment ago
     now = time.monotonic
@@ -164,10 +154,12 @@ def test_a_role_without_permission_builds_under_the_lock_of_its_host():
 
 
 @pytest.mark.parametrize("how", ["build", "update in place", "update into a new generation"])
-@pytest.mark.usefixtures("small_steps")
 def test_who_loses_the_lease_in_the_middle_stops_and_another_run_finishes(desk, monkeypatch, how):
     """The holder sees it at its next look. What one sends that was paused after its last look, the server refuses: see the last test."""
     monkeypatch.setattr(build_lock, "EXPIRY", 3600.0)
+    monkeypatch.setattr(corpus_pass, "_BLOCK_DOCUMENTS", 50)
+    for size in ("SMALLEST", "FIRST", "LARGEST"):
+        monkeypatch.setattr(bulk_sender, size, 4096)
     engine, holders, heirs, check_lease = desk.engine, [], [], Lease.check
     before = desk.build(600).index
     source = desk.source([{**each, "text": "changed " + each["text"]} for each in numbered(600)])
