@@ -163,8 +163,7 @@ class BuildOptions:
     model: Annotated[
         str | Path | None,
         _model(
-            "Model for term weights and vectors, in one pass: small (better), fast, chinese, or another one; stands for --weights MODEL --dense "
-            "MODEL.",
+            "Model for term weights and vectors in one pass: small (better), fast, chinese, or another one; replaces --weights and --dense.",
             "the shipped one; chinese for Chinese text, where it is installed",
         ),
     ] = None

@@ -103,8 +103,7 @@ class Lease:
             ours = (holder["place"], holder["host"]) == (self._place, self._host)
             if not ours and not self._expired(holder, version):
                 raise TermweaveError(
-                    f"Another build of {self.name!r} is running on {holder['host']} "
-                    f"(process {holder['process']}, since {holder['since']}).",
+                    f"Another build of {self.name!r} is running on {holder['host']} (process {holder['process']}, since {holder['since']}).",
                     f"Wait until it has ended, or stop it. If it was killed, its lock expires after {2 * EXPIRY:.0f} s at most.",
                 )
             if self._write(version):

@@ -71,7 +71,7 @@ def test_build_and_verify(build, shop, opensearch_engine, name, capsys, tmp_path
     assert f"as in opensearch:{shop.index} (compared by digests)" in capsys.readouterr().out
     query = tmp_path / "query.json"
     query.write_text('{"query": {"range": {"price": {"lt": 10}}}}')
-    assert orjson.loads(build("--plan", "--json", "--source-query", str(query)).out)["documents"] == 8
+    assert orjson.loads(build("--plan", "--json", "--source-query", str(query)).out)["documents"] == 10
 
 
 def test_what_an_alias_hides_is_never_built_updated_or_kept(shop, opensearch_engine, name, capsys):

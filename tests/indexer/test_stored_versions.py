@@ -127,20 +127,12 @@ def test_a_manifest_and_a_settings_file_are_read(version, monkeypatch):
     assert (settings.url, settings.user, settings.timeout) == ("https://search.example.org:9200", "jane", 30)
 
 
-@pytest.fixture
-def cluster():
-    """A function that starts a cluster of its own, with a folder of snapshots that all of them share."""
-    folder = Path(tempfile.mkdtemp(prefix="termweave-snapshots-"))
-    folders.make_private(folder)
-
-    @contextmanager
-    def start():
-        with own_node(f"path.repo: ['{folder}']\n") as state, connect(load(url=state.url)) as engine:
-            engine.request("PUT", "/_snapshot/backup", body={"type": "fs", "settings": {"location": str(folder)}})
-            yield engine
-
-    yield start
-    shutil.rmtree(folder, ignore_errors=True)
+@contextmanager
+def cluster(folder):
+    """A cluster of its own that may use the folder of snapshots."""
+    with own_node(f"path.repo: ['{folder}']\n") as state, connect(load(url=state.url)) as engine:
+        engine.request("PUT", "/_snapshot/backup", body={"type": "fs", "settings": {"location": str(folder)}})
+        yield engine
 
 
 DOCS = "docs"
@@ -157,10 +149,13 @@ def snapshot(engine, method, path=""):
 @pytest.mark.engine
 @pytest.mark.slow
 @pytest.mark.nightly
-def test_a_snapshot_is_restored_in_another_cluster(cluster, corpus, tmp_path, monkeypatch, capsys):
+def test_a_snapshot_is_restored_in_another_cluster(corpus, tmp_path, monkeypatch, capsys, request):
     """What a user has after restoring: everything but the ledger, which is a file of the host that built the index."""
     changed = [*documents()[1:], {"_id": "new", "text": "A document about lamps."}]
-    with cluster() as engine:
+    folder = Path(tempfile.mkdtemp(prefix="termweave-snapshots-"))  # not in tmp_path: the server's user must come through
+    request.addfinalizer(lambda: shutil.rmtree(folder, ignore_errors=True))
+    folders.make_private(folder)
+    with cluster(folder) as engine:
         older = build(engine, corpus(documents()), DOCS, BuildOptions()).index
         opened = Index.open(engine, DOCS)
         opened.adopt(Profile("mine", dict.fromkeys(opened.signals, 1 / len(opened.signals)), "rrf", {"candidates": 10}))
@@ -170,7 +165,7 @@ def test_a_snapshot_is_restored_in_another_cluster(cluster, corpus, tmp_path, mo
         assert all(expected["hybrid"][query] for query in QUERIES)
         assert snapshot(engine, "PUT") == sorted([older, f"{older}.stats", index, f"{index}.stats"])
 
-    with cluster() as engine:
+    with cluster(folder) as engine:
         monkeypatch.setattr("termweave.support.paths.state", lambda: tmp_path / "state of another host")
         monkeypatch.setattr("termweave.support.paths.cache", lambda: tmp_path / "cache of another host")
         snapshot(engine, "POST", "/_restore")
@@ -178,7 +173,7 @@ def test_a_snapshot_is_restored_in_another_cluster(cluster, corpus, tmp_path, mo
         restored = Index.open(engine, DOCS)
         assert (restored.generation, restored.lineage.profile, answers(restored)) == (index, "mine", expected)
         assert run(["verify", DOCS, "--url", engine.url]) == 2
-        assert "Compare with the source instead: 'termweave verify DOCS SOURCE'" in capsys.readouterr().err
+        assert "Compare with the source instead: 'termweave verify NAME SOURCE'" in capsys.readouterr().err
         assert run(["verify", DOCS, str(tmp_path / "changed.jsonl"), "--deep", "--url", engine.url]) == 0
         counts = update(engine, corpus(documents(), name="again.jsonl"), DOCS, BuildOptions()).counts
         assert (counts.new, counts.changed) == (1, 0)  # the digests came along: nothing else is sent

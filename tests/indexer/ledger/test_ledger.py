@@ -8,10 +8,10 @@ import time
 
 import pytest
 
-from termweave.catalog.layout import bucket_of, source_digest
+from termweave.catalog.layout import bucket_of
 from termweave.errors import RefusedDocuments, TermweaveError, UsageError
 from termweave.indexer.ledger import storage
-from termweave.indexer.ledger.ledger import BucketSum, Ledger
+from termweave.indexer.ledger.ledger import Ledger
 from termweave.indexer.pipeline import dead_letters
 from termweave.records import Document
 from termweave.support import paths
@@ -55,28 +55,6 @@ def test_refused_documents_are_named_and_not_expected(ledger):
     ledger.acknowledge([("b", 200)])  # sent again and taken
     assert ledger.refused() == []
     assert ledger.buckets()[bucket_of("b")].encoding >= 200
-
-
-def test_sums_are_those_of_the_rows(ledger):
-    entries = [entry(str(number), number, number * 7) for number in range(3000)]
-    ledger.enter(entries)
-    ledger.acknowledge([(each.id, source_digest(each) + 1) for each in entries])
-    buckets = ledger.buckets()
-    assert sum(bucket.count for bucket in buckets.values()) == 3000
-    assert sum(bucket.source for bucket in buckets.values()) == sum(map(source_digest, entries))
-    for bucket, expected in buckets.items():
-        sources, encodings = zip(*ledger.in_bucket(bucket).values(), strict=True)
-        assert BucketSum(len(sources), sum(sources), sum(encodings)) == expected
-
-
-def test_it_outlives_its_process(tmp_path):
-    path = tmp_path / "ledger.sqlite"
-    with Ledger(path) as first:
-        first.enter([entry(str(number), number, number) for number in range(200)])
-        first.acknowledge([(str(number), 1) for number in range(100)])
-        first.put("state", "building")
-    with Ledger(path) as second:
-        assert (second.acknowledged, second.get("state"), second.get("nothing")) == (100, "building", None)
 
 
 def test_a_full_disk_is_a_sentence_and_takes_nothing_back(ledger):
