@@ -168,48 +168,37 @@ CORPUS = [
 ]
 
 
-@pytest.fixture
-def built(desk):
-    """A function that builds an index of the documents and opens it as a source."""
-
-    def call(**options):
-        desk.build(open_documents(CORPUS), replace(LEXICAL, **options))
-        return LiveDocuments(desk.engine, generations.find_live(desk.engine, desk.name))
-
-    return call
+def opened(desk):
+    return LiveDocuments(desk.engine, generations.find_live(desk.engine, desk.name))
 
 
-def test_documents_come_back_as_they_were_under_the_name_of_their_corpus(built):
-    source = built()
-    expected, read = ({each.id: each for each in one.documents()} for one in (open_documents(CORPUS), source))
-    assert {key: (each.title, each.text, dict(each.metadata)) for key, each in read.items()} == {
-        key: (each.title, each.text, dict(each.metadata)) for key, each in expected.items()
-    }
-    assert (source.total, source.name) == (len(CORPUS), open_documents(CORPUS).name)
+def test_documents_come_back_as_they_were_and_one_that_another_program_changed_is_refused(desk):
+    corpus = open_documents(CORPUS)
+    desk.build(corpus, LEXICAL)
+    source = opened(desk)
+    expected, read = (
+        {each.id: (each.title, each.text, dict(each.metadata)) for each in one.documents()} for one in (corpus, source)
+    )
+    assert read == expected
+    assert (source.total, source.name) == (len(CORPUS), corpus.name)
+    before = source.fingerprint
+    assert opened(desk).fingerprint == before
+    desk.request("POST", "/_update/short", {"doc": {"text": "changed"}})
+    desk.request("POST", "/_refresh")
+    with pytest.raises(InputError, match=r"'short' of .* differs from what was sent"):
+        list(source.documents())
+    desk.request("DELETE", "/_doc/short")
+    assert opened(desk).fingerprint != before
 
 
-def test_passages_are_joined_to_a_text_that_is_cut_alike(desk, built):
-    window = Window(40, 30)
-    source = built(passages=window)
+def test_passages_are_joined_to_a_text_that_is_cut_alike(desk):
+    options = replace(LEXICAL, passages=Window(40, 30))
+    desk.build(open_documents(CORPUS), options)
+    source = opened(desk)
     texts = {each.id: each.text for each in source.documents()}
     assert texts["long"].split() == " ".join(SENTENCES).split()
     assert len(texts) == len(CORPUS)
     desk.request("POST", "/_refresh")
     passages = desk.request("GET", "/_count")["count"]
     desk.name += "-again"
-    assert desk.build(source, replace(LEXICAL, passages=window)).passages == passages
-
-
-def test_a_document_that_another_program_changed_is_refused_and_one_that_is_gone_changes_the_fingerprint(desk, built):
-    def opened():
-        return LiveDocuments(desk.engine, generations.find_live(desk.engine, desk.name))
-
-    source = built()
-    before = source.fingerprint
-    assert opened().fingerprint == before
-    desk.request("POST", "/_update/short", {"doc": {"text": "changed"}})
-    desk.request("POST", "/_refresh")
-    with pytest.raises(InputError, match=r"'short' of .* differs from what was sent"):
-        list(source.documents())
-    desk.request("DELETE", "/_doc/short")
-    assert opened().fingerprint != before
+    assert desk.build(source, options).passages == passages
