@@ -125,9 +125,7 @@ class Update(Job):
         self.source.refuse_encodings("an update weighs documents with the statistics of the live generation", advice)
         if self.gate is not None and not self.mode.new:
             hint = "Add --new, or remove --require."
-            raise UsageError(
-                "A gate (--require) needs a new generation: searches see changes within the live generation at once.", hint
-            )
+            raise UsageError("A gate (--require) needs a new generation: searches see changes of the live one at once.", hint)
 
     def read(self, progress: BuildProgress) -> None:
         """Read the source into a ledger of its own, and count what would be deleted."""
@@ -173,9 +171,8 @@ class Update(Job):
         engine, source, name = self.engine, self.source, self.name
         live = generations.find_live(engine, name)
         if live is None:
-            raise UsageError(
-                f"There is no index {name!r} to update.", f"Build {name} first: run the same command without --update."
-            )
+            hint = f"Build {name} first: run the same command without --update."
+            raise UsageError(f"There is no index {name!r} to update.", hint)
         rebuild_options.refuse_other(engine, live, self.options, self.mode.options)
         if "kept" in live.lineage.source and not (source.index and source.index.reading.index.whole):
             message = f"{name!r} was built with --keep-mapping, and documents without their old fields cannot be added to it."
