@@ -151,9 +151,7 @@ def plan(source: Source, capabilities: Capabilities, options: BuildOptions) -> B
         advice = LanguageAdvice(analyzer, signals, none, tuple(brought.warnings), notes=tuple(brought.notes))
     signals = advice.signals
     if options.vectors != "float" and not dialect_of(capabilities).byte_vectors:
-        raise UsageError(
-            "--vectors byte needs an OpenSearch server, and this server is an Elasticsearch.", "Leave --vectors out."
-        )
+        raise UsageError("--vectors byte needs OpenSearch, and this server is an Elasticsearch.", "Leave --vectors out.")
     needed = {signal_class(name).needs for name in signals}
     models = {output: model for output, model in models.items() if output.removesuffix("_query") in needed}
     fingerprint = _fingerprint(source, models, options, {"signals": signals, "analyzer": advice.analyzer})

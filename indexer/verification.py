@@ -267,10 +267,8 @@ def _check_findability(engine: Engine, index: str, layout: DocumentLayout, ident
             except EngineResponseError as error:
                 if signal.text_fields:  # the user's analyzer may make more tokens of a text than a query may have
                     continue
-                hint = error.hint
-                raise VerificationFailed(
-                    f"{engine.product} could not search the signal {signal.name}: {error.message}", hint
-                ) from error
+                message = f"{engine.product} could not search the signal {signal.name}: {error.message}"
+                raise VerificationFailed(message, error.hint) from error
             if hits:
                 lost = ""
                 break

@@ -111,7 +111,7 @@ def test_bytes_rank_as_floats_are_verified_and_explained(desk, tmp_path, capsys)
 
 def test_byte_vectors_are_for_opensearch(corpus):
     elastic = Capabilities("9.2.0", "elasticsearch", knn=True, sparse_vector=True)
-    with pytest.raises(UsageError, match="vectors byte needs an OpenSearch"):
+    with pytest.raises(UsageError, match="vectors byte needs OpenSearch"):
         build_plan.plan(corpus([{"_id": "d", "text": "x"}]), elastic, BuildOptions(vectors="byte"))
 
 
