@@ -288,9 +288,7 @@ class Job(ABC):
         if not difference.ok:
             hint = self.advise(difference)
             if difference.inside:
-                hint += (
-                    " The server changes documents while it stores them: look for an ingest pipeline or a plugin that does so."
-                )
+                hint += " The server changes documents when it stores them: look for an ingest pipeline or a plugin."
                 hint += f" {index_setup.template_advice(engine, target.index)}".rstrip()
             raise VerificationFailed(f"{target.index} {difference}.", hint)
 

@@ -167,12 +167,8 @@ class BuildOptions:
             "the shipped one; chinese for Chinese text, where it is installed",
         ),
     ] = None
-    weights: Annotated[
-        str | Path | None, _model("Weights model: folder, package, name or hf:OWNER/NAME; 'none' for no learned weights.")
-    ] = None
-    dense: Annotated[
-        str | Path | None, _model("Dense model: the same, also in the layout of sentence-transformers; 'none' for no vectors.")
-    ] = None
+    weights: Annotated[str | Path | None, _model("Weights model: a folder, package, name, hf:OWNER/NAME, or 'none'.")] = None
+    dense: Annotated[str | Path | None, _model("Dense model: likewise, also a folder of sentence-transformers.")] = None
     dense_query: Annotated[
         str | Path | None,
         _model(
@@ -208,9 +204,7 @@ class BuildOptions:
     ] = field(default_factory=dict)
     mapping: Annotated[
         Mapping[str, Any],
-        _fixed_on_server(
-            "Further mapping (JSON): your own properties are filled from the metadata of the same name.", "FILE", convert=_mapping
-        ),
+        _fixed_on_server("Further fields (JSON mapping), filled from metadata of the same name.", "FILE", convert=_mapping),
     ] = field(default_factory=dict)
     keep_mapping: Annotated[
         bool,
@@ -275,9 +269,7 @@ class BuildOptions:
         Le(LARGEST),
     ] = None
     workers: Annotated[int, _sending("Connections that send at the same time."), Ge(1), Le(64)] = 4
-    patience: Annotated[
-        float, _sending("Seconds to keep trying while the server is overloaded or away.", "SECONDS", "120"), Ge(0)
-    ] = 120.0
+    patience: Annotated[float, _sending("Seconds to retry while the server is busy or away.", "SECONDS", "120"), Ge(0)] = 120.0
     loading: Annotated[bool, _sending("Send without refresh and replicas, and restore both at the end.")] = True
     allow_refused: Annotated[
         float,

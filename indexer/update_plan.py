@@ -134,9 +134,8 @@ def changed_since(engine: Engine, name: str, source: OpenedSource, field: str) -
     if field == changes.SEQUENCE:
         marks = whole.marks_of(lineage.source.get("marks", ""))
         if not marks:
-            return source, [
-                f"The last build or update did not record how far it read {source.name}, so all of {source.name} is compared."
-            ]
+            why = f"The last build or update did not record how far it read {source.name}, so all of {source.name} is compared."
+            return source, [why]
         return changes.ChangedDocuments(whole, None, marks), []
     layout = with_fields(engine, index, lineage)
     usable = [each for each, kind in layout.kinds.items() if kind in {"date", "long", "double"}]

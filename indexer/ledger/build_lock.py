@@ -82,9 +82,8 @@ class Lease:
     def lost(self) -> EngineError:
         """Return the error for a builder that has lost its lease."""
         hint = "Look whether another build runs. If not, run this command again: it resumes."
-        return EngineError(
-            f"Another build of {self.name!r} has taken over, or somebody has removed the lock of this build from {INDEX}.", hint
-        )
+        message = f"Another build of {self.name!r} has taken over, or somebody removed the lock of this build from {INDEX}."
+        return EngineError(message, hint)
 
     def take(self) -> None:
         """Take the lease of the name, also one of this host's own dead process or one that has expired.

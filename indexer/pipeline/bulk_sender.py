@@ -293,9 +293,7 @@ class BulkSender:
         taken: How many documents the workers have taken.
     """
 
-    def __init__(
-        self, engine: Engine, index: str, lease: Lease, stop: threading.Event, *, workers: int = 2, patience: float = 120.0
-    ) -> None:
+    def __init__(self, engine: Engine, index: str, lease: Lease, stop: threading.Event, *, workers: int, patience: float) -> None:
         self.throttle = Throttle(patience, stop)
         self.taken = 0
         self._engine, self._index, self._lease, self._stop = engine, index, lease, stop

@@ -87,9 +87,9 @@ def test_what_does_not_fit_is_one_sentence(folders, command, desk):
     documents, narrow = ("--dense", folders / "documents"), ("--dense-query", folders / "narrow")
     widths = "gives 16 numbers, the document encoder 'documents' 32"
     assert "no model gives vectors of documents" in command("--dense", "none", *narrow, status=2).err
-    assert widths in command(*documents, *narrow, status=5).err
+    assert widths in command(*documents, *narrow, status=1).err
     command(*documents)
-    assert widths in command("--update", *narrow, status=5).err
+    assert widths in command("--update", *narrow, status=1).err
     others = ("--dense", folders / "others", "--dense-query", folders / "queries")
     assert "was built with 'documents'" in command("--update", *others, status=2).err
     with pytest.raises(ModelError, match="was built with the dense model"):
