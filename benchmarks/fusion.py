@@ -34,7 +34,7 @@ from termweave.encoders.term_weighting import BM25
 from termweave.evaluation import randomisation_test
 from termweave.evaluation.measures import interval
 from termweave.evaluation.tuning import parameter_search
-from termweave.evaluation.tuning.trial_ranker import TrialRanker
+from termweave.evaluation.tuning.parameter_search import TrialRanker
 from termweave.records import Capabilities, Encoding, TermWeights
 from termweave.rerank.rnn import ReciprocalNeighbours
 from termweave.search.retrieval.candidates import Candidates

@@ -19,7 +19,7 @@ from reproduction_runs import RERANKED, SHARES, chosen_on_halves, digest_of, fin
 
 from termweave.evaluation import randomisation_test
 from termweave.evaluation.measures import interval
-from termweave.evaluation.tuning.trial_ranker import TrialRanker
+from termweave.evaluation.tuning.parameter_search import TrialRanker
 from termweave.rerank.rnn import ReciprocalNeighbours
 from termweave.signals.modes import Mode
 

@@ -103,7 +103,7 @@ class DocumentLayout:
         notations: Metadata entry -> notation of its values (`termweave.catalog.typed_fields.NOTATIONS`), for entries whose notation was decided.
         application: The fields of title and text in an enriched index; None for an index that termweave built.
         mapped: Name of a field that the user's mapping or the application declares -> what the server can do with the field. Empty where
-            the mapping was not read (`catalog.application_fields.with_fields`).
+            the mapping was not read (`catalog.lineage.layout_with_fields`).
         models: Hashes of models and statistics of an enriched index, as one text, which enter the digests of encodings: an application
             may copy in a document whose encoding other models gave. "": digests cover no models, as in an index that termweave built.
     """
@@ -256,7 +256,7 @@ class DocumentLayout:
         inside = [each for each in able if each.startswith(f"{name}.")]
         hint = " ".join([*near, f"These can: {few(inside or able, 10)}." if able else "No field of this index can."])
         if not able and not self.application:
-            hint = "The index has no typed metadata: its source has none, or it was built by an earlier version and must be built again."
+            hint = "The index has no typed metadata: its source has none, or an earlier version built it, so that it must be built again."
         if use == "filter" and why:
             hint += " Or write a clause of the query DSL."
         fault = f"The field {name!r} {why}, so that it cannot" if why else f"The index has no field {name!r} that can"

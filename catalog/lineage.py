@@ -1,4 +1,7 @@
-"""The lineage of a generation: how the index was built. The indexer writes it to the mapping's ``_meta``, and searches read it."""
+"""The lineage of a generation: how the index was built. The indexer writes it to the mapping's ``_meta``, and searches read it.
+
+An index of an application has a lineage once `termweave enrich` has added signals: it says which of the application's fields are read.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,11 @@ from functools import cached_property
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from termweave.catalog.layout import DocumentLayout
+from termweave.catalog.columns import Column, columns, unlisted
+from termweave.catalog.layout import ApplicationFields, DocumentLayout
+from termweave.catalog.source_fields import TEXT_KEYS, TITLE_KEY, Fields
 from termweave.catalog.typed_fields import NOTATIONS, TYPES
+from termweave.dialect import dialect_of
 from termweave.engine import EngineResponseError
 from termweave.engine.client.payloads import NO_PIPELINES, WHOLE_DOCUMENTS, quote
 from termweave.engine.client.resolved_name import ResolvedName, narrowing, stands_for, target
@@ -119,6 +125,16 @@ class Lineage:
             return values if isinstance(values, dict) else None
         return None
 
+    @property
+    def named_fields(self) -> Fields | None:
+        """The fields that the first `termweave enrich` of the index was told to read; None: the lineage names no fields."""
+        return parsed_fields(self.source.get("fields", ""))
+
+    @property
+    def application_fields(self) -> ApplicationFields | None:
+        """The fields that `termweave enrich` reads title and text from; None: termweave built the index itself."""
+        return read_by(self.named_fields or Fields()) if "enriched" in self.source else None
+
     def as_meta(self) -> dict[str, Any]:
         """Return the lineage as the JSON that ``_meta.termweave`` and the ledger store.
 
@@ -190,6 +206,46 @@ def _sound(lineage: Lineage) -> bool:
         return False
     needed = ((lineage.statistics, {"hash"}), (lineage.passages, {"size", "stride"}))
     return "name" in lineage.source and all(not values or names <= values.keys() for values, names in needed)
+
+
+def parsed_fields(stored: str) -> Fields | None:
+    """Parse the names of fields that a lineage stores as JSON; None: the text is empty."""
+    import orjson  # noqa: PLC0415 - not needed by `--help`
+
+    if not stored:
+        return None
+    names = orjson.loads(stored)
+    return Fields(names.get("id"), names.get("title"), tuple(names.get("text") or ()))
+
+
+def read_by(fields: Fields) -> ApplicationFields:
+    """Return the fields that title and text are read from: those that the user named, else the usual names.
+
+    As in `corpora.formats.fields.Mapper`, a field that was named for one purpose does not serve its usual one.
+    """
+    title, *texts = ("" if key in fields.named() else key for key in (TITLE_KEY, *TEXT_KEYS))
+    return ApplicationFields(fields.title or title, fields.text or [*filter(None, texts)], joined=bool(fields.text))
+
+
+def layout_with_fields(engine: Engine, index: str, lineage: Lineage) -> DocumentLayout:
+    """Return an index's layout with the fields that the user's mapping or the application declares, read now, because a mapping may change later."""
+    fields = lineage.application_fields
+    if fields is None and not lineage.fields:
+        return lineage.layout
+    mapped: dict[str, Column] = {}
+    strict = True
+    for stored in engine.of_indices(f"/{quote(index)}/_mapping", "mappings").values():
+        strict = strict and not unlisted(stored["mappings"])
+        top = (stored["mappings"].get("properties") or {}).keys()
+        ours = top - set(lineage.fields) if fields is None else set(lineage.source["enriched"].split()) - {"id"}
+        for name, column in columns(stored["mappings"], ours, dialect_of(engine.capabilities).unordered).items():
+            first = mapped.setdefault(name, column)
+            if (first, first.searched, first.doc_values) != (column, column.searched, column.doc_values):
+                mapped[name] = replace(first, kind="mixed")
+    if fields is not None:
+        mapped.setdefault("id", Column(lineage.layout.id_field, "keyword"))
+        fields = replace(fields, strict=strict)
+    return replace(lineage.layout, application=fields, mapped=mapped)
 
 
 def exists(engine: Engine, name: str) -> bool:
@@ -359,7 +415,7 @@ def refuse_enriched(lineage: Lineage) -> None:
     if "enriched" in lineage.source:
         raise UsageError(
             f"{lineage.name!r} is an index of another application, which 'termweave enrich' added fields to.",
-            f"Search it, verify or change its fields with 'termweave enrich', or build an index of its own, which 'termweave learn NAME ...' and all "
+            f"Search it; verify or change its fields with 'termweave enrich'; or build a separate index, which 'termweave learn NAME ...' and all "
             f"other commands take: 'termweave index opensearch:{lineage.name} NAME'.",
         )
 
@@ -388,7 +444,7 @@ def _what_instead(engine: Engine, name: str) -> str:
     with suppress(EngineResponseError):
         if under := [index for index, meta in enriched_indices(engine).items() if meta.get("name") == name]:
             one = "was" if len(under) == 1 else "were"
-            return f"{few(sorted(under))} {one} enriched under this name: point the alias at one again, or search that by its own name."
+            return f"{few(sorted(under))} {one} enriched under this name: point the alias there again, or search by the name of the index."
         params = {"filter_path": "*.mappings._meta.termweave.name"}
         mappings = engine.of_indices(f"/{quote(name)}-*/_mapping", "mappings", params=params)
         if any(entry["mappings"]["_meta"]["termweave"]["name"] == name for entry in mappings.values()):

@@ -65,7 +65,7 @@ def check_name(name: str, signals: Collection[str]) -> None:
     if reserved or name.startswith(".") or set(name) & set("@:,+ /\\") or not name.isprintable():
         raise UsageError(
             f"A profile cannot be called {name!r}.",
-            "Choose a name that is not a mode, a signal or BM25, has no blanks and none of @ : , + / \\, and begins with no dot.",
+            "Choose a name that is not a mode, a signal or BM25, has no blanks and none of @ : , + / \\, and does not begin with a dot.",
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sys
@@ -60,17 +61,22 @@ _BESIDE = {
 }
 
 _INTERRUPTED, _TERMINATED = 130, 143
+#: Error of the system -> what to do about it.
+_HINTS = {
+    errno.ENOSPC: "The disk is full: free some space and run the command again.",
+    errno.EROFS: "Name another place. $XDG_STATE_HOME and $XDG_CACHE_HOME move the folders that 'termweave doctor' lists.",
+    errno.EACCES: "Check who owns the file.",
+    errno.EPERM: "Check who owns the file.",
+}
 
 
 class _Verbs(click.Group):
     """The group of all verbs, which imports the module of a verb only when the verb is needed."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        del ctx
+    def list_commands(self, _ctx: click.Context) -> list[str]:
         return list(VERBS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        del ctx
+    def get_command(self, _ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
         home = next((verb for verb, beside in _BESIDE.items() if cmd_name in beside), cmd_name)
@@ -79,9 +85,8 @@ class _Verbs(click.Group):
         command.short_help = VERBS[cmd_name]
         return command
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of verbs into the help, without importing their modules."""
-        del ctx
         with formatter.section("Commands"):
             formatter.write_dl(list(VERBS.items()))
 
@@ -160,7 +165,8 @@ def run(arguments: list[str]) -> int:  # noqa: PLR0911 - one return for each kin
         return 0
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
-        _complain(f"The system says: {error.strerror or error}{where}.", _os_hint(error))
+        hint = _HINTS.get(error.errno or 0, "Correct this and run the command again.")
+        _complain(f"The operating system reports: {error.strerror or error}{where}.", hint)
         return 1
     except MemoryError:
         _complain("There is not enough memory.", "Close other programs, or use smaller batches.")
@@ -200,18 +206,6 @@ def _show(error: click.ClickException) -> None:
     text = StringIO()
     error.show(text)
     click.echo(printable(text.getvalue(), lines=True), err=True, nl=False)
-
-
-def _os_hint(error: OSError) -> str:
-    import errno
-
-    if error.errno == errno.ENOSPC:
-        return "The disk is full: free some space and run the command again."
-    if error.errno == errno.EROFS:
-        return "Name another place. $XDG_STATE_HOME and $XDG_CACHE_HOME move the folders that 'termweave doctor' lists."
-    if error.errno in {errno.EACCES, errno.EPERM}:
-        return "Check who owns the file."
-    return "Fix it and run the command again."
 
 
 def _stop() -> int:

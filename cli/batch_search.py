@@ -90,10 +90,8 @@ def _warn(report: BatchReport, out: Output) -> dict[str, int]:
     counts = {signal: report.dropped.count(signal) for signal in sorted(set(report.dropped))}
     for signal, count in counts.items():
         has = "has" if count == 1 else "have"
-        out.warn(
-            f"{measures.queries(count)} {has} more terms than the server allows clauses; {signal} left out the terms that "
-            "contribute least."
-        )
+        limit = f"{measures.queries(count)} {has} more terms than the server allows clauses"
+        out.warn(f"{limit}; the signal {signal} left out the terms that contribute least.")
     if report.cut_short:
         out.warn(budgets_remark(report.cut_short))
     for query_id, refusal in islice(report.refused.items(), _REFUSED):

@@ -95,7 +95,7 @@ def show_plan(
     server: Engine, source: Source, name: str, live: LiveGeneration | None, queries: list[str], options: BuildOptions, out: Output
 ) -> None:
     """Print the plan of a build: what it would make and need, compared with the live generation."""
-    from termweave.indexer.preparation.corpus_remarks import live_statistics
+    from termweave.indexer.preparation.corpus_pass import live_statistics
     from termweave.indexer.preparation.estimate import estimate_build
 
     statistics = None

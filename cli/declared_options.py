@@ -177,13 +177,12 @@ class DeclaredValue(click.ParamType):  # type: ignore[type-arg,unused-ignore]  #
         self.name = _TYPES.get(setting.type_name, "text")
         self._setting = setting
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+    def convert(self, value: Any, _param: click.Parameter | None, _ctx: click.Context | None) -> Any:
         """Convert the text of an option.
 
         Raises:
             UsageError: The setting does not allow this value.
         """
-        del param, ctx
         return _value_of(self._setting, self._setting.parse, value)
 
 
@@ -232,15 +231,13 @@ def _click_option(argument: str, declared: DeclaredSetting, own_help: str | None
     if switch:
         return click.option(flag, argument, is_flag=True, default=None, help=text)
     if setting.repeatable:
-        checked = functools.partial(_checked, declared)
-        return click.option(flag, argument, multiple=True, metavar=setting.metavar, callback=checked, help=text)
+
+        def check(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> Any:
+            return _value_of(declared, declared.check, values) if values else None
+
+        return click.option(flag, argument, multiple=True, metavar=setting.metavar, callback=check, help=text)
     metavar = setting.metavar or (f"[{'|'.join(declared.choices)}]" if declared.choices else None)
     return click.option(flag, argument, type=DeclaredValue(declared), metavar=metavar, help=text)
-
-
-def _checked(setting: DeclaredSetting, _context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> Any:
-    """Check the values of a repeatable option, as its callback; None if the option was not given."""
-    return _value_of(setting, setting.check, values) if values else None
 
 
 def _value_of(setting: DeclaredSetting, read: Callable[[Any], Any], value: Any) -> Any:

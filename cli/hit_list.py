@@ -168,10 +168,8 @@ def weighed(text: str, words: Sequence[WordWeight], *, scale: bool = True) -> Te
 
 def weighted_words(text: str, words: Sequence[WordWeight]) -> list[answers.WeightedWord]:
     """The words of a text as JSON values, each with position, term and weight."""
-    return [
-        {"start": word.start, "end": word.end, "word": text[word.start : word.end], "term": word.term, "weight": word.weight}
-        for word in words
-    ]
+    places = [(word, word.start, word.end) for word in words]
+    return [{"start": at, "end": to, "word": text[at:to], "term": word.term, "weight": word.weight} for word, at, to in places]
 
 
 def _style(share: float) -> str:

@@ -96,14 +96,16 @@ def open_source(
         raise UsageError(f"The field {min(twice)!r} is named twice.", "Use each field for one of id, title and text.")
     for flag, use, value in (("--include", "names files", include), ("--follow-links", "is for links", follow_links)):
         if value and not Path(spec).is_dir():
-            place = without_password(spec)
-            raise UsageError(f"{flag} {use} in a folder, and {place} is none.", f"Name a folder, or remove {flag}.")
+            message = f"{flag} {use} in a folder, and {without_password(spec)} is not a folder."
+            raise UsageError(message, f"Name a folder, or remove {flag}.")
     reading = Reading(None, skip_bad, fields, tuple(include), index or IndexReading(), follow_links, list_separator)
     with ExitStack() as copies:
         reader, source = _open(spec, reading, copies)
         weakref.finalize(source, copies.pop_all().close)
     if list_separator and not reader.SEPARATES:
-        raise UsageError(f"--list-separator is for cells of a table, and {source.name} is not a table.", "Remove it.")
+        raise UsageError(
+            f"--list-separator is for cells of a table, and {source.name} is not a table.", "Remove --list-separator."
+        )
     return source
 
 
@@ -111,7 +113,7 @@ def _open(spec: str, reading: Reading, copies: ExitStack) -> tuple[type[Reader],
     """Open a source and return its reader and the source; closing `copies` removes the temporary files that the source needs.
 
     Raises:
-        UsageError: No file of a folder matches the given patterns, or the reader cannot open the source.
+        UsageError: No file of a folder matches the given patterns, the format has no named fields, or the reader cannot open the source.
     """
     is_index = addresses.is_index(spec)
     if is_index:
@@ -124,12 +126,15 @@ def _open(spec: str, reading: Reading, copies: ExitStack) -> tuple[type[Reader],
         path = copy
     shown = spec if copy is None else "stdin" if spec == "-" else Path(compression.called(copy)).name
     if not reading.include:
-        reader = _reader(str(copy or spec), shown, mapped=bool(reading.fields))
+        reader = _reader(str(copy or spec), shown)
     elif next(texts_below(path, replace(reading, follow_links=True)), None) is not None:
         reader = TextFolder
     else:
         hint = "Write a pattern such as '*.py' or 'src/*.c', in quotes."
         raise UsageError(f"No file in {spec} matches {few(list(reading.include))}.", hint)
+    if reading.fields and not reader.MAPPED:
+        options = "--id-field, --title-field and --text-field"
+        raise UsageError(f"{options} cannot be used with {reader.LABEL}, which has no named fields.", "Remove these options.")
     if reader.SEEKS and compression.is_packed(path):
         copy = path = unpacked(path)
         copies.callback(discard, copy)
@@ -147,10 +152,8 @@ def open_dataset(spec: str | Path) -> Dataset:
         UsageError: The data set does not exist, is a corpus only, or has no such split.
     """
     spec, split = path_and_split(_spec(spec, "data set"))
-    if addresses.is_file(spec):
-        raise UsageError("An address cannot be a data set.", f"Download it. {_DATASETS}")
-    if spec == "-":
-        raise UsageError("Standard input cannot be a data set.", "Name a BEIR folder, `ir:NAME`, or `demo`.")
+    if spec == "-" or addresses.is_file(spec):
+        raise UsageError("A data set cannot be standard input or a file at an address.", f"Save it in a folder. {_DATASETS}")
     return _dataset_reader(spec).open_dataset(spec, DEFAULT_SPLIT if split is None else split)
 
 
@@ -179,7 +182,7 @@ def _spec(spec: object, kind: str) -> str:
         UsageError: The argument is neither a path nor a name.
     """
     if not isinstance(spec, str | os.PathLike):
-        hint = "Write your own documents to a file of JSON lines: it is read twice, and again by later updates."
+        hint = "Write your documents to a file of JSON lines: a build reads the file twice, and later updates read it again."
         raise UsageError(f"A {kind} must be a path or a name, not {type(spec).__name__}.", hint)
     return str(spec)
 
@@ -200,13 +203,13 @@ def exists(spec: str) -> bool:
         return False
 
 
-def _reader(spec: str, shown: str, *, mapped: bool = False, kinds: str = "") -> Any:
+def _reader(spec: str, shown: str, *, kinds: str = "") -> Any:
     """Find the first reader that recognises a path or name; a reader whose own name is `spec` is asked first, the others in alphabetical order.
 
     A reader whose package cannot be imported does not block the others: its error is raised only if no other reader recognises the spec.
 
     Raises:
-        UsageError: No reader recognises the spec, or the reader's format has no named fields.
+        UsageError: No reader recognises the spec.
     """
     broken: TermweaveError | None = None
     readers = []
@@ -218,10 +221,6 @@ def _reader(spec: str, shown: str, *, mapped: bool = False, kinds: str = "") -> 
             continue
         with plugins.answerable("readers", name), suppress(OSError, ValueError):  # too long for a path, or with a NUL
             if spec and reader.recognises(spec):  # Path("") is the working folder
-                if mapped and not reader.MAPPED:
-                    options = "--id-field, --title-field and --text-field"
-                    hint = "Remove these options."
-                    raise UsageError(f"{options} cannot be used with {reader.LABEL}: it has no named fields.", hint)
                 return reader
         readers.append(reader)
     if not kinds:
@@ -233,7 +232,7 @@ def _reader(spec: str, shown: str, *, mapped: bool = False, kinds: str = "") -> 
 def _unknown(spec: str, shown: str, kinds: str) -> UsageError:
     """Make the error for a source or data set that no reader recognises, with the most likely reason; `kinds` lists what readers recognise."""
     if hidden(spec):
-        return UsageError(f"{spec} may not be read by this user.", "Change its permissions, or name another source.")
+        return UsageError(f"This user may not read {spec}.", "Change the permissions, or name another source.")
     if not exists(spec):
         whole, _, split = spec.rpartition(":")
         if whole and exists(whole):
@@ -243,8 +242,7 @@ def _unknown(spec: str, shown: str, kinds: str) -> UsageError:
         return _no_source(path, kinds)
     start = head(path)
     if foreign := compression.foreign(start):
-        kind, hint = foreign
-        return UsageError(f"{shown} is {kind}, which termweave does not read.", hint)
+        return UsageError(f"{shown} is {foreign[0]}, which termweave does not read.", foreign[1])
     binary = b"\0" in start
     wrong, alone = f"The format of {shown} is not known.", f"{path.parent} --include {path.name!r}."
     hint = f"The columns of a table are separated by {', '.join(DELIMITERS.values())}, or by the character that a first line like `sep=^` names."
@@ -316,7 +314,7 @@ def _items(documents: object) -> Iterator[object]:
     if isinstance(documents, str | bytes | Path | Mapping | Document):
         kind = type(documents).__name__
         hint = "termweave.corpora.open_source reads files." if isinstance(documents, str | Path) else "Put it into a list."
-        raise UsageError(f"documents is {_ACCEPTED}, not one {kind}.", hint)
+        raise UsageError(f"documents must be {_ACCEPTED}, not one {kind}.", hint)
     table: Any = documents
     if hasattr(table, "iter_rows") and hasattr(table, "columns"):  # polars
         return iter(table.iter_rows(named=True))
@@ -327,7 +325,7 @@ def _items(documents: object) -> Iterator[object]:
         return (row for batch in table.to_batches(max_chunksize=_TABLE_ROWS) for row in batch.to_pylist())
     if isinstance(table, Iterable):
         return iter(table)
-    raise UsageError(f"documents is {_ACCEPTED}, not {type(documents).__name__}.", "Pass a list of dicts, for example.")
+    raise UsageError(f"documents must be {_ACCEPTED}, not {type(documents).__name__}.", "Pass a list of dicts, for example.")
 
 
 def _line(row: object, number: int, name: str) -> bytes:
@@ -335,10 +333,12 @@ def _line(row: object, number: int, name: str) -> bytes:
     if isinstance(row, Document):
         row = {"_id": row.id, "title": row.title, "text": row.text, "metadata": dict(row.metadata)}
     if not isinstance(row, Mapping):
-        message = f"Item {number:,} of {name} is {type(row).__name__}, and a document is a dict or a termweave.Document."
+        message = (
+            f"Item {number:,} of {name} is of the type {type(row).__name__}, but a document is a dict or a termweave.Document."
+        )
         raise UsageError(message, 'Write {"id": ..., "text": ...} for each document.')
     try:
         return orjson.dumps(json_value(row), option=orjson.OPT_APPEND_NEWLINE)
     except (BadLine, TypeError, ValueError, RecursionError) as error:
-        hint = "Turn its values into texts, numbers, lists or dicts."
+        hint = "Use values that are texts, numbers, lists or dicts."
         raise InputError(f"Item {number:,} of {name} cannot be written as JSON: {error}.", hint) from error

@@ -12,6 +12,7 @@ import math
 import re
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -20,7 +21,7 @@ from termweave.corpora.formats.fields import BadLine, checked_id, identity, text
 from termweave.corpora.readers.jsonl import parse
 from termweave.errors import InputError, UsageError
 from termweave.records import Qrels, Query
-from termweave.support.messages import counted
+from termweave.support.messages import counted, few
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -111,6 +112,21 @@ class Judged:
 def relevant_from(*names: str) -> int:
     """Return the lowest relevant grade of a data set: 2 for those of TREC's deep learning track, whose grade 1 means "related, no answer"; else 1."""
     return 2 if any(map(_TREC_DL.search, names)) else 1
+
+
+def query_id(text: str) -> str:
+    """The id of a query in judgements and runs: a hash of its text, the same in every log."""
+    return blake2b(text.encode(), digest_size=6).hexdigest()
+
+
+def check_split(spec: str, split: str, splits: Sequence[str], advice: str = "") -> None:
+    """Check that a data set has a split; `advice` is for one without any split.
+
+    Raises:
+        UsageError: The data set has no such split.
+    """
+    if split not in splits:
+        raise UsageError(f"{spec} has no split {split!r}.", f"Its splits are: {few(splits, 12)}." if splits else advice)
 
 
 def read_queries(spec: str) -> list[Query]:

@@ -67,15 +67,12 @@ class Backbone:
         return (self.folder / SENTENCE_GRAPH).is_file()
 
 
-def _table() -> dict[str, Backbone]:
-    """The backbones of ``backbones.toml``, by name."""
-    rows = tomllib.loads((Path(__file__).parent / "backbones.toml").read_text("utf-8"))
-    artifacts = {name: MavenArtifact("dev.langchain4j", packaging="jar", **row.pop("archive")) for name, row in rows.items()}
-    return {name: Backbone(name, artifacts[name], **row) for name, row in rows.items()}
-
-
-BACKBONES = _table()
-
+_ROWS = tomllib.loads((Path(__file__).parent / "backbones.toml").read_text("utf-8"))
+#: The backbones of ``backbones.toml``, by name.
+BACKBONES = {
+    name: Backbone(name, MavenArtifact("dev.langchain4j", packaging="jar", **row.pop("archive")), **row)
+    for name, row in _ROWS.items()
+}
 #: Names of models -> the backbone that was trained with the same prompts. Many folders of these models do not have them.
 _SAME_PROMPTS = (
     (re.compile(r"\be5-(small|base|large)\b(?!.*instruct)"), "e5-small"),

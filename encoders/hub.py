@@ -95,8 +95,7 @@ def fetch(name: str) -> Path:
         hint = "Accept the conditions on the model's page, then set HF_TOKEN to a token of yours."
         raise ModelError(f"The hub does not let you read {repository}.", hint) from error
     except errors.RepositoryNotFoundError as error:
-        hint = "Check the spelling; for a private model set HF_TOKEN."
-        raise UsageError(f"The hub has no model {repository}, or does not show it to you.", hint) from error
+        raise UsageError(f"The hub has no model {repository}.", "Check the name; for a private model set HF_TOKEN.") from error
     except errors.RevisionNotFoundError as error:
         raise UsageError(f"{repository} has no revision {revision!r}.", "Name a branch, a tag or a commit of it.") from error
     except Exception as error:  # the client's transport raises other classes in every version

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from hashlib import blake2b
 from mmap import ACCESS_READ, mmap
 from typing import TYPE_CHECKING, Any
@@ -182,8 +183,7 @@ class ModelFolder:
         """
         for name, checked in self.identities.items():
             if identity(self.path / name) != checked:
-                hint = "Run the command again when nothing writes to the folder."
-                raise ModelError(f"The model {self.manifest.name!r} changed while it was opened: {self.path / name}.", hint)
+                raise ModelError(f"The model {self.manifest.name!r} changed while it was opened: {self.path / name}.", "Retry.")
 
     def graph(self, precision: str) -> Path | None:
         """The file of the graph in a precision (a key of `GRAPHS`); None: the folder has no graph in this precision."""
@@ -201,8 +201,9 @@ class ModelFolder:
         with graph.open("rb") as stream, mmap(stream.fileno(), 0, access=ACCESS_READ) as content:
             return content.find(b"MatMulInteger") >= 0
 
+    @cached_property
     def statistics(self) -> CorpusStatistics | None:
-        """Read the folder's default table of document frequencies; None: the folder has no such table."""
+        """The folder's default table of document frequencies; None: the folder has no such table."""
         file = self.path / STATISTICS
         if not file.is_file():
             return None

@@ -207,12 +207,11 @@ def known_models() -> list[KnownModel]:
     for name, origin, folder in _folders():
         if folder not in models and (model := _described(name, origin, folder)) is not None:
             models[folder] = model
-    absent = [
-        KnownModel(each.name, "", "to fetch", ("dense",), each.language, each.megabytes * 10**6, None, None)
-        for each in backbones.BACKBONES.values()
-        if not each.fetched()
+    absent = [each for each in backbones.BACKBONES.values() if not each.fetched()]
+    to_fetch = [
+        KnownModel(each.name, "", "to fetch", ("dense",), each.language, each.megabytes * 10**6, None, None) for each in absent
     ]
-    return [*models.values(), *absent]
+    return [*models.values(), *to_fetch]
 
 
 def _folders() -> Iterator[tuple[str, str, Path]]:

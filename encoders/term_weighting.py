@@ -183,8 +183,7 @@ def check_finite(values: NDArray[np.float32]) -> None:
         ModelError: An output is NaN or infinite.
     """
     if not np.isfinite(values).all():
-        hint = "The model folder is damaged or was exported from a diverged training."
-        raise ModelError("The model gave a term weight that is not a number (NaN or infinity).", hint)
+        raise ModelError("The model gave a term weight that is not a number (NaN or infinity).", "The model folder is damaged.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,9 +279,8 @@ class Anchored:
 def anchored(words: Words, statistics: CorpusStatistics, bm25: BM25, kind: Kind, form: Form = _DEFAULT) -> Anchored:
     """Make the terms and anchors of one text. BM25 uses the length of the whole text, even if the model reads only its beginning."""
     index: dict[str, int] = {}
-    term_of_word = np.fromiter(
-        (index.setdefault(term, len(index)) if term else -1 for term in words.terms), dtype=np.int64, count=len(words.terms)
-    )
+    places = [index.setdefault(term, len(index)) if term else -1 for term in words.terms]
+    term_of_word = np.array(places, dtype=np.int64)
     terms = tuple(index)
     occurrences = term_of_word[term_of_word >= 0]
     counts = np.bincount(occurrences, minlength=len(terms)).astype(np.float64)

@@ -63,7 +63,6 @@ class TextEncoder:
         self._dense_query = self._dense.query_model if self._dense else None
         if dense_query:
             self._dense_query = _query_encoder(self._dense, open_model(dense_query))
-        self._default: CorpusStatistics | None = None
 
     def only(self, outputs: Collection[str | None]) -> TextEncoder:
         """A copy of this encoder that gives only the named outputs ("weights", "dense"); the copy shares the open models."""
@@ -215,9 +214,7 @@ class TextEncoder:
         """Check that statistics were counted under the model's analysis, and return them; None stands for the model's default table."""
         assert self._weights is not None
         if statistics is None:
-            statistics = self._default
-        if statistics is None:
-            statistics = self._default = self._weights.folder.statistics()
+            statistics = self._weights.folder.statistics
         if statistics is None and not self._weights.needs_statistics:
             return CorpusStatistics(self.analysis or "", 0, 0.0, {})
         if statistics is None:

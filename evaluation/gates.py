@@ -81,7 +81,7 @@ def parse(text: str) -> Gate:
     """
     match = _GATE.fullmatch(text.strip())
     if match is None:
-        raise UsageError(f"{text!r} is not a requirement.", "Write 'nDCG@10>=0.4' or 'MRR@10 within .01 of RUN' (a TREC file).")
+        raise UsageError(f"{text!r} is not a requirement.", "Write 'nDCG@10>=0.4' or 'MRR@10 within .01 of RUN' (a run file).")
     _, measure, least, margin, run = match.groups()
     measures.parse_measure(measure)
     least, margin = (float(each) if each else None for each in (least, margin))
@@ -146,10 +146,8 @@ def system_of(gate: Gate, names: Sequence[str], default: str | None) -> str:
     """
     system = gate.system or default
     if system is None:
-        raise UsageError(
-            f"{gate.text!r} does not name a system, and the default search is not in the table.",
-            f"Name a system: '{names[0]}:{gate.text}'. The table has: {', '.join(names)}.",
-        )
+        message = f"The gate {gate.text!r} names no system, and the default search is not in the table."
+        raise UsageError(message, f"Name a system: '{names[0]}:{gate.text}'. The table has: {', '.join(names)}.")
     if system not in names:
         raise UsageError(f"There is no system {system!r} in the table.", f"The table has: {', '.join(names)}.")
     return system
@@ -164,10 +162,8 @@ def _saved(path: Path, query_ids: Sequence[str], qrels: Qrels) -> tuple[Run, NDA
     saved = runs.read(path)
     absent = np.array([query not in saved.scores for query in query_ids])
     if absent.mean() > _MOST_ABSENT:
-        raise UsageError(
-            f"The run {path} has no results for {absent.sum():,} of {queries(len(absent))}, such as {query_ids[int(absent.argmax())]!r}.",
-            "Compare with a run of the same data set and split.",
-        )
+        lacking = f"{absent.sum():,} of {queries(len(absent))}, such as {query_ids[int(absent.argmax())]!r}"
+        raise UsageError(f"The run {path} has no results for {lacking}.", judgements.OTHER_RUN)
     judgements.check_corpus(replace(saved, name=str(path)), query_ids, qrels)
     return saved, absent
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _IDS = 10_000
 #: With fewer queries, a poor run may well contain no judged document.
 _FEWEST = 5
+#: The advice for a saved run of other queries or documents.
+OTHER_RUN = "Compare with a run of the same data set and split."
 
 
 def judged_queries(dataset: Dataset) -> list[Query]:
@@ -34,10 +36,8 @@ def judged_queries(dataset: Dataset) -> list[Query]:
         InputError: The data set has no judged query.
     """
     if not (judged := dataset.queries()):
-        raise InputError(
-            f"{dataset.name} has no judged queries in the split {dataset.split!r}.{unusable(dataset)}",
-            f"Judge queries that the data set has, under its ids{other_splits(dataset)}.",
-        )
+        message = " ".join([f"{dataset.name} has no judged queries in the split {dataset.split!r}.", *dataset.notes])
+        raise InputError(message, f"Judge queries of the data set, under the ids that they have there{other_splits(dataset)}.")
     return judged
 
 
@@ -67,10 +67,8 @@ def absent_from_index(index: Index, name: str, qrels: Qrels) -> list[str]:
         body = {"size": _IDS, "query": query, "stored_fields": "_none_", "track_total_hits": False}
         present += len(index.engine.search(index.generation, body)["hits"]["hits"])
     if judged and not present:
-        raise InputError(
-            f"Not one judged document of {name} is in the index {index.name!r}.",
-            "Evaluate with the data set that the index was made from.",
-        )
+        message = f"Not one judged document of {name} is in the index {index.name!r}."
+        raise InputError(message, "Name the data set that the index was made from.")
     lost = len(judged) - present
     if lost <= 0:
         return behind
@@ -85,11 +83,6 @@ def without_judgement(dataset: Dataset) -> list[str]:
         return []
     verbs = ("has", "is") if count == 1 else ("have", "are")
     return [f"{queries(count)} of the set {verbs[0]} no judgement in {dataset.split!r} and {verbs[1]} left out."]
-
-
-def unusable(dataset: Dataset) -> str:
-    """Return the end of a message about too few queries: which judgements of the split cannot be used."""
-    return "".join(f" {note}" for note in dataset.notes)
 
 
 def other_splits(dataset: Dataset) -> str:
@@ -134,8 +127,7 @@ def check_clicks(rerankers: Iterable[Reranker], dataset: Dataset) -> None:
         until = open_feature_ranker(reranker.model, reranker.hash).clicks_until if isinstance(reranker, FeatureReranker) else None
         if until is not None and not dataset.behaviour.first > until:
             raise InputError(
-                f"{reranker.name} may have been trained with the clicks of {dataset.name}: this log does not begin after the log of its "
-                "training.",
+                f"{reranker.name} may have learned from the clicks of {dataset.name}: this log does not begin after the log of its training.",
                 "Name a later log with times (timestamp) or judgements that people made, or leave the ranker out: --rerank none.",
             )
 
@@ -158,10 +150,7 @@ def absent_from_run(run: Run, ids: Sequence[str], qrels: Qrels) -> list[str]:
     """
     absent = sum(query not in run.scores for query in ids)
     if absent == len(ids):
-        raise UsageError(
-            f"The run {run.name} has none of the {queries(absent)}, such as {ids[0]!r}: it is of another data set.",
-            "Compare with a run of the same data set and split.",
-        )
+        raise UsageError(f"The run {run.name} has none of the {queries(absent)}, such as {ids[0]!r}.", OTHER_RUN)
     check_corpus(run, ids, qrels)
     if not absent:
         return []
@@ -182,8 +171,5 @@ def check_corpus(run: Run, ids: Sequence[str], qrels: Qrels) -> None:
     if len(both) < _FEWEST or any(not qrels[query].keys().isdisjoint(run.scores[query]) for query in both):
         return
     document = next(iter(run.scores[both[0]]))
-    raise UsageError(
-        f"Not one document of the run {run.name} is judged for its query, such as {document!r} for {both[0]!r}: "
-        "it is of another corpus.",
-        "Compare with a run of the same data set and split.",
-    )
+    message = f"No document of the run {run.name} is judged for its query, such as {document!r} for {both[0]!r}: it is of another corpus."
+    raise UsageError(message, OTHER_RUN)

@@ -27,8 +27,7 @@ from termweave.indexer.generations import deletion, index_setup
 from termweave.indexer.job import BuildTarget, Changes, IndexingResult, Job, PublicationCheck
 from termweave.indexer.ledger import storage, unfinished_builds
 from termweave.indexer.preparation import user_mapping
-from termweave.indexer.preparation.corpus_pass import BuildProgress, CorpusPass, read_corpus
-from termweave.indexer.preparation.corpus_remarks import length_warnings
+from termweave.indexer.preparation.corpus_pass import BuildProgress, CorpusPass, length_warnings, read_corpus
 from termweave.indexer.preparation.passages import in_passages
 from termweave.indexer.verification import SAMPLE, Difference
 from termweave.support import arguments

@@ -9,9 +9,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from termweave.catalog.application_fields import with_fields
-from termweave.catalog.lineage import CHANGING, read_lineage, resolve_index
-from termweave.corpora.index import changes
+from termweave.catalog.lineage import CHANGING, layout_with_fields, read_lineage, resolve_index
+from termweave.corpora.index.source import SEQUENCE, ChangedDocuments, since_value
 from termweave.errors import UsageError
 from termweave.support.messages import counted, few
 
@@ -131,16 +130,16 @@ def changed_since(engine: Engine, name: str, source: OpenedSource, field: str) -
         raise UsageError(f"--since reads what changed in an index, and {source.name} is not an index.", "Leave --since out.")
     index = resolve_index(engine, name)
     lineage = read_lineage(engine, index)
-    if field == changes.SEQUENCE:
+    if field == SEQUENCE:
         marks = whole.marks_of(lineage.source.get("marks", ""))
         if not marks:
             why = f"The last build or update did not record how far it read {source.name}, so all of {source.name} is compared."
             return source, [why]
-        return changes.ChangedDocuments(whole, None, marks), []
-    layout = with_fields(engine, index, lineage)
+        return ChangedDocuments(whole, None, marks), []
+    layout = layout_with_fields(engine, index, lineage)
     usable = [each for each, kind in layout.kinds.items() if kind in {"date", "long", "double"}]
     if (column := layout.column(field)) is None or field not in usable:
-        hint = f"Name a field that grows with every change: {few([*usable, changes.SEQUENCE])}."
+        hint = f"Name a field that grows with every change: {few([*usable, SEQUENCE])}."
         raise UsageError(f"{name!r} has no metadata entry {field!r} of times or numbers.", hint)
     if lineage.fingerprint == CHANGING:  # the newest document of `name` may have come before older ones that it still lacks
         return source, [f"An earlier update of {name!r} was stopped: all of {source.name} is compared."]
@@ -151,4 +150,4 @@ def changed_since(engine: Engine, name: str, source: OpenedSource, field: str) -
     value = newest["value_as_string"] if column.kind == "date" else newest["value"]
     if column.kind != "date" and abs(value) >= _EXACT:  # the server gives a double, perhaps rounded up
         value = math.nextafter(value, -math.inf)
-    return changes.ChangedDocuments(whole, changes.since_value(field, column.kind, value), {}), []
+    return ChangedDocuments(whole, since_value(field, column.kind, value), {}), []

@@ -25,8 +25,7 @@ from termweave.indexer.job import BuildTarget, Changes, IndexingResult, Job, Pub
 from termweave.indexer.ledger import diff, storage, unfinished_builds
 from termweave.indexer.ledger.ledger import Ledger, readable_errors, temporary_file
 from termweave.indexer.options import BuildOptions, Window
-from termweave.indexer.preparation.corpus_pass import CorpusPass, blocks, read_corpus
-from termweave.indexer.preparation.corpus_remarks import drift_after_update
+from termweave.indexer.preparation.corpus_pass import CorpusPass, blocks, drift_after_update, read_corpus
 from termweave.indexer.preparation.metadata_types import TypeInference
 from termweave.indexer.preparation.passages import in_passages
 from termweave.indexer.update_plan import DEFAULT_MODE, LARGE_DELETION, LargeDeletion, UpdateMode, UpdatePlan

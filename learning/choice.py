@@ -13,8 +13,8 @@ from termweave.errors import InputError, UsageError
 from termweave.evaluation import evaluate, systems
 from termweave.evaluation.experiment import CandidateFetcher
 from termweave.evaluation.measures import ALPHA, randomisation_test
-from termweave.evaluation.tuning.parameter_search import ParameterSearch, beyond_noise, stored_ranker
-from termweave.evaluation.tuning.trial_ranker import TrialRanker
+from termweave.evaluation.tuning.parameter_search import ParameterSearch, TrialRanker, beyond_noise
+from termweave.evaluation.tuning.tune import stored_ranker
 from termweave.learning.training_rounds import Candidate, TrainedCandidate
 from termweave.rerank.feature_ranker import FeatureReranker
 from termweave.rerank.rnn import ReciprocalNeighbours

@@ -8,8 +8,14 @@ from termweave.support import lazy_names
 
 if TYPE_CHECKING:
     from termweave.rerank.neighbours.equations import Rules
-    from termweave.rerank.neighbours.evidence import evidence, labels
-    from termweave.rerank.neighbours.reciprocal import Neighbourhood, neighbourhood, reciprocal, reciprocal_batch
+    from termweave.rerank.neighbours.reciprocal import (
+        Neighbourhood,
+        evidence,
+        labels,
+        neighbourhood,
+        reciprocal,
+        reciprocal_batch,
+    )
     from termweave.rerank.rnn import ReciprocalNeighbours
 
 __all__ = [
@@ -23,11 +29,6 @@ __all__ = [
     "reciprocal_batch",
 ]
 
-_HOME = {
-    **dict.fromkeys(("evidence", "labels"), "neighbours.evidence"),
-    **dict.fromkeys(("Neighbourhood", "neighbourhood", "reciprocal", "reciprocal_batch"), "neighbours.reciprocal"),
-    "ReciprocalNeighbours": "rnn",
-    "Rules": "neighbours.equations",
-}
+_HOME = dict.fromkeys(__all__, "neighbours.reciprocal") | {"ReciprocalNeighbours": "rnn", "Rules": "neighbours.equations"}
 
 __getattr__, __dir__ = lazy_names(__name__, _HOME)

@@ -109,9 +109,8 @@ class FieldRule(Reranker):
         return "points" if isinstance(self.origin, tuple) else "dates" if self.decays and self.origin is None else "numbers"
 
     def _refusal(self) -> UsageError:
-        advice = " For numbers: decay@FIELD:SHARE:DISTANCE:BEST." if self._reads == "dates" else ""
-        hint = f"Name an entry of {self._reads}.{advice}"
-        return UsageError(f"{self.name} reads {self._reads}, and {self.field!r} holds something else.", hint)
+        hint = "For numbers write decay@FIELD:SHARE:DISTANCE:BEST." if self._reads == "dates" else "Name another entry."
+        return UsageError(f"{self.name} reads metadata entries of {self._reads}, and {self.field!r} holds something else.", hint)
 
     def _best(self, values: Sequence[Any], now: datetime) -> tuple[Any, float]:
         """The value of a document that is worth most, and its worth; (None, 0) for a document without a value."""
@@ -158,10 +157,8 @@ class FieldMatch(Reranker):
         assert request.metadata is not None
         index_terms, rewritten = request.index_terms, request.query.rewritten
         parts = rewritten.parts if rewritten and rewritten.parts else ((request.query,),)
-        weighed = [
-            [{term: index_terms.idf(term) for term in terms} for terms in index_terms.cut([each.text for each in part])]
-            for part in parts
-        ]
+        texts_of = [[each.text for each in part] for part in parts]
+        weighed = [[{term: index_terms.idf(term) for term in terms} for terms in index_terms.cut(each)] for each in texts_of]
         total = sum(sum(part[0].values()) for part in weighed)
         texts = ["\n".join(metadata.get(WORDS + self.field, ())) for metadata in request.metadata]
         terms_of = [set(terms) for terms in index_terms.cut(texts)]
@@ -242,10 +239,7 @@ def decay(option: str = "") -> FieldRule:
 
     The option is ``FIELD:SHARE:HALF-LIFE`` for a date, and ``FIELD:SHARE:DISTANCE:BEST`` for a number or a point.
     """
-    form = (
-        "FIELD:SHARE:HALF-LIFE, such as decay@released:0.2:30d, or FIELD:SHARE:DISTANCE:BEST, such as decay@price:0.2:10:25 or "
-        "decay@place:0.2:10km:52.5,13.4"
-    )
+    form = "FIELD:SHARE:HALF-LIFE, such as decay@released:0.2:30d, or FIELD:SHARE:DISTANCE:BEST, such as decay@price:0.2:10:25"
     field, share, span, origin = _parts("decay", option, form, 4)
     if not span:
         raise UsageError(f"decay@{option} names no half-life.", f"Write decay@{form}.")

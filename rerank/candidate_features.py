@@ -100,7 +100,7 @@ def checked_entries(types: Mapping[str, str], hint: str) -> Mapping[str, str]:
         UsageError: There are more entries than one search can read; `hint` says what to do.
     """
     if len(types) > _MOST_ENTRIES:
-        raise UsageError(f"{len(types)} entries could be features, and a server gives at most {_MOST_ENTRIES} in a search.", hint)
+        raise UsageError(f"A search reads at most {_MOST_ENTRIES} metadata entries as features, not {len(types)}.", hint)
     return types
 
 
@@ -226,10 +226,8 @@ class FeatureReader:
                 return [float(value in map(_text, each)) for each in values]
             return [max(map(read, each), default=nan) for each in values]
         except (TypeError, ValueError) as error:
-            hint = "Train again on the index as it is now."
-            raise UsageError(
-                f"The ranker was trained with {name!r} as a {kind}; a document has something else there.", hint
-            ) from error
+            problem = f"The ranker was trained with {name!r} as a {kind}; a document has another type there."
+            raise UsageError(problem, "Train it again on the index as it is now.") from error
 
 
 def neighbourhood_features(

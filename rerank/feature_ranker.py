@@ -14,9 +14,8 @@ from termweave.encoders.manifest import ModelFolder
 from termweave.encoders.recorded_models import ranker_folder
 from termweave.errors import ModelError, UsageError
 from termweave.records import ModelInfo
-from termweave.rerank import candidate_features
+from termweave.rerank import candidate_features, decision_trees
 from termweave.rerank.rerankers import Reranker, RerankResult, check_range
-from termweave.rerank.trees import tree_files
 from termweave.signals import fusion
 from termweave.signals.modes import Mode
 from termweave.support.messages import first_line
@@ -25,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from termweave.rerank.candidate_features import FeatureReader
+    from termweave.rerank.decision_trees import DecisionTrees
     from termweave.rerank.rerankers import Need, RerankRequest
-    from termweave.rerank.trees.decision_trees import DecisionTrees
 
 #: Kind of the model folders, and their files: trees that LightGBM or XGBoost saved, and document -> its rates of clicks and conversions.
 KIND, TREES, RATES = "ltr", "trees.txt", "rates.json"
@@ -93,15 +92,11 @@ class FeatureReranker(Reranker):
 
         def details(row: int) -> Mapping[str, Any]:
             base, added = ranker.trees.contributions(rows[row])
-            values = {
-                name: None if isnan(value) else value
-                for name, value in zip(ranker.trees.features, rows[row].tolist(), strict=True)
-            }
+            known = [None if isnan(value) else value for value in rows[row].tolist()]
+            values = dict(zip(ranker.trees.features, known, strict=True))
             shares = sorted(added.items(), key=lambda part: -abs(part[1]))
-            return {
-                "base": base,
-                "features": [{"feature": name, "value": values[name], "share": share} for name, share in shares],
-            }
+            features = [{"feature": name, "value": values[name], "share": share} for name, share in shares]
+            return {"base": base, "features": features}
 
         return RerankResult(ranker.trees.scores(rows).tolist() if request.ids else [], details=details)
 
@@ -123,7 +118,7 @@ def open_feature_ranker(model: str, expected: str) -> FeatureRanker:
         hint = "Name a folder of 'termweave train ltr', or use --rerank ranker@FOLDER for a cross-encoder."
         raise ModelError(f"{folder.path} is not a feature ranker but a model of the kind {manifest.kind!r}.", hint)
     try:
-        trees = tree_files.read(tree_files.content_of(folder.path / TREES))
+        trees = decision_trees.read(decision_trees.content_of(folder.path / TREES))
         names, types = tuple(manifest.settings["features"]), dict(manifest.settings["types"])
         trees = trees.with_names(names)
         stored = orjson.loads((folder.path / RATES).read_bytes()) if RATES in manifest.files else {}
@@ -135,13 +130,9 @@ def open_feature_ranker(model: str, expected: str) -> FeatureRanker:
         usable = min(mode.weights.values()) >= 0 and 0 < sum(mode.weights.values()) < inf
         until = float(manifest.settings["clicks_until"]) if rates else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        hint = "Train it again."
-        raise ModelError(f"The feature ranker in {folder.path} cannot be read: {first_line(error)}.", hint) from error
+        raise ModelError(f"The feature ranker in {folder.path} cannot be read: {first_line(error)}.", "Train again.") from error
     if not usable:
-        raise ModelError(
-            f"The feature ranker in {folder.path} is damaged: the weights of its signals are negative, or sum to 0.",
-            "Train it again.",
-        )
+        raise ModelError(f"The weights of the signals in {folder.path} are negative, or sum to 0.", "Train the ranker again.")
     return FeatureRanker(ModelInfo(manifest.name, manifest.hash, None, None, 0, folder.path), trees, reader, mode, until)
 
 

@@ -88,8 +88,7 @@ class CrossEncoderReranker(Reranker):
         """Raise `UsageError` if the number of candidates, the weight or the budget is outside its range."""
         check_range("ranker", self.candidates, self.weight)
         if self.budget is not None and not (isinstance(self.budget, int | float) and self.budget >= 0):
-            hint = "Write budget=80, or None for no limit."
-            raise UsageError(f"The budget of a ranker is a number of milliseconds, not {self.budget!r}.", hint)
+            raise UsageError(f"The budget of a ranker is a number of milliseconds or None, not {self.budget!r}.")
 
     @property
     def name(self) -> str:
@@ -138,7 +137,8 @@ class CrossEncoderReranker(Reranker):
         complete = len(logits) == len(rows)
         # The documents in the order so far, up to the last one that was scored.
         end = len(texts) if complete else rows[len(logits) - 1] + 1 if logits else 0
-        by_row = self._anchored(dict(zip(rows, logits, strict=False)), request)
+        added = anchor_shares(self.open_scorer().anchor if logits else {}, request)
+        by_row = {row: logit + added[row] for row, logit in zip(rows, logits, strict=False)}
         values = self._scaled(by_row, request.scores[:end])
         shares = [self.weight * value for value in (*values, *request.scores[end:])]
 
@@ -171,11 +171,6 @@ class CrossEncoderReranker(Reranker):
             answered.seconds += perf_counter() - began
             answered.logits.update(zip(new, logits.tolist(), strict=False))
         return [answered.logits[text] for text in takewhile(answered.logits.__contains__, texts)]
-
-    def _anchored(self, logits: Mapping[int, float], request: RerankRequest) -> dict[int, float]:
-        """Add the anchor's part to each logit: row of the candidate -> logit."""
-        added = anchor_shares(self.open_scorer().anchor if logits else {}, request)
-        return {row: logit + added[row] for row, logit in logits.items()}
 
     @staticmethod
     def _scaled(logits: Mapping[int, float], scores: Sequence[float]) -> list[float]:

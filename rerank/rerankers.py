@@ -103,8 +103,7 @@ class RerankRequest:
             UsageError: The query has no vector.
         """
         if self.query.vector is None or self.vectors is None:
-            hint = "Use --rerank none, or index with a dense model."
-            raise UsageError(f"{reader} needs the query's vector, and this index has no dense model.", hint)
+            raise UsageError(f"{reader} needs vectors, and this index has no dense model.", "Leave it out, or use --dense.")
         return self.query.vector, self.vectors
 
 
@@ -229,8 +228,7 @@ class Reranking:
     def __post_init__(self) -> None:
         """Raise `UsageError` if there are too many stages."""
         if len(self.stages) > MOST_STAGES:
-            hint = "Each of them scores all candidates again: leave some out."
-            raise UsageError(f"A chain has at most {MOST_STAGES} rerankers, not {len(self.stages):,}.", hint)
+            raise UsageError(f"A chain has at most {MOST_STAGES} rerankers, not {len(self.stages):,}.", "Leave some out.")
 
     @property
     def name(self) -> str:
@@ -263,12 +261,9 @@ class Reranking:
             UsageError: No reranker of the chain can stop early.
         """
         limited = sum(stage.with_budget(inf) is not None for stage in self.stages)
-        if not limited and milliseconds == inf:
-            return self
-        if not limited:
-            hint = "--rerank-budget goes with --rerank ranker@FOLDER, alone or in a chain."
-            raise UsageError(f"The reranker {self.name!r} has no time budget.", hint)
-        share = milliseconds / limited
+        if not limited and milliseconds < inf:
+            raise UsageError(f"The reranker {self.name!r} takes no time budget.", "Rankers take one: --rerank ranker@FOLDER.")
+        share = milliseconds / max(1, limited)
         return Reranking(tuple(stage.with_budget(share) or stage for stage in self.stages))
 
 
@@ -304,7 +299,7 @@ def choose(rerank: str | Reranker | Reranking | None, profile: Reranking | None 
     if isinstance(rerank, Reranker):
         return Reranking((rerank,))
     if not isinstance(rerank, str):
-        raise UsageError(f"rerank is the name of a reranker, or one of these, not {rerank!r}.", _HOW_TO_GIVE_ONE)
+        raise UsageError(f"rerank is the name of a reranker, or a reranker, not {rerank!r}.", _HOW_TO_GIVE_ONE)
     if rerank.strip() == "none":
         return None
     names = split_chain(rerank)
@@ -332,9 +327,7 @@ def _stage(text: str, profile: Reranking | None) -> Reranker:
     if name not in registered and (text.startswith("hf:") or paths.written_as_path(text)):
         name, option = "ranker", text
     if name not in registered:
-        hint = (
-            f"Known: none, {', '.join(registered)}, or the folder of a cross-encoder; join several with {CHAIN} (rnn{CHAIN}NAME)."
-        )
+        hint = f"Known: none, {', '.join(registered)}, or the folder of a cross-encoder; {CHAIN} joins several (rnn{CHAIN}NAME)."
         raise UsageError(f"There is no reranker {text!r}.", hint)
     for stage in profile.stages if profile else ():
         if stage.name.partition("@")[0] == name and name not in RULES:
@@ -349,7 +342,7 @@ def rule(text: str) -> Reranker:
         UsageError: The text names a reranker that is not a rule.
     """
     if text.partition("@")[0] not in RULES:
-        hint = f"It keeps rnn if it comes first, then rules ({', '.join(RULES)}); 'termweave tune' adopts a model."
+        hint = f"A profile keeps rnn first, then rules ({', '.join(RULES)}); 'termweave tune' stores a model in a profile."
         raise UsageError(f"A profile does not keep the reranker {text!r} here.", hint)
     return _stage(text, None)
 
@@ -365,5 +358,6 @@ def _create(name: str, option: str) -> Reranker:
         _ = reranker.name, reranker.candidates
         for need in reranker.needs:
             if need not in NEEDS and not need.startswith((METADATA, WORDS, SIGNAL)):
-                raise UsageError(f"The reranker {name!r} needs {need!r}.", f"It may need {', '.join(NEEDS)}.")
+                known = f"Known: {', '.join(NEEDS)}, metadata.NAME, words.NAME, signal.NAME."
+                raise UsageError(f"The reranker {name!r} needs {need!r}.", known)
     return reranker

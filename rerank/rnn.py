@@ -66,8 +66,7 @@ class ReciprocalNeighbours(Reranker):
             UsageError: The option is neither of the two.
         """
         if option not in {"fused", "dense"}:
-            hint = "Known: rnn or rnn@fused (the fused score), rnn@dense (the inner product)."
-            raise UsageError(f"There is no reranker 'rnn@{option}'.", hint)
+            raise UsageError(f"There is no reranker 'rnn@{option}'.", "Write rnn@fused (fused score), rnn@dense (inner product).")
         return replace(self, similarity="dense" if option == "dense" else "fused")
 
     def rerank(self, request: RerankRequest) -> RerankResult:
@@ -85,12 +84,8 @@ class ReciprocalNeighbours(Reranker):
         similarity = inner if by_dense else request.scores
 
         def details(row: int) -> Mapping[str, Any]:
-            return {
-                "jaccard": jaccard[row],
-                "weight": self.weight,
-                "similarity": similarity[row],
-                "neighbours": [request.ids[other] for other in context.neighbours(row)],
-            }
+            near = [request.ids[other] for other in context.neighbours(row)]
+            return {"jaccard": jaccard[row], "weight": self.weight, "similarity": similarity[row], "neighbours": near}
 
         def details_below(score: float) -> Mapping[str, Any]:
             return {"jaccard": 0.0, "weight": self.weight, "similarity": score, "neighbours": []}

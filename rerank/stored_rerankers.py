@@ -69,9 +69,9 @@ def leave_room(profile: Profile, others: int, who: str) -> None:
     """
     count = len(profile.rules or ())
     if count and count + others > (most := rerankers.MOST_STAGES):
-        rules = f"has {counted(count, 'rule')}, and {who} puts up to {others} before {'it' if count == 1 else 'them'}"
+        problem = f"The profile {profile.name!r} has {counted(count, 'rule')}, and {who} adds up to {counted(others, 'reranker')}"
         hint = f"Use a profile with fewer rules ('termweave profiles NAME --save'){', or tune without --rerank' * (others > 1)}."
-        raise UsageError(f"The profile {profile.name!r} {rules}: a chain has at most {most} rerankers.", hint)
+        raise UsageError(f"{problem}: a chain has at most {most} rerankers.", hint)
 
 
 def fitting(tuned: Lineage, layout: DocumentLayout) -> tuple[dict[str, Any], list[str]]:
@@ -91,9 +91,7 @@ def fitting(tuned: Lineage, layout: DocumentLayout) -> tuple[dict[str, Any], lis
             rules = [rule for rule in stored.get("rules") or () if rule not in lost]
             why = "the metadata that it reads are gone, or have become another type (one text makes texts of a column of numbers)"
             if {*lost} <= {*(stored.get("rules") or ())}:
-                profiles[name] = {key: value for key, value in stored.items() if key != "rules"} | (
-                    {"rules": rules} if rules else {}
-                )
+                profiles[name] = {key: value for key, value in {**stored, "rules": rules}.items() if key != "rules" or rules}
                 warnings.append(f"The profile {name!r} goes on without {', '.join(lost)}: {why}.")
             else:
                 del profiles[name]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, make_dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, get_args
 
 from termweave import plugins
 from termweave.errors import UsageError
@@ -137,9 +137,10 @@ class Feature(Generic[_Options]):
     Blocks of queries run in threads; what a feature must remember of one query goes into `Ranking.memory`.
 
     Attributes:
-        Options: The dataclass that declares the options of the feature.
+        Options: The dataclass that declares the options of the feature; by default the argument of the base class: `Feature[FacetOptions]`.
         part: Name under which the result of `count` is in the answer (`Answer.parts`); "": the feature adds no part.
         ranks: Whether the feature affects the ranking. If so, runs and explanations have the options of a feature of another package, too.
+        always: Whether the feature takes part in every search, also where none of its options is set.
         local: Whether termweave itself does the work, so that the requests to the server do not show the feature (`Index.requests`).
         options: The options of the search, with those of the feature.
         search: The search that the feature serves.
@@ -147,12 +148,15 @@ class Feature(Generic[_Options]):
 
     Options: ClassVar[type[Any]]
     part: ClassVar[str] = ""
+    always: ClassVar[bool] = False
     local: ClassVar[bool] = True
     ranks: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Register the feature under its class of options and under the name of its part."""
         super().__init_subclass__(**kwargs)
+        if "Options" not in vars(cls):
+            (cls.Options,) = get_args(vars(cls)["__orig_bases__"][0])
         _OF_OPTIONS[cls.Options] = cls
         if cls.part:
             _OF_PART[cls.part] = cls
@@ -163,8 +167,10 @@ class Feature(Generic[_Options]):
 
     @classmethod
     def takes_part(cls, options: Any) -> bool:
-        """Whether the feature takes part in a search with these options; by default if one of its own options is set."""
-        return isinstance(options, cls.Options) and any(getattr(options, each.name) for each in fields(cls.Options))
+        """Whether the feature takes part in a search with these options; by default if `always`, or if one of its own options is set."""
+        return isinstance(options, cls.Options) and (
+            cls.always or any(getattr(options, each.name) for each in fields(cls.Options))
+        )
 
     def plan(self, plan: Retrieval) -> Retrieval:
         """Return the plan with what the feature needs. An index that cannot do this is refused here, before anything is sent."""

@@ -17,13 +17,12 @@ from termweave.records import Encoding
 from termweave.search import batch, single_query
 from termweave.search.filters.filter_option import translated
 from termweave.search.opening import open_generation
-from termweave.search.options import DEPTH, SENT, ExplainOptions, RankingOptions, RunOptions, SearchOptions, check_query
+from termweave.search.options import DEPTH, SENT, ExplainOptions, RankingOptions, RunOptions, SearchOptions, with_options
 from termweave.search.results import hits
 from termweave.search.retrieval import execution
 from termweave.search.retrieval.execution import AliasMoved
 from termweave.search.retrieval.plan import MAX_DEPTH, Retrieval, depths
 from termweave.search.rewriting import rewriter
-from termweave.search.signatures import with_options
 from termweave.support import arguments
 from termweave.support.messages import few
 from termweave.support.normal_form import query_text
@@ -40,8 +39,7 @@ if TYPE_CHECKING:
     from termweave.rerank.rerankers import Need, Reranker, Reranking
     from termweave.search.filters.filter_option import Where
     from termweave.search.opening import OpenGeneration
-    from termweave.search.results.hit_sequence import Hits
-    from termweave.search.results.hits import Answer
+    from termweave.search.results.hits import Answer, Hits
     from termweave.search.retrieval.candidates import Candidates
     from termweave.search.rewriting.configuration import Rewriting
     from termweave.signals.modes import Mode
@@ -154,7 +152,6 @@ class Index:
 
     def answered(self, query: str, options: SearchOptions) -> Answer:
         """Answer a query, with the options as a record: `SearchOptions`, or a class of another package that inherits from it."""
-        check_query(query)
         return self._consistently(lambda generation, target: single_query.answer(generation, target, query, options))
 
     @with_options(SearchOptions, "")
@@ -190,7 +187,6 @@ class Index:
             UsageError: The index does not hold the document.
         """
         arguments.document_ids("document")([document])
-        check_query(query)
         return self._consistently(lambda generation, target: single_query.explain(generation, target, query, document, options))
 
     def mode(self, text: str) -> Mode:
@@ -306,12 +302,11 @@ class Index:
             UsageError: An option asks for something that termweave does itself: like, pin, facets, sort, collapse, min_score, explain, ...
         """
         if local := [name for name, value in vars(options).items() if name not in SENT and value != getattr(_DEFAULTS, name)]:
-            raise UsageError(
-                f"A request cannot hold {few(local)}: termweave does that itself.", "Use `search`, or leave the option out."
-            )
+            hint = "Use `search`, or leave the option out."
+            raise UsageError(f"Requests cannot contain {few(local)}: termweave applies it to the server's answers.", hint)
         generation = self._current()
         engine, shown = generation.engine, generation.name
-        search, encoded = single_query.of_query(single_query.prepare(generation, self.name, options), check_query(query))
+        search, encoded = single_query.of_query(single_query.prepare(generation, self.name, options), query)
         depth = next((depth for depth in depths(options.candidates) if depth >= options.last), MAX_DEPTH)
         reach = execution.first_reach(generation, depth)
         (sent,) = execution.prepare(generation, [encoded], replace(search.plan, depth=depth), reach)

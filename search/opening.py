@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from termweave.catalog import application_fields, statistics_store
+from termweave.catalog import statistics_store
 from termweave.catalog.layout import among
-from termweave.catalog.lineage import read_lineage, resolve_name
+from termweave.catalog.lineage import layout_with_fields, read_lineage, resolve_name
 from termweave.encoders.recorded_models import encoder_of
 
 if TYPE_CHECKING:
@@ -84,6 +84,6 @@ def open_generation(engine: Engine, name: str, models: Mapping[str, str | Path |
     index = resolved.index
     recorded = read_lineage(engine, index, name)
     encoder = encoder_of(recorded, name, models)
-    layout = application_fields.with_fields(engine, index, recorded)
+    layout = layout_with_fields(engine, index, recorded)
     statistics = statistics_store.load(engine, index, recorded)
     return OpenGeneration(index, recorded, layout, statistics, encoder, resolved, engine.narrowed(resolved))

@@ -16,10 +16,9 @@ from termweave.rerank.stored_rerankers import reranking_of
 from termweave.search import profiles
 from termweave.search.feature import Answered, Feature, Ranking, Report, Search, features_of
 from termweave.search.filters.documents import documents_passing
-from termweave.search.options import FIELDS
+from termweave.search.options import FIELDS, check_query
 from termweave.search.ranking.order import below_all, order
 from termweave.search.results import explanation, hits, notices
-from termweave.search.results.hit_sequence import Hits
 from termweave.search.retrieval import execution, hybrid_query
 from termweave.search.retrieval.plan import MAX_DEPTH, Retrieval, depths
 from termweave.signals import modes
@@ -66,7 +65,7 @@ def answer(generation: OpenGeneration, target: str, query: str, options: SearchO
     list(answered)
     last, report = rounds[-1], Report(rounds, page)
     return hits.Answer(
-        Hits(page),
+        hits.Hits(page),
         {name: clause.dropped for name, clause in last.candidates.clauses.items() if clause.dropped},
         (
             *(remark for each in search.features for remark in each.remarks(report)),
@@ -93,12 +92,12 @@ def prepare(generation: OpenGeneration, target: str, options: RankingOptions) ->
     features = features_of(options, search)
     for each in features:
         plan = each.plan(plan)
-    return replace(search, plan=plan.checked(), features=features)
+    return replace(search, plan=plan, features=features)
 
 
 def of_query(search: Search, text: str) -> tuple[Search, Encoding]:
     """Encode one query, and add to the plan the filters that its own text contains, such as excluded words."""
-    (encoded,) = search.encode([query_text(text)])
+    (encoded,) = search.encode([query_text(check_query(text))])
     if encoded.rewritten is None:
         return search, encoded
     if encoded.rewritten.refusal:

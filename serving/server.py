@@ -61,10 +61,8 @@ def run(engine: Engine | None, options: ServeOptions, announce: Callable[[str], 
     )
     host = f"[{options.host}]" if ":" in options.host else options.host
     try:
-        with (
-            _listen(options.host, options.port) as listening,
-            suppress(KeyboardInterrupt),
-        ):  # uvicorn raises Ctrl-C again when all is done
+        # uvicorn raises Ctrl-C again when all is done.
+        with _listen(options.host, options.port) as listening, suppress(KeyboardInterrupt):
             announce(f"http://{host}:{listening.getsockname()[1]}/")
             Thread(target=app.state.warm, daemon=True).start()
             server = uvicorn.Server(config)

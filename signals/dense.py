@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+import numpy as np
 import pybase64
 
 from termweave.contracts.signal import Clause, Fitting, Output, Signal
@@ -20,7 +21,6 @@ from termweave.errors import ModelError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from termweave.dialect import ServerDialect
@@ -61,8 +61,6 @@ def from_half(value: str) -> NDArray[np.float32]:
 
     The server's doc values lack the "=" at the end (3.6.0).
     """
-    import numpy as np  # noqa: PLC0415
-
     return np.frombuffer(pybase64.b64decode(_padded(value), validate=True), "<f2").astype(np.float32)
 
 
@@ -72,8 +70,6 @@ def from_halves(values: Sequence[str | None], dimension: int) -> NDArray[np.floa
     Returns:
         float32 ``(len(values), dimension)``, with a row of zeros for each value that is None.
     """
-    import numpy as np  # noqa: PLC0415
-
     zeros = pybase64.b64encode_as_string(bytes(2 * dimension))
     texts = [zeros if value is None else value for value in values]
     if not zeros.endswith("="):  # without padding the texts can be joined and decoded as one
@@ -122,9 +118,7 @@ class Dense(Signal):
             raise ModelError("The signal 'dense' needs a model that gives vectors, and there is none.", hint)
         if fitting.dimension > (most := dialect_of(fitting.capabilities).most_dimensions):
             hint = "Choose another model, or leave the signal out with --signals."
-            raise ModelError(
-                f"The model gives vectors of {fitting.dimension:,} numbers, and the server takes {most:,} at most.", hint
-            )
+            raise ModelError(f"The model gives vectors of {fitting.dimension:,} numbers; the server takes up to {most:,}.", hint)
         vectors = [encoding.vector for encoding in fitting.sample if encoding.vector is not None and encoding.text.strip()]
         scale = _byte_scale(vectors, fitting.dimension) if fitting.byte_vectors else 0.0
         if fitting.dense_spread:
@@ -142,11 +136,9 @@ class Dense(Signal):
 
     def properties(self, dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
         """The mapping of the k-NN field and of the field with the half-precision copy."""
-        field = dialect.vector_field(self.dimension, self.m, self.ef_construction)
-        return {
-            "vector": {**field, **dialect.byte_vectors} if self.byte_scale else field,
-            VECTOR_FIELD: {"type": "binary", "doc_values": True},
-        }
+        of_bytes = dialect.byte_vectors if self.byte_scale else {}
+        vector = {**dialect.vector_field(self.dimension, self.m, self.ef_construction), **of_bytes}
+        return {"vector": vector, VECTOR_FIELD: {"type": "binary", "doc_values": True}}
 
     def settings(self, dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
         """The index settings that enable k-NN."""
@@ -161,14 +153,11 @@ class Dense(Signal):
             output = "no vector" if vector is None else f"{vector.shape[0]} numbers"
             raise ModelError(f"The model gave {output} for document {document.id!r}; the index has vectors of {self.dimension}.")
         if not math.isfinite(vector.dot(vector)):  # the sum is NaN or infinite if one number is
-            hint = "The model folder is damaged or was exported from a diverged training."
-            raise ModelError(f"The model gave NaN for document {document.id!r}.", hint)
+            raise ModelError(f"The model gave a vector with NaN or infinity for document {document.id!r}.", "It is damaged.")
         return {"vector": self.stored_vector(vector), VECTOR_FIELD: to_half(vector)}
 
     def canonical(self, stored: Mapping[str, Any]) -> bytes:
         """Bytes for a document's digest: the stored numbers as float32, followed by the half-precision copy."""
-        import numpy as np  # noqa: PLC0415
-
         vector = stored.get("vector")
         return np.asarray([] if vector is None else vector, "<f4").tobytes() + str(stored.get(VECTOR_FIELD, "")).encode()
 
@@ -238,24 +227,18 @@ def _unit(spread: float, length: float) -> float:
 
 def _byte_scale(vectors: Sequence[NDArray[np.float32]], dimension: int) -> float:
     """Compute `Dense.byte_scale` from a sample of vectors: a high quantile of their numbers becomes 127, and larger numbers are clipped."""
-    import numpy as np  # noqa: PLC0415
-
     largest = float(np.quantile(np.abs(np.stack(vectors)), _QUANTILE)) if vectors else 0.0
     return _BYTE / (largest or _USUAL / math.sqrt(dimension))
 
 
 def _as_bytes(vector: NDArray[np.float32], scale: float) -> NDArray[np.int8]:
     """Multiply a vector by `scale`, and round it to whole numbers from -127 to 127."""
-    import numpy as np  # noqa: PLC0415
-
     steps: NDArray[np.float32] = np.rint(vector * scale)
     return np.clip(steps, -_BYTE, _BYTE).astype(np.int8)
 
 
 def _deviation(vectors: Sequence[NDArray[np.float32]]) -> float:
     """Standard deviation of the inner products of all pairs of vectors; a usual value if there are fewer than 30 vectors."""
-    import numpy as np  # noqa: PLC0415
-
     if len(vectors) < _ENOUGH:
         return _BACKGROUND
     matrix = np.stack(vectors)

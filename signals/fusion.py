@@ -93,20 +93,17 @@ class Ranked:
             full_match_score: The score of an average document that holds each term of the query once (`Clause.full_match_score`); None: not known.
         """
         best = sorted([(-score, document) for document, score in pairs])
-        ordered = {document: -negative for negative, document in best}
-        if len(ordered) < len(best):
-            ordered = {}
-            for negative, document in best:
-                ordered.setdefault(document, -negative)
+        ordered: dict[str, float] = {}
+        for negative, document in best:
+            ordered.setdefault(document, -negative)
         values = list(ordered.values())[:window]
         if not values:
             return cls({}, 0.0, 0.0, 0, 0.0)
         low, high = values[-1], values[0]
-        if signal is None:
-            return cls(ordered, low, high, len(values), 1.0, passages or {})
-        if signal.floor is not None and len(values) < (window or 0):
+        if signal is not None and signal.floor is not None and len(values) < (window or 0):
             low = min(low, signal.floor)
-        return cls(ordered, low, high, len(values), signal.spread(low, high, full_match_score), passages or {})
+        spread = 1.0 if signal is None else signal.spread(low, high, full_match_score)
+        return cls(ordered, low, high, len(values), spread, passages or {})
 
     def normalised(self) -> list[float]:
         """Map the scores to [0, 1] by min-max, in the order of `scores`.

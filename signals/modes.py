@@ -51,8 +51,10 @@ def parse(text: str, available: Sequence[str], profiles: Collection[str] = ()) -
         >>> parse("hybrid@rrf", ["lexical", "weights", "dense"]).fusion
         'rrf'
     """
+    known = f"Known: hybrid, {', '.join(available)}, or signals with weights (weights:0.6,dense:0.4)"
+    known += f"; profiles of tune: {', '.join(profiles)}." if profiles else "."
     if not text.strip():
-        raise UsageError("The mode is empty.", _list_of_modes(available, profiles))
+        raise UsageError("The mode is empty.", known)
     signals, separator, method_name = text.partition("@")
     method = fusion.method(method_name if separator else fusion.DEFAULT)
     if signals.strip() == "hybrid":
@@ -62,25 +64,16 @@ def parse(text: str, available: Sequence[str], profiles: Collection[str] = ()) -
         for part in signals.split(","):
             name, colon, weight = part.strip().partition(":")
             if name not in available:
-                hint = _list_of_modes(available, profiles)
-                raise UsageError(f"The index has no signal{' or profile' if profiles else ''} {name!r}.", hint)
+                raise UsageError(f"The index has no signal{' or profile' if profiles else ''} {name!r}.", known)
             if name in parts:
                 raise UsageError(f"The mode {text!r} names {name!r} twice.", "Give each signal one weight.")
             parts[name] = finite(weight) if colon else 1.0
             if not parts[name] >= 0:
-                hint = "Write NAME:NUMBER, for example weights:0.6,dense:0.4."
-                raise UsageError(f"{weight!r} in the mode {text!r} is not a weight.", hint)
+                raise UsageError(f"{weight!r} in the mode {text!r} is not a weight.", "Write NAME:NUMBER, such as dense:0.4.")
     total = sum(parts.values())
     if not 0 < total < math.inf:
-        hint = "Give at least one signal a weight above 0, such as 0.6."
-        raise UsageError(f"The weights of the mode {text!r} sum to {total:g}.", hint)
+        raise UsageError(f"The weights of the mode {text!r} sum to {total:g}.", "Give a signal a weight above 0, such as 0.6.")
     return Mode(text, {name: weight / total for name, weight in parts.items() if weight > 0}, method.name)
-
-
-def _list_of_modes(available: Sequence[str], profiles: Collection[str]) -> str:
-    """A sentence that lists the modes which the index has."""
-    modes = f"Known: hybrid, {', '.join(available)}, or signals with weights (weights:0.6,dense:0.4)"
-    return f"{modes}; profiles of tune: {', '.join(profiles)}." if profiles else f"{modes}."
 
 
 def hybrid(available: Sequence[str]) -> list[str]:

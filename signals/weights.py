@@ -12,6 +12,8 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+import numpy as np
+
 from termweave.contracts.signal import Clause, Fitting, Output, Pruning, Signal, TermShare, clause_budget, filtered
 from termweave.dialect import OPENSEARCH, dialect_of
 from termweave.errors import ModelError
@@ -20,7 +22,6 @@ from termweave.records import TermWeights
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from termweave.dialect import ServerDialect
@@ -74,24 +75,19 @@ class WeightedTerms(Signal):
         in proportion if even the best document has less than half of the words.
         """
         apart = super().spread(low, high, full_match_score)
-        if not self.unit:
-            return apart * (math.sqrt(min(1.0, 2 * high / full_match_score)) if full_match_score else 1.0)
-        return apart * (min(1.0, high / full_match_score) if full_match_score else 1.0) / self.unit
+        if full_match_score:
+            apart *= min(1.0, high / full_match_score) if self.unit else math.sqrt(min(1.0, 2 * high / full_match_score))
+        return apart / (self.unit or 1.0)
 
     def quantise(self, impacts: NDArray[np.float32]) -> NDArray[np.int64]:
         """Round impacts ``(n,)`` to integers from 1 to `levels`; the least is 1, so that rounding loses no word."""
-        import numpy as np  # noqa: PLC0415 - not needed by `--help`
-
         rounded = np.rint(impacts.astype(np.float64) * (self.levels / self.w_max))
         return np.minimum(np.maximum(rounded, 1), self.levels).astype(np.int64)  # np.clip is four times as slow on one text
 
     def impacts_of(self, stored: Mapping[str, Any]) -> TermWeights:
         """The impacts of a document, read from the integers in its `_source`; rounding and clipping are not undone."""
-        import numpy as np  # noqa: PLC0415 - not needed by `--help`
-
         by_term = self.levels_of(stored)
-        levels = np.fromiter(by_term.values(), np.float64, len(by_term))
-        return TermWeights(tuple(by_term), (levels * (self.w_max / self.levels)).astype(np.float32))
+        return TermWeights(tuple(by_term), (np.array([*by_term.values()]) * (self.w_max / self.levels)).astype(np.float32))
 
     def full_match_score(self, query: TermWeights) -> float | None:
         """The score of an average document that holds each term of the query once, on the scale of the stored integers; None: the model has no such unit."""
@@ -129,8 +125,6 @@ def scale(sample: Sequence[NDArray[np.float32]]) -> float:
     Raises:
         ModelError: An impact is NaN or infinite.
     """
-    import numpy as np  # noqa: PLC0415 - not needed by `--help`
-
     impacts = np.concatenate(sample) if sample else np.zeros(0)
     if not np.isfinite(impacts).all():
         raise _not_finite("a sample of the documents")
@@ -138,10 +132,7 @@ def scale(sample: Sequence[NDArray[np.float32]]) -> float:
 
 
 def _not_finite(texts: str) -> ModelError:
-    return ModelError(
-        f"The model gave a term weight that is not a number (NaN or infinity) for {texts}.",
-        "The model folder is damaged or was exported from a diverged training.",
-    )
+    return ModelError(f"The model gave a term weight that is NaN or infinity for {texts}.", "The model folder is damaged.")
 
 
 def escape(term: str, sign: str) -> str:
@@ -198,7 +189,7 @@ class Weights(WeightedTerms):
 
         Elasticsearch 9.2 computes the integers that it returns from its index, so that 3.0 is the same as 3.
         """
-        import orjson  # noqa: PLC0415 - not needed by `--help`
+        import orjson  # noqa: PLC0415 - importing a verb of the command line does not load it
 
         features = stored.get("weights") or {}
         if isinstance(features, dict) and float in set(map(type, features.values())):
@@ -240,10 +231,8 @@ class Weights(WeightedTerms):
         """The share of each term in the score: its factor times its stored impact. The shares sum exactly to the server's score."""
         levels = self.levels_of(stored)
         shares: dict[str, float] = {}
-        for alternatives in clause.parts or [[clause.terms or {}]]:
-            matched = [
-                {term: factor * levels[term] for term, factor in terms.items() if term in levels} for terms in alternatives
-            ]
+        for variants in clause.parts or [[clause.terms or {}]]:
+            matched = [{term: factor * levels[term] for term, factor in terms.items() if term in levels} for terms in variants]
             for term, share in max(matched, key=lambda each: sum(each.values())).items():
                 shares[term] = shares.get(term, 0.0) + share
         return [TermShare(term, share) for term, share in sorted(shares.items(), key=lambda pair: (-pair[1], pair[0]))]

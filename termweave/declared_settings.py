@@ -54,7 +54,7 @@ class Setting:
         help: One or more sentences.
         metavar: Placeholder of the value in `--help`; None: the placeholder is made of the type.
         default_text: Text of `--help` about a default that is computed; None: `--help` shows the default itself.
-        heading: Heading above the setting; "": the `heading` of the class that declares it.
+        heading: Heading above the setting; "": the `heading` of the class that declares it, or else of the class that inherits it.
         flag: The flag of the command line, such as ``--loading/--no-loading``; "": the flag is made of the name.
         convert: Function that converts a given value, or raises `UsageError`; the type is checked afterwards. The function returns a
             value that it does not know unchanged.
@@ -198,7 +198,7 @@ def _settings_of(record: type[Any]) -> Mapping[str, DeclaredSetting]:
         for name, annotation in get_annotations(owner, eval_str=True).items():
             setting = next((each for each in getattr(annotation, "__metadata__", ()) if isinstance(each, Setting)), None)
             if setting is not None and name not in settings:
-                heading = setting.heading or getattr(owner, "heading", "")
+                heading = setting.heading or getattr(owner, "heading", getattr(record, "heading", ""))
                 settings[name] = DeclaredSetting(name, annotation, defaults[name], heading, setting)
     return settings
 

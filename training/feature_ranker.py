@@ -18,9 +18,8 @@ from termweave.corpora.index.ubi_indices import UbiLog
 from termweave.encoders.manifest import Manifest, digest, write_manifest
 from termweave.engine import connect
 from termweave.errors import InputError, UsageError
-from termweave.rerank import candidate_features
+from termweave.rerank import candidate_features, decision_trees
 from termweave.rerank.feature_ranker import KIND, RATES, TREES
-from termweave.rerank.trees import tree_files
 from termweave.search import Index, profiles
 from termweave.support import atomic_files
 from termweave.support.extras import install
@@ -223,8 +222,8 @@ def _foreign(file: Path, judged: JudgedCandidates) -> tuple[str, CrossValidated]
         InputError: The trees cannot be read, or were trained on another number of features.
     """
     try:
-        content = tree_files.content_of(file)
-        trees = tree_files.read(content)
+        content = decision_trees.content_of(file)
+        trees = decision_trees.read(content)
     except (OSError, ValueError) as error:
         raise InputError(f"{file} cannot be used: {error}.", "Name a model that LightGBM saved, or XGBoost as JSON.") from error
     if len(trees.features) != len(judged.features):

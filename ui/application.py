@@ -35,7 +35,6 @@ SHADES = 20
 
 def create(engine: Engine, options: ServeOptions) -> RequestFilter:
     """Make the web application that shows the indices of a search server, with its protection around it."""
-    sessions = Sessions(options.token)
     app = Starlette(
         routes=[
             Route("/", lambda _: see_other("/search")),
@@ -56,10 +55,10 @@ def create(engine: Engine, options: ServeOptions) -> RequestFilter:
     )
     app.router.redirect_slashes = False  # such a redirect would name the host that the request named
     app.state.workspace = Workspace(engine, options)
-    app.state.sessions = sessions
+    app.state.sessions = Sessions(options.token)
     app.state.jobs = JobBoard()
     app.state.warm, app.state.close = app.state.workspace.warm, app.state.jobs.close
-    return RequestFilter(app, options, sessions)
+    return RequestFilter(app, options)
 
 
 def _shades(_: Request) -> Response:

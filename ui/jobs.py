@@ -98,21 +98,16 @@ class JobBoard:
             UsageError: There is no such job, or it was forgotten, or it is of another kind or about another index.
         """
         if (job := self._jobs.get(name)) is None:
-            raise UsageError("This result is not kept any more.", "Start it again.")
+            raise UsageError("This result is not kept any more.", "Start the work again.")
         if kind not in {"", job.kind} or index not in {"", job.about["index"]}:
-            raise UsageError(
-                f"This is a result of {job.kind!r} for {job.about['index']}.", f"Open /{job.kind}, or /api/{job.kind}."
-            )
+            message = f"This id names a result of {job.kind!r} for the index {job.about['index']!r}."
+            raise UsageError(message, f"Open /{job.kind}, or /api/{job.kind}.")
         return job
 
     def all(self) -> list[BackgroundJob]:
         """All jobs that are kept in memory, the newest first."""
         with self._lock:
             return list(reversed(self._jobs.values()))
-
-    def of_kind(self, kind: str, index: str) -> list[BackgroundJob]:
-        """The kept jobs of one kind that work on one index, the newest first."""
-        return [job for job in self.all() if (job.kind, job.about["index"]) == (kind, index)]
 
 
 def _run(job: BackgroundJob, work: Callable[[Callable[..., None]], Any]) -> None:
@@ -125,6 +120,5 @@ def _run(job: BackgroundJob, work: Callable[[Callable[..., None]], Any]) -> None
         job.error = error
     except Exception as error:
         logging.getLogger(__name__).exception("A fault in the background job %r", job.title)
-        job.error = TermweaveError(
-            f"A fault in termweave itself: {type(error).__name__}.", "Its details are in the log of 'termweave serve'."
-        )
+        message = f"A fault in termweave itself: {type(error).__name__}."
+        job.error = TermweaveError(message, "Its details are in the log of 'termweave serve'.")

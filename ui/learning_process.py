@@ -103,10 +103,8 @@ class LearningProcess:
                     update(message["done"], message["total"], message["stage"])
         if self._stopped:
             raise UsageError("The training was stopped.", _RESUMED)
-        raise TermweaveError(
-            f"The training ended without a result (status {process.returncode}).",
-            f"Its messages are in {self._task.log}. {_RESUMED}",
-        )
+        message = f"The training ended without a result (status {process.returncode})."
+        raise TermweaveError(message, f"Its messages are in {self._task.log}. {_RESUMED}")
 
     def stop(self) -> None:
         """Make the process write a checkpoint, from which a later run continues, and end."""

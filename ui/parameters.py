@@ -153,11 +153,8 @@ def _of_setting(declared: DeclaredSetting) -> Parameter:
 
 #: What the options of a search declare for the command line, a request may say, unless it is not served. Whoever starts the server decides
 #: how long a ranker may take.
-_DECLARED = {
-    _name(each): _of_setting(each)
-    for each in settings_of(SearchOptions).values()
-    if each.setting.served and each.name != "rerank_budget"
-}
+_SERVED = [each for each in settings_of(SearchOptions).values() if each.setting.served and each.name != "rerank_budget"]
+_DECLARED = {_name(each): _of_setting(each) for each in _SERVED}
 #: Those of features that decide which hits a list has, and in which order.
 SELECTION = _DECLARED.keys() & {
     _name(each)

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-import jinja2
 import orjson
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import HTMLResponse, RedirectResponse, Response
@@ -54,10 +53,8 @@ _TITLES = {
 
 #: A path on this server, in ASCII as browsers send it, that fits into another address. After "//" and "/\\" browsers read the name of a host.
 _LOCAL = re.compile(r"/(?![/\\])[!-~]{0,8000}")
-_FILES = jinja2.FileSystemLoader(FOLDER / "html")
-_TEMPLATES = jinja2.Environment(
-    loader=_FILES, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-)
+_FILES = FileSystemLoader(FOLDER / "html")
+_TEMPLATES = Environment(loader=_FILES, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
 _TEMPLATES.globals |= {"pages": PAGES, "version": __version__}
 
 
@@ -72,22 +69,13 @@ def page(request: Request, template: str, values: Mapping[str, Any], status: int
     """
     app = request.scope.get("app")  # none where the guard refuses a request
     read_only = app is not None and app.state.workspace.options.read_only
-    context = {"path": request.scope["path"], "read_only": read_only, "index": "", "bare": False, "names": (), **values}
+    given = {"path": request.scope["path"], "query": request.query_params.get("q", ""), "read_only": read_only}
+    context = {**given, "index": "", "bare": False, "names": (), **values}
     has_navigation = status < HTTPStatus.INTERNAL_SERVER_ERROR and not context["bare"]
-    if (
-        has_navigation and app is not None and app.state.sessions.signed_in(request)
-    ):  # only who has given the token learns the names
+    if has_navigation and app is not None and app.state.sessions.signed_in(request):  # others do not learn the names
         with suppress(TermweaveError):
             context["names"] = app.state.workspace.names()
-    context["choose"] = partial(_with_index, request)
     return HTMLResponse(allowed(_TEMPLATES.get_template(template).render(context)), status_code=status)
-
-
-def _with_index(request: Request, name: str) -> str:
-    """The address of the present page for another index, with the same query."""
-    path, query = request.scope["path"], request.query_params.get("q", "")
-    pairs = [("index", name), *([("q", query)] if query else [])]
-    return page_address(path if path in PAGES.values() else "/search", pairs)
 
 
 def data(values: Mapping[str, Any], status: int = HTTPStatus.OK) -> Response:

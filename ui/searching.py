@@ -88,7 +88,8 @@ def index_of(workspace: Workspace, values: Values) -> Index:
     """
     check_query(values["q"])
     workspace.check_reranker(values["rerank"])
-    workspace.check_rewriting(values["rewrite"])
+    if "@" in (values["rewrite"] or ""):  # a request must not make this process read a file
+        raise UsageError(f"Pages may not use {values['rewrite']!r}, which names a file.", "Known: operators, spelling, none.")
     return workspace.index(workspace.chosen(values["index"]))
 
 
@@ -120,16 +121,9 @@ def compare(first: Sequence[str], second: Sequence[str]) -> ListComparison:
     ranks = [{document: rank for rank, document in enumerate(listed, 1)} for listed in (first, second)]
     both = [ranks[1][document] for document in first if document in ranks[1]]
     head, shared = min(HEAD, max(len(first), len(second))), len(set(first[:HEAD]) & set(second[:HEAD]))
-    return ListComparison(head, shared, len(both), _tau(both), *ranks)
-
-
-def _tau(ranks: Sequence[int]) -> float | None:
-    """Kendall's tau between the order of a list and the ranks (all different) of its elements in another list; None for fewer than two elements."""
-    pairs = len(ranks) * (len(ranks) - 1) // 2
-    if not pairs:
-        return None
-    in_order = sum(early < late for place, early in enumerate(ranks) for late in ranks[place + 1 :])
-    return (2 * in_order - pairs) / pairs
+    pairs = len(both) * (len(both) - 1) // 2
+    in_order = sum(early < late for place, early in enumerate(both) for late in both[place + 1 :])
+    return ListComparison(head, shared, len(both), (2 * in_order - pairs) / pairs if pairs else None, *ranks)
 
 
 def explained(workspace: Workspace, values: Values) -> Hit:

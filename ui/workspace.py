@@ -194,19 +194,9 @@ class Workspace:
             return
         stages = {*_PLAIN, *self.options.rerankers}
         if not all(stage in stages or stage.partition("@")[0] in RULES for stage in split_chain(name)):
-            advice = (
-                f"Known: {', '.join((*_PLAIN[:2], *self.options.rerankers))}. 'termweave serve --rerank NAME' allows another one."
-            )
+            allowed = ", ".join((*_PLAIN[:2], *self.options.rerankers))
+            advice = f"Known: {allowed}. 'termweave serve --rerank NAME' allows another one."
             raise UsageError(f"Pages may not use the reranker {name!r}.", advice)
-
-    def check_rewriting(self, text: str | None) -> None:
-        """Check that a rewriting names no file of synonyms or pins: a request must not make this process read a file.
-
-        Raises:
-            UsageError: The rewriting names a file.
-        """
-        if text and "@" in text:
-            raise UsageError(f"Pages may not use {text!r}, which names a file.", "Known: operators, spelling, none.")
 
 
 def workspace_of(request: Request) -> Workspace:

@@ -163,9 +163,8 @@ def _gpu() -> str | None:
 def _models() -> list[Finding]:
     from termweave.encoders.model_lookup import dependence, known_models, own_folders, shipped_folders
 
-    shipped = [
-        each.name for each in shipped_folders() if each.parent.name == "shipped"
-    ]  # the others are languages without a graph
+    # The others are languages without a graph.
+    shipped = [each.name for each in shipped_folders() if each.parent.name == "shipped"]
     of_user = [each.name for each in own_folders()]
     advice = "" if shipped else "This installation carries no model: reinstall termweave, or give --weights and --dense."
     return [

@@ -182,6 +182,7 @@ def connect(*, name: str, only_plan: bool, remove: bool, settings: Settings, out
       termweave connect docs --remove
     """
     from termweave.serving.connector import connection
+    from termweave.serving.connector.registrations import ConnectOptions
 
     not_removing = only_plan or any(options[each] for each in ("mode", "documents", "fallback"))
     check_together(("--remove takes no --plan, --mode, --documents or --fallback", remove and not_removing))
@@ -191,7 +192,7 @@ def connect(*, name: str, only_plan: bool, remove: bool, settings: Settings, out
         text = f"{name}: removed {', '.join(removed)}." if removed else f"{name} was not connected."
         out.emit({"schema": "termweave.connect/1", "name": name, "removed": removed}, text)
         return
-    planned = connection.plan(server, name, connection.ConnectOptions(**options))
+    planned = connection.plan(server, name, ConnectOptions(**options))
     parts = planned.connection
     out.say(*planned.notes)
     if not only_plan:
@@ -208,7 +209,7 @@ def connect(*, name: str, only_plan: bool, remove: bool, settings: Settings, out
         "model_server": parts.address,
         "models": dict(parts.models),
         "weights": dict(parts.weights),
-        "fallback": parts.fallback,
+        "fallback": parts.options.fallback,
         "notes": list(planned.notes),
         "written": not only_plan,
     }

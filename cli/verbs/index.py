@@ -123,12 +123,15 @@ def command(
       termweave index ./nfcorpus docs --dense ./my-model --within .01 --on ./nfcorpus:dev
       termweave index ./chinese zh --signals lexical --analyzer cjk
     """
-    gated, since_of_none = bool(required) or within is not None, bool(since) and not is_index(source)
+    gated, indexed = bool(required) or within is not None, is_index(source)
     check_together(
         ("--fresh begins a build anew: leave out --fresh or --update", bool(build.get("fresh") and update)),
         ("--update keeps the options of the live generation: leave out --defaults or --update", defaults and update),
         ("--delete-missing, --new and --since belong to --update", not update and bool(delete_missing or new or since)),
-        ("--since reads what changed in an index: SOURCE must be opensearch:INDEX or https://HOST:9200/INDEX", since_of_none),
+        (
+            "--since reads what changed in an index: SOURCE must be opensearch:INDEX or https://HOST:9200/INDEX",
+            bool(since) and not indexed,
+        ),
         ("--yes belongs to --update --delete-missing", yes and not delete_missing),
         ("--on names the queries of a gate: add --require, or --within .01", bool(dataset) and not (gated or only_plan)),
     )
@@ -141,13 +144,11 @@ def command(
         return open_source(source, for_build(reading, "" if only_plan or update else name, whole=whole), out, fresh=fresh)
 
     # Mistakes in a source are said before a server is needed; how an index is read depends on the live generation.
-    corpus = None if is_index(source) else open_corpus(options.keep_mapping, options.fresh)
+    corpus = None if indexed else open_corpus(options.keep_mapping, options.fresh)
     # Two connections more than the workers use: one renews the lease, one asks for other things.
     server = engine.connect(settings, pool_maxsize=options.workers + 2).patient(options.patience, out.say)
     live = None if update else generations.find_live(server, name)
-    taken = (
-        options if defaults or live is None else rebuild_options.rebuilt(server, live, options, stated, index=is_index(source))
-    )
+    taken = options if defaults or live is None else rebuild_options.rebuilt(server, live, options, stated, index=indexed)
     anew = options.fresh or (corpus is None and not only_plan and not update and not unfinished(server, name))
     corpus = corpus if corpus is not None else open_corpus(taken.keep_mapping, anew)
     if corpus.encodings is not None:  # they have settled how texts are encoded
@@ -214,9 +215,8 @@ def _ask(large: LargeDeletion, name: str) -> None:
     """
     if not sys.stdin.isatty():
         raise large
-    confirm(
-        f"Delete {large.deletions:,} of the {large.documents:,} documents of {name!r}? ('termweave rollback {name}' brings them back.)"
-    )
+    back = f"'termweave rollback {name}' brings them back"
+    confirm(f"Delete {large.deletions:,} of the {large.documents:,} documents of {name!r}? ({back}.)")
 
 
 def _has_live_generation(server: Engine, name: str, out: Output) -> bool:
@@ -231,10 +231,8 @@ def _has_live_generation(server: Engine, name: str, out: Output) -> bool:
 def _compare_with_live(name: str, live: LiveGeneration | None, source: Source, out: Output) -> None:
     """Tell the user if a build replaces a live generation that was made from another source, which may be a mistake."""
     if live is not None and (before := live.lineage.source["name"]) != source.name:
-        out.say(
-            f"{name!r} was made from {before!r}; this build replaces it with {source.name!r}, and 'termweave rollback {name}' "
-            "brings the other back."
-        )
+        back = f"'termweave rollback {name}' brings the other back"
+        out.say(f"{name!r} was made from {before!r}; this build replaces it with {source.name!r}, and {back}.")
 
 
 @verb("encode", long=True)

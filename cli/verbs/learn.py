@@ -125,9 +125,8 @@ def _show(learned: Learned) -> None:
     if learned.gained:
         click.echo(f"gained weight: {', '.join(each['term'] for each in learned.gained)}")
     for part in learned.forgotten:
-        click.echo(
-            f"questions of another kind (the demo's), {PARTS[part.part]} alone: {part.before:.4f} before, {part.after:.4f} after"
-        )
+        figures = f"{part.before:.4f} before, {part.after:.4f} after"
+        click.echo(f"questions of another kind (the demo's), {PARTS[part.part]} alone: {figures}")
     if learned.cost:
         before, after = learned.cost["before"], learned.cost["after"]
         took = f"{before.milliseconds:.0f} ms before and {after.milliseconds:.0f} ms after"

@@ -98,16 +98,18 @@ def status(*, out: Output) -> None:
 
 
 @verb("logs", command)
-@click.argument("name", metavar="[NODE]", default="node-1")
+@click.argument("name", metavar="[NODE]", type=click.Choice(["node-1"]), default="node-1")
 @option("-n --lines", "Number of lines, from the end of the log.", type=IntRange(1), default=100, show_default=True)
 def logs(*, lines: int, name: str, out: Output) -> None:
-    """Print the end of the log of the embedded OpenSearch: of its process node-1, or of NODE.
+    """Print the end of the log of the embedded OpenSearch.
+
+    NODE can be left out: the only process of the embedded OpenSearch is node-1.
 
     \b
     Examples:
       termweave node logs -n 20
     """
-    text = node.logs(node=name, lines=lines)
+    text = node.logs(lines=lines)
     out.emit({"schema": "termweave.node-logs/1", "node": name, "lines": text.splitlines()}, text)
 
 
@@ -144,7 +146,7 @@ def _sentence(state: NodeState | None) -> str:
         return f"Stopped; its data are in {state.folder}."
     if state.state == "dead":
         return "It ended without being stopped. Start it again with: termweave node start"
-    return f"OpenSearch {state.version} is {state.state} at {state.url}, process {state.nodes[0].pid}"
+    return f"OpenSearch {state.version} is {state.state} at {state.url}, process {state.pid}"
 
 
 @verb("demo", connects=True)

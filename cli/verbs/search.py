@@ -82,9 +82,8 @@ def command(
     log = stated.get("log_features")
     others = {Path(each).resolve() for each in (queries_file, run_file, html) if each}
     same_log = log is not None and Path(log).resolve() in others
-    same_file = (
-        queries_file is not None and run_file not in {None, "-"} and Path(run_file).resolve() == Path(queries_file).resolve()
-    )
+    writes_file = queries_file is not None and run_file not in {None, "-"}
+    same_file = writes_file and Path(run_file or "").resolve() == Path(queries_file or "").resolve()
     check_together(
         ("--log-features needs a file of its own: another option names this one", same_log),
         (
@@ -160,10 +159,8 @@ def _text(query: str | None, like: Sequence[str] = ()) -> str:
 def _warn(dropped: Mapping[str, Sequence[str]], out: Output, remarks: Sequence[str] = ()) -> None:
     out.warn(*remarks)
     for signal, terms in dropped.items():
-        out.warn(
-            f"The query has more terms than the server allows clauses; {signal} left out {len(terms):,} that contribute least: "
-            f"{few(terms)}"
-        )
+        left_out = f"the signal {signal} left out {len(terms):,} that contribute least: {few(terms)}"
+        out.warn(f"The query has more terms than the server allows clauses; {left_out}")
 
 
 def _as_console(requests: Sequence[dict[str, Any]]) -> str:

@@ -13,6 +13,8 @@ from termweave.errors import UsageError
 from termweave.support import extras
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from termweave.cli.output import Output
     from termweave.settings import Settings
 
@@ -67,7 +69,7 @@ _CONNECTIONS = 32
 )
 @model_options
 def command(
-    *, index: str | None, serves_models: bool, served: tuple[str, ...], settings: Settings, out: Output, **pages: Any
+    *, index: str | None, serves_models: bool, served: Sequence[str], settings: Settings, out: Output, **pages: Any
 ) -> None:
     """Serve web pages and a JSON API: search two configurations side by side, see why, judge, evaluate, tune, learn, promote. Ctrl-C ends it.
 

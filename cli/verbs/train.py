@@ -196,9 +196,8 @@ def _show_weights(inspection: Inspection, out: Output) -> None:
             heavy = sorted({(-word.weight, word.term) for word in passage.words if word.term})[:8]
             click.echo(f"{printable(passage.text[:100])} ...\n    {', '.join(f'{term} {-weight:.1f}' for weight, term in heavy)}")
     if inspection.gained or inspection.lost:
-        gained, lost = (
-            ", ".join(f"{each.term} x{each.ratio:.2f}" for each in changes) for changes in (inspection.gained, inspection.lost)
-        )
+        both = (inspection.gained, inspection.lost)
+        gained, lost = (", ".join(f"{each.term} x{each.ratio:.2f}" for each in changes) for changes in both)
         click.echo(f"\ngained most against BM25: {gained}\nlost most against BM25:   {lost}\n")
     else:
         click.echo("\nno term gained or lost against BM25\n")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from termweave import corpora, engine, search
-from termweave.catalog import application_fields, audit
-from termweave.catalog.lineage import read_lineage, resolve_index, store_lineage
+from termweave.catalog import audit
+from termweave.catalog.lineage import layout_with_fields, read_lineage, resolve_index, store_lineage
 from termweave.catalog.profiles import adopted, check_name, using, without
 from termweave.cli.declared_options import DeclaredValue, click_options, flag, option
 from termweave.cli.output import fitted_table
@@ -227,7 +227,7 @@ def profiles(
 
 def _check_needs(server: Engine, index: str, record: Lineage, profile: Profile, out: Output, *, stored: bool) -> None:
     """Check that an index has what a profile needs, and warn of pinned documents that are not in it."""
-    layout, rewriting = application_fields.with_fields(server, index, record), rewriting_of(profile) or NOTHING
+    layout, rewriting = layout_with_fields(server, index, record), rewriting_of(profile) or NOTHING
     reranking = reranking_of(profile)
     check_needs(record.name, layout, reranking.needs if reranking else ())
     for stage in stages_of(profile):

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 import orjson
 
-from termweave.corpora.behaviour.ubi_records import query_id
 from termweave.corpora.file_source import JudgementSource
 from termweave.corpora.formats import lines as files
 from termweave.corpora.formats.fields import BadLine, checked_id
-from termweave.corpora.judgements import Judged, Judgements
+from termweave.corpora.judgements import Judged, Judgements, check_split, query_id
 from termweave.corpora.sources import DEFAULT_SPLIT, Skipped, Skips
 from termweave.errors import InputError, UsageError
 from termweave.records import Qrels, Query
@@ -36,7 +35,7 @@ _ALL, _SHOWN = "all", 60
 
 
 class ClickLog(Judged, JudgementSource):
-    """A file of clicks: a `Dataset` without documents. The ids of its queries are made by `ubi_records.query_id`, as in every log."""
+    """A file of clicks: a `Dataset` without documents. The ids of its queries are made by `corpora.judgements.query_id`, as in every log."""
 
     LABEL: ClassVar[str] = "a click log (data sets only)"
     KIND: ClassVar[str] = "clicks/1"
@@ -65,8 +64,7 @@ class ClickLog(Judged, JudgementSource):
         Raises:
             UsageError: The split is neither "test" nor "all".
         """
-        if split not in (DEFAULT_SPLIT, _ALL):
-            raise UsageError(f"{spec} has no split {split!r}: it is a click log.", f"Write {spec}.")
+        check_split(spec, _ALL if split == DEFAULT_SPLIT else split, [_ALL])
         return cls(Path(spec))
 
     @property
@@ -91,7 +89,7 @@ class ClickLog(Judged, JudgementSource):
     @property
     def remarks(self) -> list[str]:
         """A sentence about the lines that the last reading of the file left out; [] if it left out none."""
-        left_out = f"{counted(self.skipped.count, 'line')} of {self.name} left out: no click, as line"
+        left_out = f"{counted(self.skipped.count, 'line')} of {self.name} left out: not a click, such as line"
         return [f"{left_out} {first.line} ({first.reason})." for first in self.skipped.kept[:1]]
 
     def clicks(self) -> Iterator[tuple[str, str, float]]:
@@ -119,7 +117,7 @@ class ClickLog(Judged, JudgementSource):
         if self.skipped.count > read:
             first = self.skipped.kept[0]
             hint = "Write query, document id and count with tabs between them, or as JSON."
-            raise InputError(f"{self._path}, line {first.line} is no click: {first.reason}.", hint)
+            raise InputError(f"{self._path}, line {first.line} is not a click: {first.reason}.", hint)
 
 
 def _click(line: str) -> tuple[str, str, float]:

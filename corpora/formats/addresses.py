@@ -18,11 +18,12 @@ import ssl
 import tempfile
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
 from termweave.corpora.formats.lines import new_copy
 from termweave.errors import InputError, UsageError
@@ -76,14 +77,17 @@ def is_index(spec: str) -> bool:
     """
     if spec.startswith(PREFIXES):
         return True
-    if not spec.startswith(_SCHEMES):
-        return False
-    try:
-        parts = urlsplit(spec.rstrip("/"))
-        usable = bool(parts.hostname) and (parts.port or True)
-    except ValueError:
-        return False
-    return bool(usable and not parts.query and _INDEX.fullmatch(parts.path.rpartition("/")[2]))
+    parts = _parsed(spec.rstrip("/")) if spec.startswith(_SCHEMES) else None
+    return bool(parts and not parts.query and _INDEX.fullmatch(parts.path.rpartition("/")[2]))
+
+
+def _parsed(address: str) -> SplitResult | None:
+    """Return the parts of an address; None: the address has no host, or is not written as an address."""
+    with suppress(ValueError):
+        parts = urlsplit(address)
+        parts.port  # noqa: B018 - raises for one that is not a number
+        return parts if parts.hostname else None
+    return None
 
 
 def parse_index(spec: str) -> IndexAddress:
@@ -100,17 +104,14 @@ def parse_index(spec: str) -> IndexAddress:
     rest, safe = spec.removeprefix(prefix), without_password(spec)
     url, index = None, rest
     if rest.startswith(_SCHEMES):
-        try:
-            parts = urlsplit(rest.rstrip("/"))
-        except ValueError:  # its reason may show a part of a password
-            raise UsageError(f"{safe} is not an address.", "Write https://HOST:9200/INDEX.") from None
+        parts = _parsed(rest.rstrip("/"))
+        if parts is None or "," in parts.netloc:
+            raise UsageError(f"{safe} is not the address of one server.", "Write https://HOST:9200/INDEX.")
         path, _, index = parts.path.rpartition("/")
         url = urlunsplit((parts.scheme, parts.netloc, path, "", ""))
         if parts.query or parts.fragment:
-            hint = "Write https://HOST:9200/INDEX; --source-query FILE restricts it."
+            hint = "Write https://HOST:9200/INDEX; --source-query FILE restricts the documents."
             raise UsageError(f"{safe} has a query or a fragment.", hint)
-        if "," in parts.netloc:
-            raise UsageError(f"{safe} has several addresses.", "Write one, https://HOST:9200/INDEX; --url takes several.")
     index = unquote(index)
     if not index or set(index) & set('*?,<>/\\|" #') or index.startswith(("-", "_")):
         hint = "Write opensearch:INDEX or https://HOST:9200/INDEX, with the name of one index or alias."
@@ -125,11 +126,8 @@ def is_file(spec: str) -> bool:
 
 def shown(address: str) -> str:
     """Return an address for messages: without user name and password, and without the query, which may hold a signature."""
-    try:
-        parts = urlsplit(address)
-    except ValueError:
-        return "the source"
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    parts = _parsed(address)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}" if parts else "the source"
 
 
 def downloaded(address: str) -> Path:
@@ -139,18 +137,13 @@ def downloaded(address: str) -> Path:
         UsageError: The address holds a password or names no host; the server says that there is no such file, or wants a password.
         InputError: The server does not answer, breaks off or trickles; a redirect leads from https to http; the answer is a web page; there is no room.
     """
-    try:
-        parts = urlsplit(address)
-        parts.port  # noqa: B018 - raises for one that is not a number
-    except ValueError as error:
-        raise UsageError(f"The source is not an address: {first_line(error)}.", "Write https://HOST/PATH.") from None
+    if (parts := _parsed(address)) is None:
+        raise UsageError("The address of the source is not valid.", "Write https://HOST/PATH.")
     name = shown(address)
-    if not parts.hostname:
-        raise UsageError(f"{name} names no host.", "Write https://HOST/PATH.")
     if "@" in parts.netloc:
         hint = "Download the file with a program that can (`curl --netrc`), and name the file."
         raise UsageError(f"The address of {name} holds a password, which termweave does not send.", hint)
-    called = PurePosixPath(unquote(urlsplit(name).path)).name or parts.netloc
+    called = PurePosixPath(unquote(parts.path)).name or parts.netloc
     opener = urllib.request.build_opener(_Redirects(), _Paced())
     request = urllib.request.Request(address, headers={"User-Agent": "termweave", "Accept": "*/*"})  # noqa: S310 - checked by is_file
     try:

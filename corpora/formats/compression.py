@@ -120,8 +120,7 @@ class _Pieces(io.RawIOBase):
         room[: len(piece)] = piece
         self._left -= len(piece)
         if self._left < 0:
-            hint = "Split it into smaller files."
-            raise InputError(f"{self._name} has more than {sized(limits().unpacked)} when it is decompressed.", hint)
+            raise InputError(f"{self._name} has more than {sized(limits().unpacked)} when it is decompressed.", "Split the file.")
         return len(piece)
 
 
@@ -143,8 +142,7 @@ def decompressed(
     try:
         raw = io.BufferedReader(_Counted(path, progress), _CHUNK)
     except OSError as error:
-        hint = "Name a file that exists and that you have permission to read."
-        raise UsageError(f"{called(path)} cannot be opened: {error.strerror}.", hint) from error
+        raise UsageError(f"{called(path)} cannot be opened: {error.strerror}.", "Name a file that you may read.") from error
     with raw:
         zstd_error = zstd_module().ZstdError if (packing := _packing(raw.peek(4))) == _ZSTD else zlib.error
         try:
@@ -157,14 +155,15 @@ def decompressed(
         except (EOFError, gzip.BadGzipFile, zlib.error, zstd_error) as error:
             tool = "gzip" if packing == _GZIP else "zstd"
             if _LONG in str(error):
-                hint = "Compress it again without `--long` (`zstd -d --long=31` decompresses it)."
-                raise InputError(f"{called(path)} is compressed with a window of more than 128 MB.", hint) from error
+                message = f"{called(path)} is compressed with a window of more than 128 MB."
+                raise InputError(message, "Decompress it with `zstd -d --long=31`.") from error
             place = ", ".join(filter(None, [where(), f"near byte {raw.tell():,} of {path.stat().st_size:,}"]))
             message = f"{called(path)} is compressed, and damaged or cut short {place}: {str(error).rstrip('.')}."
             raise InputError(message, f"Download or compress it again; `{tool} -t` checks it.") from error
         except OSError as error:
-            hint = "Check the disk that holds it."
-            raise InputError(f"{called(path)} cannot be read: {error.strerror or error}.", hint) from error
+            raise InputError(
+                f"{called(path)} cannot be read: {error.strerror or error}.", "Check the disk of the file."
+            ) from error
 
 
 def is_packed(path: Path) -> bool:

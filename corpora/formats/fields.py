@@ -71,8 +71,9 @@ def attempted(make: Callable[..., Document], *arguments: Any) -> Document | BadL
 
 def too_long() -> BadLine:
     """Make the reason why a line or file that is too long is not read."""
-    hint = "Put every document on its own line, and split documents that are longer than this."
-    return BadLine(f"longer than {sized(files.longest_line())}", hint)
+    return BadLine(
+        f"longer than {sized(files.longest_line())}", "Put every document on its own line, and split longer documents."
+    )
 
 
 _INTO_UTF8 = f"Convert the file to UTF-8 (`iconv -f WINDOWS-1252 -t UTF-8`){_SKIPPED}"
@@ -279,8 +280,9 @@ class Mapper:
             UsageError: No entry has the field that the user named for the title. (Single entries may lack it.)
         """
         if self._mapped and self._fields.title and not self._titled:
-            hint = "Correct or remove --title-field."
-            raise UsageError(f"No entry has a {self._fields.title!r}, which --title-field names.", hint)
+            raise UsageError(
+                f"No entry has the field {self._fields.title!r} of --title-field.", "Correct or remove --title-field."
+            )
 
     def _id(self, entry: dict[str, Any], line: int) -> str:
         id_ = identity(entry, (self._fields.id,) if self._fields.id is not None else self._ids)

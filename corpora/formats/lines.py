@@ -71,8 +71,7 @@ def raw_lines(path: Path, progress: Progress | None = None) -> Iterator[tuple[in
     number, most, longest = 0, limits().lines, longest_line()
     with decompressed(path, progress, where=lambda: f"after line {number:,}") as stream:
         if is_utf16(stream.peek(4)[:4]):
-            hint = "Convert it to UTF-8: `iconv -f UTF-16 -t UTF-8`."
-            raise InputError(f"{called(path)} is UTF-16 or UTF-32, but must be UTF-8.", hint)
+            raise InputError(f"{called(path)} is UTF-16 or UTF-32.", "Convert it to UTF-8: `iconv -f UTF-16 -t UTF-8`.")
         while line := stream.readline(longest + 1):
             number += 1
             if number > most:
@@ -131,7 +130,7 @@ def _fingerprint(path: Path, kind: str, size: int, changed_ns: int) -> str:
         with path.open("rb") as stream:
             return file_digest(stream, lambda: blake2b(kind.encode() + b"\n", digest_size=16)).hexdigest()
     except OSError as error:
-        raise InputError(f"{called(path)} cannot be read: {error.strerror or error}.", "Check the disk that holds it.") from error
+        raise InputError(f"{called(path)} cannot be read: {error.strerror or error}.", "Check the disk of the file.") from error
 
 
 def spooled(spec: str) -> Path | None:
@@ -146,8 +145,7 @@ def spooled(spec: str) -> Path | None:
     """
     if spec == "-":
         if sys.stdin is None or sys.stdin.closed or sys.stdin.isatty():
-            hint = "Pipe documents into it, or name a path."
-            raise UsageError("Standard input is a terminal or closed, so no corpus can be read from it.", hint)
+            raise UsageError("Standard input is a terminal or closed.", "Pipe documents into the command, or name a path.")
         return _copy(sys.stdin.buffer, "Standard input")
     with suppress(OSError, ValueError):
         mode = Path(spec).stat().st_mode

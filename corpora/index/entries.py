@@ -44,16 +44,15 @@ def check_stored(mappings: Mapping[str, Any], index: str, fields: Fields) -> Non
     """
     source = mappings.get("_source") or {}
     if source.get("enabled") is False:
-        hint = "Index from the data that it was filled from."
-        raise UsageError(f"The index {index!r} keeps no _source: its documents cannot be read back.", hint)
+        message = f"The index {index!r} stores no _source, so its documents cannot be read."
+        raise UsageError(message, "Name the data that this index was made from.")
     texts = [name for name in TEXT_KEYS if name in fields_of(mappings)] if not (fields.title or fields.text) else []
     includes, excludes = source.get("includes") or ["*"], source.get("excludes") or ()
     left_out = [name for name in (*fields.named(), *texts) if _covered(name, excludes) or not _covered(name, includes)]
     usual = texts if set(left_out) >= set(texts) else []  # one of them suffices
     for name in left_out:
         if name != "_id" and name in (*fields.named(), *usual):
-            hint = "Name a field that is stored in it."
-            raise UsageError(f"The _source of the index {index!r} leaves the field {name!r} out.", hint)
+            raise UsageError(f"The _source of the index {index!r} leaves the field {name!r} out.", "Name a stored field.")
 
 
 def check_held(
@@ -87,7 +86,7 @@ def check_held(
             origins += [leaf.path] if name in ([targets] if isinstance(targets, str) else targets) else []
         if origins:
             hint = f"Name {origins[0]} instead, with --{'title' if name == fields.title else 'text'}-field."
-            raise UsageError(f"{shown} fills the field {name!r} from {', '.join(origins)}; no document holds it.", hint)
+            raise UsageError(f"{shown} fills the field {name!r} from {', '.join(origins)}, so no document holds it.", hint)
         remarks.append(f"{shown}: no document of the first {len(sources)} has the field {name!r}.")
     return remarks
 
@@ -135,7 +134,7 @@ def entry_of(hit: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
     for name in (fields.title, *fields.text):
         if name:
             entry[name] = _text(take(entry, name), name)
-    if fields.id and fields.id != "_id" and (value := _id_at(entry, fields.id)) is not None:
+    if fields.id and fields.id != "_id" and (value := taken_id(entry, fields.id)) is not None:
         entry[fields.id] = value
     usual = (*(() if fields.title else (TITLE_KEY,)), *(() if fields.text else TEXT_KEYS))
     for name in usual:
@@ -174,13 +173,8 @@ def enriched_document(identity: str, source: Mapping[str, Any], reading: Reading
     return replace(Mapper(reading.fields).document(entry, 1), id=identity, metadata={}).normal
 
 
-def id_at(source: Mapping[str, Any], path: str) -> str | None:
-    """Return the id in the field `path` of a `_source`, as `entry_of` and its mapper read it; None: the document lacks this field."""
-    value = _id_at(dict(source), path)
-    return None if value is None else str(value)
-
-
-def _id_at(entry: dict[str, Any], path: str) -> Any:
+def taken_id(entry: dict[str, Any], path: str) -> Any:
+    """Remove the id in the field `path` from an entry and return it; None: the entry lacks this field."""
     value = take(entry, path)
     return value[0] if isinstance(value, list) and len(value) == 1 else value
 

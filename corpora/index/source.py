@@ -1,4 +1,7 @@
-"""An existing index as a source: the reader behind ``opensearch:NAME``, ``elasticsearch:NAME`` and ``https://host:9200/NAME``."""
+"""An existing index as a source: the reader behind ``opensearch:NAME``, ``elasticsearch:NAME`` and ``https://host:9200/NAME``.
+
+`ChangedDocuments` reads the documents that changed since an index was last read, and the ids of all its documents.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import orjson
 
-from termweave.catalog.application_fields import parsed_fields
-from termweave.catalog.lineage import predecessor
+from termweave.catalog.lineage import parsed_fields, predecessor
 from termweave.corpora.file_source import EntrySource
 from termweave.corpora.formats import addresses
 from termweave.corpora.formats.fields import BadLine, Mapper, described
@@ -40,6 +42,12 @@ if TYPE_CHECKING:
 _SAMPLE = 100
 #: The names of generations and their statistics, which are not offered as sources.
 _OWN = re.compile(r"-\d{14}-[0-9a-f]{8}(\.stats|\.write)?$")
+#: Ids of documents in one response.
+_IDS = 5000
+#: The field whose values are sequence numbers, which every index has.
+SEQUENCE = "_seq_no"
+#: So many sequence numbers below the highest one are read again: a write with a lower number may become visible after one with a higher.
+_MARGIN = 1000
 #: Seconds for which a server that is overloaded or away is waited for.
 _PATIENCE = 120.0
 
@@ -317,6 +325,63 @@ class IndexSource(EntrySource, Reader):
         return max(1, len(orjson.dumps(self.sample)) // max(1, len(self.sample)))
 
 
+class ChangedDocuments(IndexSource):
+    """A source of the documents of an index that changed. `identities` gives the ids of all documents, so that deleted ones are found.
+
+    Args:
+        whole: The source that reads the whole index.
+        clause: Query clause that the changed documents match; None: `marks` alone tell what changed.
+        marks: Shard -> its highest sequence number when the index was last read; {}: no numbers are known.
+    """
+
+    def __init__(self, whole: IndexSource, clause: Mapping[str, Any] | None, marks: Mapping[str, int]) -> None:
+        self._clause, self._before = clause, marks
+        # Its query has the filters of the default search pipeline already.
+        reading = replace(whole.reading, index=replace(whole.reading.index, build="", hidden=True))
+        super().__init__(whole.address, whole.engine, reading)
+
+    def identities(self) -> Iterator[list[str]]:
+        """Yield the ids of all documents of the index, page by page, from the point in time of the changed documents."""
+        field = self.reading.fields.id
+        path = field if field and field != "_id" else None
+        body = {"_source": [path] if path else False}
+        pace = Pace(self.reading.index.rate)
+        point = PointInTime(self.engine, self.reading.index.query, self._views)
+        try:
+            for view in point.views:
+                for hits, _ in point.pages(view, 0, None, body, lambda: pace.turn(_IDS)):
+                    ids = (entries.taken_id(dict(hit["_source"]), path) if path else hit["_id"] for hit in hits)
+                    yield [str(identity) for identity in ids if identity is not None]
+        finally:
+            point.close(delete=False)
+
+    @property
+    def query(self) -> dict[str, Any] | None:
+        """The query clause that the changed documents match; None: there is no condition."""
+        clauses = [each for each in (self.reading.index.query, self._clause) if each]
+        return {"bool": {"filter": clauses}} if clauses else None
+
+    @property
+    def marks(self) -> str:
+        """The highest sequence number of each shard that is known now, as text; "": changes were found by another field."""
+        if not self._before:
+            return ""
+        return " ".join(f"{view.key}={max(view.last, self._before.get(view.key, -1))}" for view in self._views)
+
+    def _open(self) -> list[ShardView]:
+        after = {key: mark - _MARGIN for key, mark in self._before.items()}
+        return open_views(self.engine, self.address.index, self.mappings, self.query, after)
+
+
+def since_value(field: str, kind: str, value: Any) -> dict[str, Any]:
+    """Make the query clause for documents whose field is not below a value, or that lack the field."""
+    limits: dict[str, Any] = {"gte": value}
+    if kind == "date":
+        limits["format"] = "strict_date_optional_time"
+    changed = [{"range": {field: limits}}, {"bool": {"must_not": [{"exists": {"field": field}}]}}]
+    return {"bool": {"should": changed, "minimum_should_match": 1}}
+
+
 def _mappings(engine: Engine, place: addresses.IndexAddress) -> dict[str, dict[str, Any]]:
     """Fetch the mapping of each concrete index behind the name of an index or alias.
 
@@ -346,8 +411,8 @@ def _enriched(mapping: Mapping[str, Any], index: str, place: addresses.IndexAddr
     """
     meta = _meta(mapping)
     if meta and "enriched" not in meta.get("source", {}):
-        hint = "Name the source that it was made from."
-        raise UsageError(f"{place.shown} was made by termweave ({index}): its documents are not those of its source.", hint)
+        message = f"{place.shown} was made by termweave ({index}): its documents are not those of its source."
+        raise UsageError(message, "Name the source that this index was made from.")
     return str(meta["source"]["enriched"]).split() if meta else []
 
 
@@ -378,7 +443,6 @@ def _sample(engine: Engine, place: addresses.IndexAddress, reading: Reading) -> 
         hits = engine.search(quote(place.index), body)["hits"]["hits"]
     except EngineResponseError as error:
         if query and error.status == HTTPStatus.BAD_REQUEST:
-            hint = "Correct --source-query."
-            raise UsageError(f"The server does not take the query of the source: {error.reason}.", hint) from error
+            raise UsageError(f"The server refuses the query of the source: {error.reason}.", "Correct --source-query.") from error
         raise
     return [{"_id": hit["_id"], "_source": hit.get("_source")} for hit in hits]

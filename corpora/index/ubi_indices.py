@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from termweave.corpora.behaviour import ubi
-from termweave.corpora.behaviour.ubi_records import CLICKS, query_id
 from termweave.corpora.file_source import JudgementSource
 from termweave.corpora.formats import lines
 from termweave.corpora.formats.addresses import parse_index
 from termweave.corpora.formats.fields import BadLine
 from termweave.corpora.index.pages import Pace, PageReader, slices_of
 from termweave.corpora.index.point_in_time import PointInTime, open_views
-from termweave.corpora.judgements import Judged, Judgements
+from termweave.corpora.judgements import Judged, Judgements, check_split, query_id
 from termweave.corpora.readers.jsonl import parse
 from termweave.corpora.sources import DEFAULT_SPLIT, IndexReading
 from termweave.engine.client.connection import connect, quote
@@ -52,8 +51,7 @@ class UbiLog(Judged, JudgementSource):
         super().__init__()
         self._spec = spec
         self.split = _SPLITS[0] if split == DEFAULT_SPLIT else split
-        if self.split not in _SPLITS:
-            raise UsageError(f"{spec} has no split {split!r}.", f"There are: {', '.join(_SPLITS)}.")
+        check_split(spec, self.split, _SPLITS)
 
     @classmethod
     def open_dataset(cls, spec: str, split: str) -> UbiLog:
@@ -74,10 +72,8 @@ class UbiLog(Judged, JudgementSource):
 
     def counts(self) -> dict[str, dict[str, float]]:
         """Return the clicks of each query and document; in the split "corrected", each is divided by the probability that its position is looked at."""
-        behaviour = self.behaviour
-        clicks = behaviour.corrected_clicks(self.model) if self.split == _SPLITS[0] else behaviour.clicks()
         counts: dict[str, dict[str, float]] = {}
-        for (query, document), count in zip(behaviour.pairs, clicks.tolist(), strict=True):
+        for (query, document), count in zip(self.behaviour.pairs, self.behaviour.clicks(self.model).tolist(), strict=True):
             if count:
                 counts.setdefault(query, {})[document] = count
         return counts
@@ -100,7 +96,7 @@ class UbiLog(Judged, JudgementSource):
         records = _of_cluster if place.startswith(_CLUSTER) else _of_files
         behaviour = ubi.behaviour_of(records(place, QUERIES), records(place, EVENTS))
         if not behaviour.impressions.clicked.any():
-            shown, actions = f"{len(behaviour.pairs):,} pairs of query and document were", ", ".join(sorted(CLICKS))
+            shown, actions = f"{len(behaviour.pairs):,} pairs of query and document were", ", ".join(sorted(ubi.CLICKS))
             hint = f"A click is an event with the query_id of a search, an object_id, and one of the actions {actions}."
             raise InputError(f"{self.name} holds no click on a document that was shown ({shown}).", hint)
         return behaviour

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from termweave.corpora.formats import lines as files
-from termweave.corpora.judgements import QUERIES, Judged, Judgements, queries_in, read_judgements, relevant_from
+from termweave.corpora.judgements import QUERIES, Judged, Judgements, check_split, queries_in, read_judgements, relevant_from
 from termweave.corpora.readers.jsonl import JsonLines
 from termweave.corpora.sources import DEFAULT_SPLIT, Derived, OpenedSource, Reader
 from termweave.errors import UsageError
@@ -67,8 +67,8 @@ class BeirFolder(Judged, Derived, OpenedSource, Reader):
         source = cls(Path(spec), reading=reading)
         target = source._corpus.path.resolve()
         if not reading.follow_links and source._corpus.path.is_symlink() and not target.is_relative_to(Path(spec).resolve()):
-            hint = "If you trust this link, add --follow-links."
-            raise UsageError(f"{source._corpus.path} is a link to a file outside its folder: {target}.", hint)
+            message = f"{source._corpus.path} is a link to a file outside its folder: {target}."
+            raise UsageError(message, "If you trust this link, add --follow-links.")
         return source
 
     @classmethod
@@ -82,9 +82,7 @@ class BeirFolder(Judged, Derived, OpenedSource, Reader):
         if files.plain_or_packed(dataset._folder, QUERIES) is None:
             hint = f"Put queries and {QRELS}/{split}.tsv beside {CORPUS}."
             raise UsageError(f"{spec} contains no {QUERIES}, compressed or not: it is a corpus, not a data set.", hint)
-        if split not in (splits := dataset.splits()):
-            hint = f"There are: {', '.join(splits)}." if splits else f"Put judgements into {QRELS}/{split}.tsv."
-            raise UsageError(f"{spec} has no split {split!r}.", hint)
+        check_split(spec, split, dataset.splits(), f"Put judgements into {QRELS}/{split}.tsv.")
         return dataset
 
     @property
@@ -125,8 +123,9 @@ class BeirFolder(Judged, Derived, OpenedSource, Reader):
         table = next(filter(None, tables), None)
         path = files.plain_or_packed(self._folder, QUERIES)
         if table is None or path is None:
-            hint = f"There are: {', '.join(self.splits()) or 'none'}."
-            raise UsageError(f"{self._folder} has no queries with judgements for the split {self.split!r}.", hint)
+            raise UsageError(
+                f"{self._folder} has no queries or no judgements of the split {self.split!r}.", "Add the missing file."
+            )
         return read_judgements(table, path)
 
 

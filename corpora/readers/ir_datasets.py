@@ -16,12 +16,11 @@ import orjson
 from termweave.catalog.source_fields import TEXT_KEYS, TITLE_KEY
 from termweave.corpora.file_source import EntrySource
 from termweave.corpora.formats.fields import BadLine, Mapper, attempted, json_value
-from termweave.corpora.judgements import Judged, Judgements, joined, relevant_from
+from termweave.corpora.judgements import Judged, Judgements, check_split, joined, relevant_from
 from termweave.corpora.sources import DEFAULT_SPLIT, Reader
 from termweave.errors import InputError, TermweaveError, UsageError
 from termweave.records import Qrels, Query
 from termweave.support.extras import needed
-from termweave.support.messages import few
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
     from termweave.records import Document
 
 PREFIX = "ir:"
-#: Number of names that a message lists.
-_NAMED = 12
 
 
 class IrDataset(Judged, EntrySource, Reader):
@@ -51,7 +48,7 @@ class IrDataset(Judged, EntrySource, Reader):
         self._judged_name = judged or name
         self.split = split
         if not self._set.has_docs():
-            raise UsageError(f"{self.name} has no documents.", "Name the collection that it belongs to.")
+            raise UsageError(f"{self.name} has no documents.", "Name the collection whose documents it judges.")
 
     @classmethod
     def recognises(cls, spec: str) -> bool:
@@ -74,9 +71,7 @@ class IrDataset(Judged, EntrySource, Reader):
         whole = _load(name)
         if split == DEFAULT_SPLIT and whole.has_qrels() and whole.has_queries():
             return cls(name, split=split)
-        if split not in (splits := _splits(name)):
-            hint = f"There are: {few(splits, _NAMED)}." if splits else "It is a corpus, not a data set."
-            raise UsageError(f"{spec} has no split {split!r}.", hint)
+        check_split(spec, split, _splits(name), "It is a corpus, not a data set.")
         return cls(name, f"{name}/{split}", split)
 
     @property
@@ -172,7 +167,7 @@ def _load(name: str) -> Any:
     try:
         return _registry()[name]
     except KeyError:
-        hint = "Its catalogue is at https://ir-datasets.com, and `ir_datasets list` prints it."
+        hint = "The catalogue of collections is at https://ir-datasets.com, and `ir_datasets list` prints it."
         raise UsageError(f"ir_datasets has no collection {name!r}.", hint) from None
 
 

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from termweave.records import Document
 
 _MAGIC = b"PAR1"
-#: What pyarrow raises for a damaged file beside its own exceptions: RuntimeError where its C++ throws.
-_DAMAGED = (OSError, RuntimeError)
+#: What pyarrow raises for a damaged file beside its own exceptions: RuntimeError where its C++ throws, the last one for the name of a column.
+_DAMAGED = (OSError, RuntimeError, UnicodeDecodeError)
 #: Number of rows that are Python objects at the same time.
 _ROWS = 256
 
@@ -89,8 +89,8 @@ class Parquet(FileSource):
                         if progress:  # bytes on disk, as if all rows had as many
                             progress(self.size * number // total)
         except (pa.ArrowException, *_DAMAGED) as error:
-            hint = "Write or download it again."
-            raise InputError(f"{self.shown} is damaged after row {number:,}: {first_line(error)}.", hint) from error
+            message = f"{self.shown} is damaged after row {number:,}: {first_line(error)}."
+            raise InputError(message, "Write or download the file again.") from error
         if progress:
             progress(self.size)
         mapper.finish()
@@ -101,21 +101,17 @@ class Parquet(FileSource):
 
         try:
             # A row group can have gigabytes: with these options its pages are read one by one, and none in advance.
-            return pq.ParquetFile(self.path, buffer_size=1 << 20, pre_buffer=False)
+            table = pq.ParquetFile(self.path, buffer_size=1 << 20, pre_buffer=False)
+            table.schema_arrow.names  # noqa: B018 - decodes the names
         except (pa.ArrowException, *_DAMAGED) as error:
-            hint = "Write or download it again: without its end, no part of a Parquet file can be read."
+            hint = "Write or download the file again: without its end, no part of a Parquet file can be read."
             raise InputError(f"{self.shown} is damaged or cut short: {first_line(error)}.", hint) from error
+        return table
 
     @cached_property
     def _schema(self) -> Any:
-        try:
-            with self._open() as table:
-                schema = table.schema_arrow
-                schema.names  # noqa: B018 - pyarrow decodes the names now
-                return schema
-        except UnicodeDecodeError as error:
-            hint = "Write or download it again."
-            raise InputError(f"{self.shown} is damaged: the name of a column is not UTF-8.", hint) from error
+        with self._open() as table:
+            return table.schema_arrow
 
     @property
     def _names(self) -> list[str]:

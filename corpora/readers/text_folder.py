@@ -84,8 +84,7 @@ def _files(folder: Path, include: Sequence[str] = ()) -> Iterator[_File]:
     def failed(error: OSError) -> None:
         if isinstance(error, FileNotFoundError) and folder.is_dir():
             return  # a folder below was deleted after it was listed, as a file may be
-        hint = "Name a folder that you have permission to read."
-        raise InputError(f"{error.filename} cannot be listed: {error.strerror}.", hint) from error
+        raise InputError(f"{error.filename} cannot be listed: {error.strerror}.", "Name a folder that you may read.") from error
 
     for parent, below, names in os.walk(folder, onerror=failed):
         below[:] = sorted(name for name in below if not name.startswith("."))
@@ -130,8 +129,8 @@ class TextFolder(FileSource):
         """
         if next(texts(Path(spec), reading), None) is None:
             if any(file.is_text for file in _files(Path(spec), reading.include)):
-                hint = "If you trust these links, add --follow-links."
-                raise UsageError(f"The texts in {spec} are links to files outside it.", hint)
+                message = f"The texts in {spec} are links to files outside this folder."
+                raise UsageError(message, "If you trust these links, add --follow-links.")
             raise UsageError(f"{spec} holds PDF and office files only, which need more packages.", f"Run `{install('office')}`.")
         return super().open(spec, reading)
 

@@ -231,9 +231,9 @@ def _covered(vocabulary: Mapping[str, int]) -> set[str]:
     of_bytes = any(piece.startswith(_BYTE_BLANK) for piece in vocabulary)
     for piece in vocabulary:
         # A byte-level piece may begin or end inside a character: "\ufffd" stands for such parts.
-        letters = (
-            decoder.decode([piece]).replace("\ufffd", "").lstrip() if of_bytes else piece.removeprefix("##").removeprefix(_BLANK)
-        )
+        letters = piece.removeprefix("##").removeprefix(_BLANK)
+        if of_bytes:
+            letters = decoder.decode([piece]).replace("\ufffd", "").lstrip()
         if letters and letters[0].isalpha():
             script = _script(letters[0])
             several[script] += len(letters) > 1

@@ -233,9 +233,8 @@ class Analysis:
             for clean, split in zip(cleans, self._splitter.encode_batch(cleans, add_special_tokens=False), strict=True)
         ]
 
-    def _spans(self, clean: str, offsets: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    def _spans(self, clean: str, offsets: list[tuple[int, int]]) -> list[tuple[int, int]]:  # noqa: ARG002 - an override reads it
         """Start and end of each word, given those of the tokeniser's words; this base class takes the tokeniser's words as they are."""
-        del clean
         return offsets
 
     def _term(self, written: str) -> str | None:

@@ -20,7 +20,7 @@ from termweave.support import atomic_files, paths
 if TYPE_CHECKING:
     from termweave.encoders.text_encoder import TextEncoder
 
-LANGUAGES = ("english", "chinese")
+
 #: The best similarity of a question is compared with the one at this share of the list: the hundredth of 240.
 BELOW = 100 / 240
 #: The file of a model folder that holds its figure.
@@ -57,9 +57,7 @@ def spread(encoder: TextEncoder, output: str) -> float:
     figure = noted(models[output].folder, hashes, output)
     if figure is None:
         figure = _measured(encoder) if output == "dense" else _measured_weights(encoder)
-        note = _cached(output, hashes)
-        note.parent.mkdir(parents=True, exist_ok=True)
-        _note(note, output, figure, hashes)
+        _note(_cached(output, hashes), output, figure, hashes)
     return figure
 
 
@@ -92,6 +90,7 @@ def _hashes(encoder: TextEncoder, output: str) -> list[str]:
 
 
 def _note(file: Path, output: str, measured: float, hashes: list[str]) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
     atomic_files.write(file, json.dumps({f"{output}_spread": measured, "models": hashes, "version": _VERSION}).encode())
 
 
@@ -99,7 +98,7 @@ def _measured(encoder: TextEncoder) -> float:
     """Measure `spread` of the vectors, in the language in which the model finds more of the right answers; on a tie in English."""
     encoder = encoder.only({"dense"})
     results = []
-    for language in LANGUAGES:
+    for language in ("english", "chinese"):
         questions, texts = questions_and_texts(language)
         queries = np.stack([each.vector for each in encoder.encode(questions, kind="query") if each.vector is not None])
         documents = np.stack([each.vector for each in encoder.encode(texts, kind="document") if each.vector is not None])
@@ -115,18 +114,13 @@ def _measured_weights(encoder: TextEncoder) -> float:
     encoder = encoder.only({"weights"})
     questions, texts = questions_and_texts("english")
     queries, documents = (
-        [
-            dict(zip(each.weights.terms, each.weights.weights.tolist(), strict=True))
-            for each in encodings
-            if each.weights is not None
-        ]
+        [each.weights.as_dict() for each in encodings if each.weights is not None]
         for encodings in (encoder.encode(questions, kind="query"), encoder.encode(texts, kind="document"))
     )
     shares = []
     for query in queries:
-        best, *others = sorted(
-            (sum(factor * text.get(term, 0.0) for term, factor in query.items()) for text in documents), reverse=True
-        )
+        scores = [sum(factor * text.get(term, 0.0) for term, factor in query.items()) for text in documents]
+        best, *others = sorted(scores, reverse=True)
         if best > 0:
             shares.append(1 - others[round(BELOW * len(texts)) - 2] / best)
     return max(1e-6, float(np.mean(shares))) if shares else 1.0

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING
 
 from termweave.encoders import hub
 from termweave.encoders.kinds import sentence_layout
-from termweave.encoders.kinds.anchored import AnchoredModel
-from termweave.encoders.kinds.bm25 import Bm25Model
+from termweave.encoders.kinds.anchored import AnchoredModel, Bm25Model
 from termweave.encoders.kinds.dense import DenseModel
 from termweave.encoders.kinds.ranker import RankerModel
 from termweave.encoders.kinds.sparse import SparseModel
@@ -33,9 +32,8 @@ if TYPE_CHECKING:
 
     from termweave.encoders.kinds.base import OpenModel
 
-KINDS: Mapping[str, type[OpenModel]] = {
-    model.kind: model for model in (AnchoredModel, Bm25Model, DenseModel, SparseModel, RankerModel)
-}
+_ALL: tuple[type[OpenModel], ...] = (AnchoredModel, Bm25Model, DenseModel, SparseModel, RankerModel)
+KINDS: Mapping[str, type[OpenModel]] = {model.kind: model for model in _ALL}
 
 
 def kind_of(manifest: Manifest) -> type[OpenModel]:

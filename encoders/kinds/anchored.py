@@ -1,7 +1,14 @@
-"""The kind "anchored": learned multipliers on BM25 for whole words, and a vector, from one graph and one pass.
+"""The kinds "anchored" (learned multipliers on BM25 for whole words, and a vector, from one graph and one pass) and "bm25" (without a graph).
 
-The graph (`encoders.models.joint_model`) gives a logit per word-piece; `encoders.term_weighting` makes word weights of them.
+The graph of an anchored model (`encoders.models.joint_model`) gives a logit per word-piece; `encoders.term_weighting` makes word weights of them.
 The pieces of a prompt are read before the text, but belong to no word: they have no weight.
+
+The kind "bm25" weighs texts in a language that no model knows:
+
+    document:  weight(t, d) = bm25(t, d)          query:  weight(t, q) = occurrences of t
+
+What is left of a weights model is its analysis: the stemmer and the stop words of the language. Folders of this kind come with termweave
+(`encoders.languages`), and `index` chooses one by the language of the corpus.
 """
 
 from __future__ import annotations
@@ -11,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from termweave.encoders.analysis.analyses import analysis_of
+from termweave.encoders.analysis.model_familiarity import Familiarity
 from termweave.encoders.analysis.word_pieces import PieceTokenizer
 from termweave.encoders.analysis.words import cleaned
 from termweave.encoders.kinds.base import OpenModel, PromptSettings
@@ -129,9 +137,47 @@ class AnchoredModel(OpenModel):
         """Compare two graphs' outputs: rank correlation and mean difference of the documents' multipliers, smallest and mean cosine of the vectors."""
         activate, pairs = Form().activate, list(zip(expected, computed, strict=True))
         multipliers = [(activate(one[0].astype(float)), activate(other[0].astype(float))) for one, other in pairs]
-        differences = np.concatenate([one - other for one, other in multipliers])
-        return {
-            "rank_correlation": rank_correlation(multipliers),
-            "multiplier_difference": float(np.mean(np.abs(differences))),
-            **cosines([(one[2], other[2]) for one, other in pairs]),
-        }
+        difference = np.abs(np.concatenate([one - other for one, other in multipliers])).mean()
+        vectors = cosines([(one[2], other[2]) for one, other in pairs])
+        return {"rank_correlation": rank_correlation(multipliers), "multiplier_difference": float(difference), **vectors}
+
+
+class Bm25Model(OpenModel):
+    """One folder of the kind "bm25"."""
+
+    kind: ClassVar[str] = "bm25"
+    label: ClassVar[str] = "BM25 with the words of a language"
+
+    def open(self) -> None:
+        """Make the tokeniser that splits words, and the analysis."""
+        from tokenizers import Tokenizer, models, normalizers, pre_tokenizers  # noqa: PLC0415 - compiled libraries load when an encoder does
+
+        tokenizer = Tokenizer(models.WordLevel({"": 0}, unk_token=""))
+        tokenizer.normalizer = normalizers.BertNormalizer(strip_accents=False, lowercase=True)
+        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        self.tokenizer = tokenizer
+        self.analysis = analysis_of(self.manifest.analysis, tokenizer, model=self.manifest.name)
+        self._bm25 = BM25.from_anchor(self.manifest.anchor)
+
+    @property
+    def vocabulary(self) -> Any:
+        """The tokeniser that splits words; it has no vocabulary."""
+        return self.tokenizer
+
+    def lengths(self, texts: Sequence[str]) -> list[int]:
+        """0 for each text: whole texts are read, however long they are."""
+        return [0] * len(texts)
+
+    def familiarity(self, texts: Sequence[str]) -> Familiarity:
+        """Every text counts as one in the language of the analysis, because somebody chose it."""
+        assert self.analysis is not None
+        language = self.analysis.language
+        return Familiarity(0, 0.0, None, None, 0.0, 0.0, language, language.lower() if language else None)
+
+    def weigh(
+        self, texts: Sequence[str], kind: Kind, statistics: CorpusStatistics, *, vectors: bool
+    ) -> tuple[list[TermWeights], list[NDArray[np.float32]]]:
+        """The term weights of each text: BM25's impacts for a document, numbers of occurrences for a query; and no vectors."""
+        assert self.analysis is not None
+        anchors = (anchored(words, statistics, self._bm25, kind) for words in self.analysis.words(texts))
+        return [anchor.weights(np.zeros(0, np.float32), np.zeros(0, np.int64), kind) for anchor in anchors], []

@@ -2,7 +2,7 @@
 
     vector = normalise(layers(pool(states of the tokens)))
 
-The graph gives the states of all tokens, as exporters of such models write it; pooling (on a GPU: `onnx.rewritten_graphs`), dense layers
+The graph gives the states of all tokens, as exporters of such models write it; pooling (on a GPU: `onnx.runtime.with_pooling`), dense layers
 and length 1 are computed here. `DenseSettings` says how texts are read. What a folder in the layout of sentence-transformers means is in `sentence_layout`.
 """
 
@@ -17,7 +17,7 @@ from termweave.encoders.kinds.base import OpenModel, PromptSettings
 from termweave.encoders.kinds.pooling import ACTIVATIONS, MODES, DenseLayer, pool, token_factors, unit
 from termweave.encoders.manifest import GRAPHS, TOKENIZER, ModelFolder
 from termweave.encoders.onnx.checked_graphs import cosines, sample_texts
-from termweave.encoders.onnx.rewritten_graphs import POOLED, STATES, states_of
+from termweave.encoders.onnx.runtime import POOLED, STATES, states_of
 from termweave.errors import ModelError
 from termweave.support.messages import is_hash
 
@@ -87,10 +87,8 @@ class DenseModel(OpenModel):
         self.settings = DenseSettings.from_manifest(self.manifest)
         home = self.folder.path
         self.tokenizer = ModelTokenizer(home / self.settings.transformer / TOKENIZER, lower=self.settings.lower)
-        self._layers = [
-            DenseLayer.read(home / layer["file"], layer["activation"], residual=bool(layer.get("residual")))
-            for layer in self.settings.layers
-        ]
+        layers = self.settings.layers
+        self._layers = [DenseLayer.read(home / layer["file"], layer["activation"], layer.get("residual")) for layer in layers]
         query = self.query_folder(self.folder)
         if query is not None:
             self.manifest.check_dimension_of(query.manifest)
@@ -138,9 +136,7 @@ class DenseModel(OpenModel):
         """The name under which the graph gives the states of the tokens."""
         names = self.graph.outputs
         if (output := states_of(names)) is None:
-            problem = (
-                f"The graph of {self.manifest.name!r} gives {', '.join(names)}, and not the states of its tokens ({STATES})."
-            )
+            problem = f"The graph of {self.manifest.name!r} gives {', '.join(names)}, and not the states of tokens ({STATES})."
             raise ModelError(problem, _EXPORT)
         return output
 
@@ -154,8 +150,7 @@ class DenseModel(OpenModel):
     def _pooled(self, states: NDArray[np.float32], skipped: int = 0) -> NDArray[np.float32]:
         """Pool the states of one text's n tokens into one vector: ``(n, d)`` -> ``(d,)``, or ``(m * d,)`` for m modes of pooling."""
         if states.ndim != 2:
-            problem = f"The graph of {self.manifest.name!r} gives one vector as {self._states_output}, and not the states of its tokens."
-            raise ModelError(problem, _EXPORT)
+            raise ModelError(f"{self._states_output} of {self.manifest.name!r} is one vector, not the states of tokens.", _EXPORT)
         return pool(states, self.manifest.pooling, skipped)
 
     def _vector(self, pooled: NDArray[np.float32]) -> NDArray[np.float32]:

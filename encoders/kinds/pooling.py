@@ -84,18 +84,13 @@ def unit(vector: NDArray[np.float32]) -> NDArray[np.float32]:
     return (wide / length).astype(np.float32)
 
 
-def _gelu(values: NDArray[np.float32]) -> NDArray[np.float32]:
-    result: NDArray[np.float32] = (values * 0.5 * (1.0 + _erf(values / math.sqrt(2.0)))).astype(np.float32)
-    return result
-
-
 #: The last part of torch's class name -> the function.
 ACTIVATIONS: dict[str, Callable[[NDArray[np.float32]], NDArray[np.float32]]] = {
     "Identity": lambda values: values,
     "Tanh": np.tanh,
     "ReLU": lambda values: np.maximum(values, np.float32(0)),
     "Sigmoid": lambda values: (1 / (1 + np.exp(-values))).astype(np.float32),
-    "GELU": _gelu,
+    "GELU": lambda values: (values * 0.5 * (1.0 + _erf(values / math.sqrt(2.0)))).astype(np.float32),
 }
 
 
@@ -116,7 +111,7 @@ class DenseLayer:
     residual: NDArray[np.float32] | None = None
 
     @classmethod
-    def read(cls, file: Path, activation: str, *, residual: bool = False) -> DenseLayer:
+    def read(cls, file: Path, activation: str, residual: object = None) -> DenseLayer:
         """Read the module's ``model.safetensors``.
 
         Raises:

@@ -111,8 +111,7 @@ class RankerModel(OpenModel):
             hint = "Name a cross-encoder with one label or two."
             raise ModelError(f"The model {name!r} gives {logits.size} numbers for a pair; its description says {labels}.", hint)
         if not math.isfinite(score := single_score(logits)):
-            hint = "It diverged in training, or the file is damaged: name another model."
-            raise ModelError(f"The model {name!r} gives a score that is not a number.", hint)
+            raise ModelError(f"The model {name!r} gives a score that is not a number.", "It is damaged: name another model.")
         return score
 
     def load_torch(self) -> Any:
@@ -128,11 +127,8 @@ class RankerModel(OpenModel):
     def compare(self, expected: Outputs, computed: Outputs) -> dict[str, float]:
         """Compare the scores of all pairs: their rank correlation, and their mean difference in standard deviations of torch's scores."""
         scores, others = (np.array([single_score(result[0]) for result in results]) for results in (expected, computed))
-        deviation = float(scores.std()) or 1.0
-        return {
-            "rank_correlation": rank_correlation([(scores, others)]),
-            "score_difference": float(np.mean(np.abs(scores - others))) / deviation,
-        }
+        difference = float(np.abs(scores - others).mean() / (scores.std() or 1.0))
+        return {"rank_correlation": rank_correlation([(scores, others)]), "score_difference": difference}
 
 
 #: What search knows of a candidate before the ranker reads it: its score so far, its cosine with the query, and rNN's J.
@@ -183,8 +179,6 @@ class PairReader:
         """
         pairs = [(self.settings.prompt + query, document) for document in documents]
         by_document = self.tokenizer.encode_pair_windows(pairs, self.manifest.max_length, windows)
-        read_types = self.settings.types
-        inputs = [
-            GraphInput(ids, types=types if read_types else np.zeros_like(ids)) for entry in by_document for ids, types in entry
-        ]
+        typed = self.settings.types
+        inputs = [GraphInput(ids, types=types if typed else np.zeros_like(ids)) for entry in by_document for ids, types in entry]
         return list(map(len, by_document)), inputs

@@ -88,22 +88,21 @@ def _read_tower(path: Path, name: str, about: Mapping[str, Any], modules: Module
         layers, dimension = modules.layers(path, _width(home / CONFIG, config))
         size = about.get("truncate_dim")  # for models of the Matryoshka sort
         truncated = size if isinstance(size, int) and 0 < size < dimension else 0
-        _check_similarity(name, about, normalised=modules.normalised and not truncated)
+        similarity = about.get("similarity_fn_name")
+        if similarity not in {None, "cosine"} and (truncated or not modules.normalised):
+            hint = "Name a model for cosine similarity, or one whose last module is Normalize."
+            raise ModelError(f"The model {name!r} compares vectors by {similarity}; termweave compares them by cosine.", hint)
         shared |= {"prompts": prompts_of(about), "include_prompt": modules.include_prompt}
-        settings = asdict(DenseSettings(**shared, layers=layers, truncated=truncated))
-        manifest = replace(
-            manifest, outputs=("dense",), dimension=truncated or dimension, pooling=modules.pooling, settings=settings
-        )
+        manifest = replace(manifest, outputs=("dense",), dimension=truncated or dimension, pooling=modules.pooling)
+        settings: Any = DenseSettings(**shared, layers=layers, truncated=truncated)
     elif manifest.kind == "sparse":
         table = modules.query.query_table(path) if modules.query else {}
-        settings = asdict(SparseSettings(**shared, prompts=prompts_of(about), twice=modules.twice, **table))
+        settings = SparseSettings(**shared, prompts=prompts_of(about), twice=modules.twice, **table)
         analysis = (PieceTerms if _has_word_pieces(home / TOKENIZER) else VocabularyTerms).id
-        manifest = replace(
-            manifest, outputs=("weights",), terms="piece", analysis=analysis, pooling=modules.pooling, settings=settings
-        )
+        manifest = replace(manifest, outputs=("weights",), terms="piece", analysis=analysis, pooling=modules.pooling)
     else:
-        ranker = RankerSettings(**shared, types=has_types(home), prompt=_prompts(about)[1], labels=_labels(name, config))
-        manifest = replace(manifest, outputs=("scores",), settings=asdict(ranker))
+        settings = RankerSettings(**shared, types=has_types(home), prompt=_prompts(about)[1], labels=_labels(name, config))
+        manifest = replace(manifest, outputs=("scores",))
     graph = path / SENTENCE_GRAPH
     own_graph = manifest.kind in {"dense", "ranker"} and modules.transformer in {"", "0_Transformer"} and graph.is_file()
     if config.get("auto_map") and not own_graph:
@@ -117,7 +116,7 @@ def _read_tower(path: Path, name: str, about: Mapping[str, Any], modules: Module
         hint = "Save it again as safetensors: SentenceTransformer(...).save(DIR)."
         raise ModelError(f"The model {name!r} has no weights: {home} holds no safetensors and no {SENTENCE_GRAPH}.", hint)
     identities = {str(file.relative_to(path)): identity(file) for file in (*cores, home / TOKENIZER, home / CONFIG)}
-    manifest = _with_hash(manifest, path, cores, {} if own_graph else config)
+    manifest = _with_hash(replace(manifest, settings=asdict(settings)), path, cores, {} if own_graph else config)
     return ModelFolder(path, manifest, {"fp32": graph} if own_graph else {}, identities)
 
 
@@ -158,8 +157,7 @@ def _labels(name: str, config: Mapping[str, Any]) -> int:
     listed = config.get("id2label")
     labels = len(listed) if isinstance(listed, dict) else config.get("num_labels", 2)
     if not isinstance(labels, int) or labels not in {1, 2}:
-        hint = "Name a cross-encoder that was trained for ranking."
-        raise ModelError(f"The model {name!r} has {labels} labels; a ranker has one, or two (not relevant, relevant).", hint)
+        raise ModelError(f"The model {name!r} has {labels} labels; a ranker has one or two.", "Name a model trained for ranking.")
     return labels
 
 
@@ -169,14 +167,6 @@ def has_types(home: Path) -> bool:
     if isinstance(names := config.get("model_input_names"), list):
         return "token_type_ids" in names
     return config.get("tokenizer_class") not in ["PreTrainedTokenizerFast", "TokenizersBackend"]
-
-
-def _check_similarity(name: str, about: Mapping[str, Any], *, normalised: bool) -> None:
-    """Raise `ModelError` for a model whose vectors are compared otherwise than by cosine."""
-    similarity = about.get("similarity_fn_name")
-    if similarity not in {None, "cosine"} and not normalised:
-        hint = "Name a model for cosine similarity, or one whose last module is Normalize."
-        raise ModelError(f"The model {name!r} compares vectors by {similarity}; termweave compares them by cosine.", hint)
 
 
 def _with_hash(manifest: Manifest, path: Path, cores: Sequence[Path], config: Mapping[str, Any]) -> Manifest:

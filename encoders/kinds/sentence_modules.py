@@ -25,9 +25,8 @@ _ROUTERS = frozenset({"Router", "Asym"})
 #: What older ``Pooling`` modules call the modes, in the order of `MODES`.
 _OLD_MODES = ("cls_token", "max_tokens", "mean_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
 #: The settings of a transformer, in the order in which sentence-transformers looks for them: old files have the architecture's name.
-_SETTINGS = tuple(
-    f"sentence_{name}_config.json" for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
-)
+_ARCHITECTURES = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+_SETTINGS = tuple(f"sentence_{name}_config.json" for name in _ARCHITECTURES)
 #: Arguments of the tokeniser that change no vector, and values that are its defaults.
 _HARMLESS, _DEFAULTS = frozenset({"padding", "pad_to_multiple_of", "return_tensors"}), (None, True, "longest_first")
 _ADVICE = "Name a model made of Transformer, Pooling, Dense and Normalize."
@@ -74,7 +73,7 @@ class Modules:
             if any(config.get(f"module_{side}_name") not in {None, "sentence_embedding"} for side in ("input", "output")):
                 raise ModelError(f"The layer {home} reads or writes something else than the sentence's vector.", _ADVICE)
             file, residual = f"{folder}/{WEIGHTS}", bool(config.get("use_residual"))
-            layer = DenseLayer.read(path / file, activation, residual=residual)
+            layer = DenseLayer.read(path / file, activation, residual)
             out, taken = layer.weight.shape
             if taken != dimension:
                 raise ModelError(f"The layer {home} takes vectors of {taken} numbers, and gets vectors of {dimension}.", AGAIN)
@@ -143,14 +142,11 @@ def _routed(path: Path, modules: Sequence[tuple[str, str]]) -> Modules:
     except (TypeError, KeyError, AttributeError) as error:
         raise ModelError(f"{file} does not describe the modules of queries and documents.", AGAIN) from error
     if default not in routes and not {"document", "query"} <= by_route.keys():
-        problem = f"{file} has routes for {', '.join(map(repr, routes))}; termweave needs 'document' and 'query'."
-        raise ModelError(problem, "Save the model with Router.for_query_document.")
+        raise ModelError(f"{file} has routes {', '.join(routes)}, not 'document' and 'query'.", "Use Router.for_query_document.")
     document, query = (_chain(path, chain) for chain in chains)
     together = (document.kind, query.kind) in {("dense", "dense"), ("sparse", "table")} or document == query
     if not together or document.kind not in {"dense", "sparse"}:
-        hint = (
-            "Name dense encoders, one sparse encoder, or a sparse encoder with a table of query weights (SparseStaticEmbedding)."
-        )
+        hint = "Name dense encoders, or a sparse encoder alone or with a table of query weights (SparseStaticEmbedding)."
         raise ModelError(f"{file} has models of documents and of queries that termweave does not run together.", hint)
     return document if document == query else replace(document, query=query)
 
@@ -165,9 +161,8 @@ def _chain(path: Path, modules: Sequence[tuple[str, str]]) -> Modules:
     if kinds in (["Transformer", "SpladePooling"], ["MLMTransformer", "SpladePooling"]):
         return _splade(folders[0], path / folders[1] / CONFIG)
     if not re.fullmatch("Transformer Pooling( Dense)*( Normalize)?", " ".join(kinds)):
-        order = "Transformer, Pooling, Dense and Normalize, in this order"
-        hint = "Name a model that gives one vector for a text."
-        raise ModelError(f"{path / MODULES} lists the modules {', '.join(kinds)}; termweave runs {order}.", hint)
+        hint = "termweave runs Transformer, Pooling, Dense and Normalize, in this order: name a model that gives one vector for a text."
+        raise ModelError(f"{path / MODULES} lists the modules {', '.join(kinds)}.", hint)
     file = path / folders[1] / CONFIG
     pooling = read_json(file)
     dense = tuple(folder for kind, folder in modules if kind == "Dense")
@@ -181,8 +176,7 @@ def _splade(transformer: str, file: Path) -> Modules:
     config = read_json(file)
     pooling, activation = config.get("pooling_strategy", "max"), config.get("activation_function", "relu")
     if pooling not in {"max", "sum"} or activation not in {"relu", "log1p_relu"}:
-        hint = "Known: max and sum, with relu or log1p_relu."
-        raise ModelError(f"{file} names the pooling {pooling!r} with {activation!r}.", hint)
+        raise ModelError(f"{file} names the pooling {pooling!r} with {activation!r}.", "Known: max, sum; relu, log1p_relu.")
     return Modules(transformer, pooling, kind="sparse", twice=activation == "log1p_relu")
 
 

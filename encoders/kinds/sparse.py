@@ -89,11 +89,9 @@ class SparseModel(OpenModel):
         self._entries = Vocabulary(self.tokenizer.tokenizer)
         self._table: QueryTable | None = None
         if settings.query_table:
-            tokenizer = home / settings.query_tokenizer
-            self._table = QueryTable(home / settings.query_table, tokenizer, model=self.manifest.name)
+            self._table = QueryTable(home / settings.query_table, home / settings.query_tokenizer)
             if list(self._table.vocabulary.entries) != list(self._entries.entries):
-                hint = "Name a model whose query table was made for its document encoder."
-                raise ModelError(f"Queries and documents of the model {self.manifest.name!r} have different vocabularies.", hint)
+                raise ModelError(f"The query table of {self.manifest.name!r} has another vocabulary.", "Copy the folder again.")
 
     def weigh(
         self, texts: Sequence[str], kind: Kind, statistics: CorpusStatistics, *, vectors: bool
@@ -149,13 +147,12 @@ class Vocabulary:
 class QueryTable:
     """A table of query weights and the tokeniser of queries."""
 
-    def __init__(self, file: Path, tokenizer: Path, *, model: str) -> None:
+    def __init__(self, file: Path, tokenizer: Path) -> None:
         """Read the table.
 
         Args:
             file: ``model.safetensors`` or a JSON file.
             tokenizer: Folder of the tokeniser.
-            model: The name of the model, for messages.
 
         Raises:
             ModelError: A file is missing or damaged, or the table belongs to another vocabulary.
@@ -174,8 +171,7 @@ class QueryTable:
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ModelError(f"{file} is not a table of query weights: {error}.", "Copy the model folder again.") from error
         if weights.ndim != 1 or len(weights) < size:
-            problem = f"{file} has {len(weights)} weights, and the vocabulary of {model!r} has {size} entries."
-            raise ModelError(problem, "The table belongs to another model: copy the model folder again.")
+            raise ModelError(f"{file} has {len(weights)} weights for a vocabulary of {size} entries.", "Copy the folder again.")
         self._weights = weights
 
     def weigh(self, texts: Sequence[str], max_length: int) -> list[TermWeights]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import logging
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -44,7 +43,7 @@ def load_backbone(path: Path, layers: int = 0, *, head: str = "") -> Any:
         raise ModelError(f"{path} is not a transformers model: {missing[0]} is missing.", again)
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
-    logging.getLogger("transformers").setLevel(logging.ERROR)
+
     local = {"local_files_only": True, "trust_remote_code": False}
     try:
         config = transformers.AutoConfig.from_pretrained(path, **local)

@@ -25,10 +25,7 @@ if TYPE_CHECKING:
     from termweave.encoders.manifest import Manifest, ModelFolder
     from termweave.encoders.onnx.checked_graphs import Parity
 
-#: How graphs are quantised, for the card.
-_METHOD = "dynamic int8, per channel, without saturation"
-#: Prefix of a scratch folder.
-_WORK = ".export-"
+
 #: Files of a folder of sentence-transformers that an export copies, so that the export loads there, too. A graph may have files of tensors.
 _COPIED = [f"{folder}*.{ending}" for folder in ("", "*_*/") for ending in ("json", "safetensors", "txt")]
 _COPIED += ["*.model", "README.md", "LICENSE*", f"{SENTENCE_GRAPH}*"]
@@ -55,7 +52,7 @@ def export(path: Path, out: Path | None = None) -> Parity:
         raise UsageError(f"{out} exists and is not empty.", "Name a new folder: --out DIR.")
     home = path if out is None else out.parent
     home.mkdir(parents=True, exist_ok=True)
-    with private_files.scratch_in(home, _WORK) as work:
+    with private_files.scratch_in(home, ".export-") as work:
         staging = work / "model"
         staging.mkdir()
         model = kind_of(folder.manifest)(folder)
@@ -101,7 +98,8 @@ def _export_queries(model: OpenModel, staging: Path) -> ModelFolder:
 
 def _described(manifest: Manifest, path: Path, parity: Parity) -> Manifest:
     """The manifest of an exported folder: `manifest` with the digests of the files and the parity figures."""
-    quantisation = {"method": _METHOD, "saturates": False, "opset": OPSET, "parity": parity.as_dict()}
+    method = "dynamic int8, per channel, without saturation"
+    quantisation = {"method": method, "saturates": False, "opset": OPSET, "parity": parity.as_dict()}
     inner = {name: digest(path / name) for name in manifest.files if "/" in name and (path / name).is_file()}
     files = {**inner, **digests(path)}
     if "ndcg" in manifest.quantisation and files == manifest.files:  # measured with these very graphs

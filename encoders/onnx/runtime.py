@@ -9,8 +9,14 @@ ONNX Runtime starts no threads of its own.
 
 On a GPU texts of nearly equal length run together (`batches`), one batch at a time in a thread of its own, while the caller prepares
 the next texts. There the last digits depend on the neighbours: kernels are chosen by shape. A graph that gives the states of all tokens
-pools them on the GPU (`rewritten_graphs`): a text of 256 pieces brings back 1.5 KB instead of 384 KB. ONNX Runtime copies the inputs and the
+pools them on the GPU (`with_pooling`): a text of 256 pieces brings back 1.5 KB instead of 384 KB. ONNX Runtime copies the inputs and the
 wanted outputs alone, so nothing is left that an IOBinding would save.
+
+    pooled[b, m] = sum over the tokens n of pooling[b, n, m] * states[b, n]
+
+What the tokens are multiplied with says which pooling it is (`encoders.kinds.pooling.token_factors`). The sum is one operator, Einsum,
+with an input and an output of its own. They are appended to the graph's file, because two messages of protobuf one after the other are
+one message with the fields of both. So neither the extra `train` nor another export is needed.
 """
 
 from __future__ import annotations
@@ -24,7 +30,6 @@ from weakref import WeakSet
 
 import numpy as np
 
-from termweave.encoders.onnx.rewritten_graphs import POOLED, POOLING, states_of, with_pooling
 from termweave.errors import ModelError
 from termweave.support.messages import first_line
 
@@ -53,6 +58,11 @@ PADDING = 0.05
 SLOW_FUSIONS = ("SkipLayerNormFusion",)
 #: Inputs that this module can feed; a graph that wants another one is refused.
 INPUTS = ("input_ids", "attention_mask", "token_type_ids", "features")
+#: The output with the states of all tokens in our own exports, and the names that other exporters give it, best first.
+STATES = "last_hidden_state"
+_STATES_NAMES = (STATES, "token_embeddings", "hidden_states", "output_0")
+#: Input ``(batch, length, m)`` and output ``(batch, m, d)``, float32; names that no graph of others has.
+POOLING, POOLED = "termweave/pooling", "termweave/pooled"
 #: Inputs that are several numbers for each token, by the field of `GraphInput`, and how many where no text has them.
 _NUMBERS = {"features": ("features", 2), POOLING: ("pooling", 1)}
 #: Outputs with one row per text; all others have one row per token.
@@ -121,8 +131,7 @@ class OnnxModel:
         self._inputs = tuple(node.name for node in self._session.get_inputs())
         for name in self._inputs:
             if name not in (*INPUTS, POOLING):
-                problem = f"{self._graph} needs the input {name!r}, and termweave provides {', '.join(INPUTS)}."
-                raise ModelError(problem, "Export the model with `termweave export`.")
+                raise ModelError(f"{self._graph} needs the input {name!r}, and termweave provides {', '.join(INPUTS)}.", _AGAIN)
         self._run_options = onnx_runtime().RunOptions()
         self._run_options.only_execute_path_to_fetches = True  # a document's pass does not compute the query head
         self._renew_pool()
@@ -177,10 +186,8 @@ class OnnxModel:
                 continue
             for place, index in enumerate(batch):
                 size = len(inputs[index].ids)
-                results[index] = [
-                    result[place] if name in PER_TEXT else result[place, :size]
-                    for name, result in zip(outputs, computed, strict=True)
-                ]
+                named = zip(outputs, computed, strict=True)
+                results[index] = [result[place] if name in PER_TEXT else result[place, :size] for name, result in named]
         return results
 
     def _compute(self, rows: Sequence[GraphInput], length: int, outputs: list[str]) -> list[NDArray[np.float32]]:
@@ -279,9 +286,8 @@ def cuda_problem() -> str:
     count, version = c_int(0), c_int(0)
     if driver.cuInit(0) or driver.cuDeviceGetCount(byref(count)) or not count.value:
         return "The NVIDIA driver finds no GPU: use a machine with one."
-    driver.cuDriverGetVersion(
-        byref(version)
-    )  # 13010 is CUDA 13.1; a driver runs what was made for an older minor or major version
+    driver.cuDriverGetVersion(byref(version))  # 13010 is CUDA 13.1
+    # A driver runs what was made for an older minor or major version.
     major, minor = version.value // 1000, version.value % 1000 // 10
     needed = str(getattr(runtime, "cuda_version", "")).partition(".")[0]
     if needed.isdecimal() and major < int(needed):
@@ -333,4 +339,54 @@ def open_session(graph: Path, providers: Sequence[str] = CPU, threads: int = 1, 
     try:
         return onnxruntime.InferenceSession(content or str(graph), options, providers=list(providers), disabled_optimizers=slow)
     except Exception as error:  # ONNX Runtime's exceptions share no base class
-        raise ModelError(f"{graph} cannot be run: {first_line(error)}.", "Export it again with `termweave export`.") from error
+        raise ModelError(f"{graph} cannot be run: {first_line(error)}.", _AGAIN) from error
+
+
+def states_of(outputs: Sequence[str]) -> str | None:
+    """The name of the output that gives the states of all tokens, among a graph's outputs; None: no output does."""
+    return next((name for name in _STATES_NAMES if name in outputs), None)
+
+
+def with_pooling(graph: bytes, states: str) -> bytes:
+    """Add the input `POOLING` and the output `POOLED` to a graph; return the new graph as ONNX stores it.
+
+    Args:
+        graph: The graph as ONNX stores it.
+        states: Name of the graph's output with the states of the tokens, float32 ``(batch, length, d)``.
+    """
+    # The numbers of the fields are those of onnx.proto. An attribute: name, s (text), type (3: text).
+    equation = _text(1, "equation") + _text(4, "bnm,bnd->bmd") + _number(20, 3)
+    # A node: input, input, output, op_type, attribute.
+    node = _text(1, POOLING) + _text(1, states) + _text(2, POOLED) + _text(4, "Einsum") + _field(5, equation)
+    # A graph: node, input, output.
+    pooling = _field(11, _value(POOLING, ("batch", "length", "poolings")))
+    pooled = _field(12, _value(POOLED, ("batch", "poolings", "width")))
+    return graph + _field(7, _field(1, node) + pooling + pooled)  # a model: graph
+
+
+def _value(name: str, axes: tuple[str, ...]) -> bytes:
+    """The protobuf message that describes an input or output of a graph: its name and its axes."""
+    shape = b"".join(_field(1, _text(2, axis)) for axis in axes)
+    tensor = _number(1, 1) + _field(2, shape)  # elem_type (1: float32), shape
+    return _text(1, name) + _field(2, _field(1, tensor))
+
+
+def _text(number: int, text: str) -> bytes:
+    return _field(number, text.encode())
+
+
+def _field(number: int, content: bytes) -> bytes:
+    """The bytes of a protobuf field that holds `content`, with its length."""
+    return _varint(number << 3 | 2) + _varint(len(content)) + content
+
+
+def _number(number: int, value: int) -> bytes:
+    return _varint(number << 3) + _varint(value)
+
+
+def _varint(value: int) -> bytes:
+    parts = []
+    while value > 127:
+        parts.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*parts, value])

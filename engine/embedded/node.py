@@ -66,7 +66,7 @@ def start(
             if state.state == "dead":
                 say("The node ended without being stopped (killed, or the machine went down); starting it with its data.")
             if state.state == "starting":  # we have the lock, so the command that was starting it has ended
-                process.end(Path(state.folder), state.nodes)
+                process.end(Layout(Path(state.folder)), state.pid)
                 state = status(home)
         request = startup.StartRequest(home=home, port=port, heap=heap, ml=ml, patience=patience, say=say)
         for _ in range(_OTHER_PORTS if port is None else 0):
@@ -85,7 +85,7 @@ def _require_same(state: NodeState, port: int | None, heap: int | None, *, ml: b
         UsageError: The port, the heap or the plugin differs.
     """
     for differs, difference in (
-        (port not in {None, state.nodes[0].port}, f", at {state.url}"),
+        (port not in {None, state.port}, f", at {state.url}"),
         (heap not in {None, state.heap}, f", with {state.heap} MB of heap"),
         (ml and not state.ml, ", without ml-commons"),
     ):
@@ -97,10 +97,7 @@ def status(home: Path | None = None) -> NodeState | None:
     """The current state of the node, after a check of its process; None: the node was never started."""
     home = home or folders.default_home()
     state = states.read(home)
-    if state is None:
-        return None
-    root = Path(state.folder)
-    return state.refreshed(lambda each: Layout(root, each.name).mine(each))
+    return None if state is None else state.refreshed(alive=Layout(Path(state.folder)).runs(state.pid))
 
 
 def running(home: Path | None = None) -> NodeState | None:
@@ -121,7 +118,7 @@ def stop(home: Path | None = None, *, say: Callable[[str], None] = lambda _: Non
     with states.locked(home, purpose="stop", patience=_PATIENCE, say=say):
         state = status(home)
         if state is not None:
-            process.end(Path(state.folder), state.nodes)
+            process.end(Layout(Path(state.folder)), state.pid)
             states.write(home, replace(state, state="stopped"))
         return state
 
@@ -145,16 +142,14 @@ def wipe(home: Path | None = None, *, say: Callable[[str], None] = lambda _: Non
     return freed
 
 
-def logs(home: Path | None = None, *, node: str = states.NAME, lines: int = 100) -> str:
-    """The last lines of a process's log, or of the process's output if it ended before it logged anything.
+def logs(home: Path | None = None, *, lines: int = 100) -> str:
+    """The last lines of the server's log, or of its output if it ended before it logged anything.
 
     Raises:
-        UsageError: There is no process of this name.
+        UsageError: The node was never started.
     """
     state = status(home)
     if state is None:
         raise UsageError("The embedded node was never started.", "Start one with: termweave node start.")
-    if node not in {each.name for each in state.nodes}:
-        raise UsageError(f"There is no process {node!r}.", f"Known: {', '.join(each.name for each in state.nodes)}.")
-    layout = Layout(Path(state.folder), node)
+    layout = Layout(Path(state.folder))
     return process.tail(layout.log, lines) or process.tail(layout.output, lines)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from termweave.engine.client.capabilities import WITHOUT_NATIVE_VECTORS
 from termweave.engine.embedded import folders
-from termweave.engine.embedded.state import NodeProcess
+from termweave.engine.embedded.state import NAME
 from termweave.errors import TermweaveError
 
 if TYPE_CHECKING:
@@ -101,25 +101,22 @@ _CAUSES = {
 
 
 class Layout:
-    """Paths of one process below its node's run folder: its folders, the server's log, and Java's output, which has errors before the log begins."""
+    """Paths below a node's run folder: its folders, the server's log, and Java's output, which has errors before the log begins."""
 
-    def __init__(self, root: Path, name: str) -> None:
-        self.name = name
-        self.conf = root / "conf" / name
-        self.data = root / "data" / name
+    def __init__(self, root: Path) -> None:
+        self.conf, self.data, self.tmp = (root / part / NAME for part in ("conf", "data", "tmp"))
         self.logs = root / "logs"
-        self.tmp = root / "tmp" / name
-        self.log = self.logs / f"{name}.log"
-        self.output = self.logs / f"{name}.out"
+        self.log = self.logs / f"{NAME}.log"
+        self.output = self.logs / f"{NAME}.out"
 
-    def mine(self, process: NodeProcess) -> bool:
-        """Whether the process runs and is the server of these folders, and not another program that got the same process id."""
+    def runs(self, pid: int) -> bool:
+        """Whether a process runs and is the server of these folders, and not another program that got the same process id."""
         import psutil  # noqa: PLC0415
 
         with contextlib.suppress(ChildProcessError, OSError):
-            os.waitpid(process.pid, os.WNOHANG)  # if it is our child and has ended, remove it from the process table
+            os.waitpid(pid, os.WNOHANG)  # if it is our child and has ended, remove it from the process table
         try:
-            current = psutil.Process(process.pid)
+            current = psutil.Process(pid)
             return current.status() != psutil.STATUS_ZOMBIE and f"-Dopensearch.path.conf={self.conf}" in current.cmdline()
         except psutil.Error:
             return False
@@ -132,17 +129,17 @@ def configure(layout: Layout, distribution: Path, port: int, transport: int, fur
     folders.make(layout.conf)
     shutil.copytree(distribution / "config", layout.conf, dirs_exist_ok=True)
     values = {"port": port, "transport": transport, "further": "\n".join(further)}
-    settings = SETTINGS.format(name=layout.name, data=layout.data, logs=layout.logs, **values)
+    settings = SETTINGS.format(name=NAME, data=layout.data, logs=layout.logs, **values)
     (layout.conf / "opensearch.yml").write_text(settings, encoding="utf-8")
     logging = Template(Path(__file__).with_name("log4j2.properties").read_text(encoding="utf-8"))
-    (layout.conf / "log4j2.properties").write_text(logging.substitute(logs=layout.logs, name=layout.name), encoding="utf-8")
+    (layout.conf / "log4j2.properties").write_text(logging.substitute(logs=layout.logs, name=NAME), encoding="utf-8")
     # An error in the log of an earlier run must not be taken for the reason why this one ends.
     layout.log.unlink(missing_ok=True)
     folders.make_private(layout.conf, layout.data, layout.logs, layout.tmp)
 
 
-def launch(layout: Layout, distribution: Path, java: Java, *, heap: int, port: int, transport: int) -> NodeProcess:
-    """Start a server process that keeps running after this program ends.
+def launch(layout: Layout, distribution: Path, java: Java, heap: int) -> int:
+    """Start a server process that keeps running after this program ends, and return its process id.
 
     Raises:
         TermweaveError: The system does not allow it.
@@ -152,7 +149,7 @@ def launch(layout: Layout, distribution: Path, java: Java, *, heap: int, port: i
         f"-Xms{min(heap, 512)}m",
         f"-Xmx{heap}m",
         *_OPTIONS,
-        f"-XX:ErrorFile={layout.logs}/{layout.name}-crash.log",
+        f"-XX:ErrorFile={layout.logs}/{NAME}-crash.log",
         f"-javaagent:{distribution}/agent/opensearch-agent.jar",
         f"-Dopensearch.path.home={distribution}",
         f"-Dopensearch.path.conf={layout.conf}",
@@ -167,7 +164,7 @@ def launch(layout: Layout, distribution: Path, java: Java, *, heap: int, port: i
     environment["OPENSEARCH_PATH_CONF"] = str(layout.conf)
     try:
         with layout.output.open("wb") as output:
-            child = subprocess.Popen(  # type: ignore[call-overload]  # noqa: S603 - the command above
+            child: subprocess.Popen[bytes] = subprocess.Popen(  # type: ignore[call-overload]  # noqa: S603 - the command above
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -181,33 +178,28 @@ def launch(layout: Layout, distribution: Path, java: Java, *, heap: int, port: i
         hint = "Run as an ordinary user." if uid is not None else "Run: termweave doctor."
         raise TermweaveError(f"The server could not be started: {error.strerror or error}.", hint) from error
     child.returncode = 0  # it keeps running: without this, Popen warns when the object is deleted
-    return NodeProcess(layout.name, child.pid, port, transport)
+    return child.pid
 
 
-def end(root: Path, processes: Sequence[NodeProcess], *, patience: float = 30.0) -> None:
-    """End a node's processes with SIGTERM; processes that still run after `patience` seconds are ended with SIGKILL.
-
-    Args:
-        root: Run folder of their node.
-        processes: The processes.
-        patience: Seconds to wait before SIGKILL.
+def end(layout: Layout, pid: int, *, patience: float = 30.0) -> None:
+    """End a node's process with SIGTERM, or with SIGKILL if it still runs after `patience` seconds.
 
     Raises:
-        TermweaveError: A process still runs.
+        TermweaveError: The process still runs.
     """
     for kind in (signal.SIGTERM, signal.SIGKILL):
-        alive = [each for each in processes if Layout(root, each.name).mine(each)]
-        for each in alive:
+        if layout.runs(pid):
             with contextlib.suppress(ProcessLookupError):
-                os.kill(each.pid, kind)
+                os.kill(pid, kind)
         until = time.monotonic() + patience
-        while alive and time.monotonic() < until:
+        while layout.runs(pid):
+            if time.monotonic() > until:
+                break
             time.sleep(0.1)
-            alive = [each for each in alive if Layout(root, each.name).mine(each)]
-        if not alive:
+        else:
             return
     hint = "It belongs to another user, or waits for a disk: end it by hand."
-    raise TermweaveError(f"Process {alive[0].pid} does not end.", hint)
+    raise TermweaveError(f"Process {pid} does not end.", hint)
 
 
 def cause_of_death(layout: Layout) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from termweave.engine.embedded import artifacts, folders, java, process
 from termweave.engine.embedded import state as states
 from termweave.engine.embedded.process import Layout
-from termweave.engine.embedded.state import NAME, NodeProcess, NodeState
+from termweave.engine.embedded.state import NodeState
 from termweave.errors import EngineUnreachable, TermweaveError
 from termweave.support.messages import sized
 
@@ -86,17 +86,17 @@ def start(request: StartRequest, before: NodeState | None) -> NodeState:
     distribution = artifacts.distribution(request.say, ml=request.ml)
     began = time.monotonic()
     request.say(f"Starting OpenSearch {artifacts.VERSION} on Java {jdk.major} (10 to 20 s).")
-    layout = Layout(root, NAME)
+    layout = Layout(root)
     process.configure(layout, distribution, port, transport, process.ML_SETTINGS if request.ml else ())
-    child = process.launch(layout, distribution, jdk, heap=heap, port=port, transport=transport)
-    state = NodeState(child.url, artifacts.VERSION, (child,), "starting", str(root), str(jdk.home), heap, request.ml)
+    pid = process.launch(layout, distribution, jdk, heap)
+    state = NodeState(artifacts.VERSION, pid, port, transport, "starting", str(root), str(jdk.home), heap, request.ml)
     try:
         # Written before the server is ready: if this start is killed, the next command still finds the process.
         states.write(request.home, state)
-        _wait(request, layout, child)
+        _wait(request, layout, state)
     except BaseException:
         # On Ctrl-C, too: an unfinished start leaves no process.
-        process.end(root, [child])
+        process.end(layout, pid)
         states.write(request.home, replace(state, state="stopped"))
         raise
     ready = replace(state, state="running")
@@ -108,7 +108,7 @@ def start(request: StartRequest, before: NodeState | None) -> NodeState:
 def _ports(request: StartRequest, before: NodeState | None) -> tuple[int, int]:
     """The HTTP port and the transport port: those of the last start if they are free, else new ones."""
     free = free_ports()
-    last = before.nodes[0] if before is not None and request.same_ports else None
+    last = before if request.same_ports else None
     transport = last.transport if last is not None and _is_free(last.transport) else next(free)
     if request.port is None:
         return last.port if last is not None and _is_free(last.port) else next(free), transport
@@ -118,7 +118,7 @@ def _ports(request: StartRequest, before: NodeState | None) -> tuple[int, int]:
     return request.port, transport
 
 
-def _wait(request: StartRequest, layout: Layout, child: NodeProcess) -> None:
+def _wait(request: StartRequest, layout: Layout, state: NodeState) -> None:
     """Wait until the indices of the server can be used.
 
     Raises:
@@ -129,12 +129,12 @@ def _wait(request: StartRequest, layout: Layout, child: NodeProcess) -> None:
     last_message = time.monotonic()
     until = last_message + request.patience
     while True:
-        if not layout.mine(child):
+        if not layout.runs(state.pid):
             wrong, advice = process.cause_of_death(layout)
             if wrong == process.PORT_TAKEN:
-                raise PortTakenError(f"The server ended while it started: {wrong} ({child.port} or {child.transport}).", advice)
+                raise PortTakenError(f"The server ended while it started: {wrong} ({state.port} or {state.transport}).", advice)
             raise TermweaveError(f"The server ended while it started: {wrong}.", advice)
-        status = _health(child.port).get("status", "unknown")
+        status = _health(state.port).get("status", "unknown")
         if status in {"green", "yellow"}:
             return
         now = time.monotonic()

@@ -19,34 +19,10 @@ SCHEMA = "termweave.node/1"
 #: Seconds between two attempts to take the lock.
 _TICK = 0.2
 
-#: The one process of a node.
+#: Name of the node's one process, in its files and in the list `nodes` of the state file.
 NAME = "node-1"
 #: dead: the process ended, though nobody stopped it; starting: it is not ready yet.
 Phase = Literal["running", "dead", "starting", "stopped"]
-
-
-@dataclass(frozen=True, slots=True)
-class NodeProcess:
-    """One server process.
-
-    Attributes:
-        name: `NAME`.
-        pid: Process id.
-        port: HTTP port on 127.0.0.1.
-        transport: Port for other nodes, of which there are none.
-        alive: Whether the process runs and is ours; checked when the state is read, not stored.
-    """
-
-    name: str
-    pid: int
-    port: int
-    transport: int
-    alive: bool = True
-
-    @property
-    def url(self) -> str:
-        """Address of this process."""
-        return f"http://127.0.0.1:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,34 +30,43 @@ class NodeState:
     """The state of an embedded node.
 
     Attributes:
-        url: Address.
         version: Version of the server.
-        nodes: The node's one process, in a list, as in the state file of version 0.1.0.
+        pid: Process id of the server.
+        port: HTTP port on 127.0.0.1.
+        transport: Port for other nodes, of which there are none.
         state: See `Phase`.
         folder: Folder of data, logs and configuration.
         java: Home of the JDK that the server runs on.
         heap: Maximum heap in MB.
         ml: Whether the server has the plugin ml-commons.
+        alive: Whether the process runs and is ours.
     """
 
-    url: str
     version: str
-    nodes: tuple[NodeProcess, ...]
+    pid: int
+    port: int
+    transport: int
     state: Phase
     folder: str
     java: str = ""
     heap: int = 0
     ml: bool = False
+    alive: bool = True
+
+    @property
+    def url(self) -> str:
+        """Address of the server."""
+        return f"http://127.0.0.1:{self.port}"
 
     def as_dict(self) -> dict[str, Any]:
-        """The JSON of `termweave node status --json` and of the state file."""
-        return {"schema": SCHEMA, **asdict(self), "nodes": [asdict(each) | {"url": each.url} for each in self.nodes]}
+        """The JSON of `termweave node status --json` and of the state file, where the process is the only entry of a list."""
+        values = asdict(self)
+        process = {name: values.pop(name) for name in ("pid", "port", "transport", "alive")}
+        return {"schema": SCHEMA, "url": self.url, **values, "nodes": [{"name": NAME, **process, "url": self.url}]}
 
-    def refreshed(self, alive: Callable[[NodeProcess], bool]) -> NodeState:
-        """A copy of this state after `alive` has checked each process, with the phase that follows from these checks."""
-        nodes = tuple(replace(each, alive=alive(each)) for each in self.nodes)
-        phase = self.state if self.state == "stopped" or any(each.alive for each in nodes) else "dead"
-        return replace(self, nodes=nodes, state=phase)
+    def refreshed(self, *, alive: bool) -> NodeState:
+        """A copy of this state after a check whether the process runs, with the phase that follows."""
+        return replace(self, alive=alive, state=self.state if alive or self.state == "stopped" else "dead")
 
 
 def state_file(home: Path) -> Path:
@@ -95,11 +80,9 @@ def read(home: Path) -> NodeState | None:
 
     try:
         state = orjson.loads(state_file(home).read_bytes())
-        nodes = tuple(NodeProcess(each["name"], each["pid"], each["port"], each["transport"]) for each in state["nodes"])
-        # A newer version may write more.
-        values = {field.name: state[field.name] for field in fields(NodeState) if field.name in state}
-        return NodeState(**{**values, "nodes": nodes})
-    except (OSError, ValueError, KeyError, TypeError):
+        values = {**state, **state["nodes"][0]}
+        return NodeState(**{field.name: values[field.name] for field in fields(NodeState) if field.name in values})
+    except (OSError, ValueError, LookupError, TypeError):
         return None
 
 

@@ -14,10 +14,10 @@ from hashlib import sha256
 from typing import ClassVar
 
 from termweave.corpora.file_source import JudgementSource
-from termweave.corpora.judgements import Judged, Judgements
+from termweave.corpora.judgements import Judged, Judgements, check_split
 from termweave.corpora.sources import DEFAULT_SPLIT, IndexReading
 from termweave.engine.client.connection import connect
-from termweave.errors import InputError, UsageError
+from termweave.errors import InputError
 from termweave.evaluation.book.store import JudgementBook
 from termweave.records import Query
 
@@ -53,9 +53,7 @@ class BookDataset(Judged, JudgementSource):
         Raises:
             UsageError: The split is neither the whole book nor one of its halves.
         """
-        if split not in (DEFAULT_SPLIT, TRAIN, HELD_OUT):
-            halves = f"{spec}:{TRAIN} or {spec}:{HELD_OUT}"
-            raise UsageError(f"{spec} has no split {split!r}.", f"Write {spec}, or {halves} for a half.")
+        check_split(spec, split, [DEFAULT_SPLIT, TRAIN, HELD_OUT])
         return cls(spec, split=split)
 
     @property
@@ -84,7 +82,7 @@ class BookDataset(Judged, JudgementSource):
         ]
         if not queries:
             of = "" if whole else f" in its half {self.split!r}"
-            raise InputError(f"{self.name} holds no grade{of}.", "Judge queries: 'termweave serve', then the page Judge.")
+            raise InputError(f"{self.name} holds no grade{of}.", "Judge queries on the page Judge of 'termweave serve'.")
         return Judgements(queries, {each.id: qrels[each.id] for each in queries})
 
 

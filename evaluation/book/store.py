@@ -221,7 +221,9 @@ class JudgementBook:
         """
         judge = check_judge(judge)
         if not qrels:
-            raise UsageError("There is no grade to import.", "A line is: query id, tab, document id, tab, grade.")
+            raise UsageError(
+                "The file has no grade to import.", "Write lines of query id, document id and grade, with tabs between them."
+            )
         highest = max((grade for grades in qrels.values() for grade in grades.values()), default=0)
         if highest > GRADES[-1]:
             raise UsageError(f"The highest grade is {highest}.", f"Grades of a book are 0 to {GRADES[-1]}.")
@@ -304,8 +306,7 @@ class JudgementBook:
             if status >= HTTPStatus.BAD_REQUEST and status != HTTPStatus.CONFLICT:
                 reason = f"{kind} of the book were refused: {(each.get('error') or {}).get('reason', 'no reason given')}"
                 lacks = "The role of this user lacks a permission that docs/permissions.md lists."
-                hint = lacks if status == HTTPStatus.FORBIDDEN else "Do it again."
-                raise EngineResponseError(status, reason, answer, hint=hint)
+                raise EngineResponseError(status, reason, answer, hint=lacks if status == HTTPStatus.FORBIDDEN else "Try again.")
         return [outcome["status"] for outcome in outcomes]
 
     def _query(self, key: str) -> dict[str, Any] | None:
@@ -335,8 +336,8 @@ class JudgementBook:
             if most is not None or len(hits) < body["size"]:
                 return
             if hits[-1]["sort"] == body.get("search_after"):
-                hint = "Look at what stands between, a proxy for example."
-                raise EngineError(f"{self.engine.url} gave the same page twice.", hint)
+                hint = "Check what stands between termweave and the server, such as a proxy."
+                raise EngineError(f"{self.engine.url} gave the same page of the book twice.", hint)
             body["search_after"] = hits[-1]["sort"]
 
     def _id(self, *parts: str) -> str:

@@ -4,25 +4,23 @@
 without a profile) and once from the default with rNN reranking. One parameter at a time takes its best value, and rounds repeat
 until no value changes.
 
-How a ranker reranks (how many documents, and how much it counts) is chosen after that first stage. The ranker reads each of its best
-documents once; all depths and weights are then tried with these logits. The choice needs a gain over the first stage that is more than noise.
+The same candidates are ranked thousands of times, without a request and without a loop over documents. A `TrialRanker` holds the candidates of
+a set of queries. For every set of signals it arranges them once as matrices, with a row for each query and a column for each candidate. A trial
+is then a weighted sum, a sort, and the measure of the ten best. The Jaccard similarities of rNN are stored for every order of candidates, so
+trials that differ only in lambda cost almost nothing. A trial ranks exactly as `search.ranking.order` does; a test compares the two.
 """
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from termweave.encoders import recorded_models as models
-from termweave.evaluation.measures import per_query
-from termweave.records import Run
-from termweave.rerank.feature_ranker import KIND, FeatureReranker, open_feature_ranker
-from termweave.rerank.rerankers import Reranking
+from termweave.errors import UsageError
+from termweave.rerank import neighbourhood
 from termweave.rerank.rnn import ReciprocalNeighbours
-from termweave.search.ranking.order import order
 from termweave.signals import fusion, modes
 from termweave.signals.modes import Mode
 
@@ -31,11 +29,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from termweave.encoders import Ranker
-    from termweave.evaluation.tuning.trial_ranker import TrialRanker
-    from termweave.rerank.ranker import CrossEncoderReranker
-    from termweave.rerank.rerankers import Reranker
     from termweave.search.retrieval.candidates import Candidates
+
+    Matrix = NDArray[np.float64]
 
 #: Most rounds of the coordinate search; three were enough on every data set tried.
 _ROUNDS = 5
@@ -61,8 +57,9 @@ SPACE: Mapping[str, tuple[Any, ...]] = {
     "rerank": (False, True),
     **_NEIGHBOURS,
 }
-#: How many documents a ranker may rerank, and how much it may count.
-_DEPTHS, _RANKER_WEIGHTS = (10, 20, 30, 50, 100), (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+_CUTOFF = 10
+_DISCOUNTS = 1.0 / np.log2(np.arange(2, _CUTOFF + 2))
+MEASURES = ("nDCG@10", "MRR@10")
 
 
 def beyond_noise(differences: NDArray[np.float64]) -> bool:
@@ -157,125 +154,161 @@ class ParameterSearch:
 
 
 @dataclass
-class RecordedLogits:
-    """A ranker that reads no pair of query and text twice, with the time that the pairs took.
+class _CandidateMatrix:
+    """The candidates of some signals as matrices ``(queries, width)``; the columns are in the order that breaks ties.
 
     Attributes:
-        ranker: The ranker.
-        logits: (query, text) -> logit.
-        seconds: Time spent on the pairs so far.
+        documents: Ids of the candidates, one list for each query.
+        inside: ``(queries,)``, number of candidates within the window of at least one signal's list; only these are reranked.
+        filled: ``(queries, width)``, whether the cell has a candidate.
+        rows: ``(queries, width)``, row of the candidate's vector in `TrialRanker._decoded`.
+        gains: ``(queries, width)``, grade of the candidate; 0 if it is not judged, -1 if the cell is empty.
+        signals: (fusion method, signal) -> normalised values, ``(queries, width)``, and how much the list of the signal counts, ``(queries,)``.
     """
 
-    ranker: Ranker
-    logits: dict[tuple[str, str], float] = field(default_factory=dict)
-    seconds: float = 0.0
-
-    def score(self, query: str, documents: Sequence[str], *, windows: int = 1) -> NDArray[np.float32]:
-        """Score documents for a query as `Ranker.score` does, each pair once."""
-        new = [text for text in dict.fromkeys(documents) if (query, text) not in self.logits]
-        if new:
-            began = time.perf_counter()
-            scores = self.ranker.score(query, new, windows=windows).tolist()
-            self.seconds += time.perf_counter() - began
-            self.logits.update(((query, text), score) for text, score in zip(new, scores, strict=True))
-        return np.array([self.logits[query, text] for text in documents], dtype=np.float32)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.ranker, name)
-
-    @property
-    def milliseconds(self) -> float:
-        """Mean time of a pair, in milliseconds."""
-        return 1000 * self.seconds / max(1, len(self.logits))
+    documents: list[list[str]]
+    inside: NDArray[np.int64]
+    filled: NDArray[np.bool_]
+    rows: NDArray[np.int64]
+    gains: Matrix
+    signals: dict[tuple[str, str], tuple[Matrix, Matrix]] = field(default_factory=dict)
 
 
-def recorded_logits(ranker: CrossEncoderReranker) -> RecordedLogits:
-    """Open a ranker's model as a scorer that reads no pair twice. The time of opening does not count as time of a pair."""
-    return RecordedLogits(ranker.open_scorer())
-
-
-def stored_ranker(ranker: CrossEncoderReranker | FeatureReranker) -> dict[str, Any]:
-    """Return the parameters of a ranker as a profile stores them. Also note the folder of the model on this host, where an index will look for it."""
-    kind, names = {}, ["candidates", "weight", "budget"]
-    if isinstance(ranker, FeatureReranker):
-        kind, names = {"kind": KIND}, ["candidates"]
-        info = open_feature_ranker(ranker.model, ranker.hash).info
-    else:
-        info = ranker.open_scorer().info
-    models.remember([info])
-    return {**kind, "model": info.name, "hash": info.hash, **{name: getattr(ranker, name) for name in names}}
-
-
-@dataclass(frozen=True)
-class RankedQueries:
-    """Judged queries with their candidates; the candidates have texts, which rankers read.
-
-    Attributes:
-        candidates: The candidates of each query.
-        judgements: The judgements of each query.
-        relevant_from: Lowest grade that counts as relevant for MRR.
-        measure: "nDCG@10" or "MRR@10".
-        rules: Rules that run last, whatever is tried before them.
-    """
-
-    candidates: Sequence[Candidates]
-    judgements: Sequence[Mapping[str, int]]
-    relevant_from: int
-    measure: str
-    rules: Sequence[Reranker] = ()
-
-    def values(self, mode: Mode, stages: Sequence[Reranker]) -> NDArray[np.float64]:
-        """Rank the candidates as a search does, and return the measure of every query ``(queries,)``."""
-        reranking = Reranking((*stages, *self.rules)) if stages or self.rules else None
-        ids = [str(number) for number in range(len(self.candidates))]
-        places = [order(each, mode, reranking, 10) for each in self.candidates]
-        run = Run("trial", {key: {place.id: place.score for place in each} for key, each in zip(ids, places, strict=True)})
-        qrels = {key: dict(grades) for key, grades in zip(ids, self.judgements, strict=True)}
-        return per_query(run, qrels, ids, relevant_from=self.relevant_from, measures=[self.measure])[self.measure]
-
-
-def choose(
-    queries: RankedQueries,
-    mode: Mode,
-    first: Sequence[Reranker],
-    ranker: CrossEncoderReranker,
-    recorded: RecordedLogits,
-    progress: Callable[[str, int, int | None], None],
-) -> CrossEncoderReranker | None:
-    """Return the ranker with the depth and weight that rank the queries for fitting best.
-
-    None: reranking gains nothing on them, or no depth fits the time budget.
+class TrialRanker:
+    """Ranks the candidates of judged queries in different ways and measures the rankings.
 
     Args:
-        queries: The fitted queries.
-        mode: The signals and their fusion.
-        first: The rerankers before the ranker.
-        ranker: The ranker. With a budget, only depths that it has time for on average are tried, without a time limit.
-        recorded: The scorer of the ranker, which times it.
-        progress: Called with (stage, trials so far, number of trials).
+        candidates: The candidates of each query, with vectors if reranking is tried.
+        judgements: The judgements of each query: document id -> grade.
+        relevant_from: Lowest grade that counts as relevant for MRR.
+        measure: "nDCG@10" or "MRR@10".
     """
-    plain = replace(ranker, budget=None)  # the clock of tuning says nothing about the clock of a search
-    without = queries.values(mode, first)
-    queries.values(mode, [*first, replace(plain, candidates=_DEPTHS[0])])  # times the pairs
-    trials = [replace(plain, **point) for point in _points(ranker.budget, recorded.milliseconds)]
-    best, gained = None, without
-    for number, tried in enumerate(trials, 1):
-        values = queries.values(mode, [*first, tried])
-        if values.mean() > gained.mean():
-            best, gained = tried, values
-        progress("trying the ranker", number, len(trials))
-    return replace(best, budget=ranker.budget) if best and beyond_noise(gained - without) else None
 
+    def __init__(
+        self, candidates: Sequence[Candidates], judgements: Sequence[Mapping[str, int]], relevant_from: int, measure: str
+    ) -> None:
+        if measure not in MEASURES:
+            raise UsageError(f"Tuning cannot optimise {measure!r}.", f"Choose one of: {', '.join(MEASURES)}.")
+        self._candidates = candidates
+        self._judgements = judgements
+        self._relevant_from = relevant_from
+        self._measure = measure
+        self._layouts: dict[tuple[str, ...], _CandidateMatrix] = {}
+        self._vectors: list[tuple[dict[str, int], NDArray[np.float16]] | None] = [None] * len(candidates)
+        self._neighbours: dict[tuple[bytes, int, int, int, float], tuple[Matrix, Matrix]] = {}
+        best = [sorted((grade for grade in each.values() if grade > 0), reverse=True)[:_CUTOFF] for each in judgements]
+        self._ideal = np.array([float(np.dot(grades, _DISCOUNTS[: len(grades)])) for grades in best])
 
-def _points(budget: float | None, milliseconds: float) -> list[dict[str, Any]]:
-    """List every depth that the budget (in ms; None: no limit) has time for, with every weight."""
-    depths = [depth for depth in _DEPTHS if budget is None or depth * milliseconds <= budget]
-    return [{"candidates": depth, "weight": weight} for depth in depths for weight in _RANKER_WEIGHTS]
+    def values(self, mode: Mode, reranking: ReciprocalNeighbours | None) -> Matrix:
+        """Rank the candidates in a mode, with or without reranking, and return the measure of every query ``(queries,)``."""
+        layout = self._layout(tuple(mode.weights))
+        fused = self._fused(layout, mode)
+        # The columns are in the order that breaks ties, so the sort must be stable.
+        order = np.argsort(-fused, axis=1, kind="stable")
+        if reranking is not None:
+            order = self._reranked(layout, fused, order, reranking)
+        return self._measured(np.take_along_axis(layout.gains, order[:, :_CUTOFF], axis=1))
 
+    def _fused(self, layout: _CandidateMatrix, mode: Mode) -> Matrix:
+        """Fuse the signals as `fusion.fuse` does; empty cells get -1."""
+        counts = {name: weight * self._signal(layout, mode.fusion, name)[1] for name, weight in mode.weights.items()}
+        total: Matrix = np.sum(list(counts.values()), axis=0)
+        silent = ~(total > 0)
+        if silent.any():
+            for name, weight in mode.weights.items():
+                present = np.array([float(bool(candidates.lists[name].within)) for candidates in self._candidates])
+                counts[name] = np.where(silent, weight * present, counts[name])
+            total = np.sum(list(counts.values()), axis=0)
+        total = np.where(total > 0, total, 1.0)
+        fused = np.zeros_like(layout.gains)
+        for name in mode.weights:
+            fused += (counts[name] / total)[:, None] * self._signal(layout, mode.fusion, name)[0]
+        return np.where(layout.filled, fused, -1.0)
 
-def too_short(budget: float | None, recorded: RecordedLogits) -> list[str]:
-    """Return a remark if the budget of a ranker, in milliseconds, has no time for any depth; else []."""
-    if _points(budget, recorded.milliseconds):
-        return []
-    took = f"{_DEPTHS[0]} documents take it {_DEPTHS[0] * recorded.milliseconds:.0f} ms"
-    return [f"The ranker was left out: {took}, and its budget is {budget:g} ms."]
+    def _reranked(
+        self, layout: _CandidateMatrix, fused: Matrix, order: NDArray[np.int64], reranking: ReciprocalNeighbours
+    ) -> NDArray[np.int64]:
+        """Return the order after reranking: the best candidates in their new order, then the rest."""
+        heads = order[:, : reranking.candidates]
+        jaccard, similarity = self._near(layout, heads, reranking)
+        near = similarity if reranking.similarity == "dense" else np.take_along_axis(fused, heads, axis=1)
+        scores = reranking.weight * near + (1 - reranking.weight) * jaccard
+        positions = np.arange(heads.shape[1])
+        # Candidates outside the window stay below the others, in their order; inner products are at least -1.
+        scores = np.where(positions < layout.inside[:, None], scores, -2.0 - positions)
+        reordered = np.argsort(-scores, axis=1, kind="stable")  # candidates with equal scores keep their order
+        return np.concatenate([np.take_along_axis(heads, reordered, axis=1), order[:, reranking.candidates :]], axis=1)
+
+    def _near(self, layout: _CandidateMatrix, heads: NDArray[np.int64], reranking: ReciprocalNeighbours) -> tuple[Matrix, Matrix]:
+        """Return the Jaccard similarity and the inner product of each of the best candidates with its query."""
+        key = (heads.tobytes(), id(layout), reranking.k, reranking.k_exp, reranking.tau)
+        if key not in self._neighbours:
+            jaccard, similarity = np.zeros(heads.shape), np.zeros(heads.shape)
+            for row, (candidates, head) in enumerate(zip(self._candidates, heads, strict=True)):
+                documents = head[: layout.inside[row]]
+                if len(documents) and candidates.query.vector is not None:
+                    vectors = self._decoded(row)[1][layout.rows[row, documents]].astype(np.float32)
+                    near = neighbourhood(candidates.query.vector, vectors, reranking.rules)
+                    jaccard[row, : len(documents)], similarity[row, : len(documents)] = near.jaccard, near.similarity
+            self._neighbours[key] = jaccard, similarity
+        return self._neighbours[key]
+
+    def _measured(self, gains: Matrix) -> Matrix:
+        """Compute the measure from the gains of the best documents ``(queries, <= 10)``."""
+        if self._measure == "nDCG@10":
+            reached: Matrix = np.maximum(gains, 0.0) @ _DISCOUNTS[: gains.shape[1]]
+            share: Matrix = np.divide(reached, self._ideal, out=np.zeros_like(reached), where=self._ideal > 0)
+            return share
+        relevant = gains >= self._relevant_from
+        first = relevant.argmax(axis=1)
+        return np.where(relevant.any(axis=1), 1.0 / (first + 1), 0.0)
+
+    def _layout(self, signals: tuple[str, ...]) -> _CandidateMatrix:
+        if signals not in self._layouts:
+            ordered = []
+            for candidates in self._candidates:
+                best: dict[str, int] = {}
+                for name in signals:
+                    for rank, document in enumerate(candidates.lists[name].scores):
+                        best[document] = min(rank, best.get(document, rank))
+                ordered.append(sorted(best, key=lambda document, best=best: (best[document], document)))  # type: ignore[misc]
+            inside = [
+                len({document for name in signals for document in islice(each.lists[name].scores, each.lists[name].within)})
+                for each in self._candidates
+            ]
+            width = max((1, *(len(documents) for documents in ordered)))
+            filled = np.zeros((len(ordered), width), dtype=bool)
+            rows = np.zeros(filled.shape, dtype=np.int64)
+            gains = np.full(filled.shape, -1.0)
+            for row, (documents, judged) in enumerate(zip(ordered, self._judgements, strict=True)):
+                filled[row, : len(documents)] = True
+                places = self._decoded(row)[0]
+                keys = self._candidates[row].keys(documents, signals, first="dense")
+                rows[row, : len(documents)] = [places[key] for key in keys]
+                gains[row, : len(documents)] = [judged.get(document, 0) for document in documents]
+            self._layouts[signals] = _CandidateMatrix(ordered, np.array(inside, dtype=np.int64), filled, rows, gains)
+        return self._layouts[signals]
+
+    def _decoded(self, row: int) -> tuple[dict[str, int], NDArray[np.float16]]:
+        """Return key of a candidate -> row, and the matrix with these rows: the vectors of all candidates of a query, decoded once, as float16."""
+        decoded = self._vectors[row]
+        if decoded is None:
+            candidates = self._candidates[row]
+            lists = candidates.lists.items()
+            keys = list(dict.fromkeys(key for name, ranked in lists for key in candidates.keys(list(ranked.scores), [name])))
+            vectors = np.zeros((len(keys), 0), np.float16)
+            if candidates.query.vector is not None:
+                vectors = candidates.matrix(keys).astype(np.float16)
+            decoded = self._vectors[row] = ({key: position for position, key in enumerate(keys)}, vectors)
+        return decoded
+
+    def _signal(self, layout: _CandidateMatrix, by: str, name: str) -> tuple[Matrix, Matrix]:
+        if (by, name) not in layout.signals:
+            method = fusion.method(by)
+            matrix = np.zeros_like(layout.gains)
+            for row, (candidates, documents) in enumerate(zip(self._candidates, layout.documents, strict=True)):
+                ranked = candidates.lists[name]
+                worth = dict(zip(ranked.scores, method.values(ranked), strict=True))
+                matrix[row, : len(documents)] = [worth.get(document, 0.0) for document in documents]
+            layout.signals[by, name] = matrix, np.array([method.extent(each.lists[name]) for each in self._candidates])
+        return layout.signals[by, name]

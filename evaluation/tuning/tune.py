@@ -1,33 +1,38 @@
 """Tuning: choose fusion and reranking on one half of the judged queries, and measure the choice on the other half.
 
-The search itself is in `parameter_search`; this module splits the queries, compares the result with searches that need no tuning, and
-reports it.
+Fusion and rNN are searched for in `parameter_search`. How a ranker reranks (how many documents, and how much it counts) is chosen after them.
+The ranker reads each of its best documents once; all depths and weights are then tried with these logits. The choice needs a gain over the first
+stage that is more than noise. The result is compared with searches that need no tuning.
 """
 
 from __future__ import annotations
 
 import random
-from dataclasses import asdict, dataclass, replace
+import time
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
 
 from termweave.catalog.profiles import Profile
+from termweave.encoders import recorded_models as models
 from termweave.errors import InputError, UsageError
 from termweave.evaluation import judgements, systems
 from termweave.evaluation.experiment import CandidateFetcher
-from termweave.evaluation.measures import ALPHA, holm, interval, label, randomisation_test
-from termweave.evaluation.tuning import parameter_search
-from termweave.evaluation.tuning.parameter_search import RankedQueries
-from termweave.evaluation.tuning.trial_ranker import TrialRanker
+from termweave.evaluation.measures import ALPHA, holm, interval, label, per_query, randomisation_test
+from termweave.evaluation.tuning.parameter_search import ParameterSearch, TrialRanker, beyond_noise
+from termweave.records import Run
 from termweave.rerank import rerankers
-from termweave.rerank.feature_ranker import FeatureReranker, open_feature_ranker
+from termweave.rerank.feature_ranker import KIND, FeatureReranker, open_feature_ranker
 from termweave.rerank.ranker import CrossEncoderReranker
 from termweave.rerank.rerankers import Reranking
 from termweave.rerank.rnn import ReciprocalNeighbours
 from termweave.rerank.stored_rerankers import leave_room, reranking_of, rules_of, stages_of
 from termweave.search.profiles import find, inherited, mode_of, rewriting_of
+from termweave.search.ranking.order import order
 from termweave.signals import modes
 from termweave.support import arguments
 from termweave.support.messages import counted
@@ -35,17 +40,20 @@ from termweave.support.messages import counted
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from termweave.corpora import Dataset
     from termweave.encoders import Ranker
     from termweave.records import Query
-    from termweave.rerank.rerankers import Need
+    from termweave.rerank.rerankers import Need, Reranker
     from termweave.search import Index
+    from termweave.search.retrieval.candidates import Candidates
+    from termweave.signals.modes import Mode
 
 #: Fewest queries in each half; with fewer, every difference is noise.
 FEWEST = 10
+#: How many documents a ranker may rerank, and how much it may count.
+_DEPTHS, _RANKER_WEIGHTS = (10, 20, 30, 50, 100), (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
 @dataclass(frozen=True)
@@ -133,7 +141,7 @@ def tune(
     queries, notes = _shuffled_queries(index, dataset, seed)
     needs: list[Need] = ["vectors"] if "dense" in index.signals else []
     features = ranker if isinstance(ranker, FeatureReranker) else None
-    recorded = parameter_search.recorded_logits(ranker) if isinstance(ranker, CrossEncoderReranker) else None
+    recorded = RecordedLogits(ranker.open_scorer()) if isinstance(ranker, CrossEncoderReranker) else None
     ranker = replace(ranker, scorer=cast("Ranker", recorded)) if isinstance(ranker, CrossEncoderReranker) else ranker
     current = find(index.lineage, None)
     former = current or find(index.lineage, name)
@@ -151,7 +159,7 @@ def tune(
     half = len(queries) // 2
     grades = [qrels[query.id] for query in queries]
     trials = TrialRanker(candidates[:half], grades[:half], dataset.relevant_from, measure)
-    search = parameter_search.ParameterSearch(trials, index.signals, progress)
+    search = ParameterSearch(trials, index.signals, progress)
     if features is None:
         mode, reranking = search.choice(search.descend())
     else:
@@ -164,8 +172,8 @@ def tune(
     chosen: CrossEncoderReranker | FeatureReranker | None = features
     untuned, unused = _untuned(held_out_half, index.signals), []
     if isinstance(ranker, CrossEncoderReranker) and recorded:
-        chosen = parameter_search.choose(fitted_half, mode, first, ranker, recorded, progress)
-        unused = parameter_search.too_short(ranker.budget, recorded)
+        chosen = choose(fitted_half, mode, first, ranker, recorded, progress)
+        unused = too_short(ranker.budget, recorded)
         hybrid, alone = modes.parse("hybrid", index.signals), Reranking((replace(ranker, budget=None),))
         untuned[systems.default_search(index.signals, alone).name] = held_out_half.values(hybrid, alone.stages)
     last = replace(chosen, budget=None) if isinstance(chosen, CrossEncoderReranker) else chosen
@@ -192,7 +200,7 @@ def tune(
             mode.fusion,
             None if reranking is None else asdict(reranking),
             fitted,
-            parameter_search.stored_ranker(chosen) if chosen else None,
+            stored_ranker(chosen) if chosen else None,
             former.rules if former else None,
             former.rewrite if former else None,
         ),
@@ -229,11 +237,9 @@ def _check_tunable(index: Index) -> None:
         UsageError: The index has one signal, and no vectors.
     """
     if "dense" not in index.signals and not {"lexical", "weights"} <= set(index.signals):
-        raise UsageError(
-            f"The index {index.name!r} has {' and '.join(map(label, index.signals))} alone: there is nothing to fuse, and there "
-            "are no vectors to rerank by.",
-            "Build the index with a dense model to tune it.",
-        )
+        only = " and ".join(map(label, index.signals))
+        message = f"The index {index.name!r} has {only} alone: there is nothing to fuse, and no vectors to rerank by."
+        raise UsageError(message, "Build the index with a dense model.")
 
 
 def _shuffled_queries(index: Index, dataset: Dataset, seed: int) -> tuple[list[Query], list[str]]:
@@ -245,11 +251,9 @@ def _shuffled_queries(index: Index, dataset: Dataset, seed: int) -> tuple[list[Q
     qrels = dataset.qrels()
     queries = [query for query in dataset.queries() if any(grade > 0 for grade in qrels.get(query.id, {}).values())]
     if len(queries) < 2 * FEWEST:
-        raise InputError(
-            f"{dataset.name} has {counted(len(queries), 'query', 'queries')} with a relevant document in the split {dataset.split!r}; "
-            f"tuning needs at least {2 * FEWEST}.{judgements.unusable(dataset)}",
-            f"Judge more queries{judgements.other_splits(dataset)}.",
-        )
+        count = counted(len(queries), "query", "queries")
+        message = f"{dataset.name} has {count} with a relevant document in the split {dataset.split!r}; tuning needs at least {2 * FEWEST}."
+        raise InputError(" ".join([message, *dataset.notes]), f"Judge more queries{judgements.other_splits(dataset)}.")
     random.Random(seed).shuffle(queries)  # noqa: S311 - a split, not a secret
     return queries, [*dataset.notes, *judgements.absent_from_index(index, dataset.name, qrels)]
 
@@ -296,3 +300,123 @@ def _remarks(
             yield f"{which} is better than {name}, {figures}: {advice}."
         else:
             yield f"{which} lies above {name}, perhaps by chance: {figures}."
+
+
+@dataclass
+class RecordedLogits:
+    """A ranker that reads no pair of query and text twice, with the time that the pairs took.
+
+    Attributes:
+        ranker: The ranker.
+        logits: (query, text) -> logit.
+        seconds: Time spent on the pairs so far.
+    """
+
+    ranker: Ranker
+    logits: dict[tuple[str, str], float] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    def score(self, query: str, documents: Sequence[str], *, windows: int = 1) -> NDArray[np.float32]:
+        """Score documents for a query as `Ranker.score` does, each pair once."""
+        new = [text for text in dict.fromkeys(documents) if (query, text) not in self.logits]
+        if new:
+            began = time.perf_counter()
+            scores = self.ranker.score(query, new, windows=windows).tolist()
+            self.seconds += time.perf_counter() - began
+            self.logits.update(((query, text), score) for text, score in zip(new, scores, strict=True))
+        return np.array([self.logits[query, text] for text in documents], dtype=np.float32)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.ranker, name)
+
+    @property
+    def milliseconds(self) -> float:
+        """Mean time of a pair, in milliseconds."""
+        return 1000 * self.seconds / max(1, len(self.logits))
+
+
+def stored_ranker(ranker: CrossEncoderReranker | FeatureReranker) -> dict[str, Any]:
+    """Return the parameters of a ranker as a profile stores them. Also note the folder of the model on this host, where an index will look for it."""
+    kind, names = {}, ["candidates", "weight", "budget"]
+    if isinstance(ranker, FeatureReranker):
+        kind, names = {"kind": KIND}, ["candidates"]
+        info = open_feature_ranker(ranker.model, ranker.hash).info
+    else:
+        info = ranker.open_scorer().info
+    models.remember([info])
+    return {**kind, "model": info.name, "hash": info.hash, **{name: getattr(ranker, name) for name in names}}
+
+
+@dataclass(frozen=True)
+class RankedQueries:
+    """Judged queries with their candidates; the candidates have texts, which rankers read.
+
+    Attributes:
+        candidates: The candidates of each query.
+        judgements: The judgements of each query.
+        relevant_from: Lowest grade that counts as relevant for MRR.
+        measure: "nDCG@10" or "MRR@10".
+        rules: Rules that run last, whatever is tried before them.
+    """
+
+    candidates: Sequence[Candidates]
+    judgements: Sequence[Mapping[str, int]]
+    relevant_from: int
+    measure: str
+    rules: Sequence[Reranker] = ()
+
+    def values(self, mode: Mode, stages: Sequence[Reranker]) -> NDArray[np.float64]:
+        """Rank the candidates as a search does, and return the measure of every query ``(queries,)``."""
+        reranking = Reranking((*stages, *self.rules)) if stages or self.rules else None
+        ids = [str(number) for number in range(len(self.candidates))]
+        places = [order(each, mode, reranking, 10) for each in self.candidates]
+        run = Run("trial", {key: {place.id: place.score for place in each} for key, each in zip(ids, places, strict=True)})
+        qrels = {key: dict(grades) for key, grades in zip(ids, self.judgements, strict=True)}
+        return per_query(run, qrels, ids, relevant_from=self.relevant_from, measures=[self.measure])[self.measure]
+
+
+def choose(
+    queries: RankedQueries,
+    mode: Mode,
+    first: Sequence[Reranker],
+    ranker: CrossEncoderReranker,
+    recorded: RecordedLogits,
+    progress: Callable[[str, int, int | None], None],
+) -> CrossEncoderReranker | None:
+    """Return the ranker with the depth and weight that rank the queries for fitting best.
+
+    None: reranking gains nothing on them, or no depth fits the time budget.
+
+    Args:
+        queries: The fitted queries.
+        mode: The signals and their fusion.
+        first: The rerankers before the ranker.
+        ranker: The ranker. With a budget, only depths that it has time for on average are tried, without a time limit.
+        recorded: The scorer of the ranker, which times it.
+        progress: Called with (stage, trials so far, number of trials).
+    """
+    plain = replace(ranker, budget=None)  # the clock of tuning says nothing about the clock of a search
+    without = queries.values(mode, first)
+    queries.values(mode, [*first, replace(plain, candidates=_DEPTHS[0])])  # times the pairs
+    trials = [replace(plain, **point) for point in _points(ranker.budget, recorded.milliseconds)]
+    best, gained = None, without
+    for number, tried in enumerate(trials, 1):
+        values = queries.values(mode, [*first, tried])
+        if values.mean() > gained.mean():
+            best, gained = tried, values
+        progress("trying the ranker", number, len(trials))
+    return replace(best, budget=ranker.budget) if best and beyond_noise(gained - without) else None
+
+
+def _points(budget: float | None, milliseconds: float) -> list[dict[str, Any]]:
+    """List every depth that the budget (in ms; None: no limit) has time for, with every weight."""
+    depths = [depth for depth in _DEPTHS if budget is None or depth * milliseconds <= budget]
+    return [{"candidates": depth, "weight": weight} for depth in depths for weight in _RANKER_WEIGHTS]
+
+
+def too_short(budget: float | None, recorded: RecordedLogits) -> list[str]:
+    """Return a remark if the budget of a ranker, in milliseconds, has no time for any depth; else []."""
+    if _points(budget, recorded.milliseconds):
+        return []
+    took = f"{_DEPTHS[0]} documents take it {_DEPTHS[0] * recorded.milliseconds:.0f} ms"
+    return [f"The ranker was left out: {took}, and its budget is {budget:g} ms."]

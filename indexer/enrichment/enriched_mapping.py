@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from termweave.catalog import statistics_store
-from termweave.catalog.application_fields import read_by
 from termweave.catalog.columns import text_fields
 from termweave.catalog.layout import DocumentLayout, signal_class, source_digest
-from termweave.catalog.lineage import Lineage
+from termweave.catalog.lineage import Lineage, check_alike, predecessor, read_by
 from termweave.corpora.index import entries
 from termweave.corpora.index.point_in_time import shards_of
 from termweave.dialect import dialect_of
 from termweave.engine.client.capabilities import check_native_vectors
 from termweave.engine.client.payloads import as_text, quote
 from termweave.errors import UsageError
+from termweave.indexer.build_plan import BuildPlan, plan
 from termweave.signals.learned import ANALYZER
 from termweave.signals.lexical import Lexical
 from termweave.support.messages import few
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from termweave.corpora.index.source import IndexSource
     from termweave.engine import Engine
+    from termweave.indexer.options import BuildOptions
     from termweave.records import Document, Encoding
     from termweave.statistics import CorpusStatistics
 
@@ -56,7 +58,7 @@ def whole_indices(source: IndexSource) -> list[str]:
         shard for each in indices for shard in shards_of(engine, each, [each])
     ]:
         whole = " and ".join(f"termweave enrich {index}" for index in indices)
-        raise UsageError(f"{source.name} is an alias that hides a part of {few(indices)}.", f"Enrich all of it: {whole}.")
+        raise UsageError(f"{source.name} is an alias that hides a part of {few(indices)}.", f"Enrich the whole index: {whole}.")
     return indices
 
 
@@ -85,17 +87,85 @@ def lexical(source: IndexSource, weights: Mapping[str, float], prefix: str = f"{
     texts = sorted({name for mapping in source.mappings.values() for name in text_fields(mapping, [OBJECT])})
     for name in weights:
         if name not in texts:
-            message = f"{name!r} is not a text field of the index {source.address.index!r}, so that lexical cannot search it."
-            raise UsageError(message, f"The index has {few(texts, 12) if texts else 'none'}.")
+            message = (
+                f"{name!r} is not a text field of the index {source.address.index!r}, so the signal lexical cannot search it."
+            )
+            raise UsageError(message, f"Its text fields: {few(texts, 12) if texts else 'none'}.")
     read = read_by(source.reading.fields)
     searched = weights or {name: 1.0 for name in (read.title, *read.text) if name in texts}
     return Lexical(of_application=searched, prefix=prefix) if searched else None
+
+
+def about(words: Lexical | None) -> str:
+    """Return a sentence that says which fields the signal lexical searches, or why there is no such signal."""
+    if words is None:
+        return "There is no signal lexical, because title and text are not read from text fields: name some with --lexical-field."
+    fields = ", ".join(f"{name}^{weight:g}" for name, weight in words.text_fields.items())
+    return f"The signal lexical searches the application's own {fields}."
 
 
 def with_object(lineage: Lineage) -> Lineage:
     """Return a lineage for an index whose signal fields lie in the object `OBJECT`, even if an earlier version wrote those of another index elsewhere."""
     inside = {name: {**values, "prefix": f"{OBJECT}."} for name, values in lineage.signals.items()}
     return replace(lineage, signals=inside, source={**lineage.source, "enriched": OBJECT})
+
+
+def plan_first(engine: Engine, source: IndexSource, options: BuildOptions) -> BuildPlan:
+    """Plan a first enrichment, and check that every index of the name allows its fields.
+
+    If the user names no signals, they are those of `SIGNALS` whose model the user did not turn off; the signal lexical writes nothing.
+    """
+    signals = tuple(name for name in options.signals or () if name != "lexical")
+    if options.signals and not signals:
+        hint = "Add weights, dense or learned to --signals."
+        raise UsageError("The signal lexical searches fields that the index has, so there is nothing to write.", hint)
+    signals = signals or tuple(name for name in SIGNALS if getattr(options, name) != "none")
+    planned = plan(source, engine.capabilities, replace(options, signals=signals))
+    for index in sorted(source.mappings):
+        check_index(engine, source.of_index(index), index, planned.signals)
+    return planned
+
+
+def find_earlier(source: IndexSource, options: BuildOptions, weights: Mapping[str, float]) -> tuple[str, Lineage] | None:
+    """Find the index whose models, fields and statistics an enrichment goes on with, and that index's lineage; None: the enrichment begins anew.
+
+    The index is the last of the name's indices that is enriched, else the index that the name stood for before.
+
+    Raises:
+        UsageError: Indices of the name are enriched otherwise than the user asks for now, or otherwise than each other.
+    """
+    enriched = lineages(source)
+    words = lexical(source, weights) if weights else None
+    alike = {"lexical": words.parameters()} if words else {}  # all get these
+    check_alike({index: replace(lineage, signals={**lineage.signals, **alike}) for index, lineage in enriched.items()})
+    if enriched:
+        index, lineage = [*enriched.items()][-1]
+        _check_unchanged(source, lineage, options)
+        return index, lineage
+    before = predecessor(source.engine, source.address.index)
+    if before is not None and not (options.weights or options.dense):
+        with suppress(UsageError):  # with other fields or signals the new index is enriched anew
+            _check_unchanged(source, before[1], options)
+            return before
+    return None
+
+
+def _check_unchanged(source: IndexSource, lineage: Lineage, options: BuildOptions) -> None:
+    """Check that the signals and fields that the user asks for are those of the first enrichment.
+
+    Raises:
+        UsageError: They are not; the message names the signals or fields of the first enrichment.
+    """
+    fields = lineage.named_fields
+    written = lineage.signals.keys() - {"lexical"}
+    if options.signals and {*options.signals} - {"lexical"} != written:
+        first, flags = f"the signals {', '.join(sorted(written))}", "--signals"
+    elif fields is not None and fields != source.reading.fields:
+        first, flags = f"the fields {', '.join(fields.named()) or 'of usual names'}", "--title-field and --text-field"
+    else:
+        return
+    hint = f"Leave {flags} out, or remove what was written by 'termweave enrich {lineage.name} --remove' and enrich it anew."
+    raise UsageError(f"{lineage.name!r} was enriched with {first}.", hint)
 
 
 def check_index(engine: Engine, source: IndexSource, index: str, signals: Sequence[str]) -> None:
@@ -114,7 +184,7 @@ def check_index(engine: Engine, source: IndexSource, index: str, signals: Sequen
     copied = [hit["_source"][OBJECT] for hit in source.sample if OBJECT in (hit["_source"] or {})]
     if any(not isinstance(each, dict) or each.keys() - {*_OWN, *_EARLIER} for each in (*copied, _inside(source, index))):
         message = f"The index {index!r} has a field {OBJECT!r} of its own, and an enrichment writes into one of this name."
-        raise UsageError(message, f"Enrich a copy of the index that lacks this field. {_BESIDE}")
+        raise UsageError(message, f"Enrich a copy of the index without this field. {_BESIDE}")
     _check_source(engine, source, index, settings)
     if any(signal_class(name).needs == "weights" for name in signals) and statistics_store.is_taken(engine, index):
         message = f"{statistics_store.companion(index)!r}, where the statistics of an enrichment are stored, is an index of another application."
@@ -145,9 +215,9 @@ def fields_of(engine: Engine, source: IndexSource, index: str, layout: DocumentL
     for name, mapped in _inside(source, index).items():
         if any(mapped.get(key, "object") != fields.get(name, mapped).get(key, "object") for key in ("type", "dimension", "dims")):
             raise UsageError(
-                f"The index {index!r} has the field '{OBJECT}.{name}' already, as another kind of field than these models need.",
-                f'Make a new index without it in the mapping, copy the documents with POST /_reindex and {{"source": {{"_source": '
-                f'{{"excludes": ["{OBJECT}"]}}}}}}, point your alias at it, and enrich that.',
+                f"The index {index!r} has the field '{OBJECT}.{name}' already, with another type than these models need.",
+                f'Make a new index without this field in its mapping, copy the documents with POST /_reindex and {{"source": {{"_source": '
+                f'{{"excludes": ["{OBJECT}"]}}}}}}, point your alias at the new index, and enrich it.',
             )
     return fields
 
@@ -176,7 +246,7 @@ def _check_source(engine: Engine, source: IndexSource, index: str, settings: Map
     rearranged = settings.get("index.mode") in {"logsdb", "time_series"} and mode is None
     fields, whose = entries.fields_of(mapping).items(), f"The _source of the index {index!r}"
     if left_out := [key for key in ("excludes", "includes") if stored.get(key)]:
-        problem = f"{whose} leaves fields out ({left_out[0]}), which writing a document back would lose."
+        problem = f"{whose} leaves fields out ({left_out[0]}): writing a document back would lose them."
     elif settings.get("index.derived_source.enabled") == "true":
         problem = f"{whose} is derived from other fields (index.derived_source.enabled), and no server derives term weights and vectors."
     elif engine.capabilities.distribution != "elasticsearch":
@@ -236,13 +306,13 @@ def remove_settings(engine: Engine, index: str, *, close: bool) -> Iterator[str]
             _set_closed(engine, index, dict.fromkeys(removable))
         else:
             yield (
-                f"Analyzers named {ANALYZER}_search stay in the settings, which a server takes out of a closed index only: add --yes, and it is "
-                "closed for about a second."
+                f"Analyzers named {ANALYZER}_search stay: a server removes analyzers only while an index is closed. Add --yes, which closes it "
+                "for about a second."
             )
     if fields:
         yield (
-            f"The analyzer and the similarity {ANALYZER} stay, because the empty field in the mapping needs them: only a new index "
-            "(POST /_reindex) is without them."
+            f"The analyzer and the similarity {ANALYZER} stay, because the empty field in the mapping needs them. To get rid of them, copy "
+            "the documents into a new index (POST /_reindex)."
         )
 
 

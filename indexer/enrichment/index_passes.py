@@ -50,6 +50,7 @@ _PAGE = 200
 _PASSES = 6
 #: Looks at writes that cannot be read until they are taken for deletions, which leave nothing to read. Each look may ask another node.
 _LOOKS = 10
+_MADE_AGAIN = "Run the command again for the new index."
 
 
 @dataclass
@@ -93,12 +94,11 @@ class IndexPasses:
     digest: str = ""
     total: PassCounts = field(default_factory=PassCounts)
 
-    def repeat(self, progress: BuildProgress, still: str, *, once: bool = False) -> PassCounts:
+    def repeat(self, progress: BuildProgress, *, once: bool = False) -> PassCounts:
         """Make passes until one finds nothing to write, because the application may change documents meanwhile; returns the counts of the first pass.
 
         Args:
             progress: Called with (stage, done, total, detail).
-            still: The verb in the error message about documents that still need a write, such as "differ".
             once: Make one pass, whatever it finds.
 
         Raises:
@@ -110,8 +110,9 @@ class IndexPasses:
             first = first or counts
             if once or not counts.stale:
                 return first
-        message = f"After {_PASSES} passes {counted(counts.stale, 'document')} of {self.index} still {still}: the application changes them meanwhile."
-        raise VerificationFailed(message, "Run the same command again when there are fewer changes: it goes on.")
+        left = f"after {_PASSES} passes {counted(counts.stale, 'document')} left to write"
+        message = f"The application changes documents of {self.index} as fast as they are written: {left}."
+        raise VerificationFailed(message, "Run the same command again when the application writes less: it goes on.")
 
     def run(
         self, progress: BuildProgress = lambda *_: None, *, write: bool = True, after: Mapping[str, int] | None = None
@@ -134,8 +135,7 @@ class IndexPasses:
                 if not write:
                     continue
                 if uuid_of(self.engine, self.index) != views[0].uuid:  # else the server would make an index of this name anew
-                    hint = "Run the command again for the new index."
-                    raise InputError(f"The index {self.index!r} was deleted meanwhile.", hint)
+                    raise InputError(f"The index {self.index!r} was deleted meanwhile.", _MADE_AGAIN)
                 unpiped = [(hit, self._unpiped(action)) for hit, action in writes]
                 written = send(self.engine, self.index, unpiped)
                 counts.written += written
@@ -339,8 +339,7 @@ class Watch:
         """
         reached, done = checkpoints(self.passes.engine, self.passes.index), self.done
         if len({shard.partition("/")[0] for shard in (*done, *reached)}) > 1:
-            hint = "Run the command again for the new index."
-            raise InputError(f"The index {self.passes.index!r} was deleted and made again.", hint)
+            raise InputError(f"The index {self.passes.index!r} was deleted and made again.", _MADE_AGAIN)
         if all(number <= done.get(shard, -1) for shard, number in reached.items()):
             return None
         counts = self.passes.run(after=dict(done))

@@ -27,8 +27,7 @@ import orjson
 from termweave.corpora.sources import Derived, Progress, Source
 from termweave.indexer.build_plan import BuildPlan, plan
 from termweave.indexer.ledger.ledger import temporary_ledger
-from termweave.indexer.preparation.corpus_pass import BuildProgress, CorpusPass, read_corpus
-from termweave.indexer.preparation.corpus_remarks import drift_before_build, length_warnings, unreadable
+from termweave.indexer.preparation.corpus_pass import drift_before_build, length_warnings, read_corpus, unreadable
 from termweave.indexer.preparation.passages import WORD, in_passages
 from termweave.signals.dense import VECTOR_FIELD
 
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 
     from termweave.catalog.layout import DocumentLayout
     from termweave.indexer.options import BuildOptions
-    from termweave.indexer.preparation.corpus_remarks import LiveStatistics
+    from termweave.indexer.preparation.corpus_pass import BuildProgress, CorpusPass, LiveStatistics
     from termweave.records import Capabilities, Document, Encoding
 
 #: Largest number of documents that are read.
@@ -162,8 +161,7 @@ def estimate_build(
     Raises:
         TermweaveError: `build` would fail with the same error.
     """
-    advice = "Index it: 'termweave index FOLDER NAME' runs no model."
-    source.refuse_encodings("a plan estimates how long a corpus is encoded, which is done here", advice)
+    source.refuse_encodings("a plan estimates how long encoding takes", "Index it: 'termweave index FOLDER NAME' runs no model.")
     planned = plan(source, capabilities, options)
     head = _Head(source)
     with temporary_ledger() as ledger:

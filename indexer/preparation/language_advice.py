@@ -94,9 +94,9 @@ def advise(source: Source, encoder: encoders.TextEncoder, options: BuildOptions,
         effect = _effect([output for output in outputs if output in dropped], words)
         warnings += _warnings(model, source.name, coverage[outputs[0]], effect)
     if foreign:
-        warnings[-1] += f" Built: {', '.join(signals)}; the text is analysed with {analyzer!r} (--analyzer)."
+        warnings[-1] += f" Signals that are built: {', '.join(signals)}. The text is analysed with {analyzer!r} (--analyzer)."
         if not registered(CHINESE) and _takes_chinese(texts, coverage.values(), options):
-            warnings[-1] += f" The model {CHINESE!r} knows it: {install_model(CHINESE, PACKAGES[CHINESE])}"
+            warnings[-1] += f" The model {CHINESE!r} knows this language: {install_model(CHINESE, PACKAGES[CHINESE])}"
         if instead:
             dense = instead.get("dense", options.dense)
             encoder = encoders.load(weights=instead["weights"], dense=dense, dense_query=options.dense_query)
@@ -128,13 +128,12 @@ def _chosen(analyzer: str, options: BuildOptions) -> tuple[str, ...]:
     """Return a sentence about an analyzer that the user did not name and may not expect; (): there is no such analyzer."""
     if analyzer == (options.analyzer or _DEFAULT_ANALYZER):
         return ()
-    return (f"By its words and script the text is analysed with {analyzer!r} (--analyzer names another).",)
+    return (f"The text is analysed with {analyzer!r}, chosen by its words and script (--analyzer names another).",)
 
 
 def _effect(omitted: Sequence[str], instead: str | None) -> str:
     """Return a clause about the consequence of a language that a model does not know: signals that are left out, or BM25 in the place of the model."""
-    signals = "signal is" if len(omitted) == 1 else "signals are"
-    without = f"the {' and '.join(omitted)} {signals} not built, unless --signals names what to build" if omitted else ""
+    without = f"no signal {' or '.join(omitted)} is built, unless --signals names it" if omitted else ""
     if instead:
         language = instead.partition("-")[2].capitalize()
         bm25 = f"term weights are BM25's, with the stemmer and stop words of {language} (--weights {instead})"

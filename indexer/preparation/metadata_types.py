@@ -198,7 +198,7 @@ class TypeInference:
             times += [f"{name}={each}" for each in possible if form == "long"]
         groups = {
             "with values that count as missing, which comparisons, --facet and --sort do not see": missing,
-            "of numbers or dates with a notation": read,
+            "whose numbers or dates are read in one notation": read,
             "compared as text, because the values are of several types or can be read in several ways": doubtful,
         }
         notes = [
@@ -211,7 +211,7 @@ class TypeInference:
         if times:
             notes.append(f"Whole numbers that may be times: to compare them as dates, add `--types {few(times, between=',')}`.")
         if lost := sorted(self._declared.keys() - self._seen.keys() | self._declared.keys() & {*taken}):
-            notes.append(f"--types is without effect on {few(lost)}: no document has this metadata, or --mapping declares it.")
+            notes.append(f"--types has no effect on {few(lost)}: no document has this metadata, or --mapping declares it.")
         return notes
 
     def against(self, types: Mapping[str, str], declared: Collection[str] = ()) -> list[str]:

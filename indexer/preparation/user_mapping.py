@@ -68,11 +68,10 @@ def settings_of(option: Any) -> Any:
             raise UsageError(f"{where} contains {key!r}, which is not an index setting.", hint)
         if key in _OPTIONS:
             flag = _OPTIONS[key]
-            hint = f"Use {flag} instead (in Python: {flag.removeprefix('--')}=)."
-            raise UsageError(f"{where} sets {key}, which has an option.", hint)
+            raise UsageError(f"{where} sets {key}, which has an option.", f"Use {flag} (in Python: {flag.removeprefix('--')}=).")
         if value != NO_PIPELINES.get(key, value):
             hint = "Remove it, and change the documents before they are indexed."
-            raise UsageError(f"{where} sets {key}, and a document that a pipeline changes is not the one that was encoded.", hint)
+            raise UsageError(f"{where} sets {key}: an ingest pipeline would change documents after they were encoded.", hint)
     return settings
 
 
@@ -142,12 +141,14 @@ def taken_over(source: Source, options: BuildOptions) -> BuildOptions:
         UsageError: The source is not an index, or a part of it cannot be taken over; the message names all conflicts.
     """
     if (index := source.index) is None:
-        hint = "Leave it out."
-        raise UsageError(f"--keep-mapping takes over the mapping of an index, and {source.name} is not an index.", hint)
+        message = f"--keep-mapping takes over the mapping of an index, and {source.name} is not an index."
+        raise UsageError(message, "Leave --keep-mapping out.")
     if not index.reading.index.whole:
         raise UsageError("The documents were read without all their fields.", "Open the source with IndexReading(whole=True).")
     if len(index.mappings) != 1:
-        raise UsageError(f"{index.name} stands for {len(index.mappings)} indices.", "Name one: it has one mapping.")
+        raise UsageError(
+            f"--keep-mapping keeps one mapping, and {index.name} stands for {len(index.mappings)} indices.", "Name one."
+        )
     ((concrete, mapping),) = index.mappings.items()
     answer = index.engine.request("GET", f"/{quote(concrete)}/_settings", params={"flat_settings": True})[concrete]["settings"]
     settings = {key: value for key, value in answer.items() if key.removeprefix("index.").startswith(_KEPT)}

@@ -25,8 +25,7 @@ from termweave.encoders.recorded_models import remember
 from termweave.errors import ModelError, TermweaveError, UsageError
 from termweave.indexer.ledger.ledger import temporary_ledger
 from termweave.indexer.preparation import language_advice
-from termweave.indexer.preparation.corpus_pass import BuildProgress, read_corpus
-from termweave.indexer.preparation.corpus_remarks import length_warnings
+from termweave.indexer.preparation.corpus_pass import BuildProgress, length_warnings, read_corpus
 from termweave.indexer.preparation.passages import in_passages
 from termweave.indexer.shards import rows
 from termweave.indexer.shards.source import SAMPLE, STATISTICS, ShardManifest
@@ -194,7 +193,7 @@ def _counted(
     """
     files = store.names()
     if MANIFEST not in files and (left := sorted(name for name in files if name.startswith("shard-"))):
-        message = f"{store.shown} has files of shards, such as {left[0]}, and no {MANIFEST} that says what they are of."
+        message = f"{store.shown} has files of shards, such as {left[0]}, but no {MANIFEST} that says of which corpus they are."
         raise UsageError(message, "Name another folder with --out, or remove these files.")
     texts = _TextFiles(store, files)
     with temporary_ledger() as ledger:
@@ -302,7 +301,7 @@ def encode_on_ray(encoder: ShardEncoder, files: Sequence[str]) -> Iterator[int]:
                 ray.init(address=address or "local", log_to_driver=False, logging_level="ERROR", **local)
         except (ConnectionError, OSError, RuntimeError, ValueError) as error:
             message = f"The Ray cluster {address or 'on this host'} does not start: {first_line(error)}."
-            raise TermweaveError(message, "Correct $RAY_ADDRESS.") from error
+            raise TermweaveError(message, "Correct $RAY_ADDRESS." if address else "") from error
         try:
             data.DataContext.get_current().enable_progress_bars = False
             logging.getLogger("ray.data").setLevel(logging.ERROR)

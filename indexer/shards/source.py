@@ -217,7 +217,7 @@ class EncodedFolder(OpenedSource, Reader):
             if progress:
                 progress(done)
         if seen != self._manifest.texts:
-            message = f"The shards in {self._store.shown} hold {seen:,} texts, and {self._manifest.texts:,} were encoded: one is cut off."
+            message = f"The shards in {self._store.shown} hold {seen:,} texts, and {self._manifest.texts:,} were encoded: a shard is cut off."
             raise InputError(message, "Encode again, into another folder.")
 
     def _texts(self, file: str) -> Iterator[Document]:

@@ -22,19 +22,30 @@ Example:
     >>> scores = reciprocal(query, candidates, rules=Rules(k=1, k_exp=1))
     >>> scores.shape, bool(scores[0] > scores[2])
     ((3,), True)
+
+Soft evidence (`evidence`, Algorithm 1) says how similar each candidate is to the candidates known to be relevant. Each relevant candidate l is the
+probe once, in the query's place, and line 5 averages the mixed similarity s*(l, c) over all l. Relevance feedback ranks by this average; lines 6 to 9
+(`labels`) turn it into training labels for a list-wise loss.
+
+    The first of the three candidates is known to be relevant. The second has the same direction, the third another one.
+
+    >>> scores = evidence(query, candidates, [0], rules=Rules(k=1, k_exp=1))
+    >>> bool(scores[1] > scores[2])
+    True
+    >>> labels(scores, [0], keep=2).round(3).tolist()
+    [0.5, 0.5, 0.0]
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from termweave.errors import UsageError
-from termweave.rerank.neighbours.equations import Rules, Sets, exact_sets, normalised
-from termweave.rerank.neighbours.fast_sets import fast_sets
+from termweave.rerank.neighbours.equations import Rules, Sets, exact_sets, fast_sets, normalised
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -112,9 +123,7 @@ def reciprocal_batch(
         UsageError: The arguments are refused by `reciprocal`, or the numbers of queries and lists differ.
     """
     if len(queries) != len(candidates):
-        raise UsageError(
-            f"rNN needs one list of candidates per query, and got {len(candidates)} lists for {len(queries)} queries."
-        )
+        raise UsageError(f"rNN needs a list of candidates for each query, and got {len(candidates)} for {len(queries)} queries.")
     return [reciprocal(query, vectors, weight=weight, rules=rules) for query, vectors in zip(queries, candidates, strict=True)]
 
 
@@ -187,8 +196,7 @@ def compare(
         # The sum of squared lengths is not finite if a number is NaN, infinite or too large.
         finite = math.isfinite(similarity.trace())
     if not finite:
-        hint = "Find the text whose encoding is not finite; the model may be damaged."
-        raise UsageError("rNN got a vector with NaN, infinity, or numbers too large for float32.", hint)
+        raise UsageError("rNN got a vector with NaN, infinity, or numbers too large for float32.", "The model may be damaged.")
     if len(vectors) == 0:
         return similarity, Sets(np.zeros((len(probes), 1), np.float32), None)
     sets = fast_sets(similarity, rules, probes, with_shares=with_shares) if rules.normalize is None else None
@@ -210,3 +218,98 @@ def _products(elements: NDArray[np.float32]) -> NDArray[np.float32]:
     distinct = elements[np.unique(copies, return_index=True)[1]]
     products: NDArray[np.float32] = (distinct @ distinct.T)[np.ix_(copies, copies)]
     return products
+
+
+def evidence(
+    query: NDArray[np.float32],
+    vectors: NDArray[np.float32],
+    relevant: Sequence[int],
+    *,
+    grades: Sequence[float] | None = None,
+    weight: float = 0.75,
+    rules: Rules = _DEFAULT,
+) -> NDArray[np.float32]:
+    """The mixed similarity s*(l, c) of every candidate c, averaged over the relevant candidates l (Algorithm 1, line 5).
+
+    Args:
+        query: float32 ``(d,)``.
+        vectors: float32 ``(N, d)``, all candidates, including the relevant ones.
+        relevant: Positions of the relevant candidates, from 0 to N - 1; at least one.
+        grades: A factor for each relevant candidate; None: 1 for each. Reading: the sum is divided by the number of relevant candidates, not by the
+            sum of the factors.
+        weight: lambda, the share of the plain similarity, in [0, 1].
+        rules: The parameters of the neighbour sets, as for `reciprocal`.
+
+    Returns:
+        float32 ``(N,)``, in the order of the candidates, including the relevant ones.
+
+    Raises:
+        UsageError: The arguments are refused by `reciprocal`, there is no relevant candidate, a position does not exist, or the
+            number of grades is wrong.
+    """
+    probes = _positions(relevant, len(vectors))
+    factors = np.ones(len(probes), np.float32) if grades is None else np.asarray(grades, np.float32)
+    if factors.shape != (len(probes),):
+        raise UsageError(f"There must be one grade for each of {len(probes)} relevant candidates, not {factors.size}.")
+    similarity, sets = compare(query, vectors, rules, (probes + 1).tolist(), with_shares=False)
+    mixed = mix(similarity[probes + 1], sets.jaccard, weight)
+    averaged: NDArray[np.float32] = (factors @ mixed)[1:] / np.float32(len(probes))
+    return averaged
+
+
+def labels(
+    scores: NDArray[np.float32],
+    relevant: Sequence[int],
+    *,
+    boost: float = 1.0,
+    keep: int | None = None,
+    normalize: Literal["max-min", "std"] | None = "max-min",
+) -> NDArray[np.float64]:
+    """Turn the scores of `evidence` into a distribution over the candidates (Algorithm 1, lines 6 to 9).
+
+    Args:
+        scores: ``(N,)``, the scores of the candidates.
+        relevant: Positions of the relevant candidates.
+        boost: b, the factor of the relevant candidates' normalised scores.
+        keep: n_max, the number of best candidates that get a label; relevant candidates always get one. None: all.
+            Reading: the best by `scores`; equal scores by position.
+        normalize: f_n, which scales the scores: "max-min" (Eq. 13), "std" (Eq. 14, of the population); None: the scores stay. Equal scores become 0.
+
+    Returns:
+        float64 ``(N,)``, which sums to 1.
+
+    Raises:
+        UsageError: A position does not exist, or a parameter is outside its range.
+    """
+    places = _positions(relevant, len(scores))
+    if normalize not in {"max-min", "std", None} or (keep is not None and keep < 1) or not 0 < boost < np.inf:
+        hint = "normalize must be 'max-min', 'std' or None, keep at least 1 or None, and boost above 0."
+        raise UsageError(f"Labels cannot be made with normalize={normalize!r}, keep={keep}, boost={boost}.", hint)
+    values = np.asarray(scores, np.float64)
+    if normalize is not None:
+        spread = np.ptp(values) if normalize == "max-min" else values.std()
+        values = (values - values.min()) / (spread or 1.0)
+    labelled = np.zeros(len(values), np.bool_)
+    labelled[np.argsort(-np.asarray(scores), kind="stable")[:keep]] = True
+    labelled[places] = True
+    factors = np.ones(len(values))
+    factors[places] = boost
+    powers = np.where(labelled, values * factors, -np.inf)
+    shares = np.exp(powers - powers.max())
+    distribution: NDArray[np.float64] = shares / shares.sum()
+    return distribution
+
+
+def _positions(relevant: Sequence[int], count: int) -> NDArray[np.intp]:
+    """Return the positions of the relevant candidates as an array, after a check.
+
+    Raises:
+        UsageError: There are no positions, or a position does not exist.
+    """
+    places = np.asarray(relevant, np.intp)
+    if places.ndim != 1 or not len(places):
+        raise UsageError("Soft evidence needs at least one relevant candidate.", "Give their positions among the candidates.")
+    outside = places[(places < 0) | (places >= count)]
+    if len(outside):
+        raise UsageError(f"There is no candidate {outside[0]} among {count}.", "Positions of candidates are counted from 0.")
+    return places

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 from termweave.declared_settings import Setting
 from termweave.errors import UsageError
@@ -46,8 +46,6 @@ class CollapseOptions:
         collapse: Keep the best document of each value of this field: "brand", or "brand:2" for the best two. Documents without a value stay.
     """
 
-    heading: ClassVar[str] = "Hits"
-
     collapse: Annotated[
         str | None,
         Setting(
@@ -63,8 +61,6 @@ class CollapseOptions:
 
 class Collapse(Feature[CollapseOptions]):
     """Keeps only the best documents of each value of a field, over all rounds of a search."""
-
-    Options = CollapseOptions
 
     def rank(self, ranking: Ranking) -> Ranking:
         """Keep a document if fewer than the wanted number of documents above it have its value, or if it has no value.

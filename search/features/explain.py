@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from termweave.declared_settings import Setting
 from termweave.search.feature import Feature
@@ -30,12 +30,7 @@ class ExplanationOptions:
 class Explanation(Feature[ExplanationOptions]):
     """Explains the scores of hits if the user asks for explanations, or if another feature does (by the plan)."""
 
-    Options = ExplanationOptions
-
-    @classmethod
-    def takes_part(cls, options: Any) -> bool:
-        """Always take part, because another feature may ask for explanations."""
-        return isinstance(options, ExplanationOptions)
+    always = True  # another feature may ask for explanations
 
     def plan(self, plan: Retrieval) -> Retrieval:
         """Ask for the texts of the hits, in which an explanation shades words."""

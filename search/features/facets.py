@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 from termweave.catalog.layout import among
 from termweave.catalog.typed_fields import INSTANT, date_interval, quoted
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from termweave.catalog.columns import Column
     from termweave.search.feature import Ranking
-    from termweave.search.opening import OpenGeneration
     from termweave.search.retrieval.plan import Retrieval
 
 #: Values that a facet shows unless it names another number, most frequent first, the most that it can name, and values that each shard counts.
@@ -99,8 +98,6 @@ class FacetOptions:
             20 values, "price:10/50" for ranges.
     """
 
-    heading: ClassVar[str] = "Hits"
-
     facets: Annotated[
         Sequence[str],
         Setting(
@@ -121,15 +118,24 @@ class Facets(Feature[FacetOptions]):
     `Totals` says how many documents that are.
     """
 
-    Options, part = FacetOptions, "facets"
+    part = "facets"
 
     def plan(self, plan: Retrieval) -> Retrieval:
         """Ask for totals, too, which say among how many documents values are counted."""
         return replace(plan, counts=True)
 
     def count(self, rounds: Sequence[Ranking]) -> dict[str, tuple[FacetValue, ...]]:
-        """Field, as the user named it -> the counted values, for the answer."""
-        return facets(self.search.generation, [place.id for place in rounds[0].places], self.options.facets)
+        """Field, as the user named it -> the counted values. A document with several values counts once for each of them."""
+        generation = self.search.generation
+        parsed = {name: parse(name) for name in self.options.facets}
+        columns = [(facet, generation.layout.usable(facet.name)) for facet in parsed.values()]
+        aggregations = {str(at): _aggregation(*each) for at, each in enumerate(columns)}
+        documents = sorted(place.id for place in rounds[0].places)[:MAX_DEPTH]
+        if not documents:
+            return dict.fromkeys(parsed, ())
+        body = {"size": 0, "query": among(documents, generation.layout), "aggs": aggregations}
+        answer = generation.engine.search(generation.index, body)["aggregations"]
+        return {name: _values(*columns[at], answer[str(at)]["buckets"]) for at, name in enumerate(parsed)}
 
     @staticmethod
     def json(part: Mapping[str, Sequence[FacetValue]]) -> Any:
@@ -142,28 +148,6 @@ class Facets(Feature[FacetOptions]):
         for name, values in part.items():
             counts = ", ".join(f"{clipped(each.value, _SHOWN)} {each.count:,}" for each in values) or "no values"
             yield f"{name}, among the listed documents: {counts}"
-
-
-def facets(generation: OpenGeneration, listed: Sequence[str], names: Sequence[str]) -> dict[str, tuple[FacetValue, ...]]:
-    """Count the values of fields among documents.
-
-    Args:
-        generation: The generation that answered.
-        listed: Ids of the documents.
-        names: The fields with their sizes or ranges, as `parse` reads them.
-
-    Returns:
-        Each of `names` -> its counted values. A document with several values counts once for each of them.
-    """
-    parsed = {name: parse(name) for name in names}
-    columns = [(facet, generation.layout.usable(facet.name)) for facet in parsed.values()]
-    aggregations = {str(at): _aggregation(*each) for at, each in enumerate(columns)}
-    documents = sorted(listed)[:MAX_DEPTH]
-    if not documents:
-        return dict.fromkeys(names, ())
-    body = {"size": 0, "query": among(documents, generation.layout), "aggs": aggregations}
-    answer = generation.engine.search(generation.index, body)["aggregations"]
-    return {name: _values(*columns[at], answer[str(at)]["buckets"]) for at, name in enumerate(parsed)}
 
 
 def _aggregation(facet: Facet, column: Column) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 from termweave.declared_settings import Setting
 from termweave.dialect import CLOSE, MARKED, OPEN, dialect_of
@@ -44,8 +44,6 @@ class HighlightOptions:
         highlight: Mark the words that lexical and weights matched, and give the passage around them.
     """
 
-    heading: ClassVar[str] = "Hits"
-
     highlight: Annotated[
         bool,
         Setting(
@@ -60,7 +58,7 @@ class HighlightOptions:
 class MarkedWords(Feature[HighlightOptions]):
     """Marks the words of the query in the hits of the page."""
 
-    Options, local = HighlightOptions, False
+    local = False
 
     def show(self, hits: list[Hit], ranking: Ranking) -> list[Hit]:
         """Add highlights to each hit: at most one passage for each field, and none for a field without a word of the query."""

@@ -66,8 +66,6 @@ class LikeOptions:
 class Like(Feature[LikeOptions]):
     """Makes the query from given documents, or from documents and words, and leaves these documents out of the answer."""
 
-    Options = LikeOptions
-
     def plan(self, plan: Retrieval) -> Retrieval:
         """Add a filter that leaves the given documents out."""
         ids = set(self.options.like)

@@ -50,8 +50,6 @@ class LogOptions:
 class FeatureLogging(Feature[LogOptions]):
     """Computes the features of the candidates in the first round of each query, and writes them to a file in the order of the queries."""
 
-    Options = LogOptions
-
     def __init__(self, options: LogOptions, search: Search) -> None:
         """Choose the features: those that the search's feature ranker reads, or else those of the signals and the metadata."""
         from termweave.search.results import feature_log  # noqa: PLC0415 - not needed by `--help`
@@ -63,10 +61,7 @@ class FeatureLogging(Feature[LogOptions]):
         """Ask for the data from which the features are computed."""
         if plan.server_fusion is not None:
             hint = "Remove --server-fusion or --log-features."
-            raise UsageError(
-                "Features are computed from the list of each signal, and with --server-fusion the server returns one fused list.",
-                hint,
-            )
+            raise UsageError("--log-features needs the scores of each signal, which --server-fusion does not return.", hint)
         return replace(plan, needs={*plan.needs, *self._recorder.needs})
 
     def rank(self, ranking: Ranking) -> Ranking:

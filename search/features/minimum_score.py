@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from numbers import Real
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 from termweave.declared_settings import Setting
 from termweave.errors import UsageError
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from termweave.search.retrieval.plan import Retrieval
 
 _HINT = "Write 0.3 for the final score, dense:0.3 for a signal, or both: 0.1,dense:0.3."
-_ENTRY = re.compile(r"(?:(\w+):)?\s*(\S+)")
+_ENTRY = re.compile(r"(?:(\w+):)?\s*([+-]?(?:\d+\.?\d*|\.\d+|inf)(?:e[+-]?\d+)?)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -59,21 +59,13 @@ def parse(value: Any) -> Any:
         value = str(value)
     if not isinstance(value, str):
         return value
-    final = -math.inf
-    signals: dict[str, float] = {}
+    lowest: dict[str, float] = {}
     for entry in value.split(","):
         match = _ENTRY.fullmatch(entry.strip())
-        try:
-            score = float(match[2]) if match else math.nan
-        except ValueError:
-            score = math.nan
-        if match is None or math.isnan(score) or (match[1] or "") in {*signals, *([""] if final > -math.inf else [])}:
+        if match is None or (name := match[1] or "") in lowest:
             raise UsageError(f"{value!r} is not a minimum score.", _HINT)
-        if match[1]:
-            signals[match[1]] = score
-        else:
-            final = score
-    return MinimumScore(final, signals)
+        lowest[name] = float(match[2])
+    return MinimumScore(lowest.pop("", -math.inf), lowest)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,8 +76,6 @@ class MinimumScoreOptions:
         min_score: Leave out documents below this final score (0.3), or that no signal gives its score ("dense:0.3"): see
             `termweave.search.features.minimum_score`.
     """
-
-    heading: ClassVar[str] = "Hits"
 
     min_score: Annotated[
         str | float | MinimumScore | None,
@@ -102,8 +92,6 @@ class MinimumScoreOptions:
 
 class ScoreFloor(Feature[MinimumScoreOptions]):
     """Leaves out documents with too low scores, unless they are pinned."""
-
-    Options = MinimumScoreOptions
 
     @property
     def _minimum(self) -> MinimumScore:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 from termweave.catalog.layout import engine_id, stored_text
 from termweave.declared_settings import Setting
@@ -75,8 +75,6 @@ class PassageOptions:
         passages: Show the best passages of each document that is cut into passages: 3, or "3+1" with one neighbour on each side.
     """
 
-    heading: ClassVar[str] = "Hits"
-
     passages: Annotated[
         str | int | None,
         Setting(
@@ -92,8 +90,6 @@ class PassageOptions:
 class BestPassages(Feature[PassageOptions]):
     """Adds the best passages to the hits of the page."""
 
-    Options = PassageOptions
-
     def show(self, hits: list[Hit], ranking: Ranking) -> list[Hit]:
         """Add the best passages to each hit; none to a document that is short enough for one passage. Rerankers do not change the worth.
 
@@ -105,7 +101,7 @@ class BestPassages(Feature[PassageOptions]):
             hint = "Leave --passages out, or build the index with --passage-size 160."
             raise UsageError(f"The documents of the index {generation.lineage.name!r} are not cut into passages.", hint)
         scored = _scored(generation, ranking.candidates, self.search.mode, hits)
-        chosen = {hit.id: _best(scored[hit.id], count, beside) for hit in hits}
+        chosen = {hit.id: _best(scored.get(hit.id, ()), count, beside) for hit in hits}
         stored = _stored(
             generation,
             {document: [number for each in best for number in each.around(beside)] for document, best in chosen.items()},
@@ -161,13 +157,10 @@ def _scored(generation: OpenGeneration, candidates: Candidates, mode: Mode, hits
                 extent = ranked.high - ranked.low
                 score = counts[signal.name] * (max(0.0, (score - ranked.low) / extent) if extent > 0 else 1.0)
             worth[hit.id, number] += score
-    return defaultdict(
-        list,
-        {
-            document: [_Scored(number, *place, worth[document, number]) for number, place in numbers.items()]
-            for document, numbers in places.items()
-        },
-    )
+    return {
+        document: [_Scored(number, *place, worth[document, number]) for number, place in numbers.items()]
+        for document, numbers in places.items()
+    }
 
 
 def _stored(generation: OpenGeneration, numbers_of: Mapping[str, Sequence[int]]) -> dict[str, dict[int, tuple[int, int, str]]]:

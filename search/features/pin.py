@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated
 
 from termweave.declared_settings import Setting
 from termweave.search.feature import Feature
@@ -23,8 +23,6 @@ class PinOptions:
             that the index does not hold, is not shown.
     """
 
-    heading: ClassVar[str] = "Hits"
-
     pin: Annotated[
         Sequence[str],
         Setting(
@@ -40,8 +38,6 @@ class PinOptions:
 
 class Pin(Feature[PinOptions]):
     """Puts given documents first, before the documents that the rewriting of a query pins."""
-
-    Options = PinOptions
 
     def plan(self, plan: Retrieval) -> Retrieval:
         """Ask for the pinned documents with the candidates."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated
 
 from termweave.declared_settings import Setting
 from termweave.search.feature import Feature
@@ -21,8 +21,6 @@ class ServerFusionOptions:
             explained.
     """
 
-    heading: ClassVar[str] = "Hits"
-
     server_fusion: Annotated[
         bool,
         Setting(
@@ -36,7 +34,7 @@ class ServerFusionOptions:
 class ServerFusion(Feature[ServerFusionOptions]):
     """Retrieves one list that the server fused, in place of one list from each signal."""
 
-    Options, local = ServerFusionOptions, False
+    local = False
 
     def plan(self, plan: Retrieval) -> Retrieval:
         """Ask the server to fuse the signals of the mode."""

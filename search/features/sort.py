@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated
 
 from termweave.catalog.typed_fields import as_text, convert, entries
 from termweave.declared_settings import Setting
@@ -14,11 +14,9 @@ from termweave.support.arguments import parsed_text
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from termweave.search.feature import Ranking, Report
-    from termweave.search.opening import OpenGeneration
-    from termweave.search.ranking.order import Place
     from termweave.search.retrieval.plan import Retrieval
 
 
@@ -45,8 +43,6 @@ class SortOptions:
             sorted, unless `min_score` leaves some out.
     """
 
-    heading: ClassVar[str] = "Hits"
-
     sort: Annotated[
         str | None,
         Setting(
@@ -63,15 +59,30 @@ class SortOptions:
 class Sort(Feature[SortOptions]):
     """Sorts all candidates of the first round by a field."""
 
-    Options = SortOptions
-
     def plan(self, plan: Retrieval) -> Retrieval:
         """Ask that all candidates be ordered by this feature and counted, with none pinned."""
+        if plan.pin:
+            raise UsageError("Sorted documents have an order of their own, so none can be put first.", "Remove --sort or --pin.")
         return replace(plan, ordered=True, counts=True)
 
     def rank(self, ranking: Ranking) -> Ranking:
-        """Sort the ranked documents of the round by the field."""
-        return replace(ranking, places=ordered(self.search.generation, ranking.places, str(self.options.sort)))
+        """Sort the ranked documents of the round by the field; those beyond the 10,000th are left out.
+
+        Documents without a value come last; documents with equal values keep their order.
+        """
+        name, direction = parse(str(self.options.sort))
+        generation, first = self.search.generation, ranking.places[:MAX_DEPTH]
+        layout, column = generation.layout, generation.layout.usable(name)
+        if column.field == layout.id_field:
+            return replace(ranking, places=sorted(first, key=lambda place: place.id, reverse=direction == "desc"))
+        order_of_values = {"order": direction, "missing": "_last", "unmapped_type": column.kind}
+        hits = generation.columns_of([place.id for place in first], sort=[{column.field: order_of_values}]) if first else []
+        steps: dict[str, int] = {}
+        step, last = 0, None
+        for hit in hits:
+            step, last = step + (hit["sort"] != last), hit["sort"]
+            steps.setdefault(str(layout.id_of(hit)), step)
+        return replace(ranking, places=sorted(first, key=lambda place: steps.get(place.id, len(hits) + 1)))
 
     def enough(self, ranking: Ranking) -> bool:
         """Always True: a deeper search would put further, weaker documents between those that were shown."""
@@ -98,29 +109,3 @@ class Sort(Feature[SortOptions]):
                 f"All {counted(report.ranked, 'candidate')} of the query are sorted, weak ones, too: their scores go from "
                 f"{max(scores):.4g} down to {min(scores):.4g}. A minimum score leaves weak ones out."
             )
-
-
-def ordered(generation: OpenGeneration, places: Sequence[Place], order: str) -> list[Place]:
-    """Sort ranked documents by a field. Documents without a value come last; documents with equal values keep their order.
-
-    Args:
-        generation: The generation that answered.
-        places: The documents, best first; those beyond the 10,000th are left out.
-        order: The field and the direction, as `parse` reads them.
-    """
-    name, direction = parse(order)
-    layout = generation.layout
-    field = (column := layout.usable(name)).field
-    first = places[:MAX_DEPTH]
-    if not first:
-        return []
-    if field == layout.id_field:
-        return sorted(first, key=lambda place: place.id, reverse=direction == "desc")
-    order_of_values = {"order": direction, "missing": "_last", "unmapped_type": column.kind}
-    hits = generation.columns_of([place.id for place in first], sort=[{field: order_of_values}])
-    steps: dict[str, int] = {}
-    step, last = 0, None
-    for hit in hits:
-        step, last = step + (hit["sort"] != last), hit["sort"]
-        steps.setdefault(str(layout.id_of(hit)), step)
-    return sorted(first, key=lambda place: steps.get(place.id, len(hits) + 1))

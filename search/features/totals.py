@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 from termweave.catalog.layout import first_passages
 from termweave.declared_settings import Setting
@@ -54,8 +54,6 @@ class TotalsOptions:
             (`Answer.totals`); facets and a sorted page always do.
     """
 
-    heading: ClassVar[str] = "Hits"
-
     totals: Annotated[
         bool,
         Setting(
@@ -69,16 +67,11 @@ class TotalsOptions:
 class CountedTotals(Feature[TotalsOptions]):
     """Counts documents if the user asks for totals, or if another feature does (by the plan)."""
 
-    Options, part = TotalsOptions, "totals"
+    part, always = "totals", True  # another feature may ask for totals
 
     def plan(self, plan: Retrieval) -> Retrieval:
         """Ask that all candidates be ranked, so that they can be counted."""
         return replace(plan, counts=plan.counts or self.options.totals)
-
-    @classmethod
-    def takes_part(cls, options: Any) -> bool:
-        """Always take part, because another feature may ask for totals."""
-        return isinstance(options, TotalsOptions)
 
     def count(self, rounds: Sequence[Ranking]) -> Totals | None:
         """The totals of the first round, so that every page shows the same numbers; None: nobody asked for totals. One request is sent."""
@@ -94,11 +87,8 @@ class CountedTotals(Feature[TotalsOptions]):
             query, _ = clause_limit.fit(generation, candidates.query, [lexical], (), capabilities)
             clause = lexical.query_clause(query, size=1, where=(), capabilities=capabilities)
         # A word may stand in any passage of a document, so that documents are counted by their ids.
-        one = (
-            {"aggs": {"documents": {"cardinality": {"field": "id", "precision_threshold": 40_000}}}}
-            if generation.lineage.passages
-            else {}
-        )
+        documents = {"cardinality": {"field": "id", "precision_threshold": 40_000}}
+        one = {"aggs": {"documents": documents}} if generation.lineage.passages else {}
         aggregations: dict[str, Any] = {"passing": {"filter": first_passages(generation.layout)}}
         if clause is not None:
             aggregations["matching"] = {"filter": clause.query, **one}

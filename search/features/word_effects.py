@@ -37,8 +37,6 @@ class WordEffectOptions:
 class WordEffects(Feature[WordEffectOptions]):
     """Adds to the explanation of a hit the words that a ranker's score depends on most."""
 
-    Options = WordEffectOptions
-
     def plan(self, plan: Retrieval) -> Retrieval:
         """Ask for explanations, to which the words are added."""
         return plan.with_explanations()

@@ -154,8 +154,7 @@ def matching(name: str, pattern: str, layout: DocumentLayout) -> Clause:
     """
     column = layout.usable(name, "filter") if layout.application or name in layout.mapped else layout.column(name)
     if column is None or column.kind != "keyword" or column.type in _NO_PATTERNS:
-        typed = column is not None and column.kind in typed_fields.TYPES
-        holds = f"holds {column.words}" if column and typed else "is not a field of short texts"
+        holds = f"holds {column.words}" if column and column.kind in typed_fields.TYPES else "is not a field of short texts"
         hint = f'For the character itself: {name}="{pattern}".'
         raise UsageError(f"The field {name!r} {holds}, and {pattern!r} is a pattern.", hint)
     escaped = re.sub(r"([?\\])", r"\\\1", pattern)

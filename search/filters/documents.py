@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from termweave.catalog.layout import DocumentLayout
     from termweave.engine import Engine
-    from termweave.errors import EngineError
     from termweave.search.opening import OpenGeneration
 
 _BOUNDS = ("gt", "gte", "lt", "lte", "from", "to")
@@ -71,15 +70,6 @@ def documents_passing(
         body = {"size": len(documents), "query": query, "_source": False}
         passing = {hit["_id"] for hit in engine.search(index, body)["hits"]["hits"]}
     return tuple(dict.fromkeys(document for document in documents if document in passing))
-
-
-def advise(error: EngineError, where: Sequence[Mapping[str, Any]]) -> None:
-    """Add a hint to the error of a search, if a filter of the user probably caused the error."""
-    if where and not error.hint:
-        error.hint = (
-            "If the filter caused this, correct it: it is a clause of OpenSearch's query DSL, "
-            'for example {"term": {FIELD: VALUE}}.'
-        )
 
 
 def absent(generation: OpenGeneration, names: Sequence[str]) -> list[str]:

@@ -10,6 +10,7 @@ from termweave.declared_settings import Setting
 from termweave.dialect import dialect_of
 from termweave.errors import UsageError
 from termweave.search.feature import Feature
+from termweave.search.filters import documents, grammar
 from termweave.support.arguments import entries
 from termweave.support.messages import clipped, counted, few
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from termweave.catalog.layout import DocumentLayout
     from termweave.search.feature import Report
-    from termweave.search.filters.grammar import Comparison, Exists, FilterExpression
+    from termweave.search.filters.grammar import FilterExpression
     from termweave.search.opening import OpenGeneration
     from termweave.search.retrieval.plan import Retrieval
 else:  # a command reads the annotations to print its help, and must not wait for this module
@@ -26,6 +27,7 @@ else:  # a command reads the annotations to print its help, and must not wait fo
 
 #: Filters: a text of the filter grammar, or a list of such texts and of clauses of the query DSL.
 Where = str | Mapping[str, Any] | FilterExpression | Sequence[str | Mapping[str, Any] | FilterExpression]
+_HINT = 'Write year>=2020, or {"range": {"typed.year": {"gte": 2020}}}.'
 #: The most characters of a value that a remark shows.
 _LONG = 40
 
@@ -34,45 +36,38 @@ def _filters(where: Any) -> list[Mapping[str, Any] | FilterExpression]:
     """Parse the filters that a user gives, and refuse a filter that cannot be a clause of the query DSL."""
     import orjson  # noqa: PLC0415 - not needed by `--help`
 
-    from termweave.search.filters.grammar import FilterExpression, parse  # noqa: PLC0415
-
-    listed = [where] if isinstance(where, str | Mapping | FilterExpression) else entries("where", "filters", where)
-    filters: list[Mapping[str, Any] | FilterExpression] = []
-    for each in listed:
-        if isinstance(each, FilterExpression):
-            filters.append(each)
-        elif isinstance(each, str) and not each.lstrip().startswith("{"):
-            filters.append(parse(each))
-        else:
-            filters.append(_clause(each))
+    given = [where] if isinstance(where, str | Mapping | grammar.FilterExpression) else entries("where", "filters", where)
+    filters = [_filter(each) for each in given]
     try:
         orjson.dumps([each for each in filters if isinstance(each, Mapping)], option=orjson.OPT_SERIALIZE_NUMPY)
     except TypeError as error:
         hint = "Use texts, numbers, lists and dicts."
-        raise UsageError(f"where has a value that JSON cannot represent: {error}.", hint) from None
+        raise UsageError(f"A filter has a value that JSON cannot represent: {error}.", hint) from None
     return filters
 
 
-def _clause(clause: Any) -> Mapping[str, Any]:
-    """Return a clause of the query DSL, given as a dict or as JSON, after a check that it has one key whose value is an object."""
+def _filter(clause: Any) -> Mapping[str, Any] | FilterExpression:
+    """Read one filter: an expression, or a clause of the query DSL as a dict or as JSON. A clause has one key, whose value is an object."""
     import orjson  # noqa: PLC0415 - not needed by `--help`
 
+    if isinstance(clause, grammar.FilterExpression):
+        return clause
     if isinstance(clause, str):
+        if not clause.lstrip().startswith("{"):
+            return grammar.parse(clause)
         try:
             clause = orjson.loads(clause)
         except orjson.JSONDecodeError as error:
-            hint = 'Write {"range": {"typed.year": {"gte": 2020}}}, or year>=2020.'
-            raise UsageError(f"The filter {clause!r} is not JSON: {error}.", hint) from None
+            raise UsageError(f"The filter {clause!r} is not JSON: {error}.", _HINT) from None
     if not isinstance(clause, Mapping):
-        raise UsageError(f"A filter is a text or a clause of the query DSL, not {type(clause).__name__}.", 'Write "year>=2020".')
+        raise UsageError(f"A filter is a text or a clause of the query DSL, not {type(clause).__name__}.", _HINT)
     if len(clause) != 1:
-        hint = 'Write {"range": {"typed.year": {"gte": 2020}}}.'
-        raise UsageError(f"The filter {clause!r} is not one clause of the query DSL.", hint)
+        raise UsageError(f"The filter {clause!r} is not one clause of the query DSL.", _HINT)
     ((key, value),) = clause.items()
     if not isinstance(value, Mapping):
         shown = f"{key}={value}" if isinstance(value, str | int | float) else f"{key}=VALUE"
         hint = f'As an expression it is "{shown}".'
-        raise UsageError(f"The filter {clause!r} is not a clause of the query DSL: there {key!r} has an object.", hint)
+        raise UsageError(f"The filter {clause!r} is not a clause of the query DSL: {key!r} must have an object.", hint)
     return clause
 
 
@@ -104,7 +99,7 @@ class FilterOptions:
 class Filters(Feature[FilterOptions]):
     """Restricts a search to documents that pass the user's filters."""
 
-    Options, local = FilterOptions, False
+    local = False
 
     def plan(self, plan: Retrieval) -> Retrieval:
         """Add the filters to the plan, as clauses for the server."""
@@ -122,8 +117,6 @@ def translated(where: Any, generation: OpenGeneration) -> list[Any]:
     Raises:
         UsageError: A value does not have the type of its field, or a comparison names a field that neither the mapping nor any document has.
     """
-    from termweave.search.filters import grammar  # noqa: PLC0415 - not needed by `--help`
-
     for name in _unknown_to_filters(generation, where, grammar.Comparison).values():
         raise UsageError(*_nowhere(name, generation.layout))
     return grammar.clauses(where, generation.layout, dialect_of(generation.engine.capabilities))
@@ -139,8 +132,6 @@ def on_filters(generation: OpenGeneration, where: Any, *, empty: bool, shown: Se
         shown: Ids of the hits on the page; (): there is no page.
     """
     import orjson  # noqa: PLC0415 - not needed by `--help`
-
-    from termweave.search.filters import documents, grammar  # noqa: PLC0415
 
     layout = generation.layout
     dialect = dialect_of(generation.engine.capabilities)
@@ -192,13 +183,13 @@ def on_filters(generation: OpenGeneration, where: Any, *, empty: bool, shown: Se
         )
 
 
-def _unknown_to_filters(generation: OpenGeneration, where: Sequence[Any], kind: type[Comparison | Exists]) -> dict[str, str]:
+def _unknown_to_filters(
+    generation: OpenGeneration, where: Sequence[Any], kind: type[grammar.Comparison | grammar.Exists]
+) -> dict[str, str]:
     """The fields that filter expressions name and no document has: name of the stored field -> name as the user wrote it.
 
     Only parts of the given kind, comparisons or exists(), are read. Typed fields need no request.
     """
-    from termweave.search.filters import documents, grammar  # noqa: PLC0415 - not needed by `--help`
-
     layout = generation.layout
     pairs = [pair for each in where if isinstance(each, grammar.FilterExpression) for pair in each.fields(kind).items()]
     if layout.application is not None:

@@ -1,4 +1,4 @@
-"""Make hits of ranked documents: read their stored fields and passages, and explain their scores."""
+"""The hits of a search: made of ranked documents and their stored fields, explained, and shown to Python users as text, table or DataFrame."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ from functools import partial
 from html import escape
 from http import HTTPStatus
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 from termweave.catalog.layout import as_written, engine_id, stored_metadata, stored_passage, stored_text
 from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.engine.client.server_errors import hint_for
-from termweave.errors import EngineError, UsageError
+from termweave.errors import EngineError, TermweaveError, UsageError
 from termweave.records import Hit, Passage
 from termweave.search.feature import of_part
 from termweave.search.results import explanation
-from termweave.search.retrieval import hybrid_query
+from termweave.search.results.pictures import passage, shade
 from termweave.search.retrieval.candidates import MISSING_HINT, SearchFailed
+from termweave.search.retrieval.plan import unexplained
 from termweave.signals.fusion import FusedList
+from termweave.support.messages import clipped
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
     from termweave.search.features.totals import Totals
     from termweave.search.opening import OpenGeneration
     from termweave.search.ranking.order import Place
-    from termweave.search.results.hit_sequence import Hits
     from termweave.search.retrieval.candidates import Candidates
 
 #: Errors of a document whose shard has no living copy (OpenSearch 3.6.0).
@@ -44,6 +45,64 @@ _SHADED = ("title", "text")
 _ALWAYS = ("id", "passage", "passage_start", "passage_end")
 #: A title that ends with one of these gets no full stop; the last five are full-width characters and the ellipsis.
 _ENDS = tuple(".?!:\u3002\uff1f\uff01\uff1a\u2026")
+
+#: Hits that a notebook shows, characters of the passage, and characters of a title.
+_ROWS, _PASSAGE, _TITLE = 20, 300, 60
+_CELL = "text-align:left;vertical-align:top;white-space:normal"
+
+
+class Hits(list[Hit]):
+    """The hits of a search, best first: a list that notebooks show as a table with shaded passages.
+
+    Attributes:
+        remarks: Remarks of `Index.search`, for example which filter leaves no document, or how many terms of the query a signal left out.
+    """
+
+    remarks: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        if not self:
+            return "\n".join(["<no hits>", *self.remarks])
+        lines = [f"{hit.rank:>3}  {hit.score:.4f}  {hit.id}  {clipped(_title(hit), _TITLE)}".rstrip() for hit in self[:_ROWS]]
+        further = len(self) - len(lines)
+        return "\n".join([*lines, *([f"... and {further:,} more"] if further else []), *self.remarks])
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Hit: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Hits: ...
+
+    def __getitem__(self, index: SupportsIndex | slice) -> Hit | Hits:
+        """Return one hit by its place, or for a slice several hits as another `Hits`."""
+        return Hits(super().__getitem__(index)) if isinstance(index, slice) else super().__getitem__(index)
+
+    def _repr_html_(self) -> str:
+        """The HTML table that a notebook shows; words are shaded by their share of the score."""
+        remarks = "".join(f"<p>{escape(each)}</p>" for each in self.remarks)
+        if not self:
+            return f"<p>Nothing found.</p>{remarks}"
+        head = "".join(f'<th style="{_CELL}">{name}</th>' for name in ("", "score", "document", "passage"))
+        rows = "".join(_row(hit) for hit in self[:_ROWS])
+        further = len(self) - _ROWS
+        below = f"<p>... and {further:,} more</p>" if further > 0 else ""
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{below}{remarks}"
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the hits as a DataFrame: rank, id, score, the stored fields (metadata.NAME), and the share of each signal.
+
+        Raises:
+            UsageError: pandas is not installed.
+        """
+        try:
+            import pandas as pd  # noqa: PLC0415 - not a dependency
+        except ImportError:
+            raise UsageError("pandas is not installed.", "Install it with 'pip install pandas'.") from None
+        rows: list[dict[str, Any]] = []
+        for hit in self:
+            shares = {f"share.{name}": signal.share for name, signal in hit.signals.items()}
+            rows.append({"rank": hit.rank, "id": hit.id, "score": hit.score, **dict(flat(hit.fields)), **shares})
+        return pd.DataFrame(rows)
 
 
 class DocumentGone(EngineError):
@@ -100,6 +159,39 @@ class Answer:
     def to_pandas(self) -> pd.DataFrame:
         """Return the hits as a DataFrame, as `Hits.to_pandas` does."""
         return self.hits.to_pandas()
+
+
+def _title(hit: Hit) -> str:
+    title = str(hit.fields.get("title") or "")
+    return "" if title == hit.id else title
+
+
+def _row(hit: Hit) -> str:
+    cells = (
+        str(hit.rank),
+        f"{hit.score:.4f}",
+        f"<b>{escape(clipped(_title(hit) or hit.id, _TITLE))}</b>"
+        + (f"<br><small>{escape(hit.id)}</small>" if _title(hit) else ""),
+        _passage(hit),
+    )
+    return "<tr>" + "".join(f'<td style="{_CELL}">{cell}</td>' for cell in cells) + "</tr>"
+
+
+def _passage(hit: Hit) -> str:
+    """The HTML of the part of a hit's text that adds most to the score, with shaded words.
+
+    If the hit cannot be explained any more, the beginning of the text is returned.
+    """
+    try:
+        explained = hit.explain()
+    except TermweaveError:  # the document was deleted, or the server is gone: a table is still shown
+        explained = {}
+    if not explained.get("words"):
+        return escape(clipped(str(hit.fields.get("text", "")), _PASSAGE))
+    return "".join(
+        f'<span style="background:{shade(share)}">{escape(piece)}</span>' if share > 0 else escape(piece)
+        for piece, _, share in passage("", explained, _PASSAGE).runs()
+    )
 
 
 def make(
@@ -310,7 +402,7 @@ def _explain_later(generation: OpenGeneration, candidates: Candidates, place: Pl
         UsageError: The server fused the signals, so that scores cannot be explained.
     """
     if FusedList.name in candidates.lists:
-        raise hybrid_query.unexplained()
+        raise unexplained()
     stored = _stored(generation, candidates, [place], _SHADED)
     entry: Mapping[str, Any] = explained(generation, candidates, [place], stored)[place.id]
     return entry

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from termweave.catalog.application_fields import named_fields
 from termweave.catalog.layout import source_digest
 from termweave.corpora.formats.fields import BadLine
 from termweave.corpora.index.entries import enriched_document
@@ -166,7 +165,7 @@ def enrichment_lag(generation: OpenGeneration, ids: Sequence[str] = ()) -> Enric
     searches: list[tuple[str, dict[str, Any]]] = [
         ("documents", {"size": 0, "track_total_hits": True, "aggs": {"lacking": {"missing": {"field": digest}}}})
     ]
-    fields = named_fields(generation.lineage)
+    fields = generation.lineage.named_fields
     if ids and fields is not None:
         read = dialect_of(generation.engine.capabilities).source([*generation.layout.text_fields, digest])
         searches.append(("hits", {"size": len(ids), "query": generation.layout.with_ids(ids), "_source": read}))

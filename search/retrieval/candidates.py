@@ -136,12 +136,6 @@ def signal_requests(
     return SignalRequests(query, clauses, bodies, read, words, numbers)
 
 
-def unsorted(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Change a request body of `signal_requests` for queries that the server sorts by score alone: the id is then read as a column."""
-    others = {key: value for key, value in body.items() if key != "sort"}
-    return others | {"docvalue_fields": [*body["sort"][1], *body["docvalue_fields"]]}
-
-
 def grouped(columns: Sequence[Any]) -> dict[str, Any]:
     """The part of a request that groups passages by document: only the best passage of each is returned, and the first of equal ones."""
     return {

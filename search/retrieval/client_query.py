@@ -86,10 +86,8 @@ def _read_bool(body: Mapping[str, Any]) -> ClientQuery | None:
         return None
     others = [clause for clause, query in scoring if query is None]
     if len(worded) > 1 or (others and _clauses(body, "should")):
-        hint = "Learned search needs one: put the words into one match, and the rest into filter."
-        raise UsageError(
-            f"The bool query has {len(scoring)} clauses that score (must, should), and only one can be replaced.", hint
-        )
+        hint = "Put the words into one match, and all other clauses into filter."
+        raise UsageError(f"The bool query has {len(scoring)} clauses that score (must, should), and may have one.", hint)
     optional = str(body.get("minimum_should_match")) not in {"1", "100%"}
     if _clauses(body, "should") and _clauses(body, "filter") and optional:
         return None

@@ -51,7 +51,9 @@ def retrieve(generation: OpenGeneration, target: str, queries: Sequence[Encoding
         try:
             gathered, seen = gather(engine, target, prepared, answering, plan.window or plan.depth, generation.layout)
         except EngineError as error:
-            documents.advise(error, plan.where)
+            if plan.where and not error.hint:
+                clause = 'it is a clause of OpenSearch\'s query DSL, for example {"term": {FIELD: VALUE}}.'
+                error.hint = f"If the filter caused this, correct it: {clause}"
             raise
         if seen - {*generation.name.indices}:
             raise AliasMoved(f"The alias {target!r} has moved from {generation.index!r}.", "Run the command again.")
@@ -67,27 +69,23 @@ def retrieve(generation: OpenGeneration, target: str, queries: Sequence[Encoding
             if again and gather(engine, generation.index, again, answering)[1]:
                 raise AliasMoved(f"The alias {target!r} has moved from {generation.index!r}.", "Run the command again.")
         if reach is None or reach >= MAX_DEPTH or not any(each.short for each in gathered):
-            gathered = [_pinned(generation, query, plan, each) for query, each in zip(queries, gathered, strict=True)]
-            statistics = generation.statistics
-            index_terms = IndexTerms(generation.encoder.analyse, statistics.idf) if statistics else None
-            return [_divided(replace(each, index=generation.index, index_terms=index_terms), plan) for each in gathered]
+            return [_completed(generation, query, plan, each) for query, each in zip(queries, gathered, strict=True)]
         reach = further(reach)  # the nearest passages belong to too few documents: search deeper
 
 
-def _pinned(generation: OpenGeneration, query: Encoding, plan: Retrieval, candidates: Candidates) -> Candidates:
-    """Add to the candidates the ids of pinned documents that the index holds and that pass the filters."""
+def _completed(generation: OpenGeneration, query: Encoding, plan: Retrieval, candidates: Candidates) -> Candidates:
+    """Add to the candidates what the ranking needs besides, such as the ids of pinned documents that the index holds and that pass the filters.
+
+    The lists of signals that only a reranker reads are put aside, so that fusion, facets and explanations see only the mode's signals.
+    """
     of_query, where = (query.rewritten.pinned, query.rewritten.where) if query.rewritten else ((), ())
     ids = in_all_forms([*plan.pin, *of_query])
     pinned = documents.documents_passing(generation.engine, generation.index, generation.layout, ids, [*plan.where, *where])
-    return replace(candidates, pinned=pinned) if pinned else candidates
-
-
-def _divided(candidates: Candidates, plan: Retrieval) -> Candidates:
-    """Put aside the lists of signals that only a reranker reads, so that fusion, facets and explanations see only the mode's signals."""
-    if plan.server_fusion is not None or len(plan.searched) == len(plan.signals):
-        return candidates
-    beside = {name: ranked for name, ranked in candidates.lists.items() if name not in plan.signals}
-    return replace(candidates, lists={name: candidates.lists[name] for name in plan.signals}, beside=beside)
+    terms = IndexTerms(generation.encoder.analyse, generation.statistics.idf) if generation.statistics else None
+    aside = set(plan.searched).difference(plan.signals) if plan.server_fusion is None else set[str]()
+    beside = {name: ranked for name, ranked in candidates.lists.items() if name in aside}
+    lists = {name: ranked for name, ranked in candidates.lists.items() if name not in aside}
+    return replace(candidates, lists=lists, beside=beside, pinned=pinned, index=generation.index, index_terms=terms)
 
 
 def first_reach(generation: OpenGeneration, depth: int) -> int | None:
@@ -161,7 +159,8 @@ def prepare(
             raise UsageError("The reranker reads the list of each signal, and with --server-fusion there is one list.", hint)
         hybrid_query.check(capabilities, plan.server_fusion)
     if joined or plan.server_fusion is not None:
-        capabilities = hybrid_query.share_clauses(capabilities, signals)
+        of_words = sum(signal.needs != "dense" for signal in signals)  # these share one query, and its clause limit
+        capabilities = replace(capabilities, max_clause_count=capabilities.max_clause_count // max(1, of_words))
     prepared = []
     for query in queries:
         # k-NN must look for the nearest of the documents that the name shows: a filter after it would leave fewer.

@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.contracts.signal import Clause
 from termweave.errors import UsageError
-from termweave.search.retrieval.candidates import unsorted
 from termweave.signals.fusion import DEFAULT, FusedList
 from termweave.signals.modes import Mode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from termweave.contracts.signal import Signal
     from termweave.records import Capabilities
     from termweave.search.retrieval.candidates import SignalRequests
 
@@ -30,14 +28,6 @@ _METHODS = (DEFAULT, "min-max")
 ANSWER_MODE = Mode(FusedList.name, {FusedList.name: 1.0})
 #: The most queries that `hybrid` takes (neural-search).
 _MOST = 5
-
-
-def unexplained() -> UsageError:
-    """Make the error for a request to explain scores that the server fused."""
-    return UsageError(
-        "With --server-fusion the server returns only the final score, which cannot be explained.",
-        "Remove --server-fusion or --explain.",
-    )
 
 
 def check(capabilities: Capabilities, mode: Mode) -> None:
@@ -60,14 +50,6 @@ def check(capabilities: Capabilities, mode: Mode) -> None:
         raise UsageError(f"The mode {mode.name!r} has {len(mode.weights)} signals, and the server fuses 2 to {_MOST}.", hint)
 
 
-def share_clauses(capabilities: Capabilities, signals: Sequence[Signal]) -> Capabilities:
-    """Divide the server's clause limit among the word signals that share one query; the other capabilities stay."""
-    word_signals = sum(signal.needs != "dense" for signal in signals)
-    if word_signals < 2:
-        return capabilities
-    return replace(capabilities, max_clause_count=capabilities.max_clause_count // word_signals)
-
-
 def fused(prepared: SignalRequests, mode: Mode, depth: int) -> SignalRequests:
     """Join the searches of one query into one `hybrid` search.
 
@@ -77,18 +59,18 @@ def fused(prepared: SignalRequests, mode: Mode, depth: int) -> SignalRequests:
         UsageError: The index holds passages.
     """
     if any("collapse" in body for body in prepared.bodies.values()):
-        raise UsageError(
-            "This index holds passages, and the server cannot group passages by document and fuse in one search.",
-            "Remove --server-fusion.",
-        )
+        hint = "Remove --server-fusion."
+        message = "This index holds passages, and the server cannot group passages by document and fuse in one search."
+        raise UsageError(message, hint)
     names = [name for name in mode.weights if name in prepared.clauses]
     if not names:
         return prepared
     total = sum(mode.weights[name] for name in names)
     processor = normalisation([mode.weights[name] / total for name in names])
     queries = [prepared.clauses[name].query for name in names]
-    # `hybrid` sorts by score and refuses a second criterion.
-    body = unsorted(prepared.bodies[names[0]])
+    # `hybrid` sorts by score and refuses a second criterion: the id is read as a column.
+    body = dict(prepared.bodies[names[0]])
+    body["docvalue_fields"] = [*body.pop("sort")[1], *body["docvalue_fields"]]
     query = {"hybrid": {"queries": queries, "pagination_depth": depth}}
     pipeline = {"phase_results_processors": [processor]}
     dropped = tuple(term for name in names for term in prepared.clauses[name].dropped)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from termweave.errors import UsageError
+from termweave.signals.fusion import FusedList
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -62,27 +63,13 @@ class Retrieval:
         Raises:
             UsageError: The server fuses, so that scores cannot be explained.
         """
-        from termweave.search.retrieval.hybrid_query import unexplained  # noqa: PLC0415 - not needed by `--help`
-
         if self.server_fusion is not None:
             raise unexplained()
         return replace(self, explained=True, stored={*self.stored, "title", "text"})
 
-    def checked(self) -> Retrieval:
-        """Return this plan after a check that the demands of all features go together.
-
-        Raises:
-            UsageError: Two demands exclude each other.
-        """
-        if self.pin and self.ordered:
-            raise UsageError("Sorted documents have an order of their own, so none can be put first.", "Remove --sort or --pin.")
-        return self
-
     @property
     def lists(self) -> list[str]:
         """Names of the lists that are ranked: one for each signal, or a single one that the server fused."""
-        from termweave.signals.fusion import FusedList  # noqa: PLC0415 - not needed by `--help`
-
         return list(self.signals) if self.server_fusion is None else [FusedList.name]
 
     @property
@@ -92,6 +79,12 @@ class Retrieval:
 
         beside = sorted(need.removeprefix(SIGNAL) for need in self.needs if need.startswith(SIGNAL))
         return list(dict.fromkeys((*self.signals, *beside)))
+
+
+def unexplained() -> UsageError:
+    """Make the error for a request to explain scores that the server fused."""
+    hint = "Remove --server-fusion or --explain."
+    return UsageError("With --server-fusion the server returns only the final score, which cannot be explained.", hint)
 
 
 def depths(candidates: int) -> Iterator[int]:

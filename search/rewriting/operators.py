@@ -8,7 +8,7 @@ Where documents are cut into passages, one more request finds the documents that
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from termweave.errors import UsageError
@@ -18,7 +18,7 @@ from termweave.support.messages import clipped
 from termweave.support.normal_form import forms
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from termweave.catalog.layout import DocumentLayout
     from termweave.engine import Engine
@@ -44,6 +44,7 @@ class Operators:
         typed: The phrases and exclusions as the user typed them.
         quoted: Start and end of each phrase in `text`. Phrases keep the words and the spelling that were typed.
         refusal: Why the query cannot be searched; None: it can.
+        corrected: Misspelt word as typed -> word that `text` has instead.
     """
 
     text: str
@@ -52,6 +53,7 @@ class Operators:
     typed: tuple[str, ...] = ()
     quoted: tuple[tuple[int, int], ...] = ()
     refusal: UsageError | None = None
+    corrected: Mapping[str, str] = field(default_factory=dict)
 
     def clauses(self, fields: Sequence[str]) -> list[dict[str, Any]]:
         """The clause of each phrase, followed by the clause of each exclusion."""

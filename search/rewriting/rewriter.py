@@ -1,26 +1,34 @@
 """Rewrite queries and encode them: operators first, then spelling, then synonyms. Phrases in quotes stay as they were typed.
 
+A misspelt word, which no document holds, is replaced by the nearest word that one does. The server's term suggester finds similar terms of the index.
+An analyzer may have stemmed these terms, so that the full word is read from documents with such a term. The word with the fewest edits is taken;
+of several such words the most frequent. At most two requests are sent.
+
 Pins belong to a query as it was typed, before it is rewritten.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import re
+from collections import Counter
+from dataclasses import replace
 from itertools import accumulate, chain, islice
 from typing import TYPE_CHECKING, Any
 
+from termweave.dialect import CLOSE, MARKED, OPEN
+from termweave.engine.client.payloads import ALL_SHARDS
+from termweave.engine.client.server_errors import EngineResponseError
 from termweave.errors import UsageError
 from termweave.records import Encoding, RewrittenQuery, TermWeights
 from termweave.search import profiles
-from termweave.search.rewriting import operators, spelling
-from termweave.search.rewriting.configuration import NOTHING
+from termweave.search.rewriting import operators
+from termweave.search.rewriting.configuration import NOTHING, QueryPins
 from termweave.search.rewriting.operators import Operators, of_documents, phrase_clause, word_fields
-from termweave.search.rewriting.pins import QueryPins
 from termweave.search.rewriting.synonyms import MOST_SYNONYMS
 from termweave.support.normal_form import in_all_forms, normalised
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from termweave.catalog.layout import DocumentLayout
     from termweave.encoders import TextEncoder
@@ -29,24 +37,16 @@ if TYPE_CHECKING:
     from termweave.search.rewriting.configuration import Rewriting
     from termweave.search.rewriting.synonyms import Span
 
-
 #: Words of a query that are looked up: the server takes 10 to 30 ms for each.
 _MOST_WORDS = 100
-
-
-@dataclass(frozen=True, slots=True)
-class _Text:
-    """A query while it is rewritten.
-
-    Attributes:
-        typed: The query as the user typed it.
-        read: The query's phrases and exclusions, and the text that is left.
-        corrected: Misspelt word as typed -> word that is searched instead.
-    """
-
-    typed: str
-    read: Operators
-    corrected: Mapping[str, str]
+#: Words of this many letters and more are corrected, by one edit; from the second number on by two.
+SHORTEST, TWO_EDITS = 4, 6
+#: Most letters of such a word. A text without spaces is longer, and the server makes a clause of each of its characters.
+_LONGEST = 100
+#: A part of a product code, such as XKART5500 or max_length, is not a word.
+_WORD = re.compile(rf"(?<!\w)[^\W\d_]{{{SHORTEST},{_LONGEST}}}(?:'[^\W\d_]{{1,{_LONGEST}}})?(?!\w)")
+#: Similar terms that are looked at, and documents that are asked for the word of each.
+_TERMS, _DOCUMENTS = 5, 5
 
 
 def encode(
@@ -70,17 +70,12 @@ def encode(
     if not fields:
         check_fields(lineage.name, generation.layout, rewriting, profile=profiles.with_rewriting(lineage, rewriting))
     read = [operators.parse(text) if rewriting.operators else Operators(text) for text in texts]
-    queries = [_Text(typed, each, {}) for typed, each in zip(texts, read, strict=True)]
     if rewriting.spelling:
-        words = {word for each in queries for _, _, word in _words(each.read)}
-        corrections = spelling.corrections(generation, words, fields)
-        queries = [_correct(each, corrections) for each in queries]
-    encoded = inner([each.read.text for each in queries])
-    filters = _filters(generation, [each.read for each in queries], fields)
-    return [
-        _finished(each, query, kept_to, generation, rewriting, fields)
-        for each, query, kept_to in zip(queries, encoded, filters, strict=True)
-    ]
+        corrected = corrections(generation, {word for each in read for _, _, word in _words(each)}, fields)
+        read = [_correct(each, corrected) for each in read]
+    encoded = inner([each.text for each in read])
+    filters = _filters(generation, read, fields)
+    return [_finished(*each, generation, rewriting, fields) for each in zip(texts, read, encoded, filters, strict=True)]
 
 
 def check_fields(name: str, layout: DocumentLayout, rewriting: Rewriting, *, profile: str = "") -> None:
@@ -97,17 +92,17 @@ def check_fields(name: str, layout: DocumentLayout, rewriting: Rewriting, *, pro
     """
     if word_fields(layout) or not (rewriting.operators or rewriting.spelling):
         return
-    advice = f"--rewrite none searches without them, 'termweave profiles {name} --drop {profile}' deletes the profile"
-    raise UsageError(
-        f"The index {name!r} has no field in which words can be looked up, as operators and spelling need it"
-        + (f", which the profile {profile!r} asks for." if profile else "."),
-        f"{advice if profile else 'Leave them out of --rewrite'}, or index with the signal lexical.",
-    )
+    advice = "Leave them out of --rewrite"
+    if profile:
+        advice = f"--rewrite none searches without them, 'termweave profiles {name} --drop {profile}' deletes the profile"
+    asks = f"the profile {profile!r}" if profile else "--rewrite"
+    message = f"The index {name!r} has no field in which operators and spelling, which {asks} asks for, can look up words."
+    raise UsageError(message, f"{advice}, or index with the signal lexical.")
 
 
 def _words(read: Operators) -> list[tuple[int, int, str]]:
     """Start, end and text of the words in a query that may be corrected: those outside phrases, at most 100."""
-    words = ((match.start(), match.end(), match[0]) for match in spelling.WORD.finditer(read.text))
+    words = ((match.start(), match.end(), match[0]) for match in _WORD.finditer(read.text))
     return list(islice((each for each in words if not _inside(each[0], each[1], read)), _MOST_WORDS))
 
 
@@ -116,20 +111,18 @@ def _inside(start: int, end: int, read: Operators) -> bool:
     return any(start < last and first < end for first, last in read.quoted)
 
 
-def _correct(query: _Text, corrections: Mapping[str, str]) -> _Text:
+def _correct(query: Operators, corrected: Mapping[str, str]) -> Operators:
     """Replace the misspelt words of a query, and move its phrases to their new offsets."""
-    text, at, quoted = "", 0, list(query.read.quoted)
-    corrected = {}
-    for start, end, word in _words(query.read):
-        if (new := corrections.get(word)) is None:
+    text, at, quoted, replaced = "", 0, query.quoted, {}
+    for start, end, word in _words(query):
+        if (new := corrected.get(word)) is None:
             continue
-        text += query.read.text[at:start] + new
-        at, corrected[word] = end, new
+        text += query.text[at:start] + new
+        at, replaced[word] = end, new
         longer = len(new) - (end - start)
-        behind = [first >= end for first, _ in query.read.quoted]
-        quoted = [(a + longer * moves, b + longer * moves) for (a, b), moves in zip(quoted, behind, strict=True)]
-    read = replace(query.read, text=text + query.read.text[at:], quoted=tuple(quoted))
-    return _Text(query.typed, read, corrected)
+        behind = [longer * (first >= end) for first, _ in query.quoted]
+        quoted = tuple((a + moved, b + moved) for (a, b), moved in zip(quoted, behind, strict=True))
+    return replace(query, text=text + query.text[at:], quoted=quoted, corrected=replaced)
 
 
 def _filters(
@@ -152,7 +145,8 @@ def _filters(
 
 
 def _finished(
-    query: _Text,
+    typed: str,
+    read: Operators,
     encoded: Encoding,
     kept_to: tuple[tuple[dict[str, Any], ...], tuple[str, ...]],
     generation: OpenGeneration,
@@ -160,18 +154,18 @@ def _finished(
     fields: Sequence[str],
 ) -> Encoding:
     """Add to an encoded query its filters, synonyms and pins, and notes on the rewriting; `kept_to` is the query's entry of `_filters`."""
-    text = query.read.text
-    spans = [span for span in rewriting.rules.spans(text) if not _inside(span.start, span.end, query.read)]
+    text = read.text
+    spans = [span for span in rewriting.rules.spans(text) if not _inside(span.start, span.end, read)]
     reached = list(accumulate(len(span.others) for span in spans))
     searched = spans[: sum(count <= MOST_SYNONYMS for count in reached)]
     parts = _parts(encoded, searched, generation, fields) if searched else ()
     ignored = tuple(dict.fromkeys(text[span.start : span.end] for span in spans[len(searched) :]))
-    read, (filters, frequent) = query.read, kept_to
-    pins = rewriting.of_queries.get(normalised(query.typed), QueryPins())
+    filters, frequent = kept_to
+    pins = rewriting.of_queries.get(normalised(typed), QueryPins())
     hidden = generation.layout.with_ids(in_all_forms(pins.hidden))
     where = (*filters, *([{"bool": {"must_not": hidden}}] if pins.hidden else []))
     first = () if read.refusal else pins.first
-    rewritten = RewrittenQuery(query.typed, where, read.typed, query.corrected, parts, ignored, first, read.refusal, frequent)
+    rewritten = RewrittenQuery(typed, where, read.typed, read.corrected, parts, ignored, first, read.refusal, frequent)
     return replace(encoded, rewritten=rewritten)
 
 
@@ -217,3 +211,105 @@ def _only(weights: TermWeights | None, terms: set[str], *, keep: bool = True) ->
     if weights is None:
         return None
     return weights.part([place for place, term in enumerate(weights.terms) if (term in terms) is keep])
+
+
+def corrections(generation: OpenGeneration, words: Collection[str], fields: Sequence[str]) -> dict[str, str]:
+    """Find corrections: word that no document holds -> word to search for instead; a word without a similar word has no entry.
+
+    Args:
+        generation: The generation that is searched.
+        words: Words of queries, as typed.
+        fields: Text fields in which words are looked up.
+    """
+    listed = sorted(words)
+    if not listed:
+        return {}
+    similar = _similar_terms(generation, listed, fields)
+    if not similar:
+        return {}
+    surfaces = _surfaces(generation, similar, fields)
+    corrected = {}
+    for word, terms in similar.items():
+        most = 2 if len(word) >= TWO_EDITS else 1
+        near = [
+            (edits, -frequency, surface)
+            for term, frequency in terms.items()
+            for surface in surfaces.get(term, ())
+            if (edits := distance(word.casefold(), surface.casefold())) <= most
+        ]
+        if near:
+            best = min(near)[2]
+            corrected[word] = best.capitalize() if word[0].isupper() else best
+    return corrected
+
+
+def _similar_terms(
+    generation: OpenGeneration, words: Sequence[str], fields: Sequence[str]
+) -> dict[str, dict[tuple[str, str], int]]:
+    """Words that no document holds, with similar terms: word -> (field, similar term) -> number of documents that hold the term."""
+    counted: dict[str, Any] = {}
+    suggest: dict[str, Any] = {}
+    for at, word in enumerate(words):
+        matches = [{"match": {field: word}} for field in fields]
+        counted[str(at)] = {"filter": {"bool": {"should": matches, "minimum_should_match": 1}}}
+        for field in fields:
+            near = {"field": field, "size": _TERMS, "suggest_mode": "always", "min_word_length": SHORTEST - 1, "prefix_length": 0}
+            near |= {"max_inspections": 20, "string_distance": "damerau_levenshtein"}
+            suggest[f"{at} {field}"] = {"text": word, "term": near}
+    body, engine = {"size": 0, "aggs": counted, "suggest": suggest}, generation.engine
+    try:
+        answer = engine.search(generation.index, body)
+    except EngineResponseError as error:
+        if not generation.name.several or "no mapping found" not in error.reason:
+            raise
+        # A new index lacks a field until the application writes its first document.
+        answer = engine.search(generation.name.indices[0], body)
+    similar: dict[str, dict[tuple[str, str], int]] = {}
+    for at, word in enumerate(words):
+        if answer["aggregations"][str(at)]["doc_count"]:
+            continue
+        for field in fields:
+            for entry in answer["suggest"][f"{at} {field}"]:
+                for option in entry["options"]:
+                    similar.setdefault(word, {})[field, option["text"]] = option["freq"]
+    return similar
+
+
+def _surfaces(
+    generation: OpenGeneration, similar: Mapping[str, Mapping[tuple[str, str], int]], fields: Sequence[str]
+) -> dict[tuple[str, str], list[str]]:
+    """(field, term) -> the words of documents from which the term was made, in small letters, most frequent first."""
+    terms = list(dict.fromkeys(term for each in similar.values() for term in each))
+    shown: dict[str, Any] = {name: {} for name in (*generation.layout.text_fields, *fields)}
+    mark = {"type": "unified", "pre_tags": [OPEN], "post_tags": [CLOSE], "number_of_fragments": 3, "fragment_size": 60}
+    lines: list[dict[str, Any]] = []
+    for field, term in terms:
+        body = {"query": {"term": {field: term}}, "size": _DOCUMENTS, "_source": False}
+        lines += [ALL_SHARDS, {**body, "highlight": {**mark, "require_field_match": False, "fields": shown}}]
+    answers = generation.engine.request("POST", f"/{generation.index}/_msearch", body=lines)["responses"]
+    surfaces: dict[tuple[str, str], list[str]] = {}
+    for key, answer in zip(terms, answers, strict=True):
+        fragments = [hit.get("highlight", {}).values() for hit in answer.get("hits", {}).get("hits", ())]
+        counts = Counter(word.lower() for each in fragments for texts in each for text in texts for word in MARKED.findall(text))
+        surfaces[key] = [word for word, _ in counts.most_common()]
+    return surfaces
+
+
+def distance(one: str, other: str) -> int:
+    """Number of edits between two words: letters that are added, left out, replaced, or swapped with the next letter (Damerau 1964).
+
+    Example:
+        >>> distance("thraed", "thread"), distance("functon", "function")
+        (1, 1)
+    """
+    before: list[int] = []
+    row = list(range(len(other) + 1))
+    for at, letter in enumerate(one, 1):
+        new = [at]
+        for place, target in enumerate(other, 1):
+            best = min(row[place] + 1, new[-1] + 1, row[place - 1] + (letter != target))
+            if at > 1 and place > 1 and letter == other[place - 2] and one[at - 2] == target:
+                best = min(best, before[place - 2] + 1)
+            new.append(best)
+        before, row = row, new
+    return row[-1]

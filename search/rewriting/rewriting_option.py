@@ -58,7 +58,7 @@ class RewritingOptions:
 class Rewritten(Feature[RewritingOptions]):
     """Rewrites queries as the user or the profile says, and encodes the result."""
 
-    Options, local = RewritingOptions, False
+    local, always = False, True  # the profile may ask for a rewriting
 
     def __init__(self, options: RewritingOptions, search: Search) -> None:
         """Choose the rewriting: the user's, or else the profile's. The profile's pins are added to a user's rewriting without pins."""
@@ -67,11 +67,6 @@ class Rewritten(Feature[RewritingOptions]):
         super().__init__(options, search)
         of_user, stored = _rewriting(options.rewrite), rewriting_of(search.profile)
         self.rewriting = stored if of_user is None else of_user.with_pins(stored.pins) if stored else of_user
-
-    @classmethod
-    def takes_part(cls, options: Any) -> bool:
-        """Always take part, because the profile may ask for a rewriting."""
-        return isinstance(options, RewritingOptions)
 
     def encode(self, texts: Sequence[str], inner: Encode) -> list[Encoding]:
         """Rewrite the queries, and encode the result."""

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import orjson
 
 from termweave.catalog import audit
-from termweave.catalog.application_fields import fields_read
 from termweave.catalog.lineage import check_one, read_lineage, resolve_index
 from termweave.engine import EngineResponseError
 from termweave.engine.client.resolved_name import shared_pipeline
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from termweave.engine import Engine
     from termweave.rerank.rerankers import Reranking
     from termweave.search.rewriting.configuration import Rewriting
-    from termweave.serving.connector.registrations import DocumentEncoding, IndexConnection
+    from termweave.serving.connector.registrations import ConnectOptions, DocumentEncoding, IndexConnection
     from termweave.signals.modes import Mode
 
 #: Section of the cluster's state -> what its entries are. Of an index only the settings that name pipelines are read.
@@ -46,27 +45,6 @@ _SECTIONS: Mapping[str, str] = {
 _KEYS = ("pipeline", "name", "_id")
 #: What stands around the settings of an index and of a template.
 _WRAPPERS = frozenset({"", "settings", "template"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectOptions:
-    """The options of `termweave connect`.
-
-    Attributes:
-        address: Address of the model server.
-        token: The token that the model server asks for; None: the model server asks for no token.
-        mode: The mode as in `termweave search`; None: the profile in force decides, or mode hybrid if there is no profile.
-        candidates: How many documents each signal returns.
-        fallback: Whether a search runs with its original query if the model server cannot rewrite the query.
-        documents: Whether an ingest pipeline encodes the documents that the application writes. The pipeline of an earlier command stays in any case.
-    """
-
-    address: str
-    token: str | None = None
-    mode: str | None = None
-    candidates: int = 100
-    fallback: bool = False
-    documents: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,16 +90,13 @@ def plan(engine: Engine, name: str, options: ConnectOptions) -> ConnectPlan:
     needed = {signal.needs for signal in record.layout.signals if signal.name in mode.weights}
     connection: IndexConnection = registry.CONNECTION(
         name=name,
-        address=options.address.rstrip("/"),
+        options=options,
         models={output: record.models[output].hash for output in outputs if output.removesuffix("_query") in needed},
         weights=mode.weights,
-        depth=options.candidates,
         text_fields=_text_fields(record),
         prefix=record.layout.prefix,
         documents=documents,
-        fallback=options.fallback,
         filters=shared_pipeline(engine, index.split(",")).filters,
-        token=options.token,
     )
     registered, outdated = {}, []
     bodies = connection.model_bodies()
@@ -235,17 +210,14 @@ def _documents(record: Lineage, name: str, without: str) -> DocumentEncoding:
         UsageError: termweave itself writes the documents, a field lies inside another field, or the index has no signal that such a pipeline
             can write.
     """
-    if (fields := fields_read(record)) is None:
+    if (fields := record.application_fields) is None:
         advice = f"{without}, and update it by 'termweave index --update'."
         raise UsageError(f"termweave writes the documents of {name!r} itself.", advice)
     enriching = f"{without}, and run 'termweave enrich' after changes."
     if inside := [field for field in (fields.title, *fields.text) if "." in field]:
         raise UsageError(f"{inside[0]} lies inside another field.", enriching)
-    models = {
-        signal.name: record.models[signal.needs].hash
-        for signal in record.layout.signals
-        if signal.needs and signal.name in registrations.ENCODED
-    }
+    needs = {each.name: each.needs for each in record.layout.signals if each.needs and each.name in registrations.ENCODED}
+    models = {signal: record.models[output].hash for signal, output in needs.items()}
     if not models:
         raise UsageError(f"An ingest pipeline writes the signals weights and dense, and {name!r} has neither.", enriching)
     return registrations.DocumentEncoding(fields, models, record.source["enriched"].split(), record.layout.prefix)
@@ -255,7 +227,7 @@ def _text_fields(record: Lineage) -> list[str]:
     """The fields that BM25 searches, each as NAME or NAME^WEIGHT."""
     if words := next((signal for signal in record.layout.signals if signal.source_fields), None):
         return [name if weight == 1 else f"{name}^{weight:g}" for name, weight in words.text_fields.items()]
-    fields = fields_read(record)
+    fields = record.application_fields
     return [*filter(None, [fields.title]), *fields.text] if fields else ["*"]
 
 
@@ -293,7 +265,7 @@ def _register(engine: Engine, connection: IndexConnection, models: dict[str, str
             raise
         hint = error.hint or f"Start it with 'termweave serve {connection.name} --models' at an address that the cluster reaches."
         if error.status == HTTPStatus.UNAUTHORIZED:  # of the model server: the cluster itself has answered this user before
-            token = "another token than this one" if connection.token else "a token"
+            token = "another token than this one" if connection.options.token else "a token"
             hint = f"The model server asks for {token}: give the file that 'termweave serve --models' got, as --token-file."
         raise EngineError(f"The cluster cannot use the model server at {connection.address}: {error.reason}.", hint) from error
 

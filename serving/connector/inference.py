@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from termweave.engine import Engine
-    from termweave.serving.connector.connection import ConnectOptions
+    from termweave.serving.connector.registrations import ConnectOptions
 
 _LICENCES = frozenset({"enterprise", "trial"})
 #: Signal -> its task, the model server's endpoint, the form of the numbers, and the places of the numbers in an answer.
@@ -62,14 +62,12 @@ def check_server(engine: Engine, options: ConnectOptions | None = None) -> None:
         licence = "trial"
     if licence not in _LICENCES:
         raise UsageError(
-            f"Elasticsearch asks no model server with the licence {licence!r}: it needs 'enterprise' or 'trial'.", without
+            f"With the licence {licence!r} Elasticsearch asks no model server: 'enterprise' or 'trial' does.", without
         )
     if _endpoints(engine) is None:
         raise UsageError(f"The server at {engine.url} lacks the inference API.", without)
     if options.fallback:
-        raise UsageError(
-            "Elasticsearch has no fallback search.", "Leave --fallback out: the application sends its own query then."
-        )
+        raise UsageError("Elasticsearch has no fallback search.", "Leave --fallback out: the application can send its own query.")
     if options.documents:
         advice = "Leave --documents out, and run 'termweave enrich' after changes."
         raise UsageError("termweave makes no ingest pipeline on Elasticsearch.", advice)
@@ -150,9 +148,9 @@ class InferenceConnection(IndexConnection):
                 "response": {"json_parser": dict(places)},
             }
             fingerprint = blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=8).hexdigest()
-            if self.token:
+            if self.options.token:
                 settings["headers"]["Authorization"] = "Bearer ${token}"
-                settings["secret_parameters"] = {"token": self.token}
+                settings["secret_parameters"] = {"token": self.options.token}
                 fingerprint = secrets.token_hex(8)  # a token cannot be read back and compared
             name = f"{self.name}-{signal}"
             description = f"{marker(self.name)} model {model}, fingerprint {fingerprint}"
@@ -168,11 +166,9 @@ class InferenceConnection(IndexConnection):
         retrievers = [self._retriever(signal, models.get(f"{self.name}-{signal}", "")) for signal in self.weights]
         retriever = retrievers[0]
         if len(retrievers) > 1:
-            weighted = [
-                {"retriever": each, "weight": weight, "normalizer": "minmax"}
-                for each, weight in zip(retrievers, self.weights.values(), strict=True)
-            ]
-            retriever = {"linear": {"retrievers": weighted, "rank_window_size": self.depth}}
+            pairs = zip(retrievers, self.weights.values(), strict=True)
+            weighted = [{"retriever": each, "weight": weight, "normalizer": "minmax"} for each, weight in pairs]
+            retriever = {"linear": {"retrievers": weighted, "rank_window_size": self.options.candidates}}
         (path,) = parts(self.name)
         return {path: stored_template(self.name, f'"retriever": {json.dumps(retriever)}', self.prefix)}
 
@@ -180,7 +176,7 @@ class InferenceConnection(IndexConnection):
         """The retriever that searches one signal; `endpoint` is the id of the endpoint that encodes the user's words."""
         if signal == "dense":
             builder = {"text_embedding": {"model_id": endpoint, "model_text": _WORDS}}
-            depths = dict.fromkeys(("k", "num_candidates"), reach(self.depth))
+            depths = dict.fromkeys(("k", "num_candidates"), reach(self.options.candidates))
             return {"knn": {"field": f"{self.prefix}vector", "query_vector_builder": builder, **depths}}
         query: dict[str, Any] = {"multi_match": {"query": _WORDS, "type": "most_fields", "fields": list(self.text_fields)}}
         if signal == "weights":

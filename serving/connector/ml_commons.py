@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from termweave.engine import Engine
-    from termweave.serving.connector.connection import ConnectOptions
+    from termweave.serving.connector.registrations import ConnectOptions
 
 #: The class of a connection on this server.
 CONNECTION = IndexConnection
@@ -118,8 +118,18 @@ def check_answer(engine: Engine, name: str, models: Mapping[str, str]) -> None:
 
 def delete(engine: Engine, model: str) -> None:
     """Delete a remote model, deployed or not; a model that does not exist is no error."""
-    answer_of(engine, "POST", f"{_MODELS}/{quote(model)}/_undeploy")
-    answer_of(engine, "DELETE", f"{_MODELS}/{quote(model)}")
+    until = time.monotonic() + _PATIENCE
+    while True:
+        answer_of(engine, "POST", f"{_MODELS}/{quote(model)}/_undeploy")
+        try:
+            answer_of(engine, "DELETE", f"{_MODELS}/{quote(model)}")
+        except EngineResponseError as error:
+            # ml-commons also answers the first request if it could not note the new state, for example while its periodic check writes it.
+            if "deployed state" not in str(error.body) or time.monotonic() > until:
+                raise
+            time.sleep(0.2)
+        else:
+            return
 
 
 def delete_group(engine: Engine, model: str, name: str) -> None:

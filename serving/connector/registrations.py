@@ -77,34 +77,54 @@ class DocumentEncoding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectOptions:
+    """The options of `termweave connect`.
+
+    Attributes:
+        address: Address of the model server.
+        token: The token that the model server asks for; None: the model server asks for no token.
+        mode: The mode as in `termweave search`; None: the profile in force decides, or mode hybrid if there is no profile.
+        candidates: How many documents each signal returns.
+        fallback: Whether a search runs with its original query if the model server cannot rewrite the query.
+        documents: Whether an ingest pipeline encodes the documents that the application writes. The pipeline of an earlier command stays in any case.
+    """
+
+    address: str
+    token: str | None = None
+    mode: str | None = None
+    candidates: int = 100
+    fallback: bool = False
+    documents: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IndexConnection:
     """The parts that `connect` registers for an index (models, pipelines and template), and the values that these parts contain.
 
     Attributes:
         name: Name of the index.
-        address: Address of the model server, as the cluster reaches it.
+        options: The options of `termweave connect`.
         models: Output of the encoder that queries need -> hash of the model of the index. The model server refuses other models.
         weights: Name of each signal that is searched -> its weight in the fusion.
-        depth: How many documents each signal returns.
         text_fields: Fields that the template searches by BM25, in case the query is not rewritten.
         prefix: Prefix of the fields of signals in the index, `Signal.prefix`.
         documents: Fields and models of the ingest pipeline; None: no ingest pipeline is registered.
-        fallback: Whether a search runs with its original query if the model server cannot rewrite the query.
         filters: Filter queries of the index's default search pipeline, repeated here because a search runs only one pipeline.
-        token: The token that the model server asks for; None: the model server asks for no token.
     """
 
     name: str
-    address: str
+    options: ConnectOptions
     models: Mapping[str, str]
     weights: Mapping[str, float]
-    depth: int
     text_fields: Sequence[str]
     prefix: str = ""
     documents: DocumentEncoding | None = None
-    fallback: bool = False
     filters: Sequence[Mapping[str, Any]] = ()
-    token: str | None = None
+
+    @property
+    def address(self) -> str:
+        """Address of the model server, as the cluster reaches it, without a slash at the end."""
+        return self.options.address.rstrip("/")
 
     @property
     def pipeline(self) -> str:
@@ -118,7 +138,7 @@ class IndexConnection:
 
     def model_bodies(self) -> dict[str, dict[str, Any]]:
         """Name -> registration of each remote model, with its connector. The cluster stores a token encrypted."""
-        query = {"index": self.name, "models": dict(self.models), "signals": list(self.weights), "depth": self.depth}
+        query = {"index": self.name, "models": dict(self.models), "signals": list(self.weights), "depth": self.options.candidates}
         bodies = {f"{self.name}-query": self._remote("query", query, "query")}
         for signal, model in self.documents.models.items() if self.documents else ():
             request = {"model": f"{model}@{self.name}", "input_type": "document"}
@@ -128,7 +148,7 @@ class IndexConnection:
 
     def _remote(self, endpoint: str, request: Mapping[str, Any], last: str) -> dict[str, Any]:
         """The registration of a remote model that sends a request to an endpoint of the model server; the cluster fills in the last field, `last`."""
-        bearer = {"Authorization": "Bearer ${credential.token}"} if self.token else {}
+        bearer = {"Authorization": "Bearer ${credential.token}"} if self.options.token else {}
         action = {
             "action_type": "predict",
             "method": "POST",
@@ -157,17 +177,21 @@ class IndexConnection:
         models = ", ".join(f"{output} {model}" for output, model in self.models.items())
         fingerprint = blake2b(json.dumps(body, sort_keys=True).encode(), digest_size=8).hexdigest()
         description = f"{marker(self.name)} models {models}, fingerprint {fingerprint}"
-        credential = {"token": self.token} if self.token else {"none": "none"}  # ml-commons insists on one
+        credential = {"token": self.options.token} if self.options.token else {"none": "none"}  # ml-commons insists on one
         connector = {**body["connector"], "name": name, "description": marker(self.name), "credential": credential}
         return {**body, "name": name, "description": description, "connector": connector}
 
     def bodies(self, models: Mapping[str, str]) -> dict[str, dict[str, Any]]:
         """Path -> body of each part other than models, in the order in which they are written: the search pipeline last.
 
+        A search by the template must name the search pipeline itself: the server ignores a pipeline that a template names (3.6.0).
+
         Args:
             models: Name of a remote model -> its id.
         """
-        bodies = {f"/_scripts/{quote(self.pipeline)}": self.template_body()}
+        query = {"multi_match": {"query": "{{query}}", "fields": list(self.text_fields), "lenient": True}}
+        template = stored_template(self.name, f'"query": {json.dumps(query)}', self.prefix)
+        bodies = {f"/_scripts/{quote(self.pipeline)}": template}
         if self.documents is not None:
             bodies[f"/_ingest/pipeline/{quote(self.ingest_pipeline)}"] = self.ingest_body(models)
         return {**bodies, f"/_search/pipeline/{quote(self.pipeline)}": self.pipeline_body(models[f"{self.name}-query"])}
@@ -189,7 +213,7 @@ class IndexConnection:
             kind, field = ENCODED[signal]
             field_map = {_TEXT: f"{documents.prefix}{field}"}
             encoding = {"model_id": models[f"{self.name}-{signal}"], "field_map": field_map, "batch_size": _BATCH}
-            processors.append({kind: {**encoding, "ignore_failure": self.fallback, **_TAG}})
+            processors.append({kind: {**encoding, "ignore_failure": self.options.fallback, **_TAG}})
         processors.append({"remove": {"field": _TEXT, "ignore_missing": True, **_TAG}})
         return {"description": marker(self.name), "processors": processors}
 
@@ -205,7 +229,7 @@ class IndexConnection:
             "full_response_path": True,
             "input_map": [{"query": "$.query"}],
             "output_map": [{"query": "$.inference_results[0].output[0].dataAsMap.query"}],
-            "ignore_failure": self.fallback,
+            "ignore_failure": self.options.fallback,
             **_TAG,
         }
         processors = [*({"filter_query": {"query": each, **_TAG}} for each in self.filters), {"ml_inference": rewriting}]
@@ -215,14 +239,6 @@ class IndexConnection:
             body["phase_results_processors"] = [{kind: fusion | _TAG}]
             body["response_processors"] = [{"hybrid_score_explanation": dict(_TAG)}]  # otherwise `explain` adds the scores up
         return body
-
-    def template_body(self) -> dict[str, Any]:
-        """The stored search template, with the parameter query and the optional parameters size and from.
-
-        The request must name the search pipeline: the server ignores a pipeline that a template names (3.6.0).
-        """
-        query = {"multi_match": {"query": "{{query}}", "fields": list(self.text_fields), "lenient": True}}
-        return stored_template(self.name, f'"query": {json.dumps(query)}', self.prefix)
 
 
 def with_additions(body: dict[str, Any], registered: Mapping[str, Any]) -> dict[str, Any]:

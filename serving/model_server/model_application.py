@@ -142,7 +142,7 @@ def create(engine: Engine | None, options: ServeOptions) -> RequestFilter:
     app.state.queue = EncodingQueue(available_cores(), app.state.metrics.batch, lambda: bool(app.state.ending()))
     app.state.warm, app.state.close = app.state.models.warm, app.state.queue.close
     app.state.sessions = Sessions(options.token)
-    return RequestFilter(app, options, app.state.sessions, problem=problem, public=PUBLIC, limited=False)
+    return RequestFilter(app, options, problem=problem, public=PUBLIC)
 
 
 def problem(_: Request, status: int, message: str, hint: str = "", code: str = "") -> Response:
@@ -175,14 +175,11 @@ def _post(
             values, texts = await make(request, name, await run_in_threadpool(read, body) if len(body) > _LARGE else read(body))
             response = data(values)
             status = response.status_code
-        except ClientDisconnect:
-            status = CLIENT_GONE
-            raise
         except TermweaveError as error:
             response = _failed(request, error)
             status = response.status_code
-        except HTTPException as error:
-            status = error.status_code
+        except (ClientDisconnect, HTTPException) as error:
+            status = getattr(error, "status_code", CLIENT_GONE)
             raise
         finally:
             request.app.state.metrics.answered(name, status, texts, time.perf_counter() - began)
@@ -259,25 +256,13 @@ async def _client_gone(request: Request) -> None:
 
 def _models(request: Request) -> Response:
     """Answer `/v1/models`: a list of the models that requests can name."""
-    return data(
-        {
-            "object": "list",
-            "data": [
-                {
-                    "id": model.id,
-                    "object": "model",
-                    "created": 0,
-                    "owned_by": "termweave",
-                    "hash": model.hash,
-                    "name": model.names[-1],
-                    "index": model.index or None,
-                    "kinds": [KINDS[output] for output in model.outputs],
-                    "dimension": model.dimension,
-                }
-                for model in request.app.state.models.all()
-            ],
-        }
-    )
+    usual = {"object": "model", "created": 0, "owned_by": "termweave"}
+    listed = [
+        {"id": model.id, **usual, "hash": model.hash, "name": model.names[-1], "index": model.index or None}
+        | {"kinds": [KINDS[output] for output in model.outputs], "dimension": model.dimension}
+        for model in request.app.state.models.all()
+    ]
+    return data({"object": "list", "data": listed})
 
 
 def _ready(request: Request) -> Response:

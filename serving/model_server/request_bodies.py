@@ -117,9 +117,8 @@ def read_query(body: bytes) -> QueryRequest:
     if taken is not None:
         _check_length("The text of the query", taken.words, LONGEST, "Search for fewer words.")
         if (size := len(orjson.dumps(taken.where)) * len(signals)) > _MOST_FILTERS:
-            raise TooMuch(
-                f"The filters take {size:,} bytes for all signals; the most is {_MOST_FILTERS:,}.", "Send fewer clauses."
-            )
+            message = f"The filters of the query take {size:,} bytes for all signals; the most is {_MOST_FILTERS:,}."
+            raise TooMuch(message, "Send fewer clauses.")
     return QueryRequest(fields["index"], fields["models"], tuple(signals), fields["depth"], fields["query"], taken)
 
 

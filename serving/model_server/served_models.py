@@ -213,11 +213,10 @@ class ServedModels:
         Raises:
             UnknownModel: Several models have this name.
         """
-        if alone := _matching(reference, self._alone.values()):
-            return alone
         name, _, index = reference.rpartition("@")
         generation = self.generations.fresh(index)
-        return None if generation is None else _matching(name, self._of_index(index, generation))
+        alone = _matching(reference, self._alone.values())
+        return alone or (_matching(name, self._of_index(index, generation)) if generation else None)
 
     def find(self, reference: str) -> ServedModel:
         """Find the model that a request names, opened: ``HASH`` or ``NAME``, or as an index uses it ``HASH@INDEX`` or ``NAME@INDEX``.
@@ -226,8 +225,8 @@ class ServedModels:
             UnknownModel: No served model has this name, or several have it.
             EngineError: The search server that has the index does not answer.
         """
-        if alone := _matching(reference, self._alone.values()):
-            return alone
+        if model := self.recent(reference):
+            return model
         name, at, index = reference.rpartition("@")
         if not at:
             raise UnknownModel(f"No model {reference!r} is served.", self._what_is_served())
@@ -262,7 +261,7 @@ class ServedModels:
         folder = read_folder(resolve(name), name=name)
         manifest = folder.manifest
         # Only an index has the statistics that weights of this kind depend on.
-        of_index = {"weights"} if kind_of(manifest).needs_statistics and folder.statistics() is None else set()
+        of_index = {"weights"} if kind_of(manifest).needs_statistics and folder.statistics is None else set()
         outputs = tuple(output for output in KINDS if output in {*manifest.outputs} - of_index)
         if not outputs:
             message = f"The model {name!r} gives neither vectors nor, without the statistics of an index, term weights."
@@ -324,10 +323,8 @@ class ServedModels:
 
     def _of_index(self, name: str, generation: OpenGeneration) -> list[ServedModel]:
         """The models of an index as `ServedModel`, with the encoder of its open generation."""
-        return [
-            ServedModel(**vars(each), encoder=generation.encoder, generation=generation, engine=self._engine)
-            for each in _listings(name, generation.lineage)
-        ]
+        opened: dict[str, Any] = {"encoder": generation.encoder, "generation": generation, "engine": self._engine}
+        return [ServedModel(**vars(each), **opened) for each in _listings(name, generation.lineage)]
 
 
 def _listings(name: str, record: Lineage) -> list[ModelListing]:

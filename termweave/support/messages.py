@@ -47,8 +47,8 @@ def sized(count: float) -> str:
     """A number of bytes for a message, in decimal units as in file managers.
 
     Example:
-        >>> sized(512), sized(64e6), sized(1.9e9), sized(237_400_000)
-        ('512 bytes', '64 MB', '1.9 GB', '237 MB')
+        >>> sized(999), sized(1000), sized(99_940_000), sized(237_400_000), sized(2.5e15)
+        ('999 bytes', '1 kB', '99.9 MB', '237 MB', '2,500 TB')
     """
     units = ("bytes", "kB", "MB", "GB", "TB")
     size, unit = float(count), 0
@@ -93,8 +93,8 @@ def duration(seconds: float) -> str:
     """A duration for a message: seconds, from 90 on minutes, from 90 minutes on hours, from 48 hours on days.
 
     Example:
-        >>> duration(89), duration(1234), duration(73_895)
-        ('89 s', '20.6 minutes', '20.5 hours')
+        >>> duration(89), duration(90), duration(5400), duration(172_799), duration(172_800)
+        ('89 s', '1.5 minutes', '1.5 hours', '48.0 hours', '2.0 days')
     """
     if seconds < 90:
         return f"{seconds:.0f} s"

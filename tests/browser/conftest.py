@@ -1,6 +1,5 @@
 """A real browser without a window, spoken to over its debugging pipe: no driver, no port, no package."""
 
-import base64
 import json
 import os
 import select
@@ -86,10 +85,6 @@ class Browser:
             text = {"text": typed} if typed else {}
             self.tell("Input.dispatchKeyEvent", type="keyDown", autoRepeat=number > 0, **event, **text)
         self.tell("Input.dispatchKeyEvent", type="keyUp", **event)
-
-    def picture(self, path):
-        """The whole page as a PNG, to be looked at."""
-        path.write_bytes(base64.b64decode(self.tell("Page.captureScreenshot", captureBeyondViewport=True)["data"]))
 
     def complaints(self):
         """Errors and warnings of the console, exceptions, and every address asked for besides the page itself."""

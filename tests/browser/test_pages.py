@@ -122,16 +122,6 @@ def test_shaded_words_can_be_read_by_day_and_by_night(browser, request, kind):
             assert contrast(parts(ink)[0], laid_over(ground, canvas)) >= 4.5, (dark, ink, ground)
 
 
-def test_the_shares_stand_above_the_passage(browser, shaded):
-    browser.open(shaded)
-    places = browser.do(
-        "[...document.querySelectorAll('section')].filter(each => each.querySelector('table')).map(each =>"
-        " [each.querySelector('table'), each.querySelector('p.text')].map(part => part.getBoundingClientRect().top))"
-    )
-    assert places
-    assert all(shares < passage for shares, passage in places)
-
-
 def test_every_query_has_a_bar_and_all_panels_have_equal_axes(monkeypatch):
     """A region of one point was lost when regions were filled between points."""
     pytest.importorskip("matplotlib")
@@ -147,12 +137,6 @@ def test_every_query_has_a_bar_and_all_panels_have_equal_axes(monkeypatch):
     assert all(float(tick).is_integer() for tick in up.get_xticks())  # they number queries
     areas = [[patch.get_data().values.sum() for patch in panel.patches] for panel in (up, down)]
     assert np.allclose(areas, [[1.0, 0.0], [0.0, -0.2]])
-
-
-def test_the_best_value_is_bold_and_its_p_is_not(browser, report):
-    browser.open(report, 1400)
-    weights = browser.do("[...document.querySelectorAll('td.best small')].map(each => getComputedStyle(each).fontWeight)")
-    assert set(weights) == {"400"}
 
 
 def test_a_telephone_shows_the_baseline_beside_each_query(browser, report):

@@ -1,8 +1,13 @@
-"""The pages of `termweave serve` in a real browser: narrow and wide, light and dark, and by keyboard alone."""
+"""The pages of `termweave serve` in a real browser: narrow and wide, light and dark, by keyboard alone, and held to the rules of axe-core."""
 
+import os
+import shutil
 import socket
+import subprocess
+import tarfile
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -10,15 +15,14 @@ pytest.importorskip("starlette", reason="the extra 'ui' is not installed")
 
 import uvicorn
 
-from termweave import corpora, settings
+from termweave import settings
 from termweave.evaluation.book.store import BookGrade, BookQuery, JudgementBook
-from termweave.indexer import BuildOptions, build
 from termweave.search import Index
 from termweave.ui import application
 from termweave.ui.serve_options import ServeOptions
 from tests.browser.contrast import GROUNDS, contrast, laid_over, parts
 from tests.browser.test_pages import OVERFLOWS
-from tests.ui.conftest import ATTACKS, DOCUMENTS, attacked, remove_book  # noqa: F401 - the fixture
+from tests.ui.conftest import ATTACKS, DOCUMENTS, WORKBENCH, attacked, lexical, remove_book  # noqa: F401 - the fixture
 
 #: Ink, grounds and tag, for every element with text of its own.
 INKS = (
@@ -72,10 +76,8 @@ def test_pages_fit_can_be_read_and_fetch_nothing_from_elsewhere(browser, address
 @pytest.fixture
 def twice(opensearch_engine, name, tmp_path):
     """An index with two generations."""
-    path = tmp_path / "corpus-with-a-long-name.jsonl"
-    path.write_text('{"_id": "1", "text": "a text"}\n')
-    for _ in range(2):
-        build(opensearch_engine, corpora.open_source(path), name, BuildOptions(weights="none", dense="none"))
+    for key in ("1", "2"):
+        lexical(opensearch_engine, name, tmp_path, key)
     return name
 
 
@@ -112,23 +114,6 @@ def test_a_moved_slider_weighs_a_signal_and_the_list_follows(browser, address, o
     assert shown == [hit.id for hit in index.answer("run a function later", mode="dense", k=5).hits]
 
 
-def test_the_search_page_uses_its_width(browser, address):
-    for width, columns in ((400, 1), (1100, 3), (1800, 3)):
-        browser.open(f"{address}/search?q=run+a+function", width)
-        edges = browser.do(
-            "['.hit .passage', '.hit .facts', '.beside'].map(each => document.querySelector(each).getBoundingClientRect().left)"
-        )
-        assert len({round(edge / 30) for edge in edges}) == columns, (width, edges)
-    assert browser.do("document.querySelector('.beside').getBoundingClientRect().right") > 1600
-
-
-@pytest.mark.parametrize("dark", [False, True])
-def test_four_grades_have_four_colours(browser, address, dark):
-    browser.open(f"{address}/judge?judge=colours", dark=dark)
-    colours = browser.do("[...document.querySelectorAll('.grade')].map(each => getComputedStyle(each).backgroundColor)")
-    assert len(colours) == len(set(colours)) == 4
-
-
 def test_a_judge_needs_the_keyboard_alone(browser, address, opensearch_engine, attacked):  # noqa: F811 - the fixture above
     book = JudgementBook(opensearch_engine, attacked)
     browser.open(f"{address}/judge?judge=keys")
@@ -152,3 +137,145 @@ def test_a_judge_needs_the_keyboard_alone(browser, address, opensearch_engine, a
     press("Escape", [3, 0])
     press("2", [3, 0, 2])
     assert [each.note for each in book.grades("keys") if each.grade == 2] == ["3"]
+
+
+TABBED = (
+    "/search?q=run+a+function&compare=1&mode=lexical&mode2=dense&facet=kind",
+    "/search?q=run+a+function&judge=tab&k=3",
+    "/judge?judge=tab",
+    *WORKBENCH,
+    "/login",
+)
+#: Everything that a mouse could use. Radio buttons and the summary of a details element are reached as they are.
+USABLE = """[...document.querySelectorAll('a[href], button, input, select, textarea, summary')].filter(each =>
+    !each.disabled && each.type !== 'hidden' && each.checkVisibility())"""
+
+
+def tab_to(browser, selector):
+    for _ in range(200):
+        browser.press("Tab")
+        if browser.do(f"document.activeElement.matches({selector!r})"):
+            return
+    raise AssertionError(f"Tab does not reach {selector}")
+
+
+@pytest.mark.parametrize("path", TABBED)
+def test_tab_reaches_everything_and_shows_where_it_is(browser, address, path):
+    browser.open(address + path)
+    browser.do("document.activeElement.blur()")
+    browser.do(f"{USABLE}.forEach((each, place) => each.setAttribute('data-place', place))")
+    count = browser.do(f"{USABLE}.length")
+    assert count > (3 if path == "/login" else 8)
+    reached, hidden = set(), []
+    for _ in range(3 * count):  # a field for dates or files may take several
+        browser.press("Tab")
+        place, seen, tag = browser.do(
+            "(() => { const each = document.activeElement, style = getComputedStyle(each); return"
+            " [each.getAttribute('data-place'), style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) > 0, each.outerHTML.slice(0, 120)]; })()"
+        )
+        if place is not None:
+            reached.add(int(place))
+            hidden += [] if seen else [tag]
+        if len(reached) == count:
+            break
+    missing = [browser.do(f"{USABLE}[{place}].outerHTML.slice(0, 120)") for place in set(range(count)) - reached]
+    assert missing == []
+    assert hidden == []
+
+
+def test_the_first_tab_skips_the_navigation(browser, address):
+    browser.open(f"{address}/book")
+    browser.press("Tab")
+    assert browser.do("document.activeElement.className") == "skip"
+    assert browser.do("document.activeElement.getBoundingClientRect().left") >= 0
+    browser.press("Enter")
+    browser.press("Tab")
+    assert browser.do("document.activeElement.closest('main') !== null")
+
+
+def test_a_search_and_its_options_need_no_mouse(browser, address):
+    browser.open(f"{address}/search")
+    assert browser.do("document.activeElement.name") == "q"
+    browser.tell("Input.insertText", text="run a function")
+    browser.press("Enter")
+    browser.until("document.querySelectorAll('article.hit').length > 3")
+    tab_to(browser, "details.options > summary, form summary")
+    browser.press("Enter")
+    assert browser.do("document.activeElement.parentElement.open")
+    tab_to(browser, "input[name=compare]")
+    browser.press(" ")
+    browser.press("Enter")
+    browser.until(
+        "new URLSearchParams(location.search).get('compare') === '1' && document.body?.innerText.includes('of the best are the same')",
+    )
+    tab_to(browser, "article.hit summary")
+    browser.press("Enter")
+    assert browser.do("document.activeElement.parentElement.open")
+
+
+def test_a_key_that_is_held_down_takes_back_one_grade(browser, address, opensearch_engine, attacked):  # noqa: F811 - the fixture above
+    book = JudgementBook(opensearch_engine, attacked)
+    query = next(each for each in book.queries() if each.pool)
+    book.set_grade(BookGrade("held", query.id, query.pool[0], 1))
+    browser.open(f"{address}/judge?judge=held")
+    undo = "document.querySelector('button[data-key=u]')"
+    browser.do(f"clicks = 0, {undo}.addEventListener('click', event => {{ event.preventDefault(); clicks += 1; }})")
+    browser.press("u", times=3)
+    assert browser.do("clicks") == 1
+    book.undo("held")
+
+
+AXE = "axe-core@4.10.3"
+RULED = (
+    "/search",
+    "/search?q=run+a+function&facet=kind&id=zh",
+    "/search?q=run+a+function&compare=1&mode=lexical&mode2=dense",
+    "/search?q=run+a+function&judge=ann&curl=1",
+    "/search?q=x&mode=nothing",
+    "/judge?judge=ann",
+    *WORKBENCH,
+    "/login",
+    "/nothing",
+)
+
+
+@pytest.fixture(scope="session")
+def axe():
+    """The script of axe-core, which npm fetches into the user's cache once. It is no part of termweave."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "termweave-tests"
+    script = cache / f"{AXE}.js"
+    if not script.is_file():
+        if shutil.which("npm") is None:
+            pytest.skip("npm is not installed")
+        cache.mkdir(parents=True, exist_ok=True)
+        line = ["npm", "pack", AXE, "--silent", "--pack-destination", str(cache)]
+        packed = subprocess.run(line, capture_output=True, text=True, check=False, timeout=300)
+        if packed.returncode:
+            pytest.skip(f"npm cannot fetch {AXE}: {packed.stderr.strip()[:200]}")
+        with tarfile.open(cache / packed.stdout.split()[-1]) as archive:
+            script.write_bytes(archive.extractfile("package/axe.min.js").read())
+    return script.read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def filled(opensearch_engine, attacked):  # noqa: F811 - the fixture above
+    """A book with grades of two judges, and notes, so that the pages show all that they can."""
+    book = JudgementBook(opensearch_engine, attacked)
+    for judge, grade in (("bob", 3), ("eve", 1)):
+        for document in ("timer", "json", "csv"):
+            book.set_grade(BookGrade(judge, "q1", document, grade, "a note"))
+    return book
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_no_page_violates_a_rule(browser, address, axe, filled, width):
+    """Contrast by night is what `test_pages_fit_can_be_read_and_fetch_nothing_from_elsewhere` measures."""
+    violations = []
+    for path in RULED:
+        browser.open(address + path, width)
+        browser.do("document.querySelectorAll('details').forEach(each => each.open = true)")
+        browser.do(f"{axe}; 0")
+        found = browser.do("axe.run().then(found => ({passes: found.passes.length, violations: found.violations}))")
+        assert found["passes"] > 10
+        violations += [(path, each["id"], [node["html"][:200] for node in each["nodes"][:3]]) for each in found["violations"]]
+    assert violations == []

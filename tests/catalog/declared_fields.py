@@ -93,7 +93,7 @@ def checked(index):
         for options in ({"sort": name}, {"facets": [name]}, {"collapse": name}):
             assert why in refused(index, **options)
         assert "reads the metadata entry" in refused(index, rerank=f"boost@{name}:1") or name == "place"
-    assert "reads numbers, and 'day' holds something else" in refused(index, rerank="boost@day:1")
+    assert "of numbers, and 'day' holds something else" in refused(index, rerank="boost@day:1")
     best = index.search("kettle", rerank="boost@single:1", k=1, explain=True)[0]
     assert (best.id, best.explanation["parts"][-1]["value"]) == ("d19", 20.9)
     assert index.search("kettle", rerank="decay@place:1:1km:50.12,7", k=1)[0].id == "d12"

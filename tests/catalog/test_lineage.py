@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from termweave.catalog.layout import DocumentLayout
 from termweave.catalog.lineage import Lineage, ModelLineage
 from termweave.errors import EngineError, UsageError
 
@@ -54,3 +55,20 @@ def test_a_newer_format_is_not_called_damaged(schema):
     with pytest.raises(UsageError, match=r"built by termweave 0.2.0 in a format that this version cannot read") as caught:
         read({**lineage().as_meta(), "schema": schema, "something": "new"})
     assert "Install the version that built it" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("fields", "read", "shown"),
+    [
+        ('{"id": null, "title": null, "text": ["title"]}', ("title",), ("", "A")),  # it is not the title as well
+        ('{"id": null, "title": "body", "text": []}', ("body", "text", "contents", "content"), ("B", "C")),
+        ("{}", ("title", "text", "contents", "body", "content"), ("A", "B")),
+    ],
+)
+def test_a_field_has_one_purpose(fields, read, shown):
+    source = {"name": "", "fingerprint": "", "enriched": "id weights", "fields": fields}
+    made = Lineage(name="docs", created="", termweave="", source=source, fingerprint="", signals={})
+    layout = DocumentLayout((), application=made.application_fields)
+    assert layout.text_fields == read
+    found = layout.with_text({"title": "A", "body": "B", "content": "C"})
+    assert (found["title"], found["text"]) == shown

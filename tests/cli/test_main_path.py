@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from .conftest import DOCUMENTS, beir, valid
+from .conftest import DOCUMENTS, valid
 
 
 def test_verify(termweave, live, folder):
@@ -107,22 +107,11 @@ def test_evaluate_prints_a_table_and_writes_runs(termweave, live, folder, tmp_pa
     assert "paired randomisation test" in termweave("evaluate", live, str(folder)).stdout
 
 
-def test_evaluate_on_other_documents_says_so(termweave, live, tmp_path):
-    other = beir(tmp_path / "other", {"json": "json"}, {"q1": "read json text"}, {"q1": "something-else"})
-    assert "Not one judged document" in termweave("evaluate", live, str(other), status=1).stderr
-
-
 def test_verify_ends_with_4_when_a_document_is_gone(termweave, folder, opensearch_engine, name):
     termweave("index", str(folder), name, "--weights", "none", "--dense", "none")
     opensearch_engine.request("DELETE", f"/{name}/_doc/json")
     assert valid(termweave("verify", name, "--json", status=4).stdout, "verify")["missing"] == ["json"]
     assert "missing: json" in termweave("verify", name, status=4).stdout
-
-
-def test_an_index_of_somebody_else_is_said_to_be_one(termweave, opensearch_engine, name):
-    opensearch_engine.request("PUT", f"/{name}")
-    for verb in (["search", name, "x"], ["verify", name]):
-        assert "was not built by termweave" in termweave(*verb, status=2).stderr
 
 
 def test_gates_end_with_3_and_say_why(termweave, live, folder, tmp_path):
@@ -138,10 +127,6 @@ def test_gates_end_with_3_and_say_why(termweave, live, folder, tmp_path):
     again = termweave("evaluate", live, str(folder), "--require", against, "--save", str(tmp_path), status=3)
     assert "2 queries are too few" in again.stderr
     assert "nobody" not in (tmp_path / "hybrid.trec").read_text()
-    assert "is not a requirement" in termweave("evaluate", live, str(folder), "--require", "better", status=2).stderr
-    nowhere = tmp_path / "no" / "report.html"
-    said = termweave("evaluate", live, str(folder), "--html", str(nowhere), status=2).stderr
-    assert f"{nowhere.parent} cannot be written to: it does not exist." in said
 
 
 @pytest.mark.parametrize("arguments", ["search {index} --queries {queries} --run - --url {url}", "search --help"])
@@ -174,17 +159,15 @@ def test_a_closed_pipe_hides_no_missed_gate(live, folder, opensearch_engine, for
     ("arguments", "said"),
     [
         (["no-such-index", "x"], "Known names: "),
-        (["cli-*", "x"], "is not the name of an index"),
         (["{live}", "x", "-k", "10000", "--from", "9999", "--show-query"], "cannot be reached"),
         (["{live}", "x", "--weights", "no-such-model"], "no-such-model"),
         (["{live}", "json", "--fields", "title,nope"], "a field 'nope'"),
-        (["{live}", "-"], "The query is empty"),
     ],
 )
 def test_a_search_that_cannot_be_is_a_sentence(termweave, live, arguments, said):
     assert said in termweave("search", *(each.format(live=live) for each in arguments), stdin="\n", status=2).stderr
 
 
-@pytest.mark.parametrize("arguments", [("weights", "the cat sat"), ("node", "status"), ("doctor",), ("config", "show")])
+@pytest.mark.parametrize("arguments", [("node", "status"), ("doctor",), ("config", "show")])
 def test_what_the_others_print_is_as_their_schemas_say(termweave, arguments):
     valid(termweave(*arguments, "--json").stdout, arguments[0])

@@ -135,7 +135,7 @@ def test_rewriting_that_the_index_has_no_words_for_is_refused_and_a_stored_profi
     url = ["--url", opensearch_engine.url]
     for rewriting in ("operators", "spelling"):
         assert run(["profiles", name, "--save", "shop", "--rewrite", rewriting, "--use", "shop", *url]) == 2
-        assert "no field in which words can be looked up" in capsys.readouterr().err
+        assert "no field in which operators and spelling" in capsys.readouterr().err
     opened = tw.connect(opensearch_engine.url).index(name)
     opened.adopt(Profile("shop", {"weights": 1.0}, "adaptive", None, rewrite={"spelling": True}), use=False)
     assert run(["profiles", name, "--use", "shop", *url]) == 2
@@ -185,7 +185,7 @@ def test_a_profile_is_put_together(index, capsys, tmp_path):
         (["--mode", "lexical"], "go with --save"),
         (["--save", "lexical"], "cannot be called"),
         (["--save", "x", "--rerank", "ranker@/nowhere"], "There is no model folder"),
-        (["--save", "x", "--rerank", "diverse>rnn"], "'rnn' here.\nIt keeps rnn if it comes first, then rules"),
+        (["--save", "x", "--rerank", "diverse>rnn"], "'rnn' here.\nA profile keeps rnn first, then rules"),
         (["--save", "x", "--rerank", "boost@price"], "In a rule, name an entry that it has; train a ranker again"),
         (["--save", "x", "--rerank", "match@price"], "reads the field 'price'"),
         (["--save", "x", "--rewrite", "synonyms@/nowhere"], "cannot be read"),

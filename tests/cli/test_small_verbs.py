@@ -1,7 +1,6 @@
 """Verbs of a few lines: weights, completion, config show, generations, doctor, and connect on a plain server."""
 
 import json
-import re
 import subprocess
 import sys
 from os import environ
@@ -10,9 +9,7 @@ import pytest
 
 from termweave.cli import run
 from termweave.cli.hit_list import weighed
-from termweave.engine.embedded import folders
 from termweave.records import WordWeight
-from termweave.support import paths
 
 from .conftest import valid
 
@@ -23,19 +20,6 @@ def test_verbs_and_options_are_completed():
     environment = {**environ, "_TERMWEAVE_COMPLETE": "bash_complete", "COMP_CWORD": "1", "COMP_WORDS": "termweave gen"}
     done = subprocess.run([sys.executable, "-m", "termweave"], env=environment, capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["plain,generations"]
-
-
-def test_config_show_says_where_things_lie(capsys):
-    assert run(["config", "show", "--json"]) == 0
-    shown = json.loads(capsys.readouterr().out)["folders"]
-    assert shown["ledgers"]["path"] == str(paths.state() / "ledgers")
-    assert shown.keys() == {"settings", "models", "cache", "state", "ledgers", "node"}
-    assert shown["node"]["path"] == str(folders.run_folder(folders.default_home()))
-    assert run(["config", "show"]) == 0
-    text = capsys.readouterr().out
-    assert str(paths.cache()) in text
-    rows = re.findall(r"^(?:password_file|client_key_password) +- +default +", text, re.MULTILINE)
-    assert [len(row) for row in rows] == [len(rows[0])] * 2  # columns stand below each other, also beside the longest name
 
 
 def test_generations_without_a_name_are_those_of_all_names(termweave, live):
@@ -59,12 +43,7 @@ def test_what_training_lacks_is_named_with_the_command_that_brings_it(monkeypatc
 
 @pytest.mark.parametrize(
     ("options", "said"),
-    [
-        ((), "lacks the plugin ml-commons"),
-        (("--plan",), "termweave node start --ml"),
-        (("--remove",), "lacks the plugin ml-commons"),
-        (("--remove", "--fallback"), "--remove takes no"),
-    ],
+    [(("--plan",), "termweave node start --ml"), (("--remove",), "lacks the plugin"), (("--remove", "--fallback"), "takes no")],
 )
 def test_what_cannot_be_connected_is_a_sentence(opensearch_engine, termweave, options, said):
     if "opensearch-ml" in opensearch_engine.capabilities.plugins:
@@ -72,36 +51,24 @@ def test_what_cannot_be_connected_is_a_sentence(opensearch_engine, termweave, op
     assert said in termweave("connect", "docs", *options, status=2).stderr
 
 
-@pytest.fixture
-def weights(termweave):
-    return lambda *arguments, **options: termweave("weights", *arguments, **options)
-
-
-def test_weights_are_a_plain_list_where_there_is_no_terminal(weights):
-    shown = weights(TEXT).stdout
-    assert {line.split()[1] for line in shown.splitlines()} == {"mitochondrion", "powerhous", "cell"}
-    assert "\x1b" not in shown
-
-
 @pytest.mark.parametrize("kind", ["document", "query"])
-def test_weights_as_json(weights, kind):
-    data = json.loads(weights(TEXT, "--json", "--kind", kind).stdout)
-    assert data["schema"] == "termweave.weights/1"
-    assert [word["word"] for word in data["words"]] == ["The", "mitochondrion", "is", "the", "powerhouse", "of", "the", "cell"]
+def test_weights_as_a_plain_list_and_as_json(termweave, kind):
+    shown = termweave("weights", TEXT, "--kind", kind).stdout
+    assert ({line.split()[1] for line in shown.splitlines()}, "\x1b" in shown) == ({"mitochondrion", "powerhous", "cell"}, False)
+    data = valid(termweave("weights", TEXT, "--json", "--kind", kind).stdout, "weights")
+    assert [word["word"] for word in data["words"]] == TEXT.rstrip(".").split()
     for word in data["words"]:
         assert TEXT[word["start"] : word["end"]] == word["word"]
         assert word["weight"] == (data["terms"][word["term"]] if word["term"] else 0)
     assert list(data["terms"].values()) == sorted(data["terms"].values(), reverse=True)
 
 
-def test_what_stands_in_the_place_of_a_text_to_weigh(weights):
-    result = weights("-", "--json", stdin=b"caf\xc3\xa9 \xff cat")
-    assert "bytes that are not UTF-8" in result.stderr
-    assert set(json.loads(result.stdout)["terms"]) == {"cafe", "cat"}
-    assert "UTF-8" not in weights("-", stdin="café").stderr
-    nothing = weights("the ...")
+def test_what_stands_in_the_place_of_a_text_to_weigh(termweave):
+    result = termweave("weights", "-", "--json", stdin=b"caf\xc3\xa9 \xff cat")
+    assert ("bytes that are not UTF-8" in result.stderr, set(json.loads(result.stdout)["terms"])) == (True, {"cafe", "cat"})
+    assert "UTF-8" not in termweave("weights", "-", stdin="café").stderr
+    nothing = termweave("weights", "the ...")
     assert (nothing.stdout, "no term" in nothing.stderr) == ("", True)
-    assert "no model named" in weights(TEXT, "--weights", "nope", status=2).stderr
 
 
 def test_weights_are_shades_in_a_terminal():

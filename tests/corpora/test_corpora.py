@@ -30,7 +30,6 @@ LINES = b'{"_id": "a", "text": "one"}\n{"_id": "b", "text": "two"}\n'
     ("spec", "reason"),
     [
         ("nowhere", "no file or folder 'nowhere'"),
-        ("no/where.jsonl", "no file or folder"),
         ("x" * 5000, "no file or folder"),
         ("nul\0byte", "no file or folder"),
         ("", "no file or folder ''.*A (source|data set) is "),
@@ -76,7 +75,7 @@ def test_a_folder_that_may_not_be_read_is_said_to_be_that(mode):
             os.chown(folder / "locked", 65534, -1)
             os.seteuid(65534)
         (folder / "locked").chmod(mode)
-        with pytest.raises(UsageError, match="locked may not be read by this user"):
+        with pytest.raises(UsageError, match=r"This user may not read .*locked"):
             open_source(folder / "locked")
     finally:
         (folder / "locked").chmod(0o700)
@@ -93,8 +92,8 @@ def test_splits_that_are_not_there(tmp_path):
     (tmp_path / "a:b").write_bytes(LINES)
     assert open_source(tmp_path / "a:b").name == "a:b"  # a colon in a path is no split
     for opens, spec, sentence in (
-        (open_dataset, f"{tmp_path}:", "has no split ''.*There are: dev"),
-        (open_dataset, "demo:", "has no split ''.*There are: test, train"),
+        (open_dataset, f"{tmp_path}:", "has no split ''.*Its splits are: dev"),
+        (open_dataset, "demo:", "has no split ''.*Its splits are: test, train"),
         (open_dataset, str(corpus), "corpus without queries"),
         (open_source, f"{corpus}:train", r"no splits: .* without 'train'"),
     ):
@@ -134,7 +133,7 @@ def test_errors_in_standard_input_name_it(monkeypatch, given, says, read):
 
 
 def test_what_standard_input_cannot_be(monkeypatch, tmp_path):
-    with pytest.raises(UsageError, match="cannot be a data set"):
+    with pytest.raises(UsageError, match="A data set cannot be standard input"):
         open_dataset("-")
     monkeypatch.setattr(sys, "stdin", None)
     with pytest.raises(UsageError, match="terminal or closed"):

@@ -62,7 +62,7 @@ def test_other_names_of_fields():
         ("corpus.jsonl", "open_source reads files"),
         ({"id": "a", "text": "x"}, "Put it into a list"),
         (7, "not int"),
-        (["a text"], "Item 1 of documents is str"),
+        (["a text"], "Item 1 of documents is of the type str"),
     ],
 )
 def test_what_is_no_collection_of_documents_is_refused(documents, sentence):

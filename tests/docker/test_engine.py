@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -31,6 +32,12 @@ def refused(done, *parts):
 
 def test_without_a_command_it_says_how_it_is_called():
     refused(engine(), "docker/engine bash")
+
+
+def test_its_program_finds_what_it_imports():
+    """The images are made at night alone."""
+    (program,) = re.findall(r"-c '(.*?)'\)", ENGINE.read_text(), re.DOTALL)
+    exec("\n".join(re.findall("^from .*", program, re.MULTILINE)))
 
 
 def test_elsewhere_than_on_debian_docker_is_to_be_installed(tmp_path):

@@ -1,9 +1,11 @@
-"""An HTTP proxy before a real server, for proxies that answer some requests themselves."""
+"""Servers whose answers and connections a test treats as it likes, and an HTTP proxy before a real server."""
 
 from __future__ import annotations
 
 import http.client
+import socketserver
 import threading
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
@@ -88,3 +90,19 @@ class ForwardingProxy:
     def passes_on(self, header):
         """Whether a header of a request, in lower case, goes to the server."""
         return header not in self._OF_A_HOP
+
+
+@contextmanager
+def accepting(treat):
+    """A server on 127.0.0.1 that calls `treat` with each connection, in a thread, and closes it; yields its port."""
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self):
+            with suppress(OSError):
+                treat(self.request)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        yield server.server_address[1]
+        server.shutdown()

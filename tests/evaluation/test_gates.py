@@ -74,7 +74,7 @@ def test_what_gates_look_at_has_to_be_in_the_table():
     assert gates.system_of(named, ["weights", "dense"], None) == "dense"
     with pytest.raises(UsageError, match="no system 'foo'"):
         gates.system_of(gates.parse("foo:nDCG@10>=.1"), ["hybrid", "dense"], "hybrid")
-    with pytest.raises(UsageError, match="does not name a system") as refused:
+    with pytest.raises(UsageError, match="names no system") as refused:
         gates.system_of(plain, ["weights", "dense"], None)
     assert "'weights:nDCG@10>=.1'" in refused.value.hint
 

@@ -4,7 +4,7 @@ import orjson
 import pytest
 
 from termweave.cli import run
-from termweave.corpora.index import changes, pages
+from termweave.corpora.index import pages, source
 from termweave.corpora.index.source import IndexSource
 from termweave.indexer.ledger.diff import LedgerDiff
 from termweave.indexer.pipeline.bulk_sender import BulkSender
@@ -158,7 +158,7 @@ def read(monkeypatch):
 
 
 def test_an_incremental_update_reads_only_what_changed(build, shop, opensearch_engine, name, monkeypatch, read):
-    monkeypatch.setattr(changes, "_MARGIN", 0)
+    monkeypatch.setattr(source, "_MARGIN", 0)
     before, by_time = dated(60), ("--update", "--since", "changed", "--delete-missing")
     by_number = ("--update", "--since", "_seq_no", "--delete-missing")
     shop(before)

@@ -301,7 +301,7 @@ def test_an_index_with_too_many_entries_for_a_feature_ranker_is_searched_without
     chosen = choice.choose(index, dataset, lambda *_: None, tmp_path / "ranker")
     assert chosen.profile.weights
     assert chosen.profile.ranker is chosen.ranker.folder is None
-    assert "96 entries could be features" in chosen.ranker.dropped
+    assert "as features, not 96" in chosen.ranker.dropped
 
 
 def test_a_live_search_that_finds_no_answer_is_beaten_and_not_taken_for_one_of_another_corpus(

@@ -210,9 +210,9 @@ def test_fields_that_do_not_fit_are_said(shop, capsys):
     with pytest.raises(UsageError, match="reads the metadata entry 'price'"):
         shop.search("lamp", rerank="boost@price")
     for rule, message in (
-        ("boost@kind", "reads numbers, and 'kind' holds something else"),
-        ("decay@votes:0.2:30d", "reads dates, and 'votes' holds something else"),
-        ("decay@kind:0.1:2:11", "reads numbers, and 'kind' holds something else"),
+        ("boost@kind", "of numbers, and 'kind' holds something else"),
+        ("decay@votes:0.2:30d", "of dates, and 'votes' holds something else"),
+        ("decay@kind:0.1:2:11", "of numbers, and 'kind' holds something else"),
     ):
         with pytest.raises(UsageError, match=message):
             shop.search("lamp", rerank=rule)

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from termweave.rerank.trees import tree_files
+from termweave.rerank import decision_trees
 
 lightgbm = pytest.importorskip("lightgbm")
 
@@ -35,7 +35,7 @@ def lightgbm_text(data):
 def test_scores_and_contributions_are_those_of_lightgbm(data, missing):
     rows, grades = data if missing else (np.nan_to_num(data[0]), data[1])
     model = trained(rows, grades)
-    trees = tree_files.read(model.model_to_string())
+    trees = decision_trees.read(model.model_to_string())
     asked = data[0]  # a model that was trained without missing values meets them, too
     np.testing.assert_allclose(trees.scores(asked), model.predict(asked), atol=1e-12)
     assert trees.used <= set(model.feature_name())
@@ -51,7 +51,7 @@ def saved(tmp_path):
 
     def call(model):
         model.save_model(tmp_path / "model.json")
-        return tree_files.read((tmp_path / "model.json").read_text())
+        return decision_trees.read((tmp_path / "model.json").read_text())
 
     return call
 
@@ -89,26 +89,26 @@ def test_models_of_several_classes_and_without_end_are_refused(data, lightgbm_te
     parameters = {"objective": "multiclass", "num_class": 3, "verbose": -1}
     several = lightgbm.train(parameters, lightgbm.Dataset(rows, three), num_boost_round=2).model_to_string()
     with pytest.raises(ValueError, match="several classes"):
-        tree_files.read(several)
+        decision_trees.read(several)
     with pytest.raises(ValueError, match="neither"):
-        tree_files.read('{"a": ' * 100_000)
-    monkeypatch.setattr(tree_files, "MOST_NODES", 50)
+        decision_trees.read('{"a": ' * 100_000)
+    monkeypatch.setattr(decision_trees, "MOST_NODES", 50)
     with pytest.raises(ValueError, match="more than 50 nodes"):
-        tree_files.read(lightgbm_text)
-    monkeypatch.setattr(tree_files, "_MOST_BYTES", 10)  # looked at before a file is read
+        decision_trees.read(lightgbm_text)
+    monkeypatch.setattr(decision_trees, "_MOST_BYTES", 10)  # looked at before a file is read
     for content, reason in ((b"tree" * 3, "more than 10 bytes"), (b"{L\xff", "not text in UTF-8")):  # XGBoost's binary format
         (tmp_path / "trees.txt").write_bytes(content)
         with pytest.raises(ValueError, match=reason):
-            tree_files.content_of(tmp_path / "trees.txt")
+            decision_trees.content_of(tmp_path / "trees.txt")
 
 
 def test_a_model_of_one_leaf_has_one_score(data):
     rows, _ = data
     model = trained(rows, np.zeros(len(rows), dtype=int))
-    trees = tree_files.read(model.model_to_string())
+    trees = decision_trees.read(model.model_to_string())
     assert trees.scores(rows[:3]).tolist() == model.predict(rows[:3]).tolist()
     assert trees.used == frozenset()
-    by_hand = tree_files.read(xgboost_file())  # a condition of XGBoost's is "below", of LightGBM's "at most"
+    by_hand = decision_trees.read(xgboost_file())  # a condition of XGBoost's is "below", of LightGBM's "at most"
     assert by_hand.scores(np.array([[0.4], [0.5], [np.nan]])).tolist() == [2.5, 1.5, 1.5]
 
 
@@ -168,7 +168,7 @@ BROKEN, NEITHER, NO_NUMBER = "do not fit together", "neither LightGBM nor XGBoos
 )
 def test_hostile_files_of_xgboost_are_refused(content, reason):
     with pytest.raises(ValueError, match=reason):
-        tree_files.read(content)
+        decision_trees.read(content)
 
 
 LIGHTGBM = [
@@ -195,7 +195,7 @@ def test_hostile_files_of_lightgbm_are_refused(data, lightgbm_text):
         changed = re.sub(pattern, replacement, lightgbm_text, count=1)
         assert changed != lightgbm_text
         with pytest.raises(ValueError, match=reason):
-            tree_files.read(changed)
-    far = tree_files.read(re.sub(r"internal_value=\S+", "internal_value=1e300", lightgbm_text, count=1))
+            decision_trees.read(changed)
+    far = decision_trees.read(re.sub(r"internal_value=\S+", "internal_value=1e300", lightgbm_text, count=1))
     base, added = far.contributions(data[0][0])
     assert base + sum(added.values()) == pytest.approx(far.scores(data[0][:1])[0])

@@ -114,7 +114,7 @@ def test_a_budget_is_shared_by_the_rankers_of_a_chain():
     with pytest.raises(UsageError, match="With a time budget there is one page"):
         limited.for_page(10)
     assert limited.within(float("inf")).for_page(10).stages == (counting(),)
-    with pytest.raises(UsageError, match="'rnn' has no time budget"):
+    with pytest.raises(UsageError, match="'rnn' takes no time budget"):
         rerankers.choose("rnn").within(80)
     assert rerankers.choose("rnn").within(float("inf")) == rerankers.choose("rnn")
 

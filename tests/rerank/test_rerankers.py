@@ -187,7 +187,7 @@ def test_tables_name_it_and_it_is_made_once():
 def test_an_unknown_name_gives_the_known_ones(asked):
     with pytest.raises(UsageError, match="no reranker 'cross'") as caught:
         rerankers.choose(asked)
-    end = ", or the folder of a cross-encoder; join several with > (rnn>NAME)."
+    end = ", or the folder of a cross-encoder; > joins several (rnn>NAME)."
     assert caught.value.hint.endswith(end)
     names = caught.value.hint.removeprefix("Known: none, ").removesuffix(end).split(", ")
     assert {"axis", "boost", "longest", "ltr", "ranker", "rnn"} <= {*names}

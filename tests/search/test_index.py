@@ -233,7 +233,7 @@ def test_the_server_fuses_as_the_client_does_or_says_that_it_cannot(index):
 
 
 def test_requests_refuse_and_name_what_termweave_does_itself(index, tmp_path):
-    with pytest.raises(UsageError, match="cannot hold min_score: termweave does that itself"):
+    with pytest.raises(UsageError, match="cannot contain min_score: termweave applies it"):
         index.requests("json", min_score=0.5)
     (tmp_path / "pins.csv").write_text("query,document,action\njson,first,pin\n")
     search, fetch = index.requests("json", rerank="rnn", rewrite=f"pins@{tmp_path / 'pins.csv'}")

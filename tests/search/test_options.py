@@ -25,7 +25,7 @@ from termweave.search.options import SearchOptions
         ({"fields": "title"}, "fields is a list of names, not the text 'title'"),
         ({"like": [5]}, "The id of a document is text, not int. Write '5'."),
         ({"where": [{"year": [2020]}]}, 'As an expression it is "year=VALUE"'),
-        ({"where": [{"terms": {"id": {"a"}}}]}, "where has a value that JSON cannot represent: .*set"),
+        ({"where": [{"terms": {"id": {"a"}}}]}, "A filter has a value that JSON cannot represent: .*set"),
     ],
 )
 def test_values_that_cannot_be_used_are_refused(given, said):

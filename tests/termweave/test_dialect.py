@@ -61,7 +61,7 @@ def test_what_elasticsearch_cannot_do_is_said():
     assert LearnedWeights.unavailable(OPEN) is None
     with pytest.raises(UsageError, match="no query 'hybrid'"):
         hybrid_query.check(ELASTIC, Mode("hybrid", {"weights": 1.0, "dense": 1.0}))
-    with pytest.raises(ModelError, match="vectors of 5,000 numbers, and the server takes 4,096"):
+    with pytest.raises(ModelError, match="vectors of 5,000 numbers; the server takes up to 4,096"):
         Dense.fit(Fitting(ELASTIC, dimension=5000))
     assert Dense.fit(Fitting(OPEN, dimension=5000)).dimension == 5000
 

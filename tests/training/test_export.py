@@ -19,7 +19,7 @@ from termweave.encoders.manifest import HEADS, WEIGHTS, digests, write_manifest
 from termweave.encoders.models import joint_model
 from termweave.encoders.onnx import checked_graphs
 from termweave.encoders.onnx import export as exporting
-from termweave.encoders.onnx.rewritten_graphs import write_single
+from termweave.encoders.onnx.quantisation import write_single
 from termweave.encoders.term_weighting import BM25
 from termweave.errors import ModelError
 from termweave.statistics import StatisticsCounter

@@ -25,8 +25,8 @@ from termweave.errors import ModelError, UsageError
 from termweave.evaluation.tuning import tune as tuning
 from termweave.indexer import BuildOptions, build
 from termweave.records import Encoding
+from termweave.rerank import decision_trees
 from termweave.rerank.feature_ranker import open_feature_ranker
-from termweave.rerank.trees import tree_files
 from termweave.search import Index
 from termweave.search.results import feature_log
 from termweave.search.results.feature_log import CandidateFeatures
@@ -286,7 +286,7 @@ def test_clicks_of_a_question_do_not_reach_its_own_features(otherwise_judged, ga
     assert any((one[:, column] != other[:, column]).any() for one, other in zip(judged.rows, others, strict=True))
     # Without its own fold a relevant document has the rate of one that nobody was shown. Trees must not learn that this is best.
     alone = dataclasses.replace(judged, features=("clicks",), rows=tuple(rows[:, [column]] for rows in judged.rows))
-    trees = tree_files.read(feature_ranker.fit(alone, settings, 20))
+    trees = decision_trees.read(feature_ranker.fit(alone, settings, 20))
     scores = trees.scores(np.array([[0.2], [0.9], [1.0], [1.1], [5.0]]))
     assert (np.diff(scores) >= 0).all()
     assert scores[0] < scores[-1]

@@ -10,6 +10,7 @@ pytest.importorskip("starlette", reason="the extra 'ui' is not installed")
 from starlette.testclient import TestClient
 
 from termweave import corpora, engine, settings
+from termweave.catalog import generations
 from termweave.evaluation.book.store import INDEX, JudgementBook
 from termweave.indexer import BuildOptions, build
 from termweave.serving.model_server import model_application
@@ -19,6 +20,8 @@ from tests.cli.conftest import DOCUMENTS as ENTRIES
 
 URL = "http://127.0.0.1:8321"
 TOKEN = "a-token-of-more-than-16-characters"
+#: The index of attacks, one for the tests of every folder in this process.
+ATTACKED = f"test-ui-{uuid.uuid4().hex[:10]}"
 #: The pages besides those that search.
 WORKBENCH = ("/judge", "/book", "/evaluate", "/tune", "/learn", "/generations")
 #: Texts that would run, break out of an attribute or end an element if a page did not escape them.
@@ -128,16 +131,16 @@ def unreachable(hasty):
 @pytest.fixture(scope="session")
 def attacked(opensearch_engine, tmp_path_factory):
     """The name of an index whose documents, ids and metadata hold attacks."""
-    path = tmp_path_factory.mktemp("attacks") / "corpus.jsonl"
-    lines = [
-        {"_id": key, "title": title, "text": text, "kind": key.partition("-")[0], "year": 2000 + number, "note": text}
-        for number, (key, (title, text)) in enumerate(DOCUMENTS.items())
-    ]
-    path.write_bytes(b"\n".join(orjson.dumps(line) for line in lines))
-    name = f"test-ui-{uuid.uuid4().hex[:10]}"
-    build(opensearch_engine, corpora.open_source(path), name, BuildOptions())
-    yield name
-    opensearch_engine.request("DELETE", f"/{name}*", params={"expand_wildcards": "all"})
+    if generations.live(opensearch_engine, ATTACKED) is None:  # each folder that imports this fixture has one of its own
+        path = tmp_path_factory.mktemp("attacks") / "corpus.jsonl"
+        lines = [
+            {"_id": key, "title": title, "text": text, "kind": key.partition("-")[0], "year": 2000 + number, "note": text}
+            for number, (key, (title, text)) in enumerate(DOCUMENTS.items())
+        ]
+        path.write_bytes(b"\n".join(orjson.dumps(line) for line in lines))
+        build(opensearch_engine, corpora.open_source(path), ATTACKED, BuildOptions())
+    yield ATTACKED
+    opensearch_engine.request("DELETE", f"/{ATTACKED}*", params={"expand_wildcards": "all"})
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,17 @@ import json
 import os
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
+
+
+def until(condition, seconds=30):
+    """Wait until a condition holds; return what it gave."""
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    return found
 
 
 @contextmanager

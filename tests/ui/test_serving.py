@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from contextlib import ExitStack, suppress
+from html import unescape
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 from urllib.request import urlopen
@@ -18,15 +19,18 @@ import psutil
 import pytest
 import uvicorn
 
+from termweave import engine, settings
 from termweave.cli import run
 from termweave.serving import server
 from termweave.serving.connector import registrations
 from termweave.ui.protection import limits
 from termweave.ui.rendering import FOLDER
 from termweave.ui.serve_options import ServeOptions
+from tests.indexer.proxy import Proxy
 from tests.programs import program
 from tests.ui import processes
 from tests.ui.conftest import TOKEN, client_of
+from tests.ui.processes import until
 
 
 def test_requests_that_have_begun_are_answered_before_it_ends(opensearch_engine, attacked):
@@ -54,8 +58,8 @@ def listening(unreachable, monkeypatch):
 
     def start(**options):
         announced = queue.Queue()
-        settings = ServeOptions(token=TOKEN, port=0, **options)
-        thread = threading.Thread(target=server.run, args=(unreachable, settings, announced.put), daemon=True)
+        chosen = ServeOptions(token=TOKEN, port=0, **options)
+        thread = threading.Thread(target=server.run, args=(unreachable, chosen, announced.put), daemon=True)
         thread.start()
         ended.append(thread)
         port = urlsplit(announced.get(timeout=30)).port
@@ -68,14 +72,6 @@ def listening(unreachable, monkeypatch):
     for thread in ended:
         thread.join(30)
         assert not thread.is_alive()
-
-
-def until(holds):
-    """Wait until something holds."""
-    end = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 @pytest.fixture
@@ -208,6 +204,26 @@ def test_the_examples_of_the_page_run(served):
     assert len(printed[0].splitlines()) == 3
     assert [hit["id"] for hit in json.loads(printed[1])["hits"]] == ["json"]
     assert "json" in json.loads(printed[2])
+
+
+def test_a_server_that_is_killed_meanwhile_is_a_sentence_on_every_page(opensearch_engine, attacked, caplog, hasty):
+    proxy = Proxy(urlsplit(opensearch_engine.url).port)
+    client = client_of(engine.connect(settings.load(url=proxy.url, timeout=5)), index=attacked)
+    assert client.get("/search?q=function").status_code == 200
+    proxy.away = True
+    for path in ("/search?q=function", "/judge?judge=ann", "/book", "/generations", "/book/qrels.tsv"):
+        answer = client.get(path)
+        assert (answer.status_code, "closed the connection" in unescape(answer.text)) == (503, True), path
+        assert answer.headers["content-security-policy"]
+    for path in ("search?q=function", "book", "indices"):
+        answer = client.get(f"/api/{path}")
+        assert (answer.status_code, answer.json()["schema"]) == (503, "termweave.error/1"), path
+    fields = {"index": attacked, "typed": "a query", "judge": "ann", "grade": "1"}
+    for path in ("/book/add", "/judge/undo", "/generations/promote"):
+        answer = client.post(path, data=fields)
+        assert (answer.status_code, "Traceback" in answer.text) == (503, False), path
+    # The client library keeps the causes in records of its own, which `termweave` does not print.
+    assert not [each for each in caplog.records if each.exc_info and each.name.startswith(("termweave", "uvicorn", "starlette"))]
 
 
 def test_the_first_index_is_open_before_somebody_searches(opensearch_engine, attacked, unreachable, monkeypatch):

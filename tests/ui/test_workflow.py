@@ -15,15 +15,19 @@ import pytest
 from termweave import corpora
 from termweave.catalog import audit, generations
 from termweave.catalog.profiles import Profile
+from termweave.contracts.signal import Pruning
 from termweave.encoders.kinds import read_folder
 from termweave.encoders.manifest import write_manifest
 from termweave.encoders.model_lookup import resolve
+from termweave.errors import UsageError
 from termweave.evaluation import Experiment, Row, evaluate, index_comparison, table
-from termweave.evaluation.book.reader import BookDataset
+from termweave.evaluation.book.reader import HELD_OUT, TRAIN, BookDataset, half_of
+from termweave.evaluation.book.store import BookQuery, JudgementBook
 from termweave.evaluation.measures import MEASURES
 from termweave.evaluation.tuning.tune import TuningReport
-from termweave.indexer import BuildOptions, build, update
+from termweave.indexer import BuildOptions, build, rebuild_options, update
 from termweave.indexer.generations import listing
+from termweave.indexer.options import Window
 from termweave.records import Query
 from termweave.search import Index
 from termweave.ui import searching
@@ -269,3 +273,49 @@ def test_pages_take_the_profile_and_the_encoder_of_queries_that_others_changed(o
     assert opened_again.lineage.profile == "mine"
     assert opened_again.lineage.models["dense_query"].hash == "0123456789abcdef"
     assert workspace.index(name) is opened_again
+
+
+def test_halves_are_equal_in_any_script_and_another_spelling_stays_in_its_half():
+    """Otherwise a model would learn from a query that then measures it."""
+    for form, same in (
+        ("query {}", "Query: {}?"),
+        ("{} naïve café", "nai\u0308ve  CAFE {}"),
+        ("don't wait {}", "don\u2019t wait {}!"),
+        ("\u6587 {}", "\u6587 {}\u3002"),
+        ("\u0928\u092e {}", "\u0928\u092e  {}"),
+    ):
+        halves = [half_of(form.format(number)) for number in range(1_000)]
+        assert 400 < halves.count(TRAIN) < 600
+        assert [half_of(same.format(number)) for number in range(1_000)] == halves
+    assert len({half_of("?" * length) for length in range(1, 50)}) == 2  # a query without words has a half, too
+
+
+def test_the_halves_of_a_book_are_disjoint_and_stay_as_they_are(opensearch_engine, name):
+    book = JudgementBook(opensearch_engine, name)
+    texts = [f"query about subject {number}" for number in range(60)]
+    book.import_qrels("file", [Query(text, text) for text in texts], {text: {"json": 3} for text in texts})
+    halves = {split: BookDataset(f"book:{name}", book, split) for split in (TRAIN, HELD_OUT)}
+    ids = {split: {query.id for query in half.queries()} for split, half in halves.items()}
+    assert ids[TRAIN] | ids[HELD_OUT] == {query.id for query in book.queries()}
+    assert not ids[TRAIN] & ids[HELD_OUT]
+    assert min(map(len, ids.values())) > 15
+    queries = [(query, split) for split, half in halves.items() for query in half.queries()]
+    assert all(half_of(query.text) == split == half_of(f" {query.text.upper()} ") for query, split in queries)
+    assert set(halves[TRAIN].qrels()) == ids[TRAIN]
+    book.add([BookQuery("later", "a query that is added later", ("json",))])
+    assert {query.id for query in BookDataset(f"book:{name}", book, TRAIN).queries()} == ids[TRAIN]
+    opened = corpora.open_dataset(f"book:{name}:{HELD_OUT}")
+    assert (opened.split, opened.splits()) == (HELD_OUT, ["test", HELD_OUT, TRAIN])
+    with pytest.raises(UsageError, match="has no split 'dev'"):
+        corpora.open_dataset(f"book:{name}:dev")
+
+
+def test_a_generation_is_made_again_with_the_options_that_it_has(opensearch_engine, name, tmp_path):
+    path = tmp_path / "corpus.jsonl"
+    path.write_text("".join(f"{orjson.dumps({'_id': key, 'text': text}).decode()}\n" for key, (_, text) in TEXTS.items()))
+    options = {"vectors": "byte", "settings": {"index.similarity.default.type": "BM25", "index.similarity.default.k1": "0.3"}}
+    options |= {"signals": ("lexical", "weights", "dense"), "analyzer": "standard", "shards": 2}
+    options |= {"passages": Window(12, 9), "prune": Pruning(below=0.1)}
+    build(opensearch_engine, corpora.open_source(path), name, BuildOptions(**options))
+    live = generations.find_live(opensearch_engine, name)
+    assert rebuild_options.options_of(opensearch_engine, live, {}) == BuildOptions(**options, replicas=0)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from termweave.rerank.neighbours.equations import Rules
-from termweave.rerank.neighbours.evidence import evidence
+from termweave.rerank.neighbours.reciprocal import evidence
 from termweave.support import private_files
 from termweave.support.python_processes import process_pool
 from termweave.training.data.teacher_scores import write_array

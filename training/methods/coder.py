@@ -19,7 +19,7 @@ The target r is one of (setting `labels`):
                r   = softmax(r')                                                                   line 9
 
 s*(l, c) = lambda s(l, c) + (1 - lambda) s_J(l, c) is the mixed similarity of Eq. 1 with the judged document l as the probe
-(`rerank/neighbours/evidence.py`, with the readings of `reciprocal.py` beside it): lambda = 1 gives geometric labels, lambda = 0
+(`rerank/neighbours/reciprocal.py`, with its readings): lambda = 1 gives geometric labels, lambda = 0
 those of reciprocal neighbours alone, anything between the paper's mixed labels. f_n is max-min (Eq. 13) or std (Eq. 14).
 
 Two ways from r'' to r are offered (setting `label_path`). `algorithm` is Algorithm 1 as printed. `program` is what the authors' data
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from termweave.rerank.neighbours import evidence as algorithm
+    from termweave.rerank.neighbours import reciprocal as algorithm
     from termweave.training.data.sampler import Batch
     from termweave.training.dense import list_targets
     from termweave.training.dense.list_targets import ListTargets
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from termweave.training.methods.base import Parts
     from termweave.training.trainer.trainer import Fit
 else:  # `termweave train --help` reads this file and needs no numpy
-    algorithm = LazyModule("termweave.rerank.neighbours.evidence")
+    algorithm = LazyModule("termweave.rerank.neighbours.reciprocal")
     list_targets = LazyModule("termweave.training.dense.list_targets")
 
 
@@ -93,7 +93,7 @@ def target(
         settings: The kind of labels, and how they are smoothed; hybrid labels are made without judged documents (`dense.list_targets`).
         relevant: Positions of the judged documents in the list, at least one.
         candidates: Length of the list.
-        evidence: r'' of each candidate (`rerank.neighbours.evidence.evidence`); needed for "evidence" alone.
+        evidence: r'' of each candidate (`rerank.neighbours.reciprocal.evidence`); needed for "evidence" alone.
     """
     if settings.labels in ("hard", "uniform"):
         return uniform_labels(candidates, relevant, _SMOOTHING if settings.labels == "uniform" else 0.0)

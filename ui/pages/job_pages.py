@@ -91,7 +91,8 @@ def _page(
     """Make a page that shows a job; if a form that was sent could not start a job, a page with the form as filled in and the error."""
     jobs, workspace, name = request.app.state.jobs, workspace_of(request), book.name
     job = replace(job) if job else None  # as it is now: it may end while the page is made
-    listed = [job if job is not None and each.id == job.id else each for each in jobs.of_kind(kind, name)]
+    listed = [each for each in jobs.all() if (each.kind, each.about["index"]) == (kind, name)]
+    listed = [job if job is not None and each.id == job.id else each for each in listed]
     context: dict[str, Any] = {"index": name, "kind": kind, "jobs": listed, "job": job, "error": error}
     if kind == "learn":
         return page(request, "learn.html", {**context, "judged": len(book.qrels()), "obstacles": _obstacles()})

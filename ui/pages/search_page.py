@@ -47,14 +47,6 @@ _API = frozenset(each.name for each in parameters.SEARCH)
 
 
 @dataclass(frozen=True)
-class WordBar:
-    """A word of the query and its share in the final score."""
-
-    word: str
-    share: float
-
-
-@dataclass(frozen=True)
 class ScoreBar:
     """A part of the score of a hit, drawn as a bar.
 
@@ -63,7 +55,8 @@ class ScoreBar:
         kind: "words", "meaning" or "rerank": what the part counts, and its colour.
         share: The amount that this part adds to the final score.
         about: The line of `search --explain` about this part.
-        words: Words of the query and their shares, which sum to `share`; empty for a signal that compares vectors and for a reranker.
+        words: Words of the query, the largest share first, each with "word" and "share" in the final score; the shares sum to `share`. Empty for
+            a signal that compares vectors and for a reranker.
         start: Where the bar begins, in percent of the longest row of bars in the list.
         width: Length of the bar, in the same percent.
         neighbours: For the reranker rNN, ids of the documents with which the hit shares nearest neighbours.
@@ -73,7 +66,7 @@ class ScoreBar:
     kind: str
     share: float
     about: str
-    words: tuple[WordBar, ...] = ()
+    words: Sequence[Mapping[str, Any]] = ()
     start: float = 0.0
     width: float = 0.0
     neighbours: tuple[str, ...] = ()
@@ -186,16 +179,11 @@ def _results(workspace: Workspace, values: Mapping[str, Any], address: PageAddre
     lists = []
     for place, side in enumerate(sides):
         other = None if comparison is None else (comparison.second, comparison.first)[place]
-        lists.append(
-            ShownList(
-                side,
-                ("Left", "Right")[place] if values["compare"] else "",
-                _cards(side.index, side.answer.hits, _BESIDE if values["compare"] else _ALONE, other),
-                _cards(side.index, hits[place], _ALONE, None),
-                _rating(side, address) if values["judge"] else None,
-                searching.as_curl(side.index, side.values) if values["curl"] else "",
-            )
-        )
+        label, width = (("Left", "Right")[place], _BESIDE) if values["compare"] else ("", _ALONE)
+        cards, explained = _cards(side.index, side.answer.hits, width, other), _cards(side.index, hits[place], _ALONE, None)
+        rating = _rating(side, address) if values["judge"] else None
+        curl = searching.as_curl(side.index, side.values) if values["curl"] else ""
+        lists.append(ShownList(side, label, cards, explained, rating, curl))
     return {"lists": lists, "comparison": comparison, "more": any(len(side.answer.hits) == values["k"] for side in sides)}
 
 
@@ -278,7 +266,10 @@ def bars_of(hit: Hit, best: float) -> list[ScoreBar]:
     for part, (share, name, about) in zip(parts, explanation.as_rows(explained, terms=20), strict=True):
         kind = "rerank" if "rank" not in part else "words" if part["terms"] else "meaning"
         width = 100 * max(0.0, share) / best if best > 0 else 0.0
-        words = _word_bars(part) if share > 0 else ()
+        words: list[dict[str, Any]] = []
+        if share > 0 and part.get("terms") and part["score"] > 0:
+            words = [{"word": each["word"], "share": each["share"] * share / part["score"]} for each in part["terms"]]
+            words.sort(key=lambda word: -word["share"])
         bars.append(ScoreBar(name, kind, share, about, words, start, width, tuple(part.get("neighbours", ()))))
         start += width
     return bars
@@ -288,14 +279,6 @@ def best_of(hits: Sequence[Hit]) -> float:
     """The largest sum of positive shares that a hit of the list has: the width into which the bars of every hit fit."""
     explained = [hit.explanation["parts"] for hit in hits if hit.explanation]
     return max((sum(max(0.0, part["share"]) for part in parts) for parts in explained), default=0.0)
-
-
-def _word_bars(part: Mapping[str, Any]) -> tuple[WordBar, ...]:
-    """The words of the query with their shares in the final score, the largest share first; empty for a part that counts no words."""
-    if not part.get("terms") or part["score"] <= 0:
-        return ()
-    factor = part["share"] / part["score"]
-    return tuple(sorted((WordBar(each["word"], each["share"] * factor) for each in part["terms"]), key=lambda bar: -bar.share))
 
 
 class _Suggestions:

@@ -98,9 +98,8 @@ def received(receive: Receive) -> Receive:
         try:
             message = await asyncio.wait_for(receive(), max(0.0, until - time.monotonic()))
         except TimeoutError:
-            raise HTTPException(
-                HTTPStatus.REQUEST_TIMEOUT, "The request took too long to arrive", {"connection": "close"}
-            ) from None
+            headers = {"connection": "close"}
+            raise HTTPException(HTTPStatus.REQUEST_TIMEOUT, "The request took too long to arrive", headers) from None
         size += len(message.get("body", b""))
         if size > LARGEST:
             raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, TOO_LARGE)

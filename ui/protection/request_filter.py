@@ -52,25 +52,23 @@ class RequestFilter:
 
     Args:
         app: The application to protect.
-        options: The options of `termweave serve`, with the host names that requests may use.
-        sessions: The sessions, which tell whether a client has given the token.
+        options: The options of `termweave serve`, with the host names that requests may use. The number of requests of each client is limited
+            unless models are served.
         problem: Makes the answer that reports an error; takes request, status, message and hint.
         public: Paths that need no token.
-        limited: Whether the number of requests of each client is limited.
     """
 
     def __init__(
         self,
         app: Starlette,
         options: ServeOptions,
-        sessions: Sessions,
         *,
         problem: Callable[..., Response] = problem,
         public: Collection[str] = ("/login",),
-        limited: bool = True,
     ) -> None:
-        self._app, self._options, self._sessions, self._problem, self._public = app, options, sessions, problem, public
-        self._requests = limits.RateLimit(limits.BURST, limits.EACH_SECOND) if limited else None
+        self._app, self._options, self._problem, self._public = app, options, problem, public
+        self._sessions: Sessions = app.state.sessions
+        self._requests = None if options.serves_models else limits.RateLimit(limits.BURST, limits.EACH_SECOND)
 
     @property
     def state(self) -> State:

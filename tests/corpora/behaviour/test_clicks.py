@@ -7,7 +7,7 @@ import pytest
 
 from termweave.corpora import open_dataset
 from termweave.corpora.behaviour.clicks import ClickLog
-from termweave.corpora.behaviour.ubi_records import query_id
+from termweave.corpora.judgements import query_id
 from termweave.errors import InputError, UsageError
 
 LINES = ["query\tdocument\tcount", "green  tea\td1\t3", "green tea\td2\t1", "coffee\td3\t0", "kettle\td4"]
@@ -30,7 +30,7 @@ def test_a_log_is_judgements(log):
     opened = open_dataset(f"{log}:all")
     assert (opened.name, opened.split, opened.notes) == ("clicks.tsv", "all", [])
     assert opened.queries()[0].id == query_id("green tea")  # not its text: a document may have that as its id, and it may be long
-    with pytest.raises(UsageError, match="no split 'dev': it is a click log"):
+    with pytest.raises(UsageError, match="no split 'dev'"):
         open_dataset(f"{log}:dev")
     with pytest.raises(UsageError, match="A click log has no documents"):
         next(iter(opened.documents()))
@@ -72,13 +72,13 @@ def test_an_odd_line_is_left_out_and_counted(odd, why, log):
     log.write_text("\n".join([*LINES, odd, odd]))
     assert judged(log) == {"green tea": {"d1": 1, "d2": 1}, "kettle": {"d4": 1}}
     (note,) = open_dataset(str(log)).notes
-    assert note.startswith("2 lines of clicks.tsv left out: no click, as line 6")
+    assert note.startswith("2 lines of clicks.tsv left out: not a click, such as line 6")
     assert why.replace("\\\\", "\\") in note
     assert "--skip-bad" not in note
 
 
 def test_a_file_with_hardly_a_click_is_named(log):
     log.write_text("q\td\t1\na\tb\tc\td\na\tb\tc\td\n")
-    with pytest.raises(InputError, match="line 2 is no click") as refused:
+    with pytest.raises(InputError, match="line 2 is not a click") as refused:
         open_dataset(str(log)).queries()
     assert "Write query, document id and count" in refused.value.hint

@@ -93,7 +93,7 @@ def test_a_window_that_takes_too_much_memory_is_named(tmp_path):
     path = tmp_path / "long.zst"
     with zstd.open(path, "wb", options={zstd.CompressionParameter.window_log: 28}) as stream:
         stream.write(b'{"id": "a", "text": ""}\n')
-    with pytest.raises(InputError, match=r"compressed with a window of more than 128 MB. Compress it again without `--long`"):
+    with pytest.raises(InputError, match=r"compressed with a window of more than 128 MB. Decompress it with `zstd"):
         open_source(path)
 
 

@@ -165,7 +165,7 @@ def test_a_server_that_is_gone_and_addresses_that_are_none(server, monkeypatch):
     for wrong in ("http:///x", "http://[::1/x", "http://host:port/x"):
         with pytest.raises(UsageError):
             open_source(wrong)
-    with pytest.raises(UsageError, match="An address cannot be a data set"):
+    with pytest.raises(UsageError, match="A data set cannot be"):
         open_dataset(server.url + "/tea.jsonl")
     monkeypatch.setattr(addresses, "LARGEST", 50)
     with pytest.raises(InputError, match="there is room for 50 bytes"):

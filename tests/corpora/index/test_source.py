@@ -9,7 +9,7 @@ import pytest
 import termweave as tw
 from termweave.corpora import IndexReading, open_dataset, open_source
 from termweave.corpora.formats import addresses
-from termweave.corpora.index import changes, pages, point_in_time, source
+from termweave.corpora.index import pages, point_in_time, source
 from termweave.corpora.index.point_in_time import open_views
 from termweave.engine import EngineResponseError, connect
 from termweave.errors import InputError, TermweaveError, UsageError
@@ -240,7 +240,7 @@ def test_a_query_restricts_it_and_a_rate_slows_it(products, opened):
     assert sorted(each.metadata["price"] for each in corpus.documents()) == list(range(100))
     assert time.monotonic() - began > 0.3
     assert corpus.fingerprint != opened(index).fingerprint
-    with pytest.raises(UsageError, match=r"does not take the query of the source: .*rage"):
+    with pytest.raises(UsageError, match=r"refuses the query of the source: .*rage"):
         opened(index, query={"rage": {}})
 
 
@@ -306,7 +306,7 @@ SOURCES = {"content": TEXT, "name": TEXT}
         ({"properties": SOURCES, "_source": {"excludes": ["cont*"]}}, ("content",), "leaves the field 'content' out"),
         ({"properties": SOURCES, "_source": {"excludes": ["content"]}}, (), "leaves the field 'content' out"),
         ({"properties": SOURCES, "_source": {"includes": ["name"]}}, (), "leaves the field 'content' out"),
-        ({"_source": {"enabled": False}}, ("name",), "keeps no _source"),
+        ({"_source": {"enabled": False}}, ("name",), "stores no _source"),
         ({}, (), "has no field of a usual name for the text"),
         ({}, ("body",), "has no field 'body'"),
     ],
@@ -341,7 +341,7 @@ def test_an_alias_hides_what_a_search_of_it_does_not_find(products, opened, open
     corpus = opened(f"{name}-cheap")
     assert sorted(each.id for each in corpus.documents()) == cheap
     assert corpus.total == 31
-    known = changes.ChangedDocuments(corpus, None, {})
+    known = source.ChangedDocuments(corpus, None, {})
     assert sorted(identity for page in known.identities() for identity in page) == cheap
     assert corpus.fingerprint != opened(index).fingerprint
     some = opened(f"{name}-cheap", query={"range": {"price": {"gte": 28}}}).documents()
@@ -360,7 +360,7 @@ def test_an_alias_hides_what_a_search_of_it_does_not_find(products, opened, open
         ("https://me:secret@host:9200/products", ("https://host:9200/products", "https://me:secret@host:9200")),
         ("http://host/search/my-index/", ("http://host/search/my-index", "http://host/search")),
         *((spec, "does not name one index") for spec in ("opensearch:", "opensearch:a,b", "opensearch:a*", "https://host:9200", "https://me:secret@host/_all")),
-        *((f"opensearch:http://{host}/products", "is not an address") for host in ("[", "[x]", "me:secret@[", "me:[secret]@host")),
+        *((f"opensearch:http://{host}/products", "is not the address of one server") for host in ("[", "[x]", "me:secret@[", "me:[secret]@host")),
     ],
 )  # fmt: skip
 def test_an_address_names_one_index_or_ends_in_a_sentence_without_its_password(spec, place):

@@ -1,22 +1,12 @@
-"""Feed damaged files to every reader of files: each must return documents that can be stored, or end with an error message.
+"""Damaged files for every reader of files: each reader must return documents that can be stored, or end with a sentence.
 
-Run: python -m tests.corpora.readers.fuzz_readers --inputs 100000 --seed 0   (with TMPDIR in memory: a minute or two)
-The inputs are well-formed files whose bytes are cut, repeated, nested, swapped and overwritten. An exception that is not a
-`TermweaveError` is a fault; it is printed with the input, and the exit status is 1. `mutated` and `read` serve the tests, too.
-`demo` has no input: it reads the modules of the installed standard library.
+The inputs are well-formed files whose bytes are cut, repeated, nested, swapped and overwritten. `demo` has no input: it is shipped.
 """
 
-# ruff: noqa: T201 - a command that prints what it found
-import argparse
 import gzip
 import importlib.util
 import io
 import random
-import sys
-import tempfile
-import time
-import traceback
-from collections import Counter
 from pathlib import Path
 
 from termweave.catalog.layout import source_digest
@@ -101,10 +91,10 @@ def mutated(content: bytes, dice: random.Random) -> bytes:
     return bytes(data)
 
 
-def damaged(kind: str, dice: random.Random) -> tuple[dict[str, bytes], str]:
-    """Return the files of a reader, one of them mutated, and the name of that one."""
+def damaged(kind: str, dice: random.Random) -> dict[str, bytes]:
+    """Return the files of a reader, one of them mutated."""
     victim = dice.choice(list(SEEDS[kind]))
-    return {**SEEDS[kind], victim: mutated(SEEDS[kind][victim], dice)}, victim
+    return {**SEEDS[kind], victim: mutated(SEEDS[kind][victim], dice)}
 
 
 def read(files: dict[str, bytes], folder: Path, *, skip_bad: bool) -> str:
@@ -145,34 +135,3 @@ def _registered(folder: Path) -> str:
     ir_datasets.registry._registered.pop("fuzzed", None)
     ir_datasets.registry.register("fuzzed", ir_datasets.Dataset(*parts))
     return "ir:fuzzed"
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--inputs", type=int, default=100_000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--readers", nargs="+", choices=SEEDS, default=list(SEEDS), help="Only these.")
-    parser.add_argument("--quick", action="store_const", dest="inputs", const=300, help="300 inputs")
-    arguments = parser.parse_args()
-    dice, ends, faults = random.Random(arguments.seed), Counter[str](), set[str]()
-    began = time.monotonic()
-    with tempfile.TemporaryDirectory() as place:
-        for number in range(arguments.inputs):
-            kind = dice.choice(arguments.readers)
-            files, victim = damaged(kind, dice)
-            try:
-                ends[f"{kind} {read(files, Path(place) / kind, skip_bad=dice.random() < 0.5)}"] += 1
-            except Exception as error:  # noqa: BLE001 - any other exception is a fault that we look for
-                ends[f"{kind} FAULT"] += 1
-                where = traceback.extract_tb(error.__traceback__)[-1]
-                if (sign := f"{type(error).__name__} {where.filename}:{where.lineno}") not in faults:
-                    faults.add(sign)
-                    print(f"input {number}, {kind}: {sign}: {error}\n  {files[victim][:300]!r}", flush=True)
-    for end, count in sorted(ends.items()):
-        print(f"{end:24} {count:>8,}")
-    print(f"{arguments.inputs:,} inputs, {len(faults)} kinds of fault, {time.monotonic() - began:.0f} s")
-    return 1 if faults else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

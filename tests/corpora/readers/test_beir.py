@@ -64,12 +64,9 @@ def test_a_data_set(tmp_path, ending):
         "q1\td1\t2\nq2\td2\t1\n",
         "q1\t0\td1\t2\r\nq2\t0\td2\t1\r\n",
         "q1 0 d1 2\nq2 Q0 d2 1\n",
-        "query-id corpus-id score\nq1 d1 2\n\nq2 d2 1",
-        "q1\td1\t2.0\nq2\td2\t1\nq1\td1\t2\n",
         "query\tdocument\tgrade (0-3)\nq1\td1\t2\nq2\td2\t1\n",
         "query,docid,rating\nq1,d1,2\nq2,d2,1\n",
         'query,docid,rating\r\nfirst,d1,2.0\r\n"second",d2,1\r\n',  # Quepid writes the words of queries
-        "query;docid;rating\nq1;d1;2\nq2;d2;1\n",
         'docid,qid,query,title,rating,note\nd1,q1,x,"a, b",2,\nd2,q2,y,c,1,n\nd3,q2,y,c,,n\n',
         "q1,d1,2\nq2,d2,1\n",
     ],
@@ -85,13 +82,10 @@ def test_the_columns_judgements_may_have(tmp_path, table):
         (QUERIES + '{"_id": "q4"}', r"queries\.jsonl, line 4: a query without text"),
         (QUERIES + '{"text": "x"}', r"queries\.jsonl, line 4: a query without id"),
         (QUERIES + '{"_id": "q1", "text": "other"}', r"queries\.jsonl, line 4: the query 'q1' is in the file twice"),
-        (QUERIES + "{", r"queries\.jsonl, line 4: broken JSON"),
         (TEST + "q1\td2\n", "line 5: 2 columns where the first judgement has 3"),
         (TEST + "q1\td2\thigh\n", "line 5: the grade 'high' is not a number"),
-        ("query,docid,rating\nq1,d1\n", "line 2: 1 column where the first judgement has 3"),
         ("q1\td1\tnan\nq2\td2\tnan\n", "line 2: the grade 'nan'"),
         (TEST + "q1\td1\t1624290000\n", "line 5: the grade '1624290000' is larger than 1,000,000"),
-        (TEST + "q1\td1\t-1e30\n", "line 5: the grade '-1e30' is larger than 1,000,000"),
         ("q1 d1 1\nq2 d 2 1\n", "line 2: 4 columns where the first judgement has 3"),
         (TEST + "q1\td1\t1\n", "line 5: the document 'd1' is judged twice for the query 'q1', with different grades"),
     ],
@@ -143,7 +137,7 @@ def test_splits_and_what_a_folder_without_them_is(tmp_path):
     folder = whole(tmp_path / "set", **{"qrels/train.tsv": "q3\td1\t1\n", "qrels/notes.txt": "nothing"})
     assert open_dataset(folder).splits() == ["test", "train"]
     assert [each.id for each in open_dataset(f"{folder}:train").queries()] == ["q3"]
-    with pytest.raises(UsageError, match=r"has no split 'dev'\. There are: test, train"):
+    with pytest.raises(UsageError, match=r"has no split 'dev'\. Its splits are: test, train"):
         open_dataset(f"{folder}:dev")
     alone = make(tmp_path / "alone", {"corpus.jsonl": CORPUS})
     assert len(list(open_source(alone).documents())) == 3
@@ -166,14 +160,9 @@ def test_from_which_grade_on_a_document_is_relevant(tmp_path, name, split, grade
     ("name", "split", "documents", "queries", "judgements"),
     [
         ("xquad-en-reqa", "test", 1_174, 1_190, 1_190),
-        ("stackfaq", "train", 719, 750, 4_314),
         ("cranfield", "test", 1_400, 225, 1_837),
-        ("vaswani", "test", 11_429, 93, 2_083),
         ("nfcorpus", "test", 3_633, 323, 12_334),
-        ("nfcorpus", "train", 3_633, 2_590, 110_575),
         ("trec-dl-2019-2020", "dl20", 27_274, 54, 5_147),
-        ("wikiqa", "test", 11_406, 243, 2_350),
-        ("cmrc2018", "dev", 3_507, 1_002, 1_002),
         ("drcd-reqa", "test", 20_972, 3_493, 3_614),
     ],
 )

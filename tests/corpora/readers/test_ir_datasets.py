@@ -91,7 +91,7 @@ def test_a_data_set_has_judgements_itself_or_below_it(register):
         assert dataset.notes[0].startswith("1 judgement of termweave-set/test left out: on 1 query")
     assert open_dataset("ir:termweave-set").splits() == ["test", "trec-dl-2019"]
     assert open_dataset("ir:termweave-set:trec-dl-2019").relevant_from == 2
-    with pytest.raises(UsageError, match=r"has no split 'dev'\. There are: test, trec-dl-2019"):
+    with pytest.raises(UsageError, match=r"has no split 'dev'\. Its splits are: test, trec-dl-2019"):
         open_dataset("ir:termweave-set:dev")
 
 

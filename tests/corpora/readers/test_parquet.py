@@ -3,7 +3,7 @@
 import math
 import subprocess
 import sys
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
 import pytest
@@ -42,20 +42,14 @@ def test_ids_titles_and_texts(tmp_path):
         (pa.array([1001], pa.time64("ns")), "00:00:00.000001"),
         (pa.array([1_500_000_001], pa.duration("ns")), 1.5),
         (pa.array([date(2020, 1, 2)]), "2020-01-02"),
-        (pa.array([time(3, 4)]), "03:04:00"),
         (pa.array([timedelta(minutes=1)]), 60.0),
         (pa.array([Decimal("1.50")]), "1.50"),
         (pa.array([math.nan]), None),
-        (pa.array([-math.inf]), None),
-        (pa.array([1.5]), 1.5),
-        (pa.array([True]), True),
         (pa.array([2**64 - 1], pa.uint64()), 2**64 - 1),
         (pa.array(["x"]).dictionary_encode(), "x"),
         (pa.array([["a", None]]), ["a", None]),
-        (pa.array([[]], pa.list_(pa.int64())), []),
         (pa.array([{"a": {"b": [date(2020, 1, 2)]}}]), {"a": {"b": ["2020-01-02"]}}),
         (pa.array([[("k", 1), ("l", 2)]], pa.map_(pa.string(), pa.int32())), {"k": 1, "l": 2}),
-        (pa.array([[(1, "x")]], pa.map_(pa.int32(), pa.string())), {"1": "x"}),
     ],
 )
 def test_values_become_those_of_json(tmp_path, value, expected):
@@ -96,7 +90,6 @@ TWICE = pa.Table.from_arrays([pa.array(["1"]), pa.array(["a"]), pa.array(["b"])]
         ({"id": ["1"], "text": [3]}, {}, "row 1: 'text' is 3 where a string should be"),
         ({"name": ["a"], "about": ["b"]}, {}, "has a usual name for the text.*text_fields; columns: 'name', 'about'"),
         ({"id": ["a"], "text": ["b"]}, {"title_field": "name"}, "no column 'name'. Columns: 'id', 'text'"),
-        ({"id": ["a"], "text": ["b"]}, {"id_field": "1"}, "no column '1'"),
     ],
 )
 def test_columns_that_cannot_be_meant(tmp_path, columns, options, reason):
@@ -112,7 +105,7 @@ def small(tmp_path):
 @pytest.mark.parametrize("keep", [4, 100, -1])
 def test_a_file_cut_short_is_named(small, keep):
     small.write_bytes(small.read_bytes()[:keep])
-    with pytest.raises(InputError, match=r"table\.parquet is damaged or cut short: .*Write or download it again"):
+    with pytest.raises(InputError, match=r"table\.parquet is damaged or cut short: .*Write or download the file again"):
         open_source(small)
 
 

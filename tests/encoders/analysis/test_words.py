@@ -69,7 +69,7 @@ def test_the_prompt_takes_room_of_the_text(tokenizer):
     for ends in (None, [words.clean_ends]):
         (cut,) = tokenizer.encode(["the cats sat"], 6, ends=ends, prompt="query: ")
         assert tokens(cut) == ["[CLS]", "query", ":", "the", "cat", "[SEP]"]
-    with pytest.raises(ModelError, match="reads 4 tokens, and its prompt 'query: ' has 2"):
+    with pytest.raises(ModelError, match="reads 4 tokens; its prompt 'query: ' has 2"):
         tokenizer.encode(["the cats sat"], 4, prompt="query: ")
 
 

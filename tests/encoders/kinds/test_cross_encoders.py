@@ -133,7 +133,7 @@ def no_classifier(folder):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (three_labels, "has 3 labels; a ranker has one, or two"),
+        (three_labels, "has 3 labels; a ranker has one or two"),
         (no_pairs, "puts nothing between query and document"),
         (nothing_between, "puts nothing between query and document"),
         (no_classifier, "lacks 2 tensors"),

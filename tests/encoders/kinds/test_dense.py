@@ -13,8 +13,7 @@ from termweave.encoders.kinds import read_folder
 from termweave.encoders.manifest import write_manifest
 from termweave.encoders.onnx import runtime
 from termweave.encoders.onnx.export import export
-from termweave.encoders.onnx.rewritten_graphs import POOLED, STATES
-from termweave.encoders.onnx.runtime import OnnxModel
+from termweave.encoders.onnx.runtime import POOLED, STATES, OnnxModel
 from termweave.errors import ModelError
 from tests.encoders.kinds.references import of_vectors
 

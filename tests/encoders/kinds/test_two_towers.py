@@ -128,7 +128,7 @@ def both(name, kind):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"structure": {"title": ["document_0_Transformer"]}}, "has routes for 'title'; termweave needs 'document' and 'query'"),
+        ({"structure": {"title": ["document_0_Transformer"]}}, "has routes title, not 'document' and 'query'"),
         ({"structure": {"document": ["nowhere"], "query": ["nowhere"]}}, "does not describe the modules"),
         (both("../x", "Transformer"), "not inside"),
         (both("x", "CLIPModel"), "lists the modules CLIPModel"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
@@ -70,6 +71,26 @@ def test_an_index_that_is_missing_is_said_to_be(server, scripted, second):
         server.of_indices("/notes/_alias", "aliases")
     assert missing.value.status == 404
     assert len(scripted.seen) == 2
+
+
+@pytest.mark.parametrize(
+    ("patience", "limit", "fails", "attempts"), [(30, None, 2, 3), (None, 0.05, 9, 1), (None, 60, 9, 4)], ids=str
+)
+def test_attempts_end_with_patience_or_the_time_out_and_what_was_waited_is_counted(monkeypatch, patience, limit, fails, attempts):
+    monkeypatch.setattr(retries, "_FIRST_PAUSE", 0.01)
+    calls, repeating = [], retries.Retries(patience)
+
+    def call(_):
+        calls.append(1)
+        time.sleep(0.06)
+        if len(calls) <= fails:
+            raise EngineUnreachable("away")
+
+    repeating._answered = True  # an address that never answered is rather wrong
+    with pytest.raises(EngineUnreachable) if attempts <= fails else nullcontext():
+        repeating.run(call, repeatable=True, limit=limit)
+    assert len(calls) == attempts
+    assert (0 < repeating.waited < 5) == (attempts > fails)
 
 
 @pytest.mark.parametrize("seconds", [0.0, 1.5])

@@ -14,7 +14,7 @@ from termweave.errors import EngineError, EngineUnreachable
 from termweave.indexer.generations import listing
 from termweave.search import Index
 from termweave.settings import load
-from tests.engine.sockets import accepting
+from tests.engine.forwarding import accepting
 
 DEEP = b"[" * 3000
 INNERMOST = {

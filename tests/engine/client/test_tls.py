@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from contextlib import contextmanager
 
 import pytest
 
@@ -11,8 +12,34 @@ from termweave.engine.client import server_errors
 from termweave.errors import EngineUnreachable, UsageError
 from termweave.settings import load
 from tests.engine.certificates import Authority, openssl
-from tests.engine.sockets import accepting
-from tests.engine.tls_server import serving
+from tests.engine.forwarding import accepting
+
+_RESPONSE = b'HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 13\r\nconnection: close\r\n\r\n{"ok":"safe"}'
+
+
+@contextmanager
+def serving(certificate, key, *, chain=None, clients=None, configure=lambda _: None):
+    """A TLS server on 127.0.0.1; yields its address."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    if chain is not None:
+        both = certificate.with_suffix(".chain")
+        both.write_bytes(certificate.read_bytes() + chain.read_bytes())
+        certificate = both
+    context.load_cert_chain(certificate, key)
+    if clients is not None:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(clients)
+    configure(context)
+
+    def answer(plain):
+        plain.settimeout(2)
+        with context.wrap_socket(plain, server_side=True) as secure:
+            secure.recv(65536)
+            secure.sendall(_RESPONSE)
+            secure.unwrap()
+
+    with accepting(answer) as port:
+        yield f"https://127.0.0.1:{port}"
 
 
 @pytest.fixture(scope="module")

@@ -1,16 +1,20 @@
-"""Which client library sends a request: the server's first answers say it, and no request is sent only to ask."""
+"""Which client library sends a request, for how long and for how many bytes it waits: the server's first answers say which."""
 
 from __future__ import annotations
 
 import base64
 import sys
 import time
+import tracemalloc
+import zlib
+from contextlib import contextmanager
 
 import pytest
 
 from termweave.engine import EngineResponseError, connect
-from termweave.errors import EngineUnreachable, UsageError
+from termweave.errors import EngineError, EngineUnreachable, UsageError
 from termweave.settings import load
+from tests.engine.forwarding import accepting
 
 ELASTIC = {"X-elastic-product": "Elasticsearch"}
 
@@ -78,3 +82,67 @@ def test_failures_of_its_client_are_the_same_sentences(elastic):
             engine.request("GET", "/x")
         engine.close()
         assert engine.request("GET", "/") == {"status": "green"}
+
+
+@contextmanager
+def dripping(beginning, *, part=b" ", pause=0.1):
+    """A server that sends the beginning of an answer at once and a part of the rest after each pause, for ever."""
+
+    def drip(connection):
+        connection.recv(65536)
+        connection.sendall(beginning)
+        while True:
+            connection.sendall(part)
+            time.sleep(pause)
+
+    with accepting(drip) as port:
+        yield f"http://127.0.0.1:{port}"
+
+
+PACKED = zlib.compressobj(9, zlib.DEFLATED, 31)
+BOMB = PACKED.compress(bytes(400_000_000)) + PACKED.flush()
+PRODUCTS = pytest.mark.parametrize("product", [b"", b"X-Elastic-Product: Elasticsearch\r\n"], ids=["opensearch", "elasticsearch"])
+
+
+@PRODUCTS
+@pytest.mark.parametrize("beginning", [b"HTTP/1.1 200 OK\r\nX-Header: ", b"HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n%s\r\n{"])
+def test_a_server_that_sends_byte_after_byte_ends_within_the_time_out(beginning, product):
+    with dripping(beginning.replace(b"%s", product)) as url, connect(load(url=url, timeout=0.4)) as engine:
+        if product:
+            engine.use_elasticsearch()
+        began = time.monotonic()
+        with pytest.raises(EngineUnreachable, match="did not answer"):
+            engine.request("GET", "/")
+        assert time.monotonic() - began < 30  # it was without end
+        engine.close()  # the next request opens new connections
+        with pytest.raises(EngineUnreachable, match="did not answer"):
+            engine.request("GET", "/", timeout=0.3)
+        assert time.monotonic() - began < 60
+
+
+@PRODUCTS
+@pytest.mark.parametrize(
+    ("more", "part"), [(b"", bytes(10_000_000)), (b"content-encoding: gzip\r\n", BOMB)], ids=["plain", "bomb"]
+)
+def test_an_answer_without_end_takes_bounded_memory(more, part, product):
+    beginning = b"HTTP/1.1 200 OK\r\n" + more + product + b"\r\n"
+    with dripping(beginning, part=part, pause=0) as url, connect(load(url=url)) as engine:
+        if product:
+            engine.use_elasticsearch()
+        tracemalloc.start()
+        try:
+            with pytest.raises(EngineError, match="answered GET / with more than 256"):
+                engine.request("GET", "/")
+            assert tracemalloc.get_traced_memory()[1] < 800_000_000
+        finally:
+            tracemalloc.stop()
+
+
+@pytest.mark.parametrize("elastic", [False, True])
+def test_an_answer_that_is_not_a_text_is_a_sentence(scripted, elastic):
+    scripted.answers["*"] = (200, b'{"name": "\xff\xfe"}')
+    with connect(load(url=scripted.url)) as engine:
+        if elastic:
+            engine.use_elasticsearch()
+        with pytest.raises(EngineError, match="not in UTF-8"):
+            engine.request("GET", "/")

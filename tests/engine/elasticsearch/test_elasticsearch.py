@@ -9,6 +9,7 @@ import elasticsearch
 import numpy as np
 import pytest
 
+import termweave as tw
 from termweave.catalog.layout import DocumentLayout
 from termweave.contracts.signal import Fitting
 from termweave.dialect import dialect_of
@@ -18,6 +19,8 @@ from termweave.records import Document, Encoding
 from termweave.search.retrieval.candidates import gather, signal_requests
 from termweave.settings import load
 from termweave.signals.dense import Dense, from_half
+from tests.catalog.declared_fields import FIELDS, checked, documents, numbers, refused
+from tests.catalog.test_columns import application_index
 from tests.corpora.index.conftest import write
 from tests.signals import test_weights as of_weights
 
@@ -196,3 +199,21 @@ def test_templates_of_the_cluster_do_not_change_what_is_stored(termweave, elasti
             assert f"The index template '{elastic_name}' of the cluster" in said
     finally:
         elasticsearch_engine.request("DELETE", path)
+
+
+FLAT = {"flat": {"type": "flattened"}}
+
+
+def test_fields_of_a_mapping(elasticsearch_engine, elastic_name):
+    filled = documents(flat=lambda n: {"a": f"v{n % 2}"})
+    mapping = {"properties": FIELDS | FLAT}
+    connection = tw.connect(elasticsearch_engine.url)
+    tw.index(filled, elastic_name, connection=connection, signals=("lexical",), analyzer="standard", mapping=mapping)
+    checked(connection.index(elastic_name))
+
+
+def test_fields_of_an_application(elasticsearch_engine, elastic_name):
+    index = application_index(elasticsearch_engine, elastic_name, FIELDS | FLAT, documents(flat=lambda n: {"a": f"v{n % 2}"}))
+    checked(index)
+    assert sorted(numbers(index, where="flat.a>v0")) == sorted(numbers(index, where="flat.a=v1")) == list(range(1, 20, 2))
+    assert "'v*' is a pattern" in refused(index, where="flat.a=v*")

@@ -99,7 +99,7 @@ def test_an_index_of_elasticsearch_moves_to_opensearch(termweave, opensearch_eng
     assert hits[0]["id"] == "p17"
     query.write_text('{"rage": {}}')
     said = termweave(opensearch_engine.url, "index", source, name, *options, status=2)
-    assert "does not take the query of the source" in said
+    assert "refuses the query of the source" in said
 
 
 def test_the_snapshot_outlives_changes_and_a_lost_point_in_time(shop, elasticsearch_engine, monkeypatch):

@@ -15,7 +15,7 @@ from termweave.engine.embedded import artifacts, folders
 from termweave.engine.embedded.artifacts import OVERRIDE
 from termweave.errors import TermweaveError
 from tests.engine.certificates import Authority
-from tests.engine.sockets import accepting
+from tests.engine.forwarding import accepting
 
 
 @pytest.fixture

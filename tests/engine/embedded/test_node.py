@@ -87,7 +87,7 @@ def test_it_is_the_genuine_server_on_loopback_and_outlives_the_command(world, tw
     with connect(load(url=state.url)) as engine:
         can = engine.capabilities
         assert (can.version, can.knn, can.neural_sparse) == ("3.6.0", True, True)
-    process = psutil.Process(state.nodes[0].pid)
+    process = psutil.Process(state.pid)
     listening = {each.laddr.ip for each in process.net_connections("tcp") if each.status == psutil.CONN_LISTEN}
     assert {address.removeprefix("::ffff:") for address in listening} == {"127.0.0.1"}
     if os.name == "posix":
@@ -114,7 +114,7 @@ def test_a_killed_node_is_seen_and_comes_back_with_its_data_at_its_port(world, t
     state = node.running(home)
     with connect(load(url=state.url)) as engine:
         engine.request("PUT", "/kept/_doc/1", body={"text": "it stays"}, params={"refresh": True})
-    os.kill(state.nodes[0].pid, signal.SIGKILL)
+    os.kill(state.pid, signal.SIGKILL)
     until = time.monotonic() + 5
     while node.running(home) is not None and time.monotonic() < until:
         time.sleep(0.05)

@@ -15,7 +15,7 @@ import pytest
 
 from termweave.engine.embedded import artifacts, folders, node, process, startup
 from termweave.engine.embedded import state as states
-from termweave.engine.embedded.state import NodeProcess, NodeState
+from termweave.engine.embedded.state import NodeState
 from termweave.errors import EngineUnreachable, TermweaveError, UsageError
 
 
@@ -99,13 +99,12 @@ def test_a_full_disk_is_said_before_anything_starts(make_java, only_these_javas,
 def noted(home, pid, heap=0):
     """Write the state of a running node whose process has this id."""
     home.mkdir(parents=True, exist_ok=True)
-    nodes = (NodeProcess(states.NAME, pid, 2, 3),)
-    states.write(home, NodeState("http://127.0.0.1:1", "3.6.0", nodes, "running", str(folders.run_folder(home)), heap=heap))
+    states.write(home, NodeState("3.6.0", pid, 2, 3, "running", str(folders.run_folder(home)), heap=heap))
 
 
 def pretending(home, seconds):
     """A process that looks like that of the node."""
-    conf = process.Layout(folders.run_folder(home), states.NAME).conf
+    conf = process.Layout(folders.run_folder(home)).conf
     return subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({seconds})", f"-Dopensearch.path.conf={conf}"])
 
 
@@ -174,7 +173,7 @@ def test_the_heap_of_the_last_start_is_kept(home, make_java, only_these_javas):
     for heap in (300, None):
         with pytest.raises(TermweaveError, match="ended while it started"):
             node.start(home=home, heap=heap)
-        layout = process.Layout(folders.run_folder(home), states.NAME)
+        layout = process.Layout(folders.run_folder(home))
         assert "-Xmx300m" in layout.output.read_text()
     node.wipe(home)
     with pytest.raises(TermweaveError, match="ended while it started"):

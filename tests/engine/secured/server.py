@@ -90,10 +90,10 @@ class SecuredServer:
         port, transport = islice(startup.free_ports(), 2)
         self.url = f"https://127.0.0.1:{port}"
         distribution, jdk = _distribution(), java.find()
-        self._root, self._layout = root, process.Layout(root, "node-1")
+        self._layout = process.Layout(root)
         process.configure(self._layout, distribution, port, transport, [_SETTINGS, *process.ML_SETTINGS])
         self._configure(distribution)
-        self._process = process.launch(self._layout, distribution, jdk, heap=512, port=port, transport=transport)
+        self._process = process.launch(self._layout, distribution, jdk, 512)
         try:
             self._wait()
         except BaseException:
@@ -115,7 +115,7 @@ class SecuredServer:
     def _wait(self):
         until = time.monotonic() + 400
         while True:
-            if not self._layout.mine(self._process):
+            if not self._layout.runs(self._process):
                 pytest.fail("The secured server ended: " + " ".join(process.cause_of_death(self._layout)))
             try:
                 if self.admin("GET", "/_cluster/health")["status"] != "red" and self.admin(
@@ -129,7 +129,7 @@ class SecuredServer:
 
     def close(self):
         """End the server."""
-        process.end(self._root, [self._process])
+        process.end(self._layout, self._process)
 
     def admin(self, method, path, body=None):
         """Send a request with the administrator's certificate, which may do everything."""

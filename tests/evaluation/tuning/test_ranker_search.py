@@ -9,8 +9,8 @@ import jsonschema
 import numpy as np
 
 from termweave.catalog.profiles import Profile
-from termweave.evaluation.tuning import parameter_search
-from termweave.evaluation.tuning.parameter_search import RankedQueries, RecordedLogits, choose
+from termweave.evaluation.tuning import tune as tuning
+from termweave.evaluation.tuning.tune import RankedQueries, RecordedLogits, choose
 from termweave.records import Encoding, ModelInfo
 from termweave.rerank.ranker import CrossEncoderReranker
 from termweave.rerank.stored_rerankers import reranking_of
@@ -86,7 +86,7 @@ def test_a_budget_limits_the_depth_and_one_without_time_for_any_leaves_the_ranke
     assert chosen is None or chosen.budget == 70.0
     assert choose(queries(useful=True), MODE, [], replace(ranker, budget=5.0), recorded, lambda *_: None) is None
     said = "The ranker was left out: 10 documents take it 20 ms, and its budget is 5 ms."
-    assert [parameter_search.too_short(budget, recorded) for budget in (5.0, 20.0, None)] == [[said], [], []]
+    assert [tuning.too_short(budget, recorded) for budget in (5.0, 20.0, None)] == [[said], [], []]
 
 
 def test_a_profile_holds_rnn_and_a_ranker():

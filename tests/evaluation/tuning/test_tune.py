@@ -20,10 +20,8 @@ from termweave.catalog.profiles import check_name
 from termweave.cli import run
 from termweave.errors import InputError, UsageError
 from termweave.evaluation import evaluate, per_query
-from termweave.evaluation.tuning import parameter_search
 from termweave.evaluation.tuning import tune as tuning
-from termweave.evaluation.tuning.parameter_search import ParameterSearch
-from termweave.evaluation.tuning.trial_ranker import TrialRanker
+from termweave.evaluation.tuning.parameter_search import ParameterSearch, TrialRanker
 from termweave.indexer import BuildOptions, build
 from termweave.records import Encoding, ModelInfo, Run
 from termweave.rerank.ranker import CrossEncoderReranker
@@ -249,7 +247,7 @@ def test_rules_and_rewriting_of_the_profile_in_use_are_kept_and_measured(folder,
     capsys.readouterr()
     assert run(["tune", index.name, str(folder), "--profile", "shop", "--dry-run"]) == 2
     err = capsys.readouterr().err
-    assert "The profile 'shop' has 4 rules, and tuning puts up to 1 before them: a chain has at most 4 rerankers." in err
+    assert "The profile 'shop' has 4 rules, and tuning adds up to 1 reranker: a chain has at most 4 rerankers." in err
     assert "without --rerank" not in err
 
 
@@ -348,8 +346,8 @@ def knowing(folder, monkeypatch):
             return self.score(query, documents[: round(1000 * seconds)], windows=windows)
 
     monkeypatch.setattr("termweave.encoders.recorded_models.remember", lambda _: None)
-    monkeypatch.setattr(parameter_search, "_DEPTHS", (10, 20))
-    monkeypatch.setattr(parameter_search, "_RANKER_WEIGHTS", (0.3, 0.6, 0.9))
+    monkeypatch.setattr(tuning, "_DEPTHS", (10, 20))
+    monkeypatch.setattr(tuning, "_RANKER_WEIGHTS", (0.3, 0.6, 0.9))
     return CrossEncoderReranker("knowing", scorer=Knowing())
 
 
@@ -368,7 +366,7 @@ def test_a_ranker_that_gains_is_tuned_measured_and_stored(index, folder, knowing
 
 
 def test_what_has_nothing_to_fuse_and_no_vectors_cannot_be_tuned(folder):
-    with pytest.raises(UsageError, match="has BM25 alone: there is nothing to fuse, and there are no vectors to rerank by"):
+    with pytest.raises(UsageError, match="has BM25 alone: there is nothing to fuse, and no vectors to rerank by"):
         tuning.tune(Known("lexical"), corpora.open_dataset(folder))
 
 

@@ -14,7 +14,7 @@ import pytest
 from termweave.cli import run
 from termweave.cli.output import Output
 from termweave.dialect import dialect_of
-from termweave.indexer.enrichment import enrichment_run
+from termweave.indexer.enrichment import enrichment
 
 #: Options of an enrichment that need not encode vectors.
 WEIGHTS = ("--signals", "weights")
@@ -103,7 +103,7 @@ def watch(enrich, monkeypatch):
             step()
 
         with monkeypatch.context() as patch:
-            patch.setattr(enrichment_run, "time", SimpleNamespace(sleep=sleep, strftime=time.strftime))
+            patch.setattr(enrichment, "time", SimpleNamespace(sleep=sleep, strftime=time.strftime))
             patch.setattr(Output, "say", lambda _, *texts: said.extend(texts))
             return enrich(index, *options, "--watch", "1", **how), said
 

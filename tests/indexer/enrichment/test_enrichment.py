@@ -417,7 +417,7 @@ def test_a_removal_among_constant_changes_keeps_the_lineage_and_goes_on(shop, en
 
     with monkeypatch.context() as busy:
         busy.setattr(index_passes, "send", meanwhile)
-        assert "After 6 passes 1 document of" in enrich(index, "--remove", status=4)
+        assert "after 6 passes 1 document left to write" in enrich(index, "--remove", status=4)
     stored = sources(opensearch_engine, index)
     assert [key for key, each in stored.items() if "termweave" in each] == ["p3"]
     assert enrich(index, "--remove")["removed"] == 1

@@ -55,7 +55,7 @@ def test_a_watch_follows_an_alias_to_another_index_and_back(shop, alias, watch, 
     done, said = watch(name, move, back, lambda: heard.append(first(engine, name, "trampoline")))
     assert heard == ["new", "p4"]
     assert done["index"] == one
-    assert f"'{name}' stands for '{two}' now. It gets the models, fields and signals of the first." in said
+    assert f"'{name}' stands for '{two}' now. The index gets the models, fields and signals of the first one." in said
     assert has_fields(engine, one)
     assert has_fields(engine, two)
     engine.request("DELETE", f"/{one},{one}.stats")  # the second has statistics of its own
@@ -81,7 +81,7 @@ def test_a_watch_goes_on_where_its_index_is_deleted_and_made_again(shop, watch, 
 
     done, said = watch(index, again, lambda: None, delete, lambda: None, unfit, lambda: None, again)
     text = "\n".join(said)
-    assert text.count(f"'{index}' stands for '{index}' now. It was deleted and made again.") == 1
+    assert text.count(f"'{index}' stands for '{index}' now. The index was deleted and made again, and ") == 1
     assert text.count(f"There is no index '{index}' now. The watch waits until it can go on.") == 1
     assert sum("has a field 'termweave' of its own" in each for each in said) == 1
     assert done["documents"] == 31

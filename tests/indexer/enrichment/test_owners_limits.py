@@ -82,7 +82,7 @@ def test_a_limit_that_cannot_be_divided_is_named_with_what_to_do(shop, enrich, o
 @pytest.mark.parametrize("derived", [True, False])
 def test_a_source_that_does_not_give_every_field_back_is_refused(enrich, opensearch_engine, name, derived):
     """Partial updates make the whole document of `_source`: a field that it leaves out would be lost from the index."""
-    index, said = f"{name}-odd", "is derived from other fields" if derived else "which writing a document back would lose"
+    index, said = f"{name}-odd", "is derived from other fields" if derived else "writing a document back would lose them"
     mappings = {
         "properties": {"name": {"type": "keyword"}, "stock": {"type": "integer"}},
         "_source": {} if derived else {"excludes": ["stock"]},

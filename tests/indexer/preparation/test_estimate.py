@@ -13,7 +13,7 @@ from termweave.catalog import generations, statistics_store
 from termweave.cli import run
 from termweave.indexer import BuildOptions, build
 from termweave.indexer.options import Window
-from termweave.indexer.preparation import corpus_remarks, estimate
+from termweave.indexer.preparation import corpus_pass, estimate
 from termweave.support import paths
 from tests.indexer.builds import LEXICAL
 
@@ -90,7 +90,7 @@ def test_statistics_that_have_drifted_are_said_before_an_update(
         titles[each] = [{"_id": document.id, "text": document.title} for document in documents]
     options = BuildOptions(weights="bm25-german", dense="none", signals=("weights",))  # statistics without a graph
     built = build(opensearch_engine, corpus(titles["cranfield"]), name, options)
-    live = corpus_remarks.live_statistics(opensearch_engine, generations.find_live(opensearch_engine, name))
+    live = corpus_pass.live_statistics(opensearch_engine, generations.find_live(opensearch_engine, name))
 
     def said(documents, options=options):
         found = estimate.estimate_build(corpus(documents), opensearch_engine.capabilities, options, live=live)

@@ -15,7 +15,7 @@ from termweave.encoders import load
 from termweave.indexer import BuildOptions, build, update, verify_against_source
 from termweave.indexer.build_plan import plan
 from termweave.indexer.options import Window
-from termweave.indexer.preparation.corpus_remarks import length_warnings
+from termweave.indexer.preparation.corpus_pass import length_warnings
 from termweave.records import Capabilities
 from termweave.search import Index
 from tests.corpora.languages import CORPORA, QUERIES
@@ -54,7 +54,7 @@ def test_chinese_under_the_english_model_is_lexical_with_cjk_and_says_so(planned
     assert (found.signals, found.analyzer, found.encoder.models) == (("lexical",), "cjk", {})
     (warning,) = found.warnings
     assert "does not know the language of corpus.jsonl (100% of the words are in a script (CJK)" in warning
-    assert re.search(r"The model 'chinese' knows it: pip install \S+", warning)
+    assert re.search(r"The model 'chinese' knows this language: pip install \S+", warning)
     assert planned(CHINESE, analyzer="smartcn").analyzer == "smartcn"
 
 

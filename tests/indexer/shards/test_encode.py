@@ -189,7 +189,7 @@ def test_a_shard_that_is_damaged_or_of_another_number_model_or_length_is_named(w
     shard.write_bytes(whole)
     rows = pq.ParquetFile(shard).read_row_group(0)
     for table, reason in (
-        (rows, "hold 56 texts, and 64 were encoded: one is cut off"),
+        (rows, "hold 56 texts, and 64 were encoded: a shard is cut off"),
         (rows.drop_columns(["digest"]), "has other columns"),
     ):
         pq.write_table(table, shard)

@@ -118,4 +118,4 @@ def test_what_shards_do_not_give_is_refused(opensearch_engine, name, write, enco
     with pytest.raises(TermweaveError, match="is encoded already, and an update weighs documents with the statistics"):
         update(opensearch_engine, shards, name, BuildOptions())
     assert run(["index", str(tmp_path / "shards"), name, "--plan", "--url", opensearch_engine.url]) == 2
-    assert "a plan estimates how long a corpus is encoded, which is done here" in capsys.readouterr().err
+    assert "a plan estimates how long encoding takes" in capsys.readouterr().err

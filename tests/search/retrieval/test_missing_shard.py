@@ -16,8 +16,9 @@ from termweave.errors import EngineError
 from termweave.evaluation import judgements
 from termweave.indexer import BuildOptions, build
 from termweave.search import Index
-from termweave.search.feature import Ranking
+from termweave.search.feature import Ranking, Search
 from termweave.search.features import facets, sort
+from termweave.search.options import SearchOptions
 from termweave.search.ranking.order import order
 from termweave.search.results import hits
 from termweave.search.retrieval.plan import Retrieval
@@ -60,14 +61,15 @@ def test_a_search_and_what_is_read_beside_its_hits_need_all_shards(index, opense
     assert len(places) == 20
     generation = index.open_generation
     ranking = Ranking(Retrieval(["lexical"], 20), replace(candidates, index=index.generation), places, places, 0)
+    search = Search(generation, name, whole.mode("lexical"), None, ranking.plan)
     with pytest.raises(
         EngineError, match="not read the documents that were found: some of their shards are on no living"
     ) as caught:
         hits.make(generation, ranking, places, first=1, fields=["id"])  # they are not called damaged
     assert "_cluster/health" in caught.value.hint
     for read in (
-        lambda: facets.facets(generation, [*candidates.documents], ["year"]),
-        lambda: sort.ordered(generation, places, "year"),
+        lambda: facets.Facets(SearchOptions(facets=["year"]), search).count([ranking]),
+        lambda: sort.Sort(SearchOptions(sort="year"), search).rank(ranking),
         lambda: searching.titles(index, [place.id for place in places]),
         lambda: searching.content_of(index, places[0].id),
         lambda: judgements.absent_from_index(index, "set", {"q": {place.id: 1 for place in places}}),

@@ -21,8 +21,7 @@ from termweave.records import Query
 from termweave.search import profiles
 from termweave.search.rewriting import operators
 from termweave.search.rewriting import synonyms as synonym_rules
-from termweave.search.rewriting.configuration import parse
-from termweave.search.rewriting.pins import QueryPins
+from termweave.search.rewriting.configuration import QueryPins, parse
 from termweave.search.rewriting.synonyms import MOST_SYNONYMS, Span, Synonyms
 from tests.search.conftest import index_of
 from tests.ui.conftest import client_of

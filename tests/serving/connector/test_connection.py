@@ -10,8 +10,7 @@ from termweave.engine import Engine
 from termweave.errors import EngineError, EngineUnreachable, TermweaveError
 from termweave.search import Index
 from termweave.serving.connector import connection, ml_commons
-from termweave.serving.connector.connection import ConnectOptions
-from termweave.serving.connector.registrations import marker, model_names
+from termweave.serving.connector.registrations import ConnectOptions, marker, model_names
 from termweave.serving.model_server import served_models
 
 from .conftest import DOCUMENTS, answering, serving

@@ -5,13 +5,12 @@ from dataclasses import asdict
 import orjson
 import pytest
 
-from termweave.catalog.application_fields import fields_read
 from termweave.catalog.lineage import Lineage
 from termweave.catalog.source_fields import Fields
 from termweave.corpora.formats.fields import Mapper
 from termweave.corpora.index.entries import entry_of
 from termweave.corpora.sources import Reading
-from termweave.serving.connector.registrations import DocumentEncoding, IndexConnection
+from termweave.serving.connector.registrations import ConnectOptions, DocumentEncoding, IndexConnection
 
 #: Fields that `enrich` was told -> documents.
 CASES = {
@@ -41,8 +40,10 @@ def simulated(engine, fields, documents, written=(), prefix=""):
     """What the script makes of documents, by default in an index that an earlier version enriched."""
     source = {"name": "", "fingerprint": "", "enriched": " ".join(written), "fields": orjson.dumps(asdict(fields)).decode()}
     made = Lineage(name="docs", created="", termweave="", source=source, fingerprint="", signals={}, models={})
-    encoding = DocumentEncoding(fields_read(made), {}, written, prefix)
-    connection = IndexConnection(name="docs", address="", models={}, weights={}, depth=1, text_fields=[], documents=encoding)
+    encoding = DocumentEncoding(made.application_fields, {}, written, prefix)
+    connection = IndexConnection(
+        name="docs", options=ConnectOptions(address=""), models={}, weights={}, text_fields=[], documents=encoding
+    )
     script, *_ = connection.ingest_body({})["processors"]
     docs = [{"_id": str(number), "_source": document} for number, document in enumerate(documents)]
     answer = engine.request("POST", "/_ingest/pipeline/_simulate", body={"pipeline": {"processors": [script]}, "docs": docs})

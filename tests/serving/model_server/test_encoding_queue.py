@@ -59,6 +59,13 @@ def test_with_one_worker_a_question_waits_for_a_text_of_each_request(queue):
     assert len(order) == 3 * 10 + 1
 
 
+def test_results_belong_to_their_texts_whoever_asks_at_the_same_time(queue):
+    texts, workers = [f"text {number}" for number in range(60)], queue(3)
+    parts = [texts[number : number + 1 + number % 20] for number in range(40)]
+    answers = [workers.submit(len(part) % 2, lambda batch: [f"{text}!" for text in batch], part) for part in parts]
+    assert [answer.result(30) for answer in answers] == [[f"{text}!" for text in part] for part in parts]
+
+
 def test_a_batch_and_the_queue_have_room_by_size(queue):
     begun, free, batches, workers = threading.Event(), threading.Event(), [], queue(1)
 

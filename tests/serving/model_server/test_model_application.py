@@ -23,7 +23,7 @@ from termweave.search import Index
 from termweave.serving.model_server import encoding_queue, request_bodies, served_models
 from termweave.ui.protection import limits
 from termweave.ui.serve_options import ServeOptions
-from tests.ui.conftest import DOCUMENTS, TOKEN, URL, models_of, requests_of_every_kind
+from tests.ui.conftest import DOCUMENTS, TOKEN, models_of, requests_of_every_kind
 
 SHIPPED = "508e65cdb08deb3f"
 
@@ -156,34 +156,15 @@ def test_a_model_alone_gives_what_the_library_gives(alone):
     assert (answer["object"], answer["model"], [row["index"] for row in answer["data"]]) == ("list", SHIPPED, [0, 1])
 
 
-def test_results_belong_to_their_texts_whoever_asks_at_the_same_time(alone):
-    texts = [f"function number {number} parses json" for number in range(60)]
-    expected = given(alone, "sparse", SHIPPED, texts)
-    answers = {}
-
-    def ask(number):
-        part = texts[number : number + 1 + number % 20]
-        answers[number] = given(alone, "sparse", SHIPPED, part) == expected[number : number + len(part)]
-
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(24)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert answers == dict.fromkeys(range(24), True)
-
-
 MISTAKES = [
     (b"", 400, "not JSON"),
     (b'{"model": "shipped", "input": "\\ud800"}', 400, "not JSON"),
     (b'{"model": "shipped", "input": NaN}', 400, "not JSON"),
-    (b"[]", 400, "not a JSON object"),
     (b'{"input": "a"}', 400, "'model' is not a name"),
     (b'{"model": "shipped"}', 400, "'input' is missing"),
     (b'{"model": "shipped", "input": 7}', 400, "'input' is a number"),
     (b'{"model": "shipped", "input": []}', 400, "an empty list"),
     (b'{"model": "shipped", "input": [[1, 2]]}', 400, "'input[0]' is a list"),
-    (b'{"model": "shipped", "input": ["a", 2]}', 400, "'input[1]' is a number"),
     (b'{"model": "shipped", "input": ["a", " \\n"]}', 400, "'input[1]' is an empty text"),
     (b'{"model": "shipped", "input": "a", "input_typ": "query"}', 400, "no field 'input_typ'"),
     (b'{"model": "shipped", "input": "a", "input_type": "passage"}', 400, "neither 'query' nor 'document'"),
@@ -218,51 +199,32 @@ def test_a_body_that_is_too_large_is_refused(alone, monkeypatch):
         assert answer.json()["error"]["code"] == "request_too_large"
 
 
-@pytest.mark.parametrize(
-    ("headers", "status"),
-    [
-        ({}, 200),
+def test_pages_of_other_sites_and_other_hosts_are_refused(alone):
+    for headers, status in (
         ({"content-type": "Application/JSON; charset=utf-8"}, 200),
-        ({"origin": URL}, 200),
         ({"origin": "http://evil.example"}, 403),
-        ({"sec-fetch-site": "cross-site"}, 403),
         ({"content-type": "text/plain"}, 403),
-        ({"content-type": "application/x-www-form-urlencoded"}, 403),
         ({"host": "evil.example"}, 400),
-    ],
-)
-def test_pages_of_other_sites_and_other_hosts_are_refused(alone, headers, status):
-    headers = {"content-type": "application/json", **headers}
-    answer = alone.post("/v1/embeddings", content=b'{"model": "shipped", "input": "a"}', headers=headers)
-    assert answer.status_code == status
-    assert status == 200 or answer.json()["error"]["message"]
+    ):
+        sent = {"content-type": "application/json", **headers}
+        answer = alone.post("/v1/embeddings", content=b'{"model": "shipped", "input": "a"}', headers=sent)
+        assert (answer.status_code, status == 200 or bool(answer.json()["error"]["message"])) == (status, True), headers
 
 
 def test_a_token_is_asked_for():
     client = models_of(None, served=("shipped",), token=TOKEN)
+    right, odd = ({"authorization": f"Bearer {token}".encode()} for token in (TOKEN, "ünsound"))
     for path in ("/v1/models", "/metrics", "/openapi.json", "/"):
-        answer = client.get(path)
+        answer = client.get(path, headers=odd if path == "/" else None)
         assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_api_key")
     assert client.get("/health").status_code == 200
     assert client.get("/ready").json() == {"status": "opening"}
-    assert "reason" in client.get("/ready", headers={"authorization": f"Bearer {TOKEN}"}).json()
-    body = {"model": "shipped", "input": "a"}
-    for token, status in (("wrong", 401), ("ünsound", 401), (TOKEN, 200)):
-        headers = {"authorization": f"Bearer {token}".encode()}
-        assert client.post("/v1/sparse", json=body, headers=headers).status_code == status
-    answers = [client.get("/v1/models", headers={"authorization": "Bearer wrong"}).status_code for _ in range(12)]
-    assert answers[-1] == 429
+    assert "reason" in client.get("/ready", headers=right).json()
+    assert client.get("/v1/models", headers=right).status_code == 200
+    assert [client.get("/v1/models", headers=odd).status_code for _ in range(12)][-1] == 429
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("no-such-model", "no model"),
-        ("./nowhere", "folder"),
-        ("/etc", "folder"),
-        ("bm25-german", "without the statistics of an index"),
-    ],
-)
+@pytest.mark.parametrize(("name", "said"), [("/etc", "folder"), ("bm25-german", "without the statistics of an index")])
 def test_a_model_that_cannot_be_served_alone_is_named(name, said):
     with pytest.raises((UsageError, ModelError), match=said):
         models_of(None, served=(name,))
@@ -333,43 +295,19 @@ def test_names_that_were_asked_for_in_vain_are_forgotten(unreachable):
     assert not models.generations._opening
 
 
-@pytest.fixture
-def held(alone):
-    """Keep the workers busy until `release` is called."""
-    queue, free = alone.app.state.queue, threading.Event()
-    begun = [
-        queue.submit(("held", number), lambda texts: free.wait(30) and texts, ["x"]) for number in range(len(queue._threads))
-    ]
-    while len(queue):
-        time.sleep(0.01)
-    yield free.set
-    free.set()
-    for answer in begun:
-        answer.result(30)
-
-
-def test_a_full_queue_is_503_with_retry_after(alone, held, monkeypatch):
-    monkeypatch.setattr(encoding_queue, "MOST_WAITING", 3)
-    waiting = threading.Thread(target=given, args=(alone, "sparse", SHIPPED, ["a", "b", "c", "d"]))
-    waiting.start()
-    while len(alone.app.state.queue) < 4:  # larger than the queue, and taken because nothing waited
-        time.sleep(0.01)
+def test_a_full_queue_is_503_with_retry_after(alone, monkeypatch):
+    monkeypatch.setattr(alone.app.state.queue, "_texts", encoding_queue.MOST_WAITING)
     answer = alone.post("/v1/sparse", json={"model": SHIPPED, "input": "e"})
-    assert answer.status_code == 503
-    assert answer.headers["retry-after"] == "1"
-    assert "4 texts wait" in answer.json()["error"]["message"]
-    held()
-    waiting.join()
-    assert given(alone, "sparse", SHIPPED, "function")[0]
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    assert "4,096 texts wait" in answer.json()["error"]["message"]
 
 
 def test_metrics_count_requests_texts_and_batches(alone):
     given(alone, "sparse", SHIPPED, ["a function"] * 3)
     alone.post("/v1/sparse", json={"model": "nothing", "input": "a"})
-    text = alone.get("/metrics").text
-    values = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
-    assert int(values['termweave_requests_total{endpoint="sparse",status="200"}']) >= 1
-    assert int(values['termweave_requests_total{endpoint="sparse",status="404"}']) >= 1
+    values = dict(line.rsplit(" ", 1) for line in alone.get("/metrics").text.splitlines() if not line.startswith("#"))
+    for status in (200, 404):
+        assert int(values[f'termweave_requests_total{{endpoint="sparse",status="{status}"}}']) >= 1
     assert int(values['termweave_texts_total{endpoint="sparse"}']) >= 3
     assert values["termweave_queue_texts"] == "0"
     assert values['termweave_batch_texts_bucket{le="+Inf"}'] == values["termweave_batch_texts_count"]

@@ -93,7 +93,7 @@ def test_a_test_split_is_trained_on_where_it_is_named_and_nowhere_else(folder):
     (folder / "qrels" / "train.tsv").rename(folder / "qrels" / "test.tsv")
     assert dataset.read(str(folder), settings()).origin == "corpus"
     assert dataset.read(f"{folder}:test", settings()).origin == "qrels"
-    with pytest.raises(UsageError, match=r"has no split 'train'\. There are: test"):
+    with pytest.raises(UsageError, match=r"has no split 'train'\. Its splits are: test"):
         dataset.read(str(folder), settings(pairs="qrels"))
 
 
@@ -147,7 +147,7 @@ def test_a_log_as_logs_are(folder, tmp_path):
     assert found.pairs().shares.sum() == pytest.approx(1.0)
     assert dataset.read(str(folder), settings(clicks=str(log))).remark == found.remark
     log.write_bytes(b"q\td1\t1\n{broken\n")
-    assert dataset.clicks_of(log, place).remark == "1 line of clicks.gz left out: no click, as line 2 ('{broken')."
+    assert dataset.clicks_of(log, place).remark == "1 line of clicks.gz left out: not a click, such as line 2 ('{broken')."
     log.write_text("q\tnobody\t1\nq\tnowhere\t1\n")
     with pytest.raises(InputError, match="2 lines name an unknown document"):
         dataset.clicks_of(log, place)

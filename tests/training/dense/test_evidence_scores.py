@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from termweave.rerank.neighbours.equations import Rules
-from termweave.rerank.neighbours.evidence import evidence
+from termweave.rerank.neighbours.reciprocal import evidence
 from termweave.training.dense import evidence_scores as evidence_module
 from termweave.training.dense.evidence_scores import EvidenceSettings, evidence_scores, list_evidence
 from termweave.training.dense.list_targets import NOTHING, nearest

@@ -14,14 +14,9 @@ FOREIGN, OWN = (403, "another site"), (303, "")
     ("headers", "status", "said"),
     [
         ({"origin": "http://evil.example"}, *FOREIGN),
-        ({"origin": "null"}, *FOREIGN),
-        ({"origin": ""}, *FOREIGN),
-        ({"origin": "http://127.0.0.1:9999"}, *FOREIGN),
-        ({"origin": "http://127.0.0.1"}, *FOREIGN),
-        ({"origin": "http://["}, *FOREIGN),
-        ({"origin": "http://evil.example@127.0.0.1:8321"}, *FOREIGN),
+        *(({"origin": each}, *FOREIGN) for each in ("null", "", "http://127.0.0.1:9999", "http://127.0.0.1", "http://[")),
+        *(({"origin": f"{each}127.0.0.1:8321"}, *FOREIGN) for each in ("http://evil.example@", "ftp://")),
         ({"origin": f"{URL}.evil.example"}, *FOREIGN),
-        ({"origin": "ftp://127.0.0.1:8321"}, *FOREIGN),
         ({"sec-fetch-site": "cross-site"}, *FOREIGN),
         ({"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}, *FOREIGN),
         ({"sec-fetch-site": "same-site", "origin": URL}, *FOREIGN),
@@ -29,18 +24,11 @@ FOREIGN, OWN = (403, "another site"), (303, "")
         ({"sec-fetch-site": "anything"}, *FOREIGN),
         ({"referer": f"{URL}/login"}, 403, "which page sent it"),  # browsers before 2020 sent some forms so
         # To a browser, a page whose name was pointed at this machine (DNS rebinding) sends its requests to its own site.
-        (
-            {"sec-fetch-site": "same-origin", "origin": "http://evil.example", "host": "evil.example"},
-            400,
-            "does not know the name",
-        ),
+        ({"sec-fetch-site": "same-origin", "origin": "http://evil.example", "host": "evil.example"}, 400, "does not know"),
         ({"sec-fetch-site": "same-origin", "origin": URL}, *OWN),  # today's browsers
         ({"sec-fetch-site": "none", "origin": URL}, *OWN),  # a form that is sent again by its reader
         ({"sec-fetch-site": "same-origin"}, *OWN),
-        (
-            {"sec-fetch-site": "same-origin", "origin": "https://pages.example"},
-            *OWN,
-        ),  # through a proxy that passes its own Host on
+        ({"sec-fetch-site": "same-origin", "origin": "https://pages.example"}, *OWN),  # a proxy that passes its own Host on
         ({"origin": URL}, *OWN),  # browsers before 2023, and others over plain http
         ({"origin": URL.upper()}, *OWN),
         ({"origin": "https://127.0.0.1:8321"}, *OWN),  # a proxy with TLS

@@ -1,17 +1,22 @@
-"""Read the boosted decision trees that LightGBM and XGBoost write, without these libraries.
+"""Boosted decision trees: read them from the files of LightGBM and XGBoost, score rows, and say how much each feature adds to a score.
 
-A file may come from anybody: sizes are checked before the work, and content that is no tree is refused.
+Neither library is needed. A file may come from anybody: sizes are checked before the work, and content that is no tree is refused.
+
+All rows walk down all trees together, a level at a time. 100 rows and 100 trees of 15 leaves take about a millisecond.
+
+The contribution of a feature follows the path of a row: each condition on the feature adds the difference between the expected values
+below and above the condition (Saabas 2014). The contributions and the values at the roots sum to the score.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-
-from termweave.rerank.trees.decision_trees import DecisionTree, DecisionTrees
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -33,6 +38,140 @@ _BROKEN = "the nodes of a tree do not fit together"
 #: Bits of LightGBM's ``decision_type``: a category, the default goes left, and what counts as missing (0 nothing, 4 zeros, 8 NaN).
 _CATEGORY, _LEFT, _MISSING = 1, 2, 12
 _NAN = 8
+
+
+@dataclass(frozen=True)
+class DecisionTree:
+    """One decision tree, as arrays with an entry for each node. Node 0 is the root; a leaf has -1 as both children.
+
+    Attributes:
+        left: The child of each node for rows where the node's condition holds.
+        right: The child of each node for rows where the condition does not hold.
+        feature: Index of the feature that a node compares with its threshold.
+        threshold: The t in a node's condition ``value <= t``.
+        missing_left: Whether the condition counts as true for a value that is missing (NaN).
+        value: Of a leaf its value; of an inner node the expected value of the rows that reach it.
+    """
+
+    left: NDArray[np.int64]
+    right: NDArray[np.int64]
+    feature: NDArray[np.int64]
+    threshold: NDArray[np.float64]
+    missing_left: NDArray[np.bool_]
+    value: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class DecisionTrees:
+    """Decision trees whose values are summed to a score.
+
+    Attributes:
+        features: Names of the features, in the order of a row's columns.
+        trees: The trees.
+        base: A number that is added to every score.
+        single: Whether values are compared in float32, as XGBoost does.
+    """
+
+    features: tuple[str, ...]
+    trees: tuple[DecisionTree, ...]
+    base: float = 0.0
+    single: bool = False
+
+    def with_names(self, names: Sequence[str]) -> DecisionTrees:
+        """Return the same trees with other names of the features.
+
+        Raises:
+            ValueError: The number of names is not the number of features, or a name is not a text.
+        """
+        if len(names) != len(self.features) or not all(isinstance(name, str) for name in names):
+            raise ValueError(f"its description does not name its {len(self.features)} features")
+        return replace(self, features=tuple(names))
+
+    @property
+    def used(self) -> frozenset[str]:
+        """Names of the features that at least one tree compares."""
+        return frozenset(self.features[at] for tree in self.trees for at in tree.feature[tree.left >= 0].tolist())
+
+    def scores(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The score of each row, float64 ``(n,)``.
+
+        Args:
+            rows: The features, ``(n, len(features))``; NaN where a value is missing.
+        """
+        walk = self.walk
+        compared = self._compared(rows)
+        missing = np.isnan(compared)
+        # Twice the columns: a missing value is below every threshold in the first half, and below none in the second.
+        values = np.concatenate([np.where(missing, -np.inf, compared), compared], axis=1)
+        row = np.arange(len(rows)) * values.shape[1]
+        flat = values.ravel()
+        node = np.repeat(walk.roots[:, None], len(rows), axis=1)
+        for _ in range(walk.depth):
+            holds = flat.take(row + walk.column.take(node)) <= walk.threshold.take(node)
+            node = walk.children.take(2 * node + holds)
+        total: NDArray[np.float64] = walk.value.take(node).sum(axis=0)
+        return total + self.base
+
+    def contributions(self, row: NDArray[np.float64]) -> tuple[float, dict[str, float]]:
+        """The expected score of any row, and by feature the number that this row's value adds to it; together they sum to the row's score."""
+        start, added = self.base, dict[str, float]()
+        values = self._compared(row[None])[0]
+        for tree in self.trees:
+            node = 0
+            start += float(tree.value[0])
+            while (left := int(tree.left[node])) >= 0:
+                value = values[tree.feature[node]]
+                holds = tree.missing_left[node] if np.isnan(value) else value <= tree.threshold[node]
+                below = left if holds else int(tree.right[node])
+                name = self.features[tree.feature[node]]
+                added[name] = added.get(name, 0.0) + float(tree.value[below] - tree.value[node])
+                node = below
+        return start, added
+
+    def _compared(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        return rows.astype(np.float32).astype(np.float64) if self.single else rows
+
+    @cached_property
+    def walk(self) -> Walk:
+        """The nodes of all trees one after the other, in shared arrays; a leaf is its own child."""
+        roots = np.cumsum([0, *(len(tree.left) for tree in self.trees)])[:-1]
+        column, threshold, children, value, deepest = [], [], [], [], 0
+        for root, tree in zip(roots.tolist(), self.trees, strict=True):
+            leaf = tree.left < 0
+            nodes = np.arange(len(tree.left))
+            sides = [np.where(leaf, nodes, side) + root for side in (tree.right, tree.left)]
+            children.append(np.stack(sides, axis=1).ravel())
+            column.append(np.where(leaf, 0, tree.feature + np.where(tree.missing_left, 0, len(self.features))))
+            threshold.append(tree.threshold)
+            value.append(tree.value)
+            depth = [0] * len(tree.left)
+            for node, first, second in zip(nodes.tolist(), tree.left.tolist(), tree.right.tolist(), strict=True):
+                if first >= 0:  # a child comes behind its parent
+                    depth[first] = depth[second] = depth[node] + 1
+            deepest = max(deepest, *depth)
+        return Walk(roots, deepest, *map(np.concatenate, (column, threshold, children, value)))
+
+
+@dataclass(frozen=True)
+class Walk:
+    """The nodes of all trees in shared arrays, for the walk of many rows down all trees at once.
+
+    Attributes:
+        roots: Index of each tree's root.
+        depth: Number of conditions on the longest path.
+        column: Column of the values that a node compares. There are twice as many columns as features: in the first half a missing value goes left,
+            in the second half right.
+        threshold: The t in a node's condition ``value <= t``.
+        children: The children of node i: at 2i for rows where the condition does not hold, at 2i + 1 for rows where it holds.
+        value: Value of each node.
+    """
+
+    roots: NDArray[np.int64]
+    depth: int
+    column: NDArray[np.int64]
+    threshold: NDArray[np.float64]
+    children: NDArray[np.int64]
+    value: NDArray[np.float64]
 
 
 def content_of(file: Path) -> str:
@@ -69,10 +208,8 @@ def read(content: str) -> DecisionTrees:
         raise _Refusal(_NEITHER) from error
     if not trees.trees:
         raise _Refusal("it has no trees")
-    if trees.depth * max(len(trees.trees), _STEPS // _DEEPEST) > _STEPS:
-        raise _Refusal(
-            f"its {len(trees.trees):,} trees are up to {trees.depth:,} conditions deep, which takes too long in a search"
-        )
+    if (depth := trees.walk.depth) * max(len(trees.trees), _STEPS // _DEEPEST) > _STEPS:
+        raise _Refusal(f"its {len(trees.trees):,} trees are up to {depth:,} conditions deep, too slow for a search")
     return trees
 
 
@@ -158,9 +295,7 @@ def _lightgbm_tree(lines: Mapping[str, str]) -> DecisionTree:
     missing = [bool(kind & _LEFT) if kind & _MISSING else limit >= 0.0 for kind, limit in zip(kinds, thresholds, strict=True)]
     # What a node expects lies between its leaves; beyond, contributions would not sum to the score in 64 bits.
     expected = [min(max(float(each), min(values)), max(values)) for each in columns["internal_value"]]
-    left, right = (
-        [*(count - 1 - child if child < 0 else child for child in side), *[-1] * len(values)] for side in (left, right)
-    )
+    left, right = ([*(count - 1 - at if at < 0 else at for at in side), *[-1] * len(values)] for side in (left, right))
     none = [0] * len(values)
     return _tree(left, right, [*features, *none], [*thresholds, *none], [*map(int, missing), *none], [*expected, *values])
 
@@ -226,9 +361,8 @@ def _xgboost_tree(tree: Mapping[str, Any]) -> DecisionTree:
     if any(tree.get("split_type", [])):
         raise _Refusal("its trees split by categories")
     _check_count(len(tree["left_children"]))
-    left, right, feature, default = (
-        _whole(tree[name]) for name in ("left_children", "right_children", "split_indices", "default_left")
-    )
+    names = ("left_children", "right_children", "split_indices", "default_left")
+    left, right, feature, default = (_whole(tree[name]) for name in names)
     limits, weight = np.array(tree["split_conditions"], np.float32), np.array(tree["sum_hessian"], np.float64)
     if any(column.shape != left.shape for column in (right, feature, default, limits, weight)):
         raise _Refusal(_BROKEN)

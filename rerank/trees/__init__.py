@@ -1,1 +1,0 @@
-"""Boosted decision trees: read the files that LightGBM and XGBoost write, and compute scores with them."""
