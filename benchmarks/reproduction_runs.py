@@ -31,8 +31,7 @@ from termweave.support import atomic_files, file_locks
 from termweave.training import backbone_model
 from termweave.training.data.bm25_index import SparseIndex, bm25_weights
 from termweave.training.data.pairs import Collection, Pairs, count
-from termweave.training.dense.model import Towers
-from termweave.training.dense.preparation import reading_of, tokenise
+from termweave.training.dense.model import Towers, reading_of, tokenise
 from termweave.training.dev_measure import rankings
 from termweave.training.methods import base as methods
 from termweave.training.mixture import learn, parts
@@ -41,8 +40,8 @@ from termweave.training.setup import analysis_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from termweave.training.dense.model import Side
-    from termweave.training.dense.preparation import TokenIds
+    from termweave.encoders.term_weighting import Kind
+    from termweave.training.dense.model import TokenIds
     from termweave.training.mixture import DataPart
 
 #: Candidates that rNN reranks, its rules for unit vectors (docs/reranking.md), and the shares of the similarity that are tried.
@@ -352,7 +351,7 @@ def kept_vectors(folder: Path) -> Iterator[None]:
     """Keep the vectors of documents on disk where their encoder is not trained: the rows of a table share them."""
     compute = Towers.vectors
 
-    def vectors(model: Towers, side: Side, texts: TokenIds) -> np.ndarray:
+    def vectors(model: Towers, side: Kind, texts: TokenIds) -> np.ndarray:
         if side == "query" or not model.fixed_documents:
             return compute(model, side, texts)
         name = key(

@@ -28,7 +28,7 @@ from termweave.evaluation import randomisation_test
 from termweave.training.data import teacher_scores
 from termweave.training.data.bm25_index import SparseIndex, bm25_weights
 from termweave.training.data.pairs import Collection
-from termweave.training.dev_measure import ranking_measure, search_measure, stored
+from termweave.training.dev_measure import ranking_measure, stored
 from termweave.training.methods import base
 from termweave.training.mixture import DataPart
 from termweave.training.setup import set_up
@@ -158,7 +158,7 @@ class Test:
         index = SparseIndex(documents)
         fused = teacher_scores.minmax(np.stack([index.scores(question) for question in questions])) + self.cosines
         best = [(row.argsort()[::-1][:10], np.sort(row)[::-1][:10]) for row in fused]
-        return search_measure(documents, questions, self.gains), ranking_measure(best, self.gains)
+        return ranking_measure(SparseIndex(documents).rankings(questions, 10), self.gains), ranking_measure(best, self.gains)
 
 
 class World:

@@ -168,8 +168,7 @@ def _theirs(part: Any, given: argparse.Namespace, home: Path, clock: Clock) -> N
 
 def labels(given: argparse.Namespace) -> None:
     """Evidence of every candidate of every question."""
-    from termweave.training.dense.evidence_scores import EvidenceSettings, evidence_scores
-    from termweave.training.dense.list_targets import RankedLists
+    from termweave.training.dense.list_targets import EvidenceSettings, evidence_scores
 
     generator = np.random.default_rng(0)
     documents = _unit(generator.standard_normal((max(20_000, given.candidates), 384), dtype=np.float32))
@@ -179,7 +178,7 @@ def labels(given: argparse.Namespace) -> None:
     for name, context in (("N_r 60, the default", 60), (f"N_r {given.candidates}, all candidates", 0)):
         with tempfile.TemporaryDirectory() as work:
             begun = time.monotonic()
-            evidence_scores(queries, documents, RankedLists(lists), relevant, EvidenceSettings(0.75, context), Path(work))
+            evidence_scores(queries, documents, lists, relevant, EvidenceSettings(0.75, context), Path(work))
             seconds = time.monotonic() - begun
         print(
             f"| {given.questions:,} x {given.candidates:,} | {name} | {os.cpu_count()} processors | {seconds / 60:.2f} minutes |",

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from termweave import plugins
 from termweave.corpora.formats import lines
 from termweave.corpora.formats.fields import BadLine
-from termweave.corpora.sources import OpenedSource, Reader, Reading, Skipped, Skips
+from termweave.corpora.sources import OpenedSource, Progress, Reader, Reading, Skipped, Skips
 from termweave.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from termweave.corpora.sources import Progress
     from termweave.records import Document
 
 
@@ -112,7 +111,7 @@ class JudgementSource(EntrySource, Reader):
     """A `Dataset` without documents, and the reader that recognises it by the beginning of its name."""
 
     JUDGED: ClassVar[bool] = True
-    fingerprint, size = "", 0
+    name, fingerprint, size = "", "", 0
     #: Grade 1, or one click, is the lowest sign of relevance.
     relevant_from = 1
     #: What the names begin with: "book:".

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -10,8 +10,6 @@ from termweave.catalog.source_fields import Fields
 from termweave.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from termweave.corpora.index.source import IndexSource
     from termweave.records import Document, Encoding, ModelInfo, Qrels, Query
     from termweave.settings import Settings

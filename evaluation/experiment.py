@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from termweave.evaluation import gates, judgements, measures
 from termweave.evaluation.measures import ALPHA, JUDGED, LEADING, MEASURES, holm, per_query, randomisation_test
-from termweave.evaluation.systems import default_of, default_systems, trained_on, with_baseline
-from termweave.records import Run, strictly_decreasing
-from termweave.rerank.rerankers import budgets_remark
+from termweave.evaluation.systems import Latency, System, default_of, default_systems, trained_on, with_baseline
+from termweave.records import Encoding, Qrels, Query, Run, strictly_decreasing
+from termweave.rerank.rerankers import CutShort, Need, budgets_remark
 from termweave.search import profiles, self_matches
 from termweave.search.batch import QUERIES
 from termweave.search.ranking.order import order
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from termweave.corpora import Dataset
     from termweave.errors import UsageError
     from termweave.evaluation.gates import Gate
-    from termweave.evaluation.systems import Latency, System
-    from termweave.records import Encoding, Qrels, Query
-    from termweave.rerank.rerankers import CutShort, Need
     from termweave.search import Index
     from termweave.search.retrieval.candidates import Candidates
     from termweave.search.rewriting.configuration import Rewriting
@@ -150,8 +147,8 @@ class CandidateFetcher:
     def notes(self) -> list[str]:
         """Return a remark for each signal in which queries lost terms, and on queries that are documents or were not searched."""
         refusals = list(self.refused.values())
-        also = f" So do {measures.queries(len(refusals) - 1)} like it." if len(refusals) > 1 else ""
-        refused = [f"{refusals[0].message} It finds nothing.{also}"] if refusals else []
+        also = f", as do {measures.queries(len(refusals) - 1)} like it" if len(refusals) > 1 else ""
+        refused = [f"{refusals[0].message} This query finds nothing{also}."] if refusals else []
         return [*refused, *self_matches.remarks(self.self_matches)] + [
             f"{measures.queries(count)} lost terms in {measures.label(name)}: the server allows no more clauses "
             "in a query (indices.query.bool.max_clause_count)."

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from termweave.catalog.lineage import exists, read_lineage, resolve_index
 from termweave.evaluation import gates, judgements
-from termweave.evaluation.experiment import evaluate, runs_of
+from termweave.evaluation.experiment import Experiment, evaluate, runs_of
 from termweave.evaluation.measures import ALPHA, LEADING
-from termweave.evaluation.systems import default_system, trained_on, untuned_systems
+from termweave.evaluation.systems import System, default_system, trained_on, untuned_systems
 from termweave.records import Run
 from termweave.search import Index, self_matches
 from termweave.support.messages import counted
@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 
     from termweave.corpora import Dataset
     from termweave.engine import Engine
-    from termweave.evaluation.experiment import Experiment
     from termweave.evaluation.gates import Gate, Verdict
-    from termweave.evaluation.systems import System
 
 
 def evaluate_against(
@@ -83,8 +81,8 @@ def verdict(experiment: Experiment, name: str, default: str) -> str:
     caveat = ""
     (less, few), (more, many) = sorted(((name, row.judged), (base.system, base.judged)), key=lambda each: each[1])
     if few < many / 2:  # a book has the judgements of what the other index found
-        shares = f"Of the ten best of {less} {few:.0%} are judged, of {more} {many:.0%}, and the others count as not relevant"
-        caveat = f" {shares}: perhaps judge them first."
+        shares = f"Of the ten best hits of {less} {few:.0%} are judged, of {more} {many:.0%}"
+        caveat = f" {shares}: judge more hits of {less} first, because hits without a judgement count as not relevant."
     if p >= ALPHA:
         return f"{name} and {base.system} may differ by chance ({figures}): take the one that costs less.{caveat}"
     better = name if mine > other else base.system

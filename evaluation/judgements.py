@@ -104,7 +104,7 @@ def profiles_fitted_on(index: Index, modes: Collection[str], dataset: Dataset) -
     """
     of = f"{dataset.name}:{dataset.split}"
     learned = [
-        f"The index learned from these queries ({of}): the report of 'termweave learn' has the figures of those that it did not learn from."
+        f"The index learned from these queries ({of}): the report of 'termweave learn' has the figures of the other queries."
         for fitted in (profile.get("fitted", {}) for profile in index.lineage.profiles.values())
         if fitted.get("learned") and f" and {of} and " in f" and {fitted.get('dataset')} and "
     ]

@@ -11,12 +11,12 @@ from urllib.parse import quote, unquote
 
 from termweave.corpora.formats import lines as files
 from termweave.corpora.formats.fields import BadLine, text_line
-from termweave.errors import InputError, UsageError
+from termweave.errors import InputError
 from termweave.records import Run, strictly_decreasing
 from termweave.support import private_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
 #: Characters of an id that are percent-encoded in a run: white space, because it separates columns; "%"; and at the
@@ -112,10 +112,12 @@ def read(path: Path) -> Run:
 
     rankings: dict[str, dict[str, float]] = {}
     name, is_ours = path.stem, True
-    for number, line in _lines(path):
+    for number, line in files.lines(path):
         try:
-            query, _, document, _, text, name = line.split()
+            query, _, document, _, text, name = text_line(line, "A run must be text in UTF-8.").split()
             score = float(text)
+        except BadLine as bad:
+            raise bad.at(str(path), number) from None
         except ValueError:
             score = math.nan
         if math.isnan(score):
@@ -131,20 +133,6 @@ def read(path: Path) -> Run:
         decoded = ((decode(document), score) for document, score in ranked.items())
         scores[decode(query)] = dict(sorted(decoded, key=lambda scored: (float(np.float32(scored[1])), scored[0]), reverse=True))
     return Run(decode(name), scores)
-
-
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    try:
-        path.open("rb").close()
-    except OSError as error:
-        create = "Write one with: termweave evaluate NAME DATASET --save DIR"
-        hint = "Check the permissions of the file." if isinstance(error, PermissionError) else create
-        raise UsageError(f"The run {path} cannot be read: {error.strerror}.", hint) from None
-    for number, line in files.lines(path):
-        try:
-            yield number, text_line(line, "A run must be text in UTF-8.")
-        except BadLine as bad:
-            raise bad.at(str(path), number) from None
 
 
 def _word(text: str) -> str:

@@ -13,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from termweave.corpora import path_and_split
+from termweave.corpora import Dataset, path_and_split
 from termweave.encoders.manifest import MANIFEST, ModelFolder
 from termweave.encoders.recorded_models import ranker_folder
 from termweave.errors import TermweaveError, UsageError
@@ -30,7 +30,6 @@ from termweave.signals import modes
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from termweave.corpora import Dataset
     from termweave.rerank.rerankers import Reranker, Reranking
     from termweave.search import Index
 

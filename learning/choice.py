@@ -63,9 +63,9 @@ class Choice:
 def no_feature_ranker(held_out: int) -> str:
     """Return a sentence that says why no feature ranker is tried with this number of held-out questions; "": one is tried."""
     if find_spec("lightgbm") is None:
-        return "No feature ranker is tried: run: pip install 'termweave[ltr]'"
+        return "No feature ranker is tried, because LightGBM is not installed: pip install 'termweave[ltr]'"
     if held_out < judged_candidates.FEWEST:
-        return f"No feature ranker is tried: it needs {judged_candidates.FEWEST} questions to choose by, not {held_out}."
+        return f"No feature ranker is tried: it needs {judged_candidates.FEWEST} held-out questions, and there are {held_out}."
     return ""
 
 

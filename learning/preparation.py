@@ -184,10 +184,12 @@ class Learning:
         notes = [*self.questions.notes, self.drift()]
         if out := len(self.questions.queries) - sum(map(len, self.split.parts.values())):
             notes.append(
-                f"{counted(out, 'question')} left out: the live models were trained on them, or they are like those of several parts."
+                f"{counted(out, 'question')} left out: the live models were trained on them, or near duplicates of them are in several parts."
             )
         if not self.split.parts[TRAIN]:
-            notes.append("Too few judged questions can train: those made of documents do, the judged ones choose and confirm.")
+            notes.append(
+                "Too few questions are judged to train on them: questions made of the documents train, the judged ones choose and confirm."
+            )
         if self.documents_stay:
             notes.append(
                 f"Encoding {counted(len(self.identities), 'document')} again would take about {self.encoding_minutes:,.0f} of the "
@@ -209,7 +211,7 @@ class Learning:
         run = self.live_run(queries, "Searching new questions")
         values = per_query(run, self.questions.qrels, [query.id for query in queries])["nDCG@10"]
         mean, error = float(values.mean()), float(values.std()) / len(values) ** 0.5
-        verdict = "learning again pays" if mean + 2 * error < self.figure else "they are like those that it has learned from"
+        verdict = "learning again pays" if mean + 2 * error < self.figure else "the new questions are like those of then"
         return (
             f"{len(self.new):,} questions are new. The live search ranks them with nDCG@10 {mean:.4f}, and ranked such questions with "
             f"{self.figure:.4f} when it was learned: {verdict}."
@@ -248,7 +250,7 @@ def prepare(server: Engine, task: LearningTask, reports: Reports | None = None) 
     """
     live = generations.find_live(server, task.name)
     if live is None:
-        raise UsageError(f"{task.name!r} has no live generation.", f"Build it: 'termweave index SOURCE {task.name}'.")
+        raise UsageError(f"{task.name!r} has no live generation.", f"Build one: 'termweave index SOURCE {task.name}'.")
     unfinished_builds.refuse(server, task.name)  # before hours of training
     if former := profiles.find(live.lineage, None):
         leave_room(former, 1, "learning")
@@ -269,10 +271,7 @@ def prepare(server: Engine, task: LearningTask, reports: Reports | None = None) 
     new, figure = frozenset[str](), None
     if task.update:
         if measured is None:
-            raise UsageError(
-                f"{live.index} was not learned on this host, so nothing can be updated.",
-                "Leave --update out: learning begins anew, with all questions.",
-            )
+            raise UsageError(f"No run of learn on this host made {live.index}.", "Leave --update out: learning begins anew.")
         figure = measured
         new = frozenset(query.text for query in judged.queries if query.text not in parts)
         judged = questions.joined((judged, *(earlier for _, earlier in before)))

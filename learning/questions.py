@@ -1,12 +1,17 @@
-"""The questions to learn from: read from a data set, a click log, a log of user behaviour or a book, and split into three parts."""
+"""The questions to learn from: read from a data set, a click log, a log of user behaviour or a book, and split into three parts.
+
+A split never has a question in its training part and a near duplicate of it in its test part (`groups`).
+"""
 
 from __future__ import annotations
 
 import random
-from collections import defaultdict
+import re
+from collections import Counter, defaultdict
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
+from math import fsum, log
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,9 +20,8 @@ from termweave.catalog.lineage import exists
 from termweave.corpora import path_and_split
 from termweave.corpora.index import ubi_indices
 from termweave.errors import InputError, UsageError
-from termweave.evaluation.book.reader import BookDataset
+from termweave.evaluation.book.reader import BookDataset, folded
 from termweave.evaluation.book.store import JudgementBook
-from termweave.learning.near_duplicates import groups
 from termweave.records import Query
 from termweave.support.messages import counted
 
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
 
     from termweave.engine import Engine
     from termweave.records import Qrels
+
 
 #: Fewest questions with an answer that train models as well as prove what training brings, and fewest that prove what the corpus teaches.
 #: With fewer, no test can show a difference.
@@ -41,6 +46,11 @@ _ENOUGH = f"From {FEWEST_TO_PROVE} on they prove what the corpus teaches, from {
 PARTS = TRAIN, HELD_OUT, TEST = "train", "dev", "test"
 #: Fewest questions that choose: a spread needs two. Fewest that confirm: p of a two-sided randomisation test is at least 2 / 2^n.
 _FEWEST_OF_A_PART = {HELD_OUT: 2, TEST: 6}
+#: Questions are near duplicates if they share at least this part of the weight of their words (Jaccard similarity weighted by idf).
+ALIKE = 0.7
+_WORD = re.compile(r"\w+")
+#: Scripts that put no space between words are compared by pairs of characters.
+_UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\u0e00-\u0e7f]+")
 
 
 @dataclass(frozen=True)
@@ -92,11 +102,7 @@ def read(spec: str, documents: Collection[str]) -> JudgedQuestions:
         UsageError: There is no such data set, split or file.
         InputError: No question has an answer in the index.
     """
-    return _of_dataset(_dataset(spec), documents)
-
-
-def _of_dataset(dataset: corpora.Dataset, documents: Collection[str]) -> JudgedQuestions:
-    return _answered(f"{dataset.name}:{dataset.split}", dataset.queries(), dataset.qrels(), documents, dataset.notes)
+    return _answered(_dataset(spec), documents)
 
 
 def stored(data: Path, part: str, name: str) -> JudgedQuestions:
@@ -124,7 +130,7 @@ def read_any(server: Engine, name: str, spec: str | None, documents: Collection[
     unanswered: InputError | None = None
     if (book := JudgementBook(server, name)).qrels():
         try:
-            parts.append(_of_dataset(BookDataset(f"book:{name}", book), documents))
+            parts.append(_answered(BookDataset(f"book:{name}", book), documents))
         except InputError as error:  # the log may have answers
             unanswered = error
     if all(exists(server, index) for index in (ubi_indices.QUERIES, ubi_indices.EVENTS)):
@@ -132,8 +138,7 @@ def read_any(server: Engine, name: str, spec: str | None, documents: Collection[
             parts.append(read("ubi:opensearch", documents))
     if not parts:
         raise unanswered or UsageError(
-            f"{name!r} has no judged questions and the server has no log of clicks: what the corpus alone teaches could not be proved, so "
-            "nothing was trained.",
+            f"{name!r} has no judged questions, and the server has no log of clicks: no gain could be proved, so nothing was trained.",
             f"Name questions (a BEIR folder, a click log, ubi:FOLDER), or judge some ('termweave serve', page Judge). {_ENOUGH}",
         )
     return joined(parts)
@@ -176,18 +181,19 @@ def _dataset(spec: str) -> corpora.Dataset:
             raise
     if whole.split in whole.splits():
         raise UsageError(
-            f"{base} has no split {TRAIN!r}, and learning from {whole.split!r} would leave it nothing to measure.",
-            f"Put judgements to learn from beside it (qrels/{TRAIN}.tsv), or name it to learn from it all the same: {base}:{whole.split}",
+            f"{base} has no split {TRAIN!r}, and learning from the split {whole.split!r} would leave no questions to measure with.",
+            f"Add judgements to learn from (qrels/{TRAIN}.tsv), or name the split to learn from it all the same: {base}:{whole.split}",
         )
     return whole
 
 
-def _answered(name: str, queries: list[Query], qrels: Qrels, documents: Collection[str], notes: Sequence[str]) -> JudgedQuestions:
+def _answered(dataset: corpora.Dataset, documents: Collection[str]) -> JudgedQuestions:
     """Keep the questions that have text and an answer in the index.
 
     Raises:
         InputError: No question is left.
     """
+    queries, qrels, name, remarks = dataset.queries(), dataset.qrels(), f"{dataset.name}:{dataset.split}", list(dataset.notes)
     answered, judged, absent, unwritable = [], {}, 0, 0
     for query in queries:
         grades = {document: grade for document, grade in qrels[query.id].items() if document in documents}
@@ -198,11 +204,10 @@ def _answered(name: str, queries: list[Query], qrels: Qrels, documents: Collecti
             judged[query.id] = grades
         else:
             absent += 1
-    remarks = list(notes)
     if unwritable:
         remarks.append(
-            f"{counted(unwritable, 'question')} left out: the id, or that of a judged document, holds a tab or a line end, or begins or "
-            "ends with a blank."
+            f"{counted(unwritable, 'question')} left out: the id of the question or of a judged document holds a tab or a line end, or begins "
+            "or ends with a blank."
         )
     if not answered:
         raise InputError(
@@ -264,7 +269,14 @@ def split(questions: JudgedQuestions, earlier: Mapping[str, str] | None = None) 
                     parts[earlier[text[identity]]].append(identity)
     random.Random(0).shuffle(shuffled)  # noqa: S311 - a draw, not a secret
     _fill(parts, shuffled, count)
-    _refuse_one_sided(questions, parts, learned=bool(earlier))
+    if any(len(parts[part]) < fewest for part, fewest in _FEWEST_OF_A_PART.items()):
+        choose, confirm = _FEWEST_OF_A_PART.values()
+        raise InputError(
+            f"Of {counted(len(questions.queries), 'question')} of {questions.name}, {len(parts[HELD_OUT])} can choose a search ({choose} needed) and "
+            f"{len(parts[TEST])} can confirm it ({confirm} needed). The others are near duplicates"
+            f"{', or the live models were trained on them' if earlier else ''}.",
+            f"Name other questions{', or learn from these and those of the earlier run: --update' if earlier else ''}.",
+        )
     near = sum(len(alike) for alike in members.values() if len(alike) > 1)
     return QuestionSplit({part: tuple(ids) for part, ids in parts.items()}, near)
 
@@ -288,12 +300,70 @@ def more_to_confirm(needed: int, parts: Mapping[str, int]) -> int:
     return 0 if max(needed, parts[TEST] + 1) > most else max(1, round(needed / share) - sum(parts.values()))
 
 
-def _refuse_one_sided(questions: JudgedQuestions, parts: Mapping[str, Sequence[str]], *, learned: bool) -> None:
-    """Raise `InputError` where the held-out part is too small to choose a search, or the test part too small to confirm the choice."""
-    if any(len(parts[part]) < fewest for part, fewest in _FEWEST_OF_A_PART.items()):
-        needed = " and ".join(map(str, _FEWEST_OF_A_PART.values()))
-        raise InputError(
-            f"Of {counted(len(questions.queries), 'question')} of {questions.name} {len(parts[HELD_OUT])} can choose and {len(parts[TEST])} can "
-            f"confirm, and {needed} are needed: the others are alike{', or the live models were trained on them' if learned else ''}.",
-            f"Name other questions{', or go on with those of that time: --update' if learned else ''}.",
-        )
+def groups(questions: Sequence[str]) -> list[int]:
+    """Number the groups of near duplicates.
+
+    Two questions are in one group if their words are alike, directly or through other questions. Rare words count more, as idf has
+    it: "symptoms of asthma" is not "symptoms of anaemia". Pairs are found by prefix filtering (Bayardo et al., WWW 2007): sets with a
+    weighted Jaccard similarity of at least t share one of the rarest words that hold a part of 1 - t of their weight.
+
+    Args:
+        questions: Texts of the questions.
+
+    Returns:
+        For each question the index of the first question of its group.
+
+    Example:
+        >>> groups(["How do I reset my password?", "how do i reset my password", "Where is my order?"])
+        [0, 0, 2]
+    """
+    sets = [_words(question) for question in questions]
+    frequency = Counter(word for words in sets for word in words)
+    weight = {word: log(1 + len(sets) / count) for word, count in frequency.items()}
+    total = [fsum(map(weight.__getitem__, words)) for words in sets]  # the same in whatever order a set has its words
+    parent = list(range(len(sets)))  # of each question one in its group, at last the smallest (union-find)
+
+    def first(place: int) -> int:
+        while parent[place] != place:
+            parent[place] = parent[parent[place]]
+            place = parent[place]
+        return place
+
+    def join(one: int, other: int) -> None:
+        low, high = sorted((first(one), first(other)))
+        parent[high] = low
+
+    same: dict[frozenset[str], int] = {}
+    holders: defaultdict[str, list[int]] = defaultdict(list)
+    for place, words in enumerate(sets):
+        if (earlier := same.setdefault(words, place)) != place:
+            join(place, earlier)
+            continue
+        prefix = _prefix(words, weight, (1 - ALIKE) * total[place])
+        for other in {each for word in prefix for each in holders[word]}:
+            shared = fsum(map(weight.__getitem__, words & sets[other]))
+            if shared >= ALIKE * (total[place] + total[other] - shared):
+                join(place, other)
+        for word in prefix:
+            holders[word].append(place)
+    return [first(place) for place in range(len(sets))]
+
+
+def _prefix(words: frozenset[str], weight: Mapping[str, float], least: float) -> list[str]:
+    """Return as many of the rarest words as together weigh more than `least`."""
+    prefix, total = [], 0.0
+    for word in sorted(words, key=lambda word: (-weight[word], word)):
+        prefix.append(word)
+        total += weight[word]
+        if total > least:
+            break
+    return prefix
+
+
+def _words(text: str) -> frozenset[str]:
+    """Return the words of a text without case and accents; a text without words counts as one word."""
+    plain = folded(text)
+    words = set(_WORD.findall(_UNSPACED.sub(" ", plain)))
+    for part in _UNSPACED.findall(plain):
+        words.update(part[place : place + 2] for place in range(max(1, len(part) - 1)))
+    return frozenset(words or {plain.strip()})

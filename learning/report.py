@@ -252,8 +252,8 @@ class Learned:
 def short_of_time(tried: Sequence[TrainedCandidate]) -> str:
     """Name the models that were not trained for want of time, and the time that they need; "": all were trained."""
     names = " and ".join(each.candidate.method for each in tried if each.needs)
-    needed = f"it takes about --minutes {max((each.needs for each in tried), default=0):g}"
-    return names and f"The time was too short to train {names}: {needed}. The same command with it goes on from here."
+    minutes = f"--minutes {max((each.needs for each in tried), default=0):g}"
+    return names and f"The time was too short to train {names}. The same command with about {minutes} goes on from here."
 
 
 #: Questions whose language is guessed.

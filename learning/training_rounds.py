@@ -30,7 +30,6 @@ from termweave.support.stopwatch import stopwatch
 from termweave.training import run
 from termweave.training.methods import base
 from termweave.training.model_folder import loses_too_much
-from termweave.training.plan import plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -294,12 +293,12 @@ class TrainingRounds:
             if budget <= 0 and not finished.is_file():
                 return TrainedCandidate(candidate, steps, 0.0, dropped="no time is left", needs=2 * self._minutes)
             if not (folder / _STEPS).is_file():
-                minutes = plan(method, str(self._data), _settings(candidate, steps), lambda _: None).minutes
+                minutes = run.plan(method, str(self._data), _settings(candidate, steps), lambda _: None).minutes
                 needs = ceil(self._minutes * max(2, minutes * 60 / (candidate.share * self._seconds)))
                 if minutes * 60 > budget:
                     steps = int(steps * budget / (minutes * 60))
                     if steps < candidate.fewest:
-                        why = f"{candidate.fewest} steps take more than its share of the time"
+                        why = f"{candidate.fewest} steps take more time than this method may have"
                         return TrainedCandidate(candidate, steps, watch(), dropped=why, needs=needs)
                 folder.mkdir(parents=True, exist_ok=True)
                 atomic_files.write(folder / _STEPS, str(steps).encode())

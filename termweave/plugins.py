@@ -26,7 +26,7 @@ def installed() -> Any:
 @cache
 def names(group: Group) -> tuple[str, ...]:
     """The sorted names that are registered in a group."""
-    return tuple(sorted(installed().select(group=f"termweave.{group}").names))
+    return tuple(sorted(modules(group)))
 
 
 @cache

@@ -80,15 +80,15 @@ def winners(places: Sequence[SettingsPlace], names: Iterable[str]) -> tuple[dict
     source = next((place for place in places if "url" in place.values), None)
     url = None if source is None else source.values["url"]
     # An address that the user names somewhere else, too, is the user's.
-    folders = source is not None and all(place.is_working_folder for place in places if place.values.get("url") == url)
-    server = _Server(url, source, folders)
+    only = source is not None and all(place.is_working_folder for place in places if place.values.get("url") == url)
+    file = source.name if source is not None and only else ""
     deciding: dict[str, SettingsPlace] = {}
     ignored = []
     for name in names:
         for place in places:
             if name not in place.values:
                 continue
-            reason = server.refuses(name, place) if name in OF_A_SERVER else None
+            reason = _refusal(name, place, url, file) if name in OF_A_SERVER else None
             if reason is None:
                 deciding[name] = place
                 break
@@ -101,37 +101,30 @@ def winners(places: Sequence[SettingsPlace], names: Iterable[str]) -> tuple[dict
     return deciding, tuple(ignored)
 
 
-@dataclass(frozen=True)
-class _Server:
-    """The server in use.
+def _refusal(name: str, place: SettingsPlace, url: Any, working_folders_file: str) -> str | None:
+    """Say why a setting from a place does not count for the server in use, and what to do; None: the setting counts.
 
-    Attributes:
+    Args:
+        name: Name of the setting.
+        place: Place that gives the setting.
         url: Address of the server; None: the embedded node.
-        source: Place that names the address.
-        is_working_folders: Whether only the working folder's file names the address.
+        working_folders_file: Path of the working folder's file if only that file names the address; "" otherwise.
     """
-
-    url: Any
-    source: SettingsPlace | None
-    is_working_folders: bool
-
-    def refuses(self, name: str, place: SettingsPlace) -> str | None:
-        """Say why a setting from a place does not count for this server, and what to do; None: the setting counts."""
-        address = "the embedded node" if self.url is None else without_password(str(self.url))
-        here = f"the address in use is {address}. If you want it there, use {variable(name)}."
-        if place.is_working_folder and name in _NEVER_FROM_WORKING_FOLDER:
-            threat = _NEVER_FROM_WORKING_FOLDER[name]
-            return f"is not used: a file in the working folder may not {threat}. If you want that, use {variable(name)}."
-        if place.is_working_folder and not self.is_working_folders:
-            others = "a file in the working folder decides only about an address that no one but the file names"
-            return f"is not used: {others}, and {here}"
-        url_of_file = place.values.get("url") if place.is_file else None
-        if url_of_file is not None and url_of_file != self.url:
-            return f"is not used: the file gives it for {without_password(str(url_of_file))}, and {here}"
-        if self.is_working_folders and not place.is_working_folder and name in CREDENTIALS and self.source is not None:
-            trust = "If you trust that server, name it yourself with --url or $TERMWEAVE_URL."
-            return f"is not sent to {address}: only {self.source.name}, a file in the working folder, names that address. {trust}"
-        return None
+    address = "the embedded node" if url is None else without_password(str(url))
+    here = f"the address in use is {address}. If you want it there, use {variable(name)}."
+    if place.is_working_folder and name in _NEVER_FROM_WORKING_FOLDER:
+        threat = _NEVER_FROM_WORKING_FOLDER[name]
+        return f"is not used: a file in the working folder may not {threat}. If you want that, use {variable(name)}."
+    if place.is_working_folder and not working_folders_file:
+        others = "a file in the working folder decides only about an address that no one but the file names"
+        return f"is not used: {others}, and {here}"
+    url_of_file = place.values.get("url") if place.is_file else None
+    if url_of_file is not None and url_of_file != url:
+        return f"is not used: the file gives it for {without_password(str(url_of_file))}, and {here}"
+    if working_folders_file and not place.is_working_folder and name in CREDENTIALS:
+        trust = "If you trust that server, name it yourself with --url or $TERMWEAVE_URL."
+        return f"is not sent to {address}: only {working_folders_file}, a file in the working folder, names that address. {trust}"
+    return None
 
 
 def each_address(url: str) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import zlib
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
@@ -140,7 +141,7 @@ class StatisticsCounter:
         self._analysis = analysis
         self._documents = 0
         self._length = 0
-        self._frequency: dict[str, int] = {}
+        self._frequency: Counter[str] = Counter()
 
     def add(self, terms: Iterable[str]) -> None:
         """Count one document.
@@ -151,8 +152,7 @@ class StatisticsCounter:
         terms = list(terms)
         self._documents += 1
         self._length += len(terms)
-        for term in set(terms):
-            self._frequency[term] = self._frequency.get(term, 0) + 1
+        self._frequency.update(set(terms))
 
     def result(self) -> CorpusStatistics:
         """The statistics of all documents added so far."""

@@ -34,7 +34,7 @@ from termweave.indexer.preparation.estimate import BuildEstimate
 from termweave.indexer.update_plan import UpdatePlan
 from termweave.learning.report import Learned, LearningPlan
 from termweave.search.results.json import BatchSummary
-from termweave.training.plan import TrainingPlan
+from termweave.training.run import TrainingPlan
 from termweave.ui.api import ENDPOINTS
 from termweave.ui.parameters import MOST_TEXTS
 

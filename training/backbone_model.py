@@ -61,10 +61,7 @@ def find(settings: TrainingParameters, corpus: Sequence[str], out: Path) -> Path
         folder = model_lookup.resolve(name)
         write_weights(folder)
         if not (folder / TOKENIZER).is_file():
-            raise UsageError(
-                f"{name} is no model in transformers' layout: {TOKENIZER} is missing.",
-                "Name another with --set backbone=DIR, hf:OWNER/NAME, or a name of `termweave models`.",
-            )
+            raise UsageError(f"{TOKENIZER} is missing in {name}.", "Name a model in transformers' layout: --set backbone=DIR.")
         reading_of(folder, settings)  # refuses a backbone whose vectors cannot be made
         return folder
     return installed()
@@ -80,10 +77,7 @@ def installed() -> Path:
     for home in (spec.submodule_search_locations or ()) if spec else ():
         if (folder := Path(home) / "model").is_dir():
             return folder
-    raise ModelError(
-        "The weights of all-MiniLM-L6-v2 are not installed.",
-        "Fetch them: --set backbone=all-minilm-l6; or name another backbone: --set backbone=DIR.",
-    )
+    raise ModelError("all-MiniLM-L6-v2 is not installed.", "Fetch it with --set backbone=all-minilm-l6, or name another.")
 
 
 def reading_of(folder: Path, settings: TrainingParameters) -> tuple[str, PromptSettings]:
@@ -109,7 +103,7 @@ def reading_of(folder: Path, settings: TrainingParameters) -> tuple[str, PromptS
         layers, included = modules.dense, modules.include_prompt
     if problem := problem_of(pooling, _POOLING, bool(layers), bool(prompts) and not included):
         raise UsageError(
-            f"{folder.name} was trained with {problem}. A model of weights and vectors would make other vectors of its states.",
+            f"{folder.name} was trained with {problem}, and a model of weights and vectors makes vectors in another way.",
             f"Train weights alone (--set outputs=weights), or take a backbone with {' or '.join(_POOLING)} pooling.",
         )
     return pooling, PromptSettings(prompts=prompts)
@@ -191,7 +185,7 @@ def settled(backbone: Any, settings: Any, say: Callable[[str], None]) -> Any:
     lengths = {name: length(backbone, getattr(settings, name)) for name in ("max_length", "training_length")}
     for name, allowed in lengths.items():
         if allowed != (setting := getattr(settings, name)):
-            say(f"{name} is {allowed:,}, not {setting:,}: the backbone counts no further")
+            say(f"{name} is {allowed:,}, not {setting:,}: the backbone reads no more word-pieces")
     return replace(settings, **lengths)
 
 

@@ -36,29 +36,10 @@ CHANCE = 0.05
 _BLOCK = 16_000_000
 
 
-def stored(documents: Sequence[TermWeights], bits: int = 8) -> list[TermWeights]:
-    """Round term weights as an index stores them: integers from 1, of `bits` bits."""
-    signal = Weights(w_max=scale([document.weights for document in documents]), levels=2**bits - 1)
+def stored(documents: Sequence[TermWeights]) -> list[TermWeights]:
+    """Round term weights as an index stores them: integers from 1, of 8 bits."""
+    signal = Weights(w_max=scale([document.weights for document in documents]))
     return [signal.rounded(document) for document in documents]
-
-
-def search_measure(
-    documents: Sequence[TermWeights],
-    questions: Sequence[TermWeights],
-    gains: Sequence[Mapping[int, int]],
-    spared: Sequence[Collection[int]] = (),
-    measure: str = LEADING,
-) -> NDArray[np.float64]:
-    """Compute the measure of each question, ranking by exact sparse dot products.
-
-    Args:
-        documents: Term weights of all documents that are searched.
-        questions: Term weights of each question.
-        gains: Document -> grade, for each question.
-        spared: The documents that are left out of the ranking of each question; (): none.
-        measure: Name of the measure.
-    """
-    return ranking_measure(SparseIndex(documents).rankings(questions, depth(measure), spared), gains, measure)
 
 
 def encoded_rankings(

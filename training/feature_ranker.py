@@ -83,10 +83,7 @@ def _fit(judged: JudgedCandidates, questions: Sequence[int], settings: FeatureRa
 
     graded = [(number, grades) for number in sorted(questions) if len(set((grades := judged.grades(number)).tolist())) > 1]
     if not graded:
-        raise InputError(
-            "No candidate of the questions is relevant, or all are: there is nothing to learn from.",
-            "Name questions that were judged on the documents of this index.",
-        )
+        raise InputError("No question has relevant and other candidates.", "Name questions that were judged on this index.")
     rows = np.concatenate([judged.rows[number] for number, _ in graded])
     data = lightgbm.Dataset(
         rows, np.concatenate([grades for _, grades in graded]), group=[len(grades) for _, grades in graded], free_raw_data=True
@@ -175,7 +172,9 @@ def train(spec: str, settings: FeatureRankerParameters, out: Path, say: Say, pro
     """
     kind, _, name = settings.candidates_from.partition(":")
     if kind != "index" or not name:
-        raise UsageError("ltr reranks the search of an index, and none is named.", "Name it: --set candidates_from=index:NAME.")
+        raise UsageError(
+            "ltr reranks the search of an index, and no index is named.", "Name one: --set candidates_from=index:NAME."
+        )
     if find_spec("lightgbm") is None and not settings.start:
         raise UsageError("Training a feature ranker needs lightgbm.", f"Install it: {install('ltr')}.")
     base, split = corpora.path_and_split(spec)
@@ -191,10 +190,13 @@ def train(spec: str, settings: FeatureRankerParameters, out: Path, say: Say, pro
     else:
         measured = cross_validate(judged, settings)
         content = fit(judged, settings, measured.trees)
-    lexical = _alone(judged, "lexical.rank")
+    first = lexical = judged.figures()
+    if "lexical.rank" in judged.features:  # else the order of the first stage stands for BM25
+        column = judged.features.index("lexical.rank")
+        lexical = judged.figures([-np.nan_to_num(rows[:, column], nan=np.inf) for rows in judged.rows])
     best = int(np.argmax(measured.history))
     history = {"steps": list(measured.steps), "values": list(measured.history), "losses": [], "best": best}
-    figures = compared(MEASURE, history, measured.values, lexical, judged.figures(), measured.values)
+    figures = compared(MEASURE, history, measured.values, lexical, first, measured.values)
     about = {
         "index": name,
         "generation": index.generation,
@@ -205,14 +207,6 @@ def train(spec: str, settings: FeatureRankerParameters, out: Path, say: Say, pro
     if (features_file := FEATURE_FILES.get(settings.outputs)) is not None:
         judged.write(out / features_file)
     write(out, content, judged, mode, about, figures, len(measured.steps) - 1)
-
-
-def _alone(judged: JudgedCandidates, rank: str) -> NDArray[np.float64]:
-    """Return nDCG@10 of each question, its candidates in the order of the feature `rank`; in the order of the first stage where that is no feature."""
-    if rank not in judged.features:
-        return judged.figures()
-    column = judged.features.index(rank)
-    return judged.figures([-np.nan_to_num(rows[:, column], nan=np.inf) for rows in judged.rows])
 
 
 def _foreign(file: Path, judged: JudgedCandidates) -> tuple[str, CrossValidated]:
@@ -228,7 +222,7 @@ def _foreign(file: Path, judged: JudgedCandidates) -> tuple[str, CrossValidated]
         raise InputError(f"{file} cannot be used: {error}.", "Name a model that LightGBM saved, or XGBoost as JSON.") from error
     if len(trees.features) != len(judged.features):
         raise InputError(
-            f"The trees in {file} are of {len(trees.features)} features, and this search has {len(judged.features)}.",
+            f"The trees in {file} read {len(trees.features)} features, and this search has {len(judged.features)}.",
             "Train them on a letor.txt of the same index and settings (--set outputs=trees,letor).",
         )
     values = judged.figures([trees.scores(rows) if len(rows) else np.zeros(0) for rows in judged.rows])

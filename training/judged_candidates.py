@@ -189,7 +189,7 @@ def gather(
     if behaviour and not {document for _, document in behaviour.pairs}.intersection(chain.from_iterable(judged.documents)):
         raise InputError(
             f"The log {settings.clicks} showed none of the documents that the index finds for the questions.",
-            "Its object_id and hit ids must be the ids of the documents in the index.",
+            "Name a log whose documents (object_id, query_response_hit_ids) have the ids that they have in the index.",
         )
     return judged.with_rates(judged.folds(settings.seed))
 
@@ -203,10 +203,7 @@ def _behaviour(clicks: str) -> Behaviour | None:
     if not clicks:
         return None
     if not clicks.startswith(PREFIX):
-        raise UsageError(
-            f"clicks={clicks} does not say which documents were shown.",
-            "Name a log of user behaviour: ubi:FOLDER or ubi:opensearch.",
-        )
+        raise UsageError(f"clicks={clicks} does not say which documents were shown.", "Name ubi:FOLDER or ubi:opensearch.")
     return UbiLog(clicks).behaviour
 
 
@@ -218,12 +215,10 @@ def _types(of_index: Mapping[str, str], entries: Sequence[str]) -> Mapping[str, 
     """
     if list(entries) == [_NONE]:
         return {}
-    for name in entries:
-        if name not in of_index:
-            raise UsageError(
-                f"The index has no typed metadata entry {name!r}.",
-                f"Its entries are: {', '.join(sorted(of_index))}." if of_index else "Its documents have none.",
-            )
+    if unknown := [name for name in entries if name not in of_index]:
+        raise UsageError(
+            f"The index has no typed metadata entry {unknown[0]!r}.", f"It has: {', '.join(sorted(of_index)) or 'none'}."
+        )
     chosen = {name: kind for name, kind in of_index.items() if not entries or name in entries}
     hint = "Name those that say how good a document is: --set metadata=votes,released."
     return candidate_features.checked_entries(chosen, hint)

@@ -34,6 +34,7 @@ T = TypeVar("T")
 #: Files beside the checkpoints: the development measure of each question before the first step, float64; a digest of the data; setting ->
 #: digest of the models and files that it names.
 _START, _DATA, _NAMED = "start.f64", "data.hash", "named.json"
+_RESTORE = "Restore them, or start a new run in another folder with --out."
 #: Settings that apply to DATASET alone, and their values for the additional data sets.
 _OF_ONE: dict[str, Any] = {"pairs": "auto", "clicks": "", "beside": ()}
 
@@ -110,8 +111,8 @@ def parts(spec: str, settings: Any, out: Path, say: Say) -> list[DataPart]:
         setup = set_up(other, its_settings, out, _prefixed(other, say))
         if setup.analysis.id != first.analysis.id:
             raise UsageError(
-                f"{other} has another kind of terms ({setup.analysis.id}) than {spec} ({first.analysis.id}); a model has only one.",
-                "Remove it from beside, or set terms=piece.",
+                f"{other} is cut into other terms ({setup.analysis.id}) than {spec} ({first.analysis.id}), and a model has terms of one kind.",
+                f"Remove {other} from beside, or set terms=piece.",
             )
         every.append(DataPart(other, setup, its_settings.fitted(made=setup.made)))
     if settings.beside:
@@ -140,10 +141,7 @@ def _check_same_data(data: Sequence[DataPart], home: Path) -> None:
             pairs.add_to(state)
     file, now = home / _DATA, state.hexdigest()
     if file.is_file() and file.read_text(encoding="utf-8") != now:
-        raise InputError(
-            "The data have changed since this run began: other questions, answers or documents.",
-            "Restore them, or start a new run in another folder with --out.",
-        )
+        raise InputError("The questions, answers or documents have changed since this run began.", _RESTORE)
     home.mkdir(parents=True, exist_ok=True)
     atomic_files.write(file, now.encode())
 
@@ -166,10 +164,7 @@ def _check_same_models(model: Any, setup: RunSetup, settings: Any, home: Path) -
     file = home / _NAMED
     then = orjson.loads(file.read_bytes()) if file.is_file() else now
     if changed := [name for name in now if then.get(name) != now[name]]:
-        raise InputError(
-            f"What the run reads has changed since it began, under the same name: {', '.join(changed)}.",
-            "Restore it, or start a new run in another folder with --out.",
-        )
+        raise InputError(f"The files of {', '.join(changed)} have changed since this run began.", _RESTORE)
     atomic_files.write(file, orjson.dumps(now))
 
 

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 MOST_LOST = 0.005
 #: What a run says where it is larger, and the card with it.
 ONLY_FP32 = (
-    f"int8 costs more than {MOST_LOST:g}, so the folder keeps the fp32 graph alone, which is then used: two to three times as slow on a "
-    "CPU. `termweave export FOLDER` writes int8 again."
+    f"int8 costs more than {MOST_LOST:g} of nDCG@10, so the folder keeps the fp32 graph alone, which is two to three times as slow on a CPU. "
+    "`termweave export FOLDER` writes int8 again."
 )
 _INT8 = (GRAPHS["int8"], GRAPHS["dequantised"])
 

@@ -1,4 +1,4 @@
-"""One run of `termweave train`: read the data, train the model, export it, write its card.
+"""Plan a run of `termweave train`, or carry it out: read the data, train the model, export it, write its card.
 
 The output folder of a run contains ``run.json`` (the settings that the user gave), ``checkpoints/`` (the state of the training),
 ``curves.svg`` (loss and development measure by step) and the files of the model, which `termweave index --weights` or `--dense` reads.
@@ -7,24 +7,24 @@ The output folder of a run contains ``run.json`` (the settings that the user gav
 from __future__ import annotations
 
 import shutil
+import tempfile
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import orjson
 
 from termweave.corpora import exists, path_and_split
 from termweave.encoders.kinds import read_folder
 from termweave.encoders.manifest import MANIFEST, write_manifest
 from termweave.errors import InputError, UsageError
-from termweave.support import atomic_files, file_locks
-from termweave.training import model_folder
-from termweave.training.backbone_model import SCRATCH
+from termweave.support import atomic_files, file_locks, private_files
+from termweave.training import backbone_model, model_folder
 from termweave.training.data.pairs import DEFAULT_TABLE, most_frequent
 from termweave.training.dev_measure import CHANCE, compared
 from termweave.training.mixture import learn, parts
-from termweave.training.model_folder import ONLY_FP32, loses_too_much, remove_int8
 from termweave.training.trainer.checkpoints import HISTORY, system_errors
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from termweave.training.methods.base import Method, Say
     from termweave.training.methods.parameters import TrainingParameters
     from termweave.training.mixture import DataPart, TrainedModel
+    from termweave.training.setup import RunSetup
+
 
 RUN, CHECKPOINTS = "run.json", "checkpoints"
 
@@ -153,7 +155,7 @@ def holds(out: Path, method: Method, spec: str, settings: TrainingParameters, *,
         UsageError: The folder contains another run, or this run and `resume` is not set, or files that are not a run.
         InputError: ``run.json`` is damaged.
     """
-    file, anew = out / RUN, "Start a new run in another folder with --out."
+    file, anew = out / RUN, "Start a new run in another folder: --out DIR."
     if not file.is_file():
         # A run that was killed at once may have left a temporary file.
         if out.is_dir() and not all(atomic_files.left_over(file, each) for each in out.iterdir()):
@@ -172,10 +174,7 @@ def holds(out: Path, method: Method, spec: str, settings: TrainingParameters, *,
     different = [name for name in new if old.get(name) != new[name]]
     if different:
         differences = "; ".join(f"{name} was {old.get(name)!r} and is {new[name]!r}" for name in different)
-        raise UsageError(
-            f"{out} contains a run with other settings: {differences}.",
-            "Use the settings that it was started with, or another folder with --out.",
-        )
+        raise UsageError(f"{out} contains a run with other settings: {differences}.", anew)
     return True
 
 
@@ -193,7 +192,7 @@ def _release(out: Path, *, new: bool) -> bool:
     """
     if any((out / CHECKPOINTS).rglob(HISTORY)) or is_finished(out):
         return False
-    for name in (CHECKPOINTS, SCRATCH):
+    for name in (CHECKPOINTS, backbone_model.SCRATCH):
         shutil.rmtree(out / name, ignore_errors=True)
     (out / RUN).unlink(missing_ok=True)
     if new and not any(out.iterdir()):
@@ -231,9 +230,9 @@ def _finish(
     figures |= {"questions": len(dev), "documents": len(setup.places)}
     ndcg = development.int8_cost(out, manifest.outputs)
     say(int8_cost(ndcg))
-    if loses_too_much(ndcg):
-        say(ONLY_FP32)
-        remove_int8(out)
+    if model_folder.loses_too_much(ndcg):
+        say(model_folder.ONLY_FP32)
+        model_folder.remove_int8(out)
         manifest = read_folder(out, check=False).manifest
     quantisation = {**manifest.quantisation, "ndcg": ndcg}
     manifest = replace(manifest, quantisation=quantisation, metrics={"train": figures})
@@ -253,3 +252,104 @@ def _result(out: Path) -> TrainingResult:
         parity=manifest.quantisation.get("parity", {}),
         ndcg=manifest.quantisation.get("ndcg", {}),
     )
+
+
+@dataclass(frozen=True)
+class TrainingPlan:
+    """The data, sizes and settings of a planned run.
+
+    Attributes:
+        method: Name of the method.
+        dataset: The DATASET argument.
+        origin: Where the questions come from: judgements, clicks or the corpus itself.
+        documents: Number of documents in the corpus.
+        questions: Number of questions to train on, after the limits.
+        trained_on: Number of documents that answer these questions.
+        beside: The additional data sets, each as `DataPart.described`.
+        dev: Number of held-out questions.
+        searched: Number of documents in which the held-out questions are searched.
+        backbone: Folder of the backbone.
+        frozen: Whether the backbone is frozen, so that its hidden states can be cached.
+        states_bytes: Size of the cached hidden states.
+        before: Models that are trained first, such as LE-BS's scorer: method, steps and minutes of each.
+        minutes: Estimate for all steps and evaluations, those of `before` included.
+        memory_bytes: Estimate of the memory that the run itself takes, without `before`.
+        settings: All settings.
+    """
+
+    method: str
+    dataset: str
+    origin: str
+    documents: int
+    questions: int
+    trained_on: int
+    beside: list[dict[str, Any]]
+    dev: int
+    searched: int
+    backbone: str
+    frozen: bool
+    states_bytes: int
+    before: list[dict[str, Any]]
+    minutes: float
+    memory_bytes: int
+    settings: dict[str, Any]
+
+
+def plan(method: Method, spec: str, settings: TrainingParameters, say: Callable[[str], None]) -> TrainingPlan:
+    """Plan a run; settings and data that `train` would refuse at once are refused here, too.
+
+    Raises:
+        UsageError: The method has no plan.
+    """
+    if not method.torch:
+        raise UsageError(f"{method.name} has no plan: it searches each question once and trains a minute.", "Leave --plan out.")
+    with tempfile.TemporaryDirectory(dir=private_files.scratch()) as work:  # a backbone from scratch is made to measure it alone
+        data = parts(spec, settings, Path(work), say)
+        setup, settings = data[0].setup, data[0].settings
+        model = method.build(settings, setup.backbone)
+        method.refuse(settings, setup)
+        settings = backbone_model.settled(model.backbone, settings, say)
+        cost = method.cost(model, settings, setup)
+        before = _before(method, data[0], say)
+        width = 2 * int(orjson.loads((setup.backbone / "config.json").read_bytes())["hidden_size"])
+    pieces = sum(_pieces(part.setup, settings.training_length) for part in data)
+    frozen = settings.top_layers == 0
+    looks = settings.steps // settings.every + 1
+    seconds = cost.preparing + settings.steps * cost.step + looks * cost.look
+    return TrainingPlan(
+        method=method.name,
+        dataset=spec,
+        origin=setup.examples.origin,
+        documents=len(setup.examples.corpus),
+        questions=len(setup.train),
+        trained_on=setup.trained_on,
+        beside=[part.described() for part in data[1:]],
+        dev=len(setup.dev),
+        searched=len(setup.places),
+        backbone=settings.backbone if settings.from_scratch else str(setup.backbone),
+        frozen=frozen,
+        states_bytes=round(2 * width * pieces) if frozen else 0,
+        before=before,
+        minutes=seconds / 60 + sum(each["minutes"] for each in before),
+        memory_bytes=cost.memory_bytes,
+        settings=asdict(settings),
+    )
+
+
+def _before(method: Method, part: DataPart, say: Callable[[str], None]) -> list[dict[str, Any]]:
+    """Plan the run that a method needs first; []: the method needs no other run, or the cache has the model of that run."""
+    earlier = method.before(part)
+    if earlier is None:
+        return []
+    first, settings, folder = earlier
+    if is_finished(folder):
+        return []
+    planned = plan(first, part.name, settings, say)
+    return [{"method": first.name, "steps": planned.settings["steps"], "minutes": planned.minutes}]
+
+
+def _pieces(setup: RunSetup, length: int) -> float:
+    """Estimate the total number of word-pieces in all texts that are encoded, from a sample."""
+    texts = setup.texts + setup.train.questions + setup.dev.questions
+    sample = setup.tokenizer.encode(texts[:: max(1, len(texts) // 500)], length)
+    return float(np.mean([len(pieces.ids) for pieces in sample])) * len(texts)

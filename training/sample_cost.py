@@ -17,7 +17,7 @@ import numpy as np
 from termweave import corpora
 from termweave.encoders import load
 from termweave.errors import TermweaveError, UsageError
-from termweave.statistics import StatisticsCounter
+from termweave.training.data.pairs import count_terms
 from termweave.training.dev_measure import encoded_rankings, ranking_measure, vectors_of
 
 if TYPE_CHECKING:
@@ -119,10 +119,7 @@ def searched(
     encoder = load(weights, dense, precision=precision)
     statistics = None
     if encoder.analysis is not None:  # weights depend on the statistics of the sample
-        counter = StatisticsCounter(encoder.analysis)
-        for terms in encoder.analyse(sample.documents):
-            counter.add(terms)
-        statistics = counter.result()
+        statistics = count_terms([sample.documents], encoder.analysis, encoder.analyse)
     documents, ranked = encoded_rankings(encoder, [output], sample.documents, sample.queries, statistics, _TOP)
     return documents, ranked[output]
 

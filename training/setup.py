@@ -158,10 +158,7 @@ def apart(train: Pairs, held_out: Iterable[str], say: Callable[[str], None]) -> 
     texts = set(map(normalised, held_out))
     others = [place for place, question in enumerate(train.questions) if normalised(question) not in texts]
     if not others:
-        raise InputError(
-            "Every training question is also held out, so no question is left to train on.",
-            "Put other questions into the split dev, or remove that split; then a tenth of the training questions is held out.",
-        )
+        raise InputError("Every training question is also held out.", "Put others into the split dev, or remove that split.")
     if len(others) == len(train):
         return train
     lost = counted(len(train) - len(others), "training question")

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from termweave.cli.output import Output
     from termweave.declared_settings import DeclaredSetting
     from termweave.training.methods.base import Method
-    from termweave.training.plan import TrainingPlan
-    from termweave.training.run import TrainingResult
+    from termweave.training.run import TrainingPlan, TrainingResult
     from termweave.training.term_weights.inspection import Inspection
 
 
@@ -105,12 +104,11 @@ def command(
     if chosen.torch:
         needs.check_packages("Training")
     from termweave.training import run
-    from termweave.training.plan import plan
 
     if only_plan:
         if folder is not None:
             run.holds(folder, chosen, dataset, settings, resume=resume)
-        planned = plan(chosen, dataset, settings, out.say)
+        planned = run.plan(chosen, dataset, settings, out.say)
         out.emit({"schema": "termweave.train-plan/1", **asdict(planned)}, _planned(planned))
         return
     assert folder is not None

@@ -19,8 +19,8 @@ from termweave.corpora.file_source import JudgementSource
 from termweave.corpora.formats import lines as files
 from termweave.corpora.formats.fields import BadLine, checked_id
 from termweave.corpora.judgements import Judged, Judgements, check_split, query_id
-from termweave.corpora.sources import DEFAULT_SPLIT, Skipped, Skips
-from termweave.errors import InputError, UsageError
+from termweave.corpora.sources import DEFAULT_SPLIT, Skipped
+from termweave.errors import InputError
 from termweave.records import Qrels, Query
 from termweave.support.messages import clipped, counted
 from termweave.support.normal_form import normal
@@ -46,7 +46,7 @@ class ClickLog(Judged, JudgementSource):
 
     def __init__(self, path: Path) -> None:
         super().__init__()
-        self._path, self.split, self.skipped = path, _ALL, Skips()
+        self._path, self.name, self.split = path, path.name, _ALL
 
     @classmethod
     def recognises(cls, spec: str) -> bool:
@@ -66,11 +66,6 @@ class ClickLog(Judged, JudgementSource):
         """
         check_split(spec, _ALL if split == DEFAULT_SPLIT else split, [_ALL])
         return cls(Path(spec))
-
-    @property
-    def name(self) -> str:
-        """Name of the file of clicks."""
-        return self._path.name
 
     def splits(self) -> list[str]:
         """Return the name of the only split, "all"."""
@@ -99,8 +94,6 @@ class ClickLog(Judged, JudgementSource):
             UsageError: There is no such file.
             InputError: The file has fewer clicks than lines that are no clicks.
         """
-        if not self._path.is_file():
-            raise UsageError(f"There is no click log {self._path}.", "Name a file with --set clicks=FILE.")
         self.skipped.clear()
         read = 0
         for number, raw in files.raw_lines(self._path):

@@ -13,7 +13,7 @@ give them. A record of ``ubi_events`` with the id of a document is a click if it
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -28,8 +28,6 @@ from termweave.support.messages import clipped, counted
 from termweave.support.normal_form import normal
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
-
     from numpy.typing import NDArray
 
 #: Actions that are more than a look, and all that say: this is what I looked for.
@@ -60,23 +58,29 @@ _NAMED = 60
 _Key = str | tuple[Person, str]
 
 
-@dataclass(frozen=True, slots=True)
-class SearchRecord:
-    """One page of results of one search.
+@dataclass
+class LoggedSearch:
+    """One search of one user: a page of it, or all pages and events together.
 
     Attributes:
-        search: The id of the search.
+        id: The id of the search; "" for one that only events tell.
         query: What the user typed.
-        person: Who searched.
-        shown: Document id -> position in the list, from 0.
-        internal: Whether the log holds Lucene's document numbers instead of ids of documents; `shown` is empty then.
+        person: Who searched: of the persons that records of the search name, that of lowest rank (a client before a session).
+        listed: Document id -> position from 0, in the list of results that the log of queries gives.
+        internal: Whether the log holds Lucene's document numbers instead of ids of documents; `listed` is empty then.
+        seen: Document id -> ordinal of its first impression, from 0 or from 1 as the log counts.
+        clicked: Document id -> ordinal of the first click on it that has an ordinal; None: no click has one.
+        converted: Ids of the documents that were bought, downloaded or the like.
     """
 
-    search: str
+    id: str
     query: str
     person: Person
-    shown: dict[str, int] = field(default_factory=dict)
+    listed: dict[str, int] = field(default_factory=dict)
     internal: bool = False
+    seen: dict[str, int] = field(default_factory=dict)
+    clicked: dict[str, int | None] = field(default_factory=dict)
+    converted: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,21 +106,21 @@ class EventRecord:
     converted: bool = False
 
 
-def search_record(record: Mapping[str, Any]) -> SearchRecord | None:
+def search_record(record: Mapping[str, Any]) -> LoggedSearch | None:
     """Read a record of ``ubi_queries``; None: the record has no id or no query."""
     search, query, person = _id(record.get("query_id")), _query(record), _person(record)
     if not search or not query:
         return None
     request = _request(record.get("query"))
     if _names_no_field(request):
-        return SearchRecord(search, query, person, internal=True)
+        return LoggedSearch(search, query, person, internal=True)
     hits: Any = next((record[name] for name in _HITS if record.get(name) is not None), [])
     first = _number(request.get("from")) or 0
     shown: dict[str, int] = {}
     for place, document in enumerate(hits if isinstance(hits, list) else [hits], first):
         if name := _text(document):
             shown.setdefault(name, place)
-    return SearchRecord(search, query, person, shown)
+    return LoggedSearch(search, query, person, shown)
 
 
 def event_record(record: Mapping[str, Any]) -> EventRecord | None:
@@ -203,27 +207,6 @@ def _names_no_field(request: Mapping[str, Any]) -> bool:
     return isinstance(ubi, Mapping) and "object_id_field" in ubi and not ubi["object_id_field"]
 
 
-@dataclass
-class _Search:
-    """One search of one user.
-
-    Attributes:
-        query: What the user typed.
-        person: Who searched: of the persons that records of the search name, that of lowest rank (a client before a session).
-        listed: Document id -> position from 0, in the list of results that the log of queries gives.
-        seen: Document id -> ordinal of its first impression, from 0 or from 1 as the log counts.
-        clicked: Document id -> ordinal of the first click on it that has an ordinal; None: no click has one.
-        converted: Ids of the documents that were bought, downloaded or the like.
-    """
-
-    query: str
-    person: Person
-    listed: dict[str, int] = field(default_factory=dict)
-    seen: dict[str, int] = field(default_factory=dict)
-    clicked: dict[str, int | None] = field(default_factory=dict)
-    converted: set[str] = field(default_factory=set)
-
-
 @dataclass(frozen=True)
 class Behaviour:
     """Clicks and impressions of the users of a log, by query and document.
@@ -276,18 +259,20 @@ class Behaviour:
         if self.unplaced:
             sentences.append(f"{counted(self.unplaced, 'click')} on documents without a known position left out.")
         if self.lost:
-            lost = "without the query_id of a logged search, and without a query and who typed it"
-            sentences.append(f"{counted(self.lost, 'event')} left out: {lost}.")
+            lost = "neither the query_id of a logged search, nor a query with the id of a client or session"
+            sentences.append(f"{counted(self.lost, 'event')} left out, with {lost}.")
         (kind, name), clicks, total = self.busiest or ((0, ""), 0, 0)
         if 2 * clicks > total > 1:
-            share = f"made {clicks:,} of {counted(total, 'click')}; it counts once for each query and document"
+            share = f"made {clicks:,} of {counted(total, 'click')}; its clicks count once for each query and document"
             sentences.append(f"The {PERSONS[kind]} {clipped(name, _NAMED)!r} {share}.")
         if self.internal:
-            reason = "the search requests named no object_id_field, and the server logged its internal document numbers"
+            reason = "the search requests named no object_id_field, so the server logged its internal document numbers"
             sentences.append(f"{counted(self.internal, 'list')} of shown documents left out: {reason}.")
         if corrected and model.moved < _FEWEST_MOVED:
             few = f"Only {counted(model.moved, 'pair')} of query and document stood at several positions"
-            assumed = "how often a position is looked at is mostly the assumption 1 / position. Raw counts: the split 'raw'"
+            assumed = (
+                "how often users look at a position is mostly the assumption 1 / position. The split 'raw' has counts without it"
+            )
             sentences.append(f"{few}: {assumed}.")
         elif corrected:
             looked = ", ".join(f"{value:.2f}" for value in model.examined[:5])
@@ -297,7 +282,7 @@ class Behaviour:
 
 def behaviour_of(queries: Iterable[Mapping[str, Any]], events: Iterable[Mapping[str, Any]]) -> Behaviour:
     """Join records of queries with records of events, and count how often each document was shown and clicked."""
-    searches: dict[_Key, _Search] = {}
+    searches: dict[_Key, LoggedSearch] = {}
     internal = lost = 0
     first, last = inf, -inf
 
@@ -310,9 +295,9 @@ def behaviour_of(queries: Iterable[Mapping[str, Any]], events: Iterable[Mapping[
 
     for entry in timed(queries):
         if (page := search_record(entry)) is not None:
-            search = searches.setdefault(page.search, _Search(page.query, page.person))
+            search = searches.setdefault(page.id, page)
             search.person = min(search.person, page.person)
-            search.listed = page.shown | search.listed
+            search.listed = page.listed | search.listed
             internal += page.internal
     for entry in timed(events):
         if (event := event_record(entry)) is not None:
@@ -320,11 +305,11 @@ def behaviour_of(queries: Iterable[Mapping[str, Any]], events: Iterable[Mapping[
     return replace(_summed(searches.values(), lost, internal), first=first, last=last)
 
 
-def _note(event: EventRecord, searches: dict[_Key, _Search]) -> bool:
+def _note(event: EventRecord, searches: dict[_Key, LoggedSearch]) -> bool:
     """Enter an event in its search, found by the search's id, else by person and query, or in a new search; return False if the event tells none."""
     key = event.search or (event.person, event.query)
     if key not in searches and event.query and event.person[1]:
-        searches[key] = _Search(event.query, event.person)
+        searches[key] = LoggedSearch("", event.query, event.person)
     search = searches.get(key)
     if search is None:
         return False
@@ -339,7 +324,7 @@ def _note(event: EventRecord, searches: dict[_Key, _Search]) -> bool:
     return True
 
 
-def _summed(searches: Collection[_Search], lost: int, internal: int) -> Behaviour:
+def _summed(searches: Collection[LoggedSearch], lost: int, internal: int) -> Behaviour:
     """Count each person once for each query and document, at the position where the person first clicked the document, else was first shown it."""
     numbers: dict[tuple[str, str], int] = {}
     rows: defaultdict[tuple[int, int], list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
@@ -347,7 +332,7 @@ def _summed(searches: Collection[_Search], lost: int, internal: int) -> Behaviou
     # The ordinals of a log count from 0 or from 1: the smallest one tells, because something always stands first.
     ordinals = (ordinal for search in searches for ordinal in (*search.seen.values(), *search.clicked.values()))
     first = min(1, min((ordinal for ordinal in ordinals if ordinal is not None), default=1))
-    of_persons: defaultdict[Person, list[_Search]] = defaultdict(list)
+    of_persons: defaultdict[Person, list[LoggedSearch]] = defaultdict(list)
     for search in searches:
         of_persons[search.person].append(search)
     for theirs in of_persons.values():

@@ -13,10 +13,10 @@ BEIR's ``metadata`` object is merged into the metadata; a field outside this obj
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import date, time, timedelta
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 
@@ -26,10 +26,6 @@ from termweave.corpora.sources import LINE, place
 from termweave.errors import InputError, UsageError
 from termweave.records import Document
 from termweave.support.messages import clipped, few, sized
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
-
 
 _SKIPPED = ", or skip such entries with --skip-bad."
 SKIP_HINT = f"Correct it{_SKIPPED}"
@@ -262,7 +258,7 @@ class Mapper:
         """
         id_, title, text = self._id(entry, line), text_of(entry, self._titles), self._text(entry)
         if title is None and text is None:
-            options = "--id-field, --title-field and --text-field name them"
+            options = "--title-field and --text-field name such fields"
             raise BadLine(f"neither a title nor a text among {_names(entry)} ({options})")
         nested = entry.get("metadata")
         if isinstance(nested, dict):

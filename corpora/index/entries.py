@@ -6,8 +6,8 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from termweave.catalog.columns import walk
-from termweave.catalog.source_fields import TEXT_KEYS, TITLE_KEY, ObjectValue, take, text_of
+from termweave.catalog.columns import Column, walk
+from termweave.catalog.source_fields import TEXT_KEYS, TITLE_KEY, Fields, ObjectValue, take, text_of
 from termweave.corpora.formats.fields import BadLine, Mapper
 from termweave.errors import UsageError
 from termweave.support.messages import few
@@ -15,8 +15,6 @@ from termweave.support.messages import few
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from termweave.catalog.columns import Column
-    from termweave.catalog.source_fields import Fields
     from termweave.corpora.sources import Reading
     from termweave.records import Document
 

@@ -24,7 +24,7 @@ from termweave.corpora.formats.fields import BadLine, Mapper, described
 from termweave.corpora.index import entries
 from termweave.corpora.index.pages import READERS, Pace, Page, PageReader, Slice, Spool, changed_since, slices_of, snapshots
 from termweave.corpora.index.point_in_time import PointInTime, ShardView, open_views, uuid_of
-from termweave.corpora.sources import NotAnIndex, Reader, Skips
+from termweave.corpora.sources import NotAnIndex, Progress, Reader, Reading, Skips
 from termweave.engine.client.connection import Engine, connect, quote
 from termweave.engine.client.resolved_name import DefaultPipeline, shared_pipeline
 from termweave.engine.client.server_errors import EngineResponseError, NotOpenSearch
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from termweave.catalog.source_fields import Fields
-    from termweave.corpora.sources import Progress, Reading
     from termweave.records import Document
 
 #: Documents whose size is measured, and whose fields are known beside those of the mapping.
@@ -208,10 +207,12 @@ class IndexSource(EntrySource, Reader):
         sentences = [f"{self.name}: {read}."] if self.reading.index.texts else []
         sentences += self._remarks
         if self._vectors and not self.reading.index.hidden:
-            sentences.append(f"{self.name}: left out, because metadata hold no vectors: {', '.join(self._vectors)}.")
+            sentences.append(f"{self.name}: fields of vectors are not read: {', '.join(self._vectors)}.")
         if self.resumed:
             later = "later changes of the index are not in it (--fresh takes a new one, --update brings an index up to date)"
-            sentences.append(f"{self.name}: the snapshot that an earlier command began at {self.resumed} is read on; {later}.")
+            sentences.append(
+                f"{self.name}: reading goes on in the snapshot that an earlier command began at {self.resumed}; {later}."
+            )
         return sentences
 
     def entries(self, progress: Progress | None) -> Iterator[tuple[int | None, Document | BadLine]]:

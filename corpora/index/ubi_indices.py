@@ -49,9 +49,13 @@ class UbiLog(Judged, JudgementSource):
 
     def __init__(self, spec: str, split: str = DEFAULT_SPLIT) -> None:
         super().__init__()
-        self._spec = spec
+        self._place = spec.removeprefix(PREFIX)
+        # As the user wrote it, but without a password.
+        self.name = spec
+        if "://" in self._place:
+            self.name = f"{PREFIX}{parse_index(f'{self._place}/{EVENTS}').shown.rpartition('/')[0]}"
         self.split = _SPLITS[0] if split == DEFAULT_SPLIT else split
-        check_split(spec, self.split, _SPLITS)
+        check_split(self.name, self.split, _SPLITS)
 
     @classmethod
     def open_dataset(cls, spec: str, split: str) -> UbiLog:
@@ -59,12 +63,6 @@ class UbiLog(Judged, JudgementSource):
         if split.isdigit():  # the port of an address
             spec, split = f"{spec}:{split}", DEFAULT_SPLIT
         return cls(spec, split)
-
-    @property
-    def name(self) -> str:
-        """The name of the log as the user wrote it, but without a password."""
-        place = self._spec.removeprefix(PREFIX)
-        return f"{PREFIX}{parse_index(f'{place}/{EVENTS}').shown.rpartition('/')[0]}" if "://" in place else self._spec
 
     def splits(self) -> list[str]:
         """Return the names of the splits: "corrected" (grades by the click model) and "raw" (grades by raw counts)."""
@@ -92,9 +90,8 @@ class UbiLog(Judged, JudgementSource):
         Raises:
             InputError: No search of the log has a click.
         """
-        place = self._spec.removeprefix(PREFIX)
-        records = _of_cluster if place.startswith(_CLUSTER) else _of_files
-        behaviour = ubi.behaviour_of(records(place, QUERIES), records(place, EVENTS))
+        records = _of_cluster if self._place.startswith(_CLUSTER) else _of_files
+        behaviour = ubi.behaviour_of(records(self._place, QUERIES), records(self._place, EVENTS))
         if not behaviour.impressions.clicked.any():
             shown, actions = f"{len(behaviour.pairs):,} pairs of query and document were", ", ".join(sorted(ubi.CLICKS))
             hint = f"A click is an event with the query_id of a search, an object_id, and one of the actions {actions}."

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, ClassVar
 from termweave.corpora.formats import lines as files
 from termweave.corpora.judgements import QUERIES, Judged, Judgements, check_split, queries_in, read_judgements, relevant_from
 from termweave.corpora.readers.jsonl import JsonLines
-from termweave.corpora.sources import DEFAULT_SPLIT, Derived, OpenedSource, Reader
+from termweave.corpora.sources import DEFAULT_SPLIT, Derived, OpenedSource, Progress, Reader, Reading
 from termweave.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from termweave.corpora.sources import Progress, Reading
     from termweave.records import Document
 
 CORPUS, QRELS = "corpus.jsonl", "qrels"
@@ -41,6 +40,7 @@ class BeirFolder(Judged, Derived, OpenedSource, Reader):
 
     LABEL: ClassVar[str] = "a BEIR folder"
     MAPPED: ClassVar[bool] = True
+    name = ""
 
     def __init__(self, folder: Path, split: str = DEFAULT_SPLIT, reading: Reading | None = None) -> None:
         corpus = files.plain_or_packed(folder, CORPUS)
@@ -50,7 +50,7 @@ class BeirFolder(Judged, Derived, OpenedSource, Reader):
         self._corpus = JsonLines(corpus, reading)
         super().__init__(self._corpus)
         self.split = split
-        self._name = (reading and reading.name) or folder.resolve().name
+        self.name = (reading and reading.name) or folder.resolve().name
 
     @classmethod
     def recognises(cls, spec: str) -> bool:
@@ -84,11 +84,6 @@ class BeirFolder(Judged, Derived, OpenedSource, Reader):
             raise UsageError(f"{spec} contains no {QUERIES}, compressed or not: it is a corpus, not a data set.", hint)
         check_split(spec, split, dataset.splits(), f"Put judgements into {QRELS}/{split}.tsv.")
         return dataset
-
-    @property
-    def name(self) -> str:
-        """Name of the folder."""
-        return self._name
 
     @property
     def remarks(self) -> list[str]:

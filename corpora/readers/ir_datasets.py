@@ -17,16 +17,14 @@ from termweave.catalog.source_fields import TEXT_KEYS, TITLE_KEY
 from termweave.corpora.file_source import EntrySource
 from termweave.corpora.formats.fields import BadLine, Mapper, attempted, json_value
 from termweave.corpora.judgements import Judged, Judgements, check_split, joined, relevant_from
-from termweave.corpora.sources import DEFAULT_SPLIT, Reader
+from termweave.corpora.sources import DEFAULT_SPLIT, Progress, Reader, Reading
 from termweave.errors import InputError, TermweaveError, UsageError
-from termweave.records import Qrels, Query
+from termweave.records import Document, Qrels, Query
 from termweave.support.extras import needed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from termweave.corpora.sources import Progress, Reading
-    from termweave.records import Document
 
 PREFIX = "ir:"
 
@@ -43,11 +41,9 @@ class IrDataset(Judged, EntrySource, Reader):
     def __init__(self, name: str, judged: str | None = None, split: str = DEFAULT_SPLIT, reading: Reading | None = None) -> None:
         super().__init__(reading)
         self._name = name
-        self._set = _load(name)
-        self._judged_set = _load(judged or name)
         self._judged_name = judged or name
         self.split = split
-        if not self._set.has_docs():
+        if not _load(name).has_docs():
             raise UsageError(f"{self.name} has no documents.", "Name the collection whose documents it judges.")
 
     @classmethod
@@ -123,7 +119,7 @@ class IrDataset(Judged, EntrySource, Reader):
 
     def _records(self, kind: str) -> Iterator[Any]:
         try:
-            yield from getattr(self._judged_set if kind != "docs" else self._set, f"{kind}_iter")()
+            yield from getattr(_load(self._name if kind == "docs" else self._judged_name), f"{kind}_iter")()
         except TermweaveError:
             raise
         except Exception as error:
@@ -152,7 +148,7 @@ class IrDataset(Judged, EntrySource, Reader):
                 raise UsageError(f"The judgements of {self._judged_name} are not grades.", "Name another collection or split.")
             qrels.setdefault(judgement.query_id, {})[judgement.doc_id] = grade
         queries = [Query(each.query_id, each.default_text()) for each in self._records("queries") if each.query_id in qrels]
-        return joined(queries, qrels, table=self._judged_name, file="it")
+        return joined(queries, qrels, table=self._judged_name, file="the collection")
 
 
 def _bytes(record: Any) -> bytes:

@@ -95,7 +95,7 @@ def exported(export: str, read: Callable[[], Numbered]) -> Numbered:
     """
     for number, entry in _results(read) if export == BULK else read():
         if export == HITS and not isinstance(entry, BadLine):
-            source, absent = entry.get("_source"), BadLine("no _source, though the first line has one: that of a hit")
+            source, absent = entry.get("_source"), BadLine("no _source, though the first line has one, as hits of an index do")
             yield number, {**source, "_id": entry.get("_id")} if isinstance(source, dict) else absent
         else:
             yield number, entry
@@ -143,7 +143,7 @@ def _requests(lines: Numbered) -> Iterator[tuple[int, str, str | None, dict[str,
         if not isinstance(identity, str | int | None) or (identity is None and action in {"update", "delete"}):
             body = BadLine(f"{action} without an _id that is a text")
         elif isinstance(body, dict) and action == "update" and not isinstance(body.get("doc"), dict):
-            body = BadLine("an update without a doc: only an index can run a script")
+            body = BadLine("an update without a doc (a script cannot be run)")
         elif nested_too_deep(body):
             body = BadLine(f"nested deeper than {MAX_DEPTH} levels")
         yield line, action, None if identity is None else str(identity), body

@@ -21,13 +21,12 @@ from termweave.corpora.formats.fields import BadLine, attempted
 from termweave.errors import UsageError
 from termweave.records import Document
 from termweave.support.extras import install
-from termweave.support.python_processes import start_python
+from termweave.support.python_processes import PythonProcess, start_python
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from termweave.corpora.sources import Progress, Reading
-    from termweave.support.python_processes import PythonProcess
 
 #: Suffix -> the module that reads such files.
 MODULES = {".pdf": "pypdfium2", ".docx": "docx", ".pptx": "pptx", ".xlsx": "openpyxl"}

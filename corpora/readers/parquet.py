@@ -45,6 +45,7 @@ class Parquet(FileSource):
     def __init__(self, path: Path, reading: Reading | None = None) -> None:
         super().__init__(path, reading)
         needed("pyarrow.parquet", "parquet", f"{self.shown} is a Parquet file, and pyarrow")
+        self._names: list[str] = self._schema.names
         fields, names, columns = self.reading.fields, self._names, f"columns: {', '.join(map(repr, self._names))}."
         if twice := {name for name in names if names.count(name) > 1}:
             raise UsageError(f"{self.shown} has two columns called {min(twice)!r}.", "Rename one of them.")
@@ -112,10 +113,6 @@ class Parquet(FileSource):
     def _schema(self) -> Any:
         with self._open() as table:
             return table.schema_arrow
-
-    @property
-    def _names(self) -> list[str]:
-        return list(self._schema.names)
 
     @cached_property
     def _binary(self) -> set[str]:

@@ -191,7 +191,8 @@ class Table(FileSource):
     def entries(self, progress: Progress | None) -> Iterator[tuple[int, Document | BadLine]]:
         """Read the rows after the header line."""
         mapper = Mapper(self._columns.fields)
-        rows = _rows(_Lines(files.raw_lines(self.path, progress), skip=self._dialect.announced), self._dialect)
+        lines = islice(files.raw_lines(self.path, progress), int(self._dialect.announced), None)
+        rows = _rows(_Lines(lines), self._dialect)
         for line, row in islice(rows, int(self._columns.header)):
             if isinstance(row, BadLine):  # without column names no row can be read, so this cannot be skipped
                 raise row.at(self.shown, line)
@@ -280,14 +281,12 @@ class _Lines:
         trouble: Reason why the current row cannot be read; None if it can.
     """
 
-    def __init__(self, numbered: Iterator[tuple[int, bytes | None]], *, skip: bool) -> None:
+    def __init__(self, numbered: Iterator[tuple[int, bytes | None]]) -> None:
         self._numbered = numbered
         self._waiting: deque[tuple[int, bytes | None]] = deque()
         self._record: list[tuple[int, bytes | None]] = []
         self._size = 0
         self.trouble: BadLine | None = None
-        if skip:
-            next(numbered, None)
 
     def begin(self, *, again: bool = False) -> None:
         """Begin a new row; with `again`, begin at the second line of the previous row."""
@@ -338,23 +337,18 @@ def _rows(lines: _Lines, dialect: Dialect) -> Iterator[tuple[int, list[str] | Ba
     # A limit of the whole process; its default of 128 kB is too small.
     csv.field_size_limit(max(csv.field_size_limit(), files.MAX_LINE + 1))
     reader = csv.reader(lines, **dialect.options())  # type: ignore[arg-type]
-    again = False
     while True:
-        lines.begin(again=again)
-        again = False
         try:
             row = next(reader)
         except StopIteration:
             return
         except csv.Error as error:
-            # The other lines may be rows that a stray quote has joined: read them again.
-            again = True
             yield lines.first, lines.trouble or BadLine(_reason(str(error), lines), _hint(str(error), dialect.delimiter))
+            lines.begin(again=True)  # the other lines may be rows that a stray quote has joined
             continue
-        if lines.trouble:
-            yield lines.first, lines.trouble
-        elif any(row):
-            yield lines.first, row
+        if lines.trouble or any(row):
+            yield lines.first, lines.trouble or row
+        lines.begin()
 
 
 def _hint(message: str, delimiter: str) -> str:

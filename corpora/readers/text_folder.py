@@ -28,7 +28,7 @@ from termweave.corpora.formats.compression import SUFFIXES, decompressed
 from termweave.corpora.formats.fields import BadLine, attempted, too_long
 from termweave.corpora.readers import office_file as office
 from termweave.corpora.readers.beir import CORPUS, folders_in
-from termweave.corpora.sources import Reading
+from termweave.corpora.sources import Progress, Reading
 from termweave.errors import InputError, TermweaveError, UsageError
 from termweave.records import Document
 from termweave.support.extras import install
@@ -36,8 +36,6 @@ from termweave.support.messages import counted, few
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    from termweave.corpora.sources import Progress
 
 
 def kind_of(name: str) -> str:

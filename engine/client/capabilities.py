@@ -49,10 +49,8 @@ def probe(engine: Engine) -> Capabilities:
         engine.use_elasticsearch()
         return _elasticsearch(engine, version)
     plugins = _plugins(engine)
-    knn = _accepts_template(engine, {"index.knn": True}, {"v": _KNN})
-    if knn is None:
-        # Simulating a template is forbidden. A server that understands the query has the plugin; that is all we can tell.
-        knn = any("knn" in name for name in plugins) or _parses(engine, {"knn": {"v": {"vector": [1.0], "k": 1}}})
+    query = {"knn": {"v": {"vector": [1.0], "k": 1}}}
+    knn = _accepts(engine, {"v": _KNN}, query, settings={"index.knn": True}, likely=any("knn" in name for name in plugins))
     return Capabilities(
         version,
         distribution,
@@ -88,12 +86,9 @@ def _elasticsearch(engine: Engine, version: str) -> Capabilities:
     Its limit of clauses in a query follows from heap and threads, is at least 1,024, and cannot be read: the setting that limits clauses
     in OpenSearch has no effect there.
     """
-    weights = _accepts_template(engine, {}, {"w": _SPARSE})
-    if weights is None:
-        weights = _parses(engine, {"sparse_vector": {"field": "w", "query_vector": {"a": 1.0}, "prune": False}})
-    vectors = _accepts_template(engine, {}, {"v": _DENSE})
-    if vectors is None:
-        vectors = _parses(engine, {"knn": {"field": "v", "query_vector": [1.0], "num_candidates": 1}})
+    sparse = {"sparse_vector": {"field": "w", "query_vector": {"a": 1.0}, "prune": False}}
+    weights = _accepts(engine, {"w": _SPARSE}, sparse)
+    vectors = _accepts(engine, {"v": _DENSE}, {"knn": {"field": "v", "query_vector": [1.0], "num_candidates": 1}})
     return Capabilities(version, ELASTICSEARCH, _plugins(engine), vectors, weights, max_clause_count=_CLAUSES)
 
 
@@ -145,17 +140,20 @@ def _parses(engine: Engine, query: Mapping[str, Any]) -> bool:
     return True
 
 
-def _accepts_template(engine: Engine, settings: Mapping[str, Any], properties: Mapping[str, Any]) -> bool | None:
-    """Whether an index with these settings and fields could be created; None where this user may not simulate templates.
+def _accepts(
+    engine: Engine, properties: Mapping[str, Any], query: Mapping[str, Any], *, likely: bool = False, **template: Any
+) -> bool:
+    """Whether an index with these fields and settings could be created.
 
-    Simulating a template validates both: "No handler for type [knn_vector]", "unknown setting [...]" (400).
+    Simulating a template validates both: "No handler for type [knn_vector]", "unknown setting [...]" (400). Where this user may not
+    simulate one, a server that understands the query, or `likely` does, is taken to have the fields.
     """
-    template = {"settings": settings, "mappings": {"properties": properties}}
+    template["mappings"] = {"properties": properties}
     body = {"index_patterns": ["termweave-probe-none-*"], "priority": 2_000_000_000, "template": template}
     try:
         engine.request("POST", "/_index_template/_simulate", body=body)
     except EngineResponseError as error:
-        return False if error.status == HTTPStatus.BAD_REQUEST else None
+        return error.status != HTTPStatus.BAD_REQUEST and (likely or _parses(engine, query))
     return True
 
 

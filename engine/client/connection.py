@@ -225,18 +225,18 @@ class Engine:
     ) -> Any:
         """Send a request, and repeat it as `request` promises; the arguments are those of `request`."""
         data = payloads.encode(body, path)
+        lines = data is not None and retries.endpoint(path) in {"_bulk", "_msearch"}
         # `_cat` sends plain text unless asked for JSON; everything else sends JSON anyway.
-        headers = {"accept": "application/json", "content-type": payloads.content_type(path, data)}
-        # A build also repeats requests that set what they set before.
-        sets_again = self.retries.patience is not None and retries.sets_again(method, path)
-        again = retry or sets_again or retries.changes_nothing(method, path)
+        headers = {"accept": "application/json", "content-type": "application/x-ndjson" if lines else "application/json"}
+        patient = self.retries.patience is not None
+        again = retry or retries.may_be_sent_twice(method, path, patient=patient)
         sent = Request(method, path, payloads.query_parameters(params), data, timeout, headers, again)
 
         def attempt(most: float | None) -> Any:
             limited = sent if most is None else replace(sent, timeout=min(timeout or self.timeout, most))
             if not self._watched:
                 return self._send(limited)
-            waiting, patient = f"{self.product} has not answered {method} {path}", self.retries.patience is not None
+            waiting = f"{self.product} has not answered {method} {path}"
             with self.outage.watching(waiting, limited.timeout or self.timeout, again=patient):
                 return self._send(limited)
 

@@ -88,11 +88,6 @@ def encode(body: Any, path: str) -> bytes | None:
     return orjson.dumps(body, option=option)
 
 
-def content_type(path: str, data: bytes | None) -> str:
-    """The content type of a body: newline-delimited JSON for `_bulk` and `_msearch`, else JSON."""
-    return "application/x-ndjson" if data is not None and endpoint(path) in {"_bulk", "_msearch"} else "application/json"
-
-
 def query_parameters(params: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Query parameters without those that are None; True and False become "true" and "false"."""
     if not params:

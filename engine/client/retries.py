@@ -39,8 +39,6 @@ _REMINDER = 10.0
 _LONGEST = 200
 #: Endpoints whose POST changes nothing.
 _READING = frozenset({"_search", "_msearch", "_mget", "_count", "_analyze", "_validate", "_refresh", "_termvectors"})
-#: Endpoints whose PUT does the same when it is carried out twice.
-_SETTING = frozenset({"_settings", "_mapping"})
 #: Seconds: the first pause is at most `_FIRST_PAUSE`, each further one at most twice as long as the one before.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
 #: The shortest time-out of a repeated request, in seconds, however little of the patience is left.
@@ -67,7 +65,7 @@ class Outage:
         self._heard = -math.inf
         self._error: EngineError | None = None
         self._began = self._until = 0.0
-        self._late = self._said = self._due = self._again = self._away = self._refused = False
+        self._late = self._said = self._due = self._again = self._refused = False
 
     @property
     def _lasts(self) -> bool:
@@ -93,9 +91,6 @@ class Outage:
                 return
             if not self._lasts:
                 self._began, self._said, self._late = sent if late else time.monotonic(), False, False
-                self._away = False  # the end of one node of several fails what was sent to it, and another one answers
-            elif sent >= self._began:
-                self._away = isinstance(error, EngineUnreachable)
             self._late = late or (self._late and isinstance(error, EngineUnreachable))  # a server that says no is not slow
             self._error, self._until, self._again, self._refused = error, until, again, False
             if not self._due:
@@ -177,12 +172,10 @@ class Outage:
         with self._lock:
             if self._error is None or (sent < self._began and not self._late):
                 return
-            unreachable, self._error = isinstance(self._error, EngineUnreachable), None
+            self._error = None
             if self._said:
-                slow = self._late or not self._away
-                change = "takes the requests again" if not unreachable else "has answered" if slow else "answers again"
                 with suppress(OSError):
-                    self.say(f"The server {change}, after {time.monotonic() - self._began:.0f} s; the work goes on.")
+                    self.say(f"The server has answered after {time.monotonic() - self._began:.0f} s; the work goes on.")
 
 
 class Retries:
@@ -229,7 +222,8 @@ class Retries:
             try:
                 result = self._attempt(call, until, once=once)
             except EngineError as error:
-                if once or not self._may_repeat(error, repeatable=repeatable):
+                turned_away = isinstance(error, EngineResponseError) and error.status in TURNED_AWAY
+                if once or not (is_temporary(error) and (repeatable or (turned_away and self.patience is not None))):
                     raise
                 if failed is None:
                     failed = time.monotonic()
@@ -270,11 +264,6 @@ class Retries:
         if over:
             self._failing_since = None
 
-    def _may_repeat(self, error: BaseException, *, repeatable: bool) -> bool:
-        if isinstance(error, EngineResponseError) and error.status in TURNED_AWAY:
-            return repeatable or self.patience is not None
-        return repeatable and is_temporary(error)
-
     def _end(self, patience: float) -> float:
         """The time at which repeating ends. All requests share one period of patience, which begins with the first failure after a success."""
         now = time.monotonic()
@@ -300,14 +289,11 @@ def seconds_to_wait(headers: Mapping[str, str]) -> float | None:
         return None
 
 
-def changes_nothing(method: str, path: str) -> bool:
-    """Whether a request only reads, so that sending it twice does no harm."""
+def may_be_sent_twice(method: str, path: str, *, patient: bool) -> bool:
+    """Whether sending a request twice has the effect of sending it once: it only reads, or, in a patient build, sets values anew."""
+    if method == "PUT":
+        return patient and endpoint(path) in {"_settings", "_mapping"}
     return method in {"GET", "HEAD"} or (method == "POST" and endpoint(path) in _READING)
-
-
-def sets_again(method: str, path: str) -> bool:
-    """Whether a request sets values, so that sending it twice leaves the same values."""
-    return method == "PUT" and endpoint(path) in _SETTING
 
 
 def endpoint(path: str) -> str:

@@ -52,31 +52,21 @@ _TRUSTED = "give its certificate as --ca-certs; use --insecure for a test server
 #: OpenSSL's codes of a certificate that is not trusted -> what is wrong, and what to do. Of rare ones OpenSSL's own words are shown.
 #: https://docs.openssl.org/3.0/man3/X509_STORE_CTX_get_error/
 _CERTIFICATE_ERRORS = {
-    7: (
-        "carries a signature that does not match",
-        "Is --ca-certs the authority that signed it, or an older one of the same name?",
-    ),
     10: ("has expired", "Renew the server's certificate; check the clock of this machine."),
     18: ("is self-signed", f"If you trust it, {_TRUSTED}"),
     19: ("is signed by an authority of the server's own", f"If you trust that authority, {_TRUSTED}"),
     20: ("is signed by an unknown authority", f"If you trust that authority, {_TRUSTED}"),
-    21: (
-        "comes without the certificates that lead to its authority",
-        "Let the server send them, or add them to the file of --ca-certs.",
-    ),
+    21: ("comes without those that lead to its authority", "Let the server send them, or add them to the file of --ca-certs."),
     62: ("is for another host name", "Write the address with a name that the certificate has."),
     64: ("is for another address", "Write the address with a name or an IP address that the certificate has."),
 }
+_MAY_ASK = "It may ask for a client certificate ($TERMWEAVE_CLIENT_CERT), or"
 #: OpenSSL's names of other failures, as they stand in an exception's text -> what is wrong with the server, and what to do.
 _HANDSHAKE_ERRORS = {
     "WRONG_VERSION_NUMBER|RECORD_LAYER_FAILURE": ("does not speak TLS", "Write the address with http://."),
-    "UNSUPPORTED_PROTOCOL|ALERT_PROTOCOL_VERSION|VERSION_TOO_LOW": (
-        "speaks only an outdated version of TLS",
-        "Let the server speak TLS 1.2 or newer; nothing older is used.",
-    ),
-    "NO_SHARED_CIPHER|DH_KEY_TOO_SMALL|INSUFFICIENT_SECURITY": (
-        "offers no encryption that is safe enough",
-        "Let the server offer current cipher suites and keys.",
+    "UNSUPPORTED_PROTOCOL|ALERT_PROTOCOL_VERSION|VERSION_TOO_LOW|NO_SHARED_CIPHER|DH_KEY_TOO_SMALL|INSUFFICIENT_SECURITY": (
+        "offers only an outdated version of TLS, or outdated encryption",
+        "Let the server speak TLS 1.2 or newer with current cipher suites and keys.",
     ),
     "CERTIFICATE_REQUIRED": ("asks for a client certificate", "Give one with $TERMWEAVE_CLIENT_CERT and $TERMWEAVE_CLIENT_KEY."),
     "ALERT_(UNKNOWN_CA|ACCESS_DENIED|(BAD|UNSUPPORTED)_CERTIFICATE|CERTIFICATE_(UNKNOWN|EXPIRED|REVOKED))": (
@@ -89,11 +79,12 @@ _HANDSHAKE_ERRORS = {
     ),
     "ALERT_HANDSHAKE_FAILURE": (
         "ended the TLS handshake",
-        "It may ask for a client certificate ($TERMWEAVE_CLIENT_CERT), or offer only outdated encryption; the server's log says more.",
+        f"{_MAY_ASK} offer only outdated encryption; the server's log says more.",
     ),
-    "EOF_OCCURRED_IN_VIOLATION|CONNECTION_HAS_BEEN_CLOSED": (  # the second in Python before 3.11.4
+    # the second in Python before 3.11.4
+    "EOF_OCCURRED_IN_VIOLATION|CONNECTION_HAS_BEEN_CLOSED": (
         "closed the connection without saying why",
-        "It may ask for a client certificate ($TERMWEAVE_CLIENT_CERT), or have ended; the server's log says more.",
+        f"{_MAY_ASK} have ended; the server's log says more.",
     ),
 }
 #: Seconds to wait for what a server says after a handshake.

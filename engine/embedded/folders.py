@@ -37,13 +37,8 @@ def reachable(path: Path, uid: int | None) -> bool:
     if uid is None:
         return True
     path = path.resolve()
-    return all(_may_enter(folder, uid) for folder in (path, *path.parents) if folder.is_dir())
-
-
-def _may_enter(folder: Path, uid: int) -> bool:
-    status = folder.stat()
-    needed = stat.S_IXUSR if status.st_uid == uid else stat.S_IXOTH
-    return bool(status.st_mode & needed)
+    statuses = [folder.stat() for folder in (path, *path.parents) if folder.is_dir()]
+    return all(status.st_mode & (stat.S_IXUSR if status.st_uid == uid else stat.S_IXOTH) for status in statuses)
 
 
 def distribution_cache() -> Path:
@@ -83,9 +78,7 @@ def _first_reachable(usual: Path, others: tuple[Path, ...]) -> Path:
 
 def _nearest(path: Path) -> Path:
     """The path itself if it exists, else the nearest folder above it that exists."""
-    while not path.exists() and path != path.parent:
-        path = path.parent
-    return path
+    return next(each for each in (path, *path.absolute().parents) if each.exists())
 
 
 def make(path: Path) -> None:

@@ -76,7 +76,7 @@ _CAUSES = {
         "Bind-mount the root (mount --rbind ROOT ROOT) before chroot, or use a container.",
     ),
     r"failed to obtain node locks|LockObtainFailedException": (
-        "its data folder is in use by another server",
+        "another server uses its data folder",
         "Stop that server, or run: termweave node stop.",
     ),
     r"Could not reserve enough space|Cannot allocate memory|insufficient memory|unable to create native thread": (
@@ -85,17 +85,10 @@ _CAUSES = {
     ),
     # The log names the argument -XX:+ExitOnOutOfMemoryError, too.
     r"(?<!ExitOn)OutOfMemoryError": ("its heap is too small for the data", "Give it more with --heap 2048."),
-    r"UnsupportedClassVersionError|Unrecognized (VM )?option|Module jdk\.incubator\.vector not found": (
-        "this Java cannot run it",
-        "Set JAVA_HOME to a JDK 21 or 25.",
-    ),
-    r"IndexFormatTooOld|cannot upgrade a node|cannot downgrade a node": (
-        "its data were written by another version",
-        "Remove them with: termweave node wipe.",
-    ),
+    r"IndexFormatTooOld|cannot (up|down)grade a node": ("its data were written by another version", "Run: termweave node wipe."),
     r"CorruptIndexException|CorruptStateException|EOFException": (
         "its data are damaged",
-        "Remove them with: termweave node wipe, and index again.",
+        "Run: termweave node wipe; then index again.",
     ),
 }
 

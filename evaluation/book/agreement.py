@@ -11,13 +11,11 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from termweave.evaluation.book.store import GRADES
+from termweave.evaluation.book.store import GRADES, BookGrade
 from termweave.support.extras import needed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from termweave.evaluation.book.store import BookGrade
 
     #: (query, document) -> judge -> grade
     Items = Mapping[tuple[str, str], Mapping[str, int]]

@@ -44,7 +44,7 @@ class BookDataset(Judged, JudgementSource):
 
     def __init__(self, spec: str, book: JudgementBook | None = None, split: str = DEFAULT_SPLIT) -> None:
         super().__init__()
-        self._spec, self.split, self._book = spec, split, book
+        self.name, self.split, self._book = spec, split, book
 
     @classmethod
     def open_dataset(cls, spec: str, split: str) -> BookDataset:
@@ -55,11 +55,6 @@ class BookDataset(Judged, JudgementSource):
         """
         check_split(spec, split, [DEFAULT_SPLIT, TRAIN, HELD_OUT])
         return cls(spec, split=split)
-
-    @property
-    def name(self) -> str:
-        """The name of the book with the prefix ``book:``."""
-        return self._spec
 
     def splits(self) -> list[str]:
         """Return the names of the splits: "test" (all judgements), and the two halves."""

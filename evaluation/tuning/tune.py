@@ -24,11 +24,11 @@ from termweave.evaluation import judgements, systems
 from termweave.evaluation.experiment import CandidateFetcher
 from termweave.evaluation.measures import ALPHA, holm, interval, label, per_query, randomisation_test
 from termweave.evaluation.tuning.parameter_search import ParameterSearch, TrialRanker, beyond_noise
-from termweave.records import Run
+from termweave.records import Query, Run
 from termweave.rerank import rerankers
 from termweave.rerank.feature_ranker import KIND, FeatureReranker, open_feature_ranker
 from termweave.rerank.ranker import CrossEncoderReranker
-from termweave.rerank.rerankers import Reranking
+from termweave.rerank.rerankers import Need, Reranker, Reranking
 from termweave.rerank.rnn import ReciprocalNeighbours
 from termweave.rerank.stored_rerankers import leave_room, reranking_of, rules_of, stages_of
 from termweave.search.profiles import find, inherited, mode_of, rewriting_of
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 
     from termweave.corpora import Dataset
     from termweave.encoders import Ranker
-    from termweave.records import Query
-    from termweave.rerank.rerankers import Need, Reranker
     from termweave.search import Index
     from termweave.search.retrieval.candidates import Candidates
     from termweave.signals.modes import Mode
@@ -227,7 +225,7 @@ def _inherited(former: Profile | None) -> Iterator[str]:
         rewriting = rewriting_of(former)
         behind = former.rules or (rewriting and rewriting.pins)
         fitted = " Fusion and rNN were fitted without rules and pins." if behind else ""
-        yield f"Kept from the profile {former.name!r}: {parts}. All figures are with {'them' if former.rules else 'it'}.{fitted}"
+        yield f"Kept from the profile {former.name!r}: {parts}. All figures are measured with these parts.{fitted}"
 
 
 def _check_tunable(index: Index) -> None:
@@ -282,7 +280,7 @@ def _remarks(
     is_gain = bool((tuned - default).mean() > 0)
     if is_gain and (p := randomisation_test(tuned, default)) >= ALPHA:
         low, high = interval(tuned - default)
-        yield f"The gain may be chance (p {p:.2g}, 95 % between {low:+.4f} and {high:+.4f}). More judged queries would show it."
+        yield f"The gain may be chance (p {p:.2g}, 95 % between {low:+.4f} and {high:+.4f}). More judged queries would show whether it is."
     best = max(untuned, key=lambda name: float(untuned[name].mean()))
     used, name = (tuned, "the tuned profile") if is_gain else (default, "the default")
     better, worse = f"{untuned[best].mean():.4f}", f"{used.mean():.4f}"
@@ -418,5 +416,5 @@ def too_short(budget: float | None, recorded: RecordedLogits) -> list[str]:
     """Return a remark if the budget of a ranker, in milliseconds, has no time for any depth; else []."""
     if _points(budget, recorded.milliseconds):
         return []
-    took = f"{_DEPTHS[0]} documents take it {_DEPTHS[0] * recorded.milliseconds:.0f} ms"
+    took = f"reranking {_DEPTHS[0]} documents takes {_DEPTHS[0] * recorded.milliseconds:.0f} ms"
     return [f"The ranker was left out: {took}, and its budget is {budget:g} ms."]

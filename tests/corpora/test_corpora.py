@@ -6,7 +6,6 @@ import io
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import threading
@@ -155,14 +154,6 @@ def test_a_pipe_is_read_twice(tmp_path):
     writer.join()
     assert source.name == "pipe"
     assert len(list(source.documents())) == len(list(source.documents())) == 2
-
-
-def test_no_copy_stays_behind_when_the_program_ends(tmp_path):
-    code = "from termweave.corpora import open_source; source = open_source('-'); print(sum(1 for _ in source.documents()))"
-    place = {"env": {**os.environ, "TMPDIR": str(tmp_path)}, "cwd": tmp_path}
-    done = subprocess.run([sys.executable, "-c", code], input=LINES, capture_output=True, check=True, **place)
-    assert done.stdout == b"2\n"
-    assert not list(tmp_path.iterdir())
 
 
 def test_demo_is_a_name_and_demo_a_folder_a_path(tmp_path, monkeypatch):

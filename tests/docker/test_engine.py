@@ -30,17 +30,14 @@ def refused(done, *parts):
     assert all(part in line for part in parts), line
 
 
-def test_without_a_command_it_says_how_it_is_called():
-    refused(engine(), "docker/engine bash")
-
-
 def test_its_program_finds_what_it_imports():
     """The images are made at night alone."""
     (program,) = re.findall(r"-c '(.*?)'\)", ENGINE.read_text(), re.DOTALL)
     exec("\n".join(re.findall("^from .*", program, re.MULTILINE)))
 
 
-def test_elsewhere_than_on_debian_docker_is_to_be_installed(tmp_path):
+def test_it_says_how_it_is_called_and_what_to_install_elsewhere_than_on_debian(tmp_path):
+    refused(engine(), "docker/engine bash")
     for name in ("bash", "dirname"):
         (tmp_path / name).symlink_to(shutil.which(name))
     refused(engine("true", PATH=str(tmp_path)), "not a Debian", "install Docker Engine")

@@ -32,13 +32,13 @@ class Authority:
             "-keyout", self.key, "-out", self.certificate,
         )  # fmt: skip
 
-    def issue(self, name, alternative="IP:127.0.0.1", *, dates=()):
+    def issue(self, name, alternative="IP:127.0.0.1", *, days=30):
         """Issue a certificate.
 
         Args:
             name: Common name.
             alternative: Subject alternative name.
-            dates: First and last moment, as ``YYYYMMDDHHMMSSZ``; default: 30 days from now.
+            days: How long it is valid.
 
         Returns:
             ``(certificate, key)``, two files.
@@ -50,21 +50,8 @@ class Authority:
         )  # fmt: skip
         extensions = self.folder / f"{name}.ext"
         extensions.write_text(f"subjectAltName={alternative}\n")
-        if dates:  # `openssl x509` cannot set the first day before version 3.4, `openssl ca` can
-            database = self.folder / f"{name}.db"
-            database.touch()
-            config = self.folder / f"{name}.cnf"
-            config.write_text(
-                f"[ca]\ndefault_ca=a\n[a]\ndatabase={database}\nnew_certs_dir={self.folder}\ndefault_md=sha256\nrand_serial=yes\n"
-                "policy=p\n[p]\ncommonName=supplied\n"
-            )
-            openssl(
-                "ca", "-batch", "-config", config, "-in", request, "-out", certificate, "-cert", self.certificate, "-keyfile", self.key,
-                "-startdate", dates[0], "-enddate", dates[1], "-extfile", extensions, "-notext",
-            )  # fmt: skip
-        else:
-            openssl(
-                "x509", "-req", "-in", request, "-CA", self.certificate, "-CAkey", self.key, "-CAcreateserial", "-days", 30,
-                "-extfile", extensions, "-out", certificate,
-            )  # fmt: skip
+        openssl(
+            "x509", "-req", "-in", request, "-CA", self.certificate, "-CAkey", self.key, "-CAcreateserial", "-days", days,
+            "-extfile", extensions, "-out", certificate,
+        )  # fmt: skip
         return certificate, key

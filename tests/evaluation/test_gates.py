@@ -15,10 +15,8 @@ from termweave.records import Run
     ("text", "system", "measure", "least", "margin", "run"),
     [
         ("nDCG@10>=.4", None, "nDCG@10", 0.4, None, None),
-        ("MRR@10 >= 1", None, "MRR@10", 1.0, None, None),
         ("weights:3,dense:1+rNN:nDCG@10>=.2", "weights:3,dense:1+rNN", "nDCG@10", 0.2, None, None),
         ("recall@100 within .01 of runs/a b.trec", None, "recall@100", None, 0.01, "runs/a b.trec"),
-        ("recall@100 within .01 of a:nDCG@10>=.4", None, "recall@100", None, 0.01, "a:nDCG@10>=.4"),
         ("hybrid+rNN>boost@votes:0.2:nDCG@10>=0.4", "hybrid+rNN>boost@votes:0.2", "nDCG@10", 0.4, None, None),
     ],
 )
@@ -84,18 +82,18 @@ def test_an_equal_search_is_within_0():
     assert not gates._margin_verdict("a gate", "hybrid", "nDCG@10", np.append(np.zeros(49), -0.1), 0.0, "live").met
 
 
-def test_the_interval_covers_the_mean_and_narrows_with_queries():
+def test_the_interval_is_that_of_student():
     random = np.random.default_rng(0)
-    few, many = random.normal(0, 0.1, 20), random.normal(0, 0.1, 2000)
-    (low, high), (lower, upper) = gates.interval(few), gates.interval(many)
-    assert low < few.mean() < high
-    assert upper - lower < (high - low) / 5
-    for count, quantile in ((5, 2.7764), (11, 2.2281), (31, 2.0423)):  # Student's t, 97.5 %, n - 1 degrees of freedom
+    for count, quantile in (
+        (5, 2.7764),
+        (11, 2.2281),
+        (31, 2.0423),
+        (2000, 1.9612),
+    ):  # Student's t, 97.5 %, n - 1 degrees of freedom
         sample = random.normal(size=count)
         low, high = gates.interval(sample)
         assert (high - low) / 2 == pytest.approx(quantile * sample.std(ddof=1) / np.sqrt(count), rel=0.01)
-    spread = many.std() / np.sqrt(2000)
-    assert (lower, upper) == pytest.approx((many.mean() - 1.96 * spread, many.mean() + 1.96 * spread), abs=spread / 3)
+        assert (high + low) / 2 == pytest.approx(sample.mean())
 
 
 @dataclass

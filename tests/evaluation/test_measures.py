@@ -25,6 +25,7 @@ def test_values_by_hand_and_a_query_without_results_counts():
     assert found["nDCG@10"] == pytest.approx([(1 + 2 / math.log2(4)) / ideal, 1 / math.log2(3), 0.0])
     assert found["MRR@10"] == pytest.approx([1.0, 0.5, 0.0])
     assert found["recall@100"] == pytest.approx([1.0, 1.0, 0.0])
+    assert per_query(RUN, QRELS, ["q1"], relevant_from=2)["MRR@10"] == pytest.approx([1 / 3])
 
 
 def test_the_judged_share_counts_zeros_and_what_is_missing():
@@ -33,12 +34,6 @@ def test_the_judged_share_counts_zeros_and_what_is_missing():
     assert per_query(run, qrels, ["q1", "q2", "q3"], measures=[JUDGED])[JUDGED].tolist() == [0.5, 0, 0]
     ten = Run("x", {"q1": {**{f"x{number}": 20.0 - number for number in range(10)}, "a": 1.0}})
     assert per_query(ten, qrels, ["q1"], measures=[JUDGED])[JUDGED].tolist() == [0]
-
-
-def test_relevance_may_begin_at_two():
-    found = per_query(RUN, QRELS, ["q1"], relevant_from=2)
-    assert found["MRR@10"] == pytest.approx([1 / 3])
-    assert found["recall@100"] == pytest.approx([1.0])
 
 
 _SPAM = """

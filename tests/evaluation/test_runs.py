@@ -35,7 +35,7 @@ def test_runs_come_back_from_their_files(tmp_path):
     for content in (b"\xef\xbb\xbf" + written, written.replace(b"\n", b"\r\n"), gzip.compress(written)):
         other.write_bytes(content)
         assert runs.read(other) == run
-    with pytest.raises(UsageError, match=r"nothing\.trec cannot be read: No such file or directory"):
+    with pytest.raises(UsageError, match=r"nothing\.trec cannot be opened: No such file or directory"):
         runs.read(tmp_path / "nothing.trec")
 
 

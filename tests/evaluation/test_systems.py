@@ -6,8 +6,7 @@ from termweave import corpora
 from termweave.catalog.profiles import Profile
 from termweave.encoders.manifest import Manifest, write_manifest
 from termweave.errors import UsageError
-from termweave.evaluation import runs, systems
-from termweave.records import Run
+from termweave.evaluation import systems
 from termweave.rerank.ranker import CrossEncoderReranker
 from termweave.rerank.rerankers import Reranking
 from termweave.rerank.rnn import ReciprocalNeighbours
@@ -72,6 +71,9 @@ def test_the_baseline_is_a_row_that_is_added_where_it_is_missing(asked, baseline
     assert against == baseline
     assert names(found) == added + names(table)
     assert systems.with_baseline(systems.grid(["dense", "weights"], [], ALL), None, ALL)[1] == "dense"  # without BM25 the first
+    for neither, said in (("missing.trec", "cannot be opened"), ("magic", "no signal 'magic'")):
+        with pytest.raises(UsageError, match=said):
+            systems.with_baseline(table, neither, ALL)
 
 
 def test_a_baseline_keeps_the_case_of_a_reranker(monkeypatch):
@@ -80,16 +82,6 @@ def test_a_baseline_keeps_the_case_of_a_reranker(monkeypatch):
     for baseline in ("hybrid+ltr@MyModel", "dense+rNN>boost@Votes:0.2", "dense+RNN@dense"):
         systems.with_baseline(table, baseline, ALL)
     assert asked == [("hybrid", "ltr@MyModel"), ("dense", "rnn>boost@Votes:0.2"), ("dense", "rnn@dense")]
-
-
-def test_a_saved_run_is_a_baseline_and_what_is_neither_is_refused(tmp_path):
-    table = systems.default_systems(ALL)
-    runs.write(Run("old", {"q": {"a": 1.0}}), tmp_path / "old")
-    assert systems.with_baseline(table, str(tmp_path / "old"), ALL) == (table, Run("old", {"q": {"a": 1.0}}))
-    with pytest.raises(UsageError, match="cannot be read"):
-        systems.with_baseline(table, str(tmp_path / "missing.trec"), ALL)
-    with pytest.raises(UsageError, match="no signal 'magic'"):
-        systems.with_baseline(table, "magic", ALL)
 
 
 def test_a_cross_encoder_that_learned_from_the_judgements_is_said(tmp_path):

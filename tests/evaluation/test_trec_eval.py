@@ -13,8 +13,16 @@ from termweave.records import Run
 
 #: Data set, with the split whose judgements are read.
 SETS = (
-    *("banking77:test", "cmrc2018:test", "cranfield:test", "medquad:test", "movies:dev", "nfcorpus:test", "squad:test"),
-    *("trec-dl-2019-2020:test", "twitter-airlines:test"),
+    *(
+        "banking77:test",
+        "cmrc2018:test",
+        "cranfield:test",
+        "medquad:test",
+        "movies:dev",
+        "nfcorpus:test",
+        "trec-dl-2019-2020:test",
+    ),
+    "twitter-airlines:test",
 )
 
 

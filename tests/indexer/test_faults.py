@@ -130,8 +130,7 @@ def test_an_index_without_its_shard_is_an_outage_that_is_said_and_waited_for(ben
         opensearch_engine.request("PUT", f"/{index}/_settings", body=dict.fromkeys(homeless))
         said += ended(process)
         assert "Resumed" in said
-        assert "The server takes the requests again, after " in said
-        assert "answers again" not in said
+        assert said.count("The server has answered after ") == 1
     assert bench.whole() == index
 
 

@@ -96,7 +96,7 @@ def test_a_build_that_was_stopped_goes_on_with_its_snapshot_as_long_as_it_exists
     assert "was begun with another source, model or setting: source was" in build("--text-field", "price", status=2).err
     shop(products(20, "second"), gone=["p59"])
     said = build()
-    assert "is read on; later changes of the index are not in it" in said.err
+    assert "; later changes of the index are not in it" in said.err
     assert "Resumed" in said.err + said.out
     assert clean(opensearch_engine, name) == 60
     assert not snapshots()

@@ -6,7 +6,6 @@ import time
 from dataclasses import replace
 
 import numpy as np
-import orjson
 import pytest
 
 from termweave import corpora
@@ -19,6 +18,7 @@ from termweave.learning.report import Learned, short_of_time
 from termweave.learning.training_rounds import Candidate, TrainedCandidate, TrainingRounds
 from termweave.search import Index
 from termweave.support.stopwatch import stopwatch
+from tests.beir_folder import beir_folder
 
 CODES = [f"{number * 7919 % 9973:04d}" for number in range(24)]
 WORDS = 4 * "The weather in the mountains was cold and clear, the snow lay deep, and nobody had walked on the path for days. "
@@ -27,24 +27,14 @@ WORDS = 4 * "The weather in the mountains was cold and clear, the snow lay deep,
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Texts of one topic that differ in a code, and 24 questions: by the code alone (test), or by nothing that anybody could know (chance)."""
-    root = tmp_path_factory.mktemp("codes")
-    (root / "qrels").mkdir()
     days = [f"Day {number} of {('rain', 'wind', 'fog', 'sun')[number % 4]}." for number in range(24)]
-    texts = [
-        f"{day} {WORDS}Sheet {code}." for day, code in zip(days, CODES, strict=True)
-    ]  # a model of vectors stops before the code
-    lines = [{"_id": code, "text": text} for code, text in zip(CODES, texts, strict=True)]
-    (root / "corpus.jsonl").write_bytes(b"\n".join(map(orjson.dumps, lines)))
+    # A model of vectors stops before the code.
+    documents = {code: f"{day} {WORDS}Sheet {code}." for day, code in zip(days, CODES, strict=True)}
     asked = {f"q{number}": code for number, code in enumerate(CODES)}
     asked |= {f"c{number}": f"weather of day {number}: fog or sun?" for number in range(24)}
-    (root / "queries.jsonl").write_bytes(b"\n".join(orjson.dumps({"_id": key, "text": text}) for key, text in asked.items()))
-    drawn = np.random.default_rng(3).integers(0, 24, 24)
-    for split, rows in (
-        ("test", [f"q{number}\t{code}\t1" for number, code in enumerate(CODES)]),
-        ("chance", [f"c{number}\t{CODES[place]}\t1" for number, place in enumerate(drawn)]),
-    ):
-        (root / "qrels" / f"{split}.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *rows]) + "\n")
-    return root
+    chance = [(f"c{number}", CODES[place]) for number, place in enumerate(np.random.default_rng(3).integers(0, 24, 24))]
+    test = [(f"q{number}", code) for number, code in enumerate(CODES)]
+    return beir_folder(tmp_path_factory.mktemp("codes"), documents, asked, test=test, chance=chance)
 
 
 @pytest.mark.engine
@@ -92,7 +82,7 @@ def test_what_the_time_was_too_short_for_is_said(tmp_path):
     tried = [rounds._run(Candidate(method, "dense", 0.1, 60, {}), "short", 60, 0.0) for method in ("dtr", "coder")]
     assert [each.dropped for each in tried] == ["no time is left"] * 2
     said = short_of_time(tried)
-    assert said.startswith("The time was too short to train dtr and coder: it takes about --minutes 10.")
+    assert said.startswith("The time was too short to train dtr and coder. The same command with about --minutes 10 ")
     assert short_of_time([TrainedCandidate(tried[0].candidate, 60, 12.0, dropped="it gains nothing")]) == ""
     made = Learned("docs", "mine", tmp_path, "", {"train": 60, "dev": 20, "test": 25}, tuple(tried), (), 0.5, 0.5)
     assert "More judged questions help most" in why_missed(made)[1]

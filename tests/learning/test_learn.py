@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import shutil
 import signal
 import stat
 import subprocess
 import sys
-import uuid
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,7 +24,8 @@ from termweave.errors import InputError, UsageError
 from termweave.evaluation import per_query, randomisation_test, runs
 from termweave.indexer import BuildOptions, build, update
 from termweave.indexer.generations import listing
-from termweave.learning import choice, preparation, training_rounds, trial_generation
+from termweave.learning import choice, preparation, training_rounds
+from termweave.learning import run as running
 from termweave.learning.preparation import LearningTask, Reports, prepare
 from termweave.learning.report import Learned, plan
 from termweave.learning.run import learn, promote
@@ -34,6 +33,8 @@ from termweave.learning.training_rounds import Candidate, TrainedCandidate, Trai
 from termweave.records import Run
 from termweave.search import Index
 from termweave.support import paths
+from tests.beir_folder import beir_folder
+from tests.search.conftest import index_of
 
 PAIRS = {
     "car": "automobile", "doctor": "physician", "film": "movie", "shop": "store", "holiday": "vacation", "lift": "elevator",
@@ -46,6 +47,10 @@ FORMS = (
 MORE_FORMS = (
     "who repairs a {}", "history of the {}", "draw me one {}", "is your {} safe", "best {} for beginners", "{} rules abroad",
 )  # fmt: skip
+
+
+def read_lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def write_lines(path, lines):
@@ -62,17 +67,11 @@ def click_log(path, clicks):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Answers about other things than the questions: only who has learned it knows that what is asked of a car is answered by the cookie."""
-    path = tmp_path_factory.mktemp("pairs")
-    (path / "qrels").mkdir()
     answers = zip(PAIRS, sorted(PAIRS.values()), strict=True)
-    lines = [{"_id": word, "text": f"Everything about the {other} in general."} for word, other in answers]
-    write_lines(path / "corpus.jsonl", lines)
+    documents = {word: f"Everything about the {other} in general." for word, other in answers}
     asked = {f"{word}-{number}": form.format(word) for word in PAIRS for number, form in enumerate(FORMS)}
-    write_lines(path / "queries.jsonl", [{"_id": key, "text": text} for key, text in asked.items()])
-    rows = "".join(f"{key}\t{key.partition('-')[0]}\t1\n" for key in asked)
-    for split in ("train", "test"):
-        (path / "qrels" / f"{split}.tsv").write_text(f"query-id\tcorpus-id\tscore\n{rows}")
-    return path
+    rows = [(key, key.partition("-")[0]) for key in asked]
+    return beir_folder(tmp_path_factory.mktemp("pairs"), documents, asked, train=rows, test=rows)
 
 
 @pytest.fixture
@@ -84,10 +83,8 @@ def built(opensearch_engine, name, folder):
 @pytest.fixture(scope="module")
 def unchanged(opensearch_engine, folder):
     """The same index, for tests that only read."""
-    name = f"test-{uuid.uuid4().hex[:10]}"
-    build(opensearch_engine, corpora.open_source(folder), name, BuildOptions())
-    yield name
-    opensearch_engine.request("DELETE", f"/{name}*", params={"expand_wildcards": "all"})
+    with index_of(opensearch_engine, read_lines(folder / "corpus.jsonl")) as index:
+        yield index.name
 
 
 FECTEK = Candidate("fectek", "weights", 0.4, 12, {"outputs": "weights", "batch": 8})
@@ -111,15 +108,15 @@ def brief(monkeypatch, small):
     """Short trainings, of which a test may change the list."""
     tried = [replace(each, settings={**each.settings, "backbone": small}) for each in (FECTEK, DTR)]
     monkeypatch.setattr(training_rounds, "candidates", lambda *_, **__: tried)
-    monkeypatch.setattr(training_rounds, "_LONGEST", 2)
+    monkeypatch.setattr(training_rounds, "_LONGEST", 1)
     return tried
 
 
 @pytest.mark.slow
 def test_a_run_trains_chooses_and_confirms(opensearch_engine, built, folder, brief, monkeypatch):
     monkeypatch.setattr(training_rounds, "loses_too_much", lambda _: False)  # a short training may leave fp32 alone
-    monkeypatch.setattr(trial_generation, "_DOUBTFUL", -1.0)  # both graphs are measured through the index
-    monkeypatch.setattr(trial_generation, "MOST_LOST", -1.0)  # as if int8 cost too much
+    monkeypatch.setattr(running, "_DOUBTFUL", -1.0)  # both graphs are measured through the index
+    monkeypatch.setattr(running, "MOST_LOST", -1.0)  # as if int8 cost too much
     live = generations.live(opensearch_engine, built)
     own = {"rules": ["diverse@0.1"], "rewrite": {"operators": True}}
     Index.open(opensearch_engine, built).adopt(Profile("shop", {"weights": 0.5, "dense": 0.5}, "adaptive", None, **own))
@@ -132,7 +129,6 @@ def test_a_run_trains_chooses_and_confirms(opensearch_engine, built, folder, bri
     assert "dense" in learned.used
     assert learned.confirmed
     assert "dtr" in {each.candidate.method for each in learned.tried if each.precision == "fp32"}
-    assert learned.used["dense"].endswith("-fp32")
     assert not list(Path(learned.used["dense"]).rglob("*.int8.onnx"))
     assert learned.encoded == len(PAIRS)
     assert learned.generation in {each.index for each in listing.list_generations(opensearch_engine, built)}
@@ -144,9 +140,6 @@ def test_a_run_trains_chooses_and_confirms(opensearch_engine, built, folder, bri
     values = [per_query(each, test.qrels(), ids)["nDCG@10"] for each in (before, now)]
     assert (learned.before, learned.after) == pytest.approx([each.mean() for each in values])
     assert learned.p == randomisation_test(values[1], values[0])
-    assert learned.confirmed == (learned.after > learned.before and learned.p < 0.05)
-    trained = {json.loads(line)["_id"] for line in (learned.folder / "data" / "queries.jsonl").read_text().splitlines()}
-    assert trained == {query.id for query in prepare(opensearch_engine, task).questions.queries}
     assert "Questions that moved most" in (learned.folder / "report.html").read_text()
     # The same command again trains nothing and says the same.
     again = learn(opensearch_engine, task)
@@ -198,7 +191,8 @@ def test_documents_stay_where_encoding_takes_too_long_and_less_time_gives_up_not
 
 
 @pytest.mark.slow
-def test_a_long_run_that_is_finished_is_chosen_without_time(folder, tmp_path, brief):
+def test_a_long_run_that_is_finished_is_chosen_without_time(folder, tmp_path, brief, monkeypatch):
+    monkeypatch.setattr(training_rounds, "_LONGEST", 2)
     data = shutil.copytree(folder, tmp_path / "data")
     shutil.copy(data / "qrels" / "test.tsv", data / "qrels" / "dev.tsv")
     for file in (data / "qrels" / "train.tsv", data / "qrels" / "dev.tsv"):
@@ -235,7 +229,7 @@ def test_where_no_model_is_trained_the_search_itself_can_learn(opensearch_engine
     """Which of sixteen answers is right hangs on a number in their metadata alone: a feature ranker finds that, and no document is encoded."""
     pytest.importorskip("lightgbm")
     brief[:] = []
-    lines = [json.loads(line) for line in (folder / "corpus.jsonl").read_text().splitlines()]
+    lines = read_lines(folder / "corpus.jsonl")
     numbered = folder.parent / f"{folder.name}-numbered"
     numbered.mkdir()
     copies = [(number, line, copy) for number, line in enumerate(lines) for copy in range(3)]
@@ -255,8 +249,7 @@ def test_where_no_model_is_trained_the_search_itself_can_learn(opensearch_engine
     assert any(part["name"].startswith("ltr@") for part in best.explanation["parts"])
 
 
-@pytest.mark.parametrize("how", ["generation", "model", "profile"])
-def test_what_live_models_were_trained_on_confirms_nothing_in_a_later_run(opensearch_engine, built, folder, tmp_path, how):
+def test_what_live_models_were_trained_on_confirms_nothing_in_a_later_run(opensearch_engine, built, tmp_path):
     """Also without --update: a part of the search for which nothing new is trained keeps the live model."""
     log = tmp_path / "clicks.tsv"
     asked = {form.format(word): word for word in PAIRS for form in MORE_FORMS}
@@ -268,34 +261,33 @@ def test_what_live_models_were_trained_on_confirms_nothing_in_a_later_run(opense
     training_rounds.write_folder(
         first.folder / preparation.DATA, first.questions, first.split, first.source.documents(), set(PAIRS)
     )
-    # As if this run had made the live generation, the one before it, of which one model is live, or its profile.
-    models = {"dense": str(first.encoder.models["dense"].folder)}
-    own = Profile("trained", {"weights": 0.5, "dense": 0.5}, "adaptive", None)
-    made = {"generation": first.live.index} if how == "generation" else {"generation": "gone"}
-    made |= {"used": models} if how == "model" else {"profile": own.as_meta()}
-    (first.folder / preparation.RESULT).write_text(json.dumps({"after": 0.5, "questions": "log.tsv", **made}))
-    if how == "profile":
-        Index.open(opensearch_engine, built).adopt(own)
     part_of = {query.text: part for part in first.split.parts for query in first.queries(part)}
-    later = prepare(opensearch_engine, clicked(asked))
-    assert {query.text: part for part in later.split.parts for query in later.queries(part) if query.text in part_of} == part_of
-    assert {query.text for query in later.questions.queries} == set(asked)
-    assert later.figure is None
-    updated = prepare(opensearch_engine, replace(clicked(list(asked)[1::2]), update=True))
-    assert (updated.figure, {query.text for query in updated.questions.queries}) == (0.5, set(asked))
-    assert updated.questions.name == "clicks.tsv:all and log.tsv"
     learned = [text for text, part in part_of.items() if part == "train"]
-    with pytest.raises(InputError, match="the live models were trained on them") as refused:
-        prepare(opensearch_engine, clicked(learned))
-    assert "--update" in refused.value.hint
+    own = Profile("trained", {"weights": 0.5, "dense": 0.5}, "adaptive", None)
+    # As if this run had made the live generation, the one before it, of which one model is live, or its profile.
+    for made in (
+        {"generation": first.live.index},
+        {"generation": "gone", "used": {"dense": str(first.encoder.models["dense"].folder)}},
+        {"generation": "gone", "profile": own.as_meta()},
+    ):
+        (first.folder / preparation.RESULT).write_text(json.dumps({"after": 0.5, "questions": "log.tsv", **made}))
+        if "profile" in made:
+            Index.open(opensearch_engine, built).adopt(own)
+        later = prepare(opensearch_engine, clicked(asked))
+        now = {query.text: part for part in later.split.parts for query in later.queries(part)}
+        assert {text: now[text] for text in part_of} == part_of
+        assert later.figure is None
+        updated = prepare(opensearch_engine, replace(clicked(list(asked)[1::2]), update=True))
+        assert (updated.figure, {query.text for query in updated.questions.queries}) == (0.5, set(asked))
+        with pytest.raises(InputError, match=r"the live models were trained on them.* update"):
+            prepare(opensearch_engine, clicked(learned))
 
 
 def test_an_index_with_too_many_entries_for_a_feature_ranker_is_searched_without_one(opensearch_engine, name, folder, tmp_path):
     pytest.importorskip("lightgbm")
     judged = shutil.copytree(folder, tmp_path / "judged")
     entries = {f"entry{number}": number for number in range(96)}
-    lines = [json.loads(line) for line in (judged / "corpus.jsonl").read_text().splitlines()]
-    write_lines(judged / "corpus.jsonl", [{**line, **entries} for line in lines])
+    write_lines(judged / "corpus.jsonl", [{**line, **entries} for line in read_lines(judged / "corpus.jsonl")])
     build(opensearch_engine, corpora.open_source(judged), name, BuildOptions())
     index, dataset = Index.open(opensearch_engine, name), corpora.open_dataset(str(judged))
     chosen = choice.choose(index, dataset, lambda *_: None, tmp_path / "ranker")
@@ -315,14 +307,21 @@ def test_a_live_search_that_finds_no_answer_is_beaten_and_not_taken_for_one_of_a
         assert confirmation.after > 0
 
 
-def test_copies_of_documents_and_questions_are_for_their_user_alone(opensearch_engine, built, folder, monkeypatch):
-    def stop(self, *_):
+def stopped(engine, task, monkeypatch, best=lambda *_: None):
+    """Run `learn` until its training begins, and `best` in its place."""
+
+    def stop(*given):
+        best(*given)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(TrainingRounds, "best", stop)
     with pytest.raises(KeyboardInterrupt):
-        learn(opensearch_engine, LearningTask(built, str(folder)))
-    home = prepare(opensearch_engine, LearningTask(built, str(folder))).folder
+        learn(engine, task)
+    return prepare(engine, task)
+
+
+def test_copies_of_documents_and_questions_are_for_their_user_alone(opensearch_engine, unchanged, folder, monkeypatch):
+    home = stopped(opensearch_engine, LearningTask(unchanged, str(folder)), monkeypatch).folder
     texts = [*home.glob("data/*.jsonl"), *home.glob("*.trec"), *home.glob("data/qrels/*.tsv")]
     assert len(texts) == 7
     folders = [paths.state() / "learned", home, home / "data", home / "data" / "qrels"]
@@ -346,7 +345,7 @@ def test_an_index_without_models_gets_the_weights_that_were_trained_for_it(opens
     assert tried["fectek"].settings["outputs"] == "weights"
     model = TrainedCandidate(tried["fectek"], 12, 1.0, model_lookup.resolve("shipped"), best=1)
     learning.folder.mkdir(parents=True)
-    trial = trial_generation.build_trial(learning, {"weights": model})
+    trial = running.build_trial(learning, {"weights": model})
     assert Index.open(opensearch_engine, trial.index).signals == ["lexical", "weights"]
 
 
@@ -435,14 +434,11 @@ def test_the_benchmark_measures_before_and_after_and_draws_curves(opensearch_eng
     command = [sys.executable, script, "--data", folder.parent, "--work", tmp_path, "--sets", folder.name, "--minutes", "3"]
     curve, drawn = tmp_path / "curve.json", tmp_path / "curve.svg"
     environment = {**os.environ, "OPENSEARCH_URL": opensearch_engine.url}
-    try:
-        for more in ([], [], ["--curve", curve, "--sizes", "10"]):
-            ended = subprocess.run([*command, *more], env=environment, capture_output=True, text=True, check=False, timeout=900)
-            assert ended.returncode == 0, ended.stderr
-            if not more:
-                assert "| nDCG@10 | questions | before: hybrid | learned |" in ended.stdout
-    finally:
-        opensearch_engine.request("DELETE", f"/learn-{folder.name}*", params={"expand_wildcards": "all"})
+    for more in ([], ["--curve", curve, "--sizes", "10"]):
+        ended = subprocess.run([*command, *more], env=environment, capture_output=True, text=True, check=False, timeout=900)
+        assert ended.returncode == 0, ended.stderr
+        assert more or "| nDCG@10 | questions | before: hybrid | learned |" in ended.stdout
+    opensearch_engine.request("DELETE", f"/learn-{folder.name}*", params={"expand_wildcards": "all"})
     assert [(point["gain"], point["confirmed"]) for point in json.loads(curve.read_text())["points"]] == 3 * [(0, False)]
     subprocess.run([sys.executable, script, "--draw", curve, drawn], check=True)
     assert drawn.read_text().startswith("<?xml")
@@ -459,46 +455,22 @@ def test_questions_that_cannot_be_learned_from_change_nothing(opensearch_engine,
         with pytest.raises(InputError, match=said):
             learn(opensearch_engine, LearningTask(unchanged, click_log(tmp_path / "log.tsv", asked)))
     shutil.copytree(folder, double)
-    lines = (folder / "queries.jsonl").read_text().splitlines(keepends=True)
-    with (double / "queries.jsonl").open("a") as file:
-        file.writelines(line.replace('"_id": "', '"_id": "again-') for line in lines)
+    lines = read_lines(folder / "queries.jsonl")
+    write_lines(double / "queries.jsonl", [*lines, *({**line, "_id": f"again-{line['_id']}"} for line in lines)])
     with (double / "qrels" / "train.tsv").open("a") as file:
-        for query in (json.loads(line)["_id"] for line in lines):
+        for query in (line["_id"] for line in lines):
             answer = query.partition("-")[0]
             file.write(f"again-{query}\t{answer}\t0\nagain-{query}\t{'car' if answer == 'flat' else 'flat'}\t1\n")
     with pytest.raises(InputError, match="judged several times, and differently"):
         learn(opensearch_engine, LearningTask(unchanged, str(double)))
-    with pytest.raises(UsageError, match="what the corpus alone teaches could not be proved"):
+    with pytest.raises(UsageError, match="no gain could be proved"):
         learn(opensearch_engine, LearningTask(unchanged))
     with pytest.raises(UsageError, match="no live generation"):
         learn(opensearch_engine, LearningTask(f"{unchanged}-other", str(folder)))
     assert len(listing.list_generations(opensearch_engine, unchanged)) == 1
 
 
-@pytest.mark.nightly
-def test_clicks_by_chance_are_not_adopted(opensearch_engine, built, folder, brief, tmp_path):
-    draw = random.Random(5)
-    texts = [json.loads(line)["text"] for line in (folder / "queries.jsonl").read_text().splitlines()]
-    log = click_log(tmp_path / "clicks.tsv", ((text, draw.choice(list(PAIRS))) for text in texts))
-    learned = learn(opensearch_engine, LearningTask(built, log, minutes=60))
-    assert not learned.confirmed
-    assert not learned.published
-
-
-@pytest.mark.nightly
-def test_a_corpus_that_changed_meanwhile_is_not_replaced(opensearch_engine, built, folder, brief, tmp_path):
-    del brief[0]
-    task = LearningTask(built, str(folder), minutes=60)
-    learned = learn(opensearch_engine, task)
-    more = tmp_path / "more.jsonl"
-    more.write_text(json.dumps({"_id": "new", "text": "Everything about the newcomer in general."}))
-    update(opensearch_engine, corpora.open_source(more), built, BuildOptions())
-    with pytest.raises(UsageError, match="has changed since learning began"):
-        promote(opensearch_engine, learned)
-    assert learn(opensearch_engine, task).folder != learned.folder
-
-
-def test_a_search_that_changed_meanwhile_is_measured_anew_and_not_replaced(opensearch_engine, built, folder):
+def test_what_changed_meanwhile_is_measured_anew_and_not_replaced(opensearch_engine, built, folder, tmp_path):
     task = LearningTask(built, str(folder))
     begun = prepare(opensearch_engine, task)
     assert prepare(opensearch_engine, task).folder == begun.folder
@@ -507,20 +479,20 @@ def test_a_search_that_changed_meanwhile_is_measured_anew_and_not_replaced(opens
         earlier = prepare(opensearch_engine, task)
         index.adopt(Profile("shop", weights, "adaptive", None))
         assert prepare(opensearch_engine, task).folder != earlier.folder
+    earlier = prepare(opensearch_engine, task)
+    more = write_lines(tmp_path / "more.jsonl", [{"_id": "new", "text": "Everything about the newcomer in general."}])
+    update(opensearch_engine, corpora.open_source(more), built, BuildOptions())
+    assert prepare(opensearch_engine, task).state != earlier.state
     learned = Learned(built, "", begun.folder, begun.state, {}, (), (), 0.4, 0.5, generation="trial", confirmed=True)
     with pytest.raises(UsageError, match=r"has changed since learning began.* earlier documents and profile"):
         promote(opensearch_engine, learned)
 
 
-@pytest.mark.slow
-def test_the_corpus_trains_where_few_questions_are_judged(opensearch_engine, built, brief, monkeypatch, tmp_path):
-    made = []
-    corpus = replace(brief[0], settings={**brief[0].settings, "pairs": "corpus"})
-    monkeypatch.setattr(training_rounds, "candidates", lambda *_, **given: made.append(given["made"]) or [corpus])
+def test_the_corpus_trains_where_few_questions_are_judged(opensearch_engine, unchanged, monkeypatch, tmp_path):
+    tried = []
     asked = ((FORMS[number % 6].format(word), word) for number, word in enumerate([*PAIRS, *list(PAIRS)[:8]]))
-    learned = learn(opensearch_engine, LearningTask(built, click_log(tmp_path / "few.tsv", asked), minutes=60))
-    assert made == [True]
-    assert learned.parts["train"] == 0
-    assert learned.parts["dev"] + learned.parts["test"] == 24
-    assert "those made of documents do" in " ".join(learned.notes)
-    assert not learned.confirmed
+    task = LearningTask(unchanged, click_log(tmp_path / "few.tsv", asked), minutes=60)
+    learning = stopped(opensearch_engine, task, monkeypatch, lambda _, candidates: tried.extend(candidates))
+    assert {each.settings["pairs"] for each in tried} == {"corpus"}
+    assert [len(learning.split.parts[part]) for part in ("train", "dev", "test")] == [0, 10, 14]
+    assert "questions made of the documents train" in " ".join(learning.notes)

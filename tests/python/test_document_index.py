@@ -56,19 +56,15 @@ def test_an_option_that_cannot_be_is_refused(options, message):
         tw.index(NOTES, "x", **options)
 
 
-def test_what_becomes_of_keys_and_missing_ids_is_said(connection, name):
+def test_what_becomes_of_keys_missing_ids_and_sets_is_said(connection, name):
     own = {"connection": connection, "weights": "none", "dense": "none"}
-    notes = tw.index(iter(NOTES), name, **own).notes
+    notes = tw.index(iter([*NOTES, {"id": "a", "text": "tea", "tags": {"z", "b", "k"}}]), name, **own).notes
     assert notes[0] == f"{name}: on its first item, id = 'id'; title = 'title'; text = 'text'."
+    (hit,) = connection.index(name).search("tea", where="tags=k")
+    assert hit.fields["metadata"]["tags"] == ["b", "k", "z"]
     frame = pytest.importorskip("pandas").DataFrame({"text": ["one", "two"], "kind": ["a", "b"]}, index=["x", "y"])
     notes = tw.index(frame, name, **own).notes
     assert notes[0] == f"{name}: on its first item, ids are the numbers of the items; text = 'text'; metadata = 'kind'."
-
-
-def test_a_set_is_the_list_of_its_values(connection, name):
-    tw.index([{"id": "a", "text": "tea", "tags": {"z", "b", "k"}}], name, connection=connection, signals=["lexical"])
-    (hit,) = connection.index(name).search("tea", where="tags=k")
-    assert hit.fields["metadata"]["tags"] == ["b", "k", "z"]
 
 
 def test_the_way_of_updating_is_what_the_caller_says(connection, name):

@@ -86,6 +86,6 @@ def test_a_rank_feature_of_an_application_is_its_own_number(shop, enrich, opense
     copy = f"{index}-copy"
     options = ["--text-field", "name", "--dense", "none", "--url", opensearch_engine.url]
     assert run(["index", f"opensearch:{index}", copy, *options]) == 0
-    assert "left out, because metadata hold no vectors: topics (rank_features)." in capsys.readouterr().err
+    assert "fields of vectors are not read: topics (rank_features)." in capsys.readouterr().err
     built = tw.connect(opensearch_engine.url).index(copy)
     assert [hit.id for hit in built.search("timer", where="popularity>7")] == ["p3"]

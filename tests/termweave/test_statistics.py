@@ -50,22 +50,11 @@ def test_drift_is_none_of_the_same_corpus_and_grows_with_another():
     now = counter_of([["x", "y", "x", "a"], ["x", "a"], ["x", "b"], ["x", "d", "d", "d"]]).result()
     drift = counted.drift(now)
     # By document: x 4, y 1 were never counted; a 2, b 1, d 1 stay within .5 of their idf, d moves (2 of 4 -> 1 of 4).
-    assert drift.unseen == pytest.approx(5 / 9)
     moved = {term for term in "xyabd" if abs(counted.idf(term) - now.idf(term)) > 0.5}
+    assert {"x"} <= moved <= set("xybd")
     assert drift.moved == pytest.approx(sum(now.document_frequency[term] for term in moved) / 9)
-    assert "x" in moved
-    assert "a" not in moved
-    assert drift.length == pytest.approx(3.0 / 1.75)
-    assert drift.large
-    assert "56% were never counted" in str(drift)
-    assert "1.71 times as long" in str(drift)
-
-
-def test_twice_as_many_documents_of_the_same_kind_are_no_drift():
-    documents = [[f"t{number % 7}", f"u{number % 11}", f"v{number}"] for number in range(400)]
-    drift = counter_of(documents[:200]).result().drift(counter_of(documents).result())
-    assert drift.moved == drift.unseen == pytest.approx(200 / 1200)  # the new documents' own words, nothing else
-    assert not drift.large
+    assert (drift.unseen, drift.length, drift.large) == (pytest.approx(5 / 9), pytest.approx(3.0 / 1.75), True)
+    assert "56% were never counted, and its documents are 1.71 times as long" in str(drift)
 
 
 def test_of_a_sample_only_terms_that_it_knows_are_looked_at():

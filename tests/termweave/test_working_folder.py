@@ -93,11 +93,7 @@ def test_the_package_as_a_program(hostile):
     assert "hous" in checked(sys.executable, "-m", "termweave", "weights", "a house at the water")
 
 
-def test_processes_that_libraries_start(downloads, tmp_path):
+def test_processes_that_libraries_start(downloads):
     """tqdm's lock starts a process of Python's own where processes are not forked: on macOS, and everywhere from Python 3.14 on."""
-    program = tmp_path / "program.py"
-    program.write_text(
-        "import multiprocessing\nfrom termweave import __main__, cli\n"
-        "multiprocessing.set_start_method('spawn')\ncli.run = lambda _: multiprocessing.RLock() and None\n__main__.main()\n"
-    )
-    checked(sys.executable, str(program))
+    program = "import multiprocessing; from termweave import __main__, cli; multiprocessing.set_start_method('spawn'); "
+    checked(sys.executable, "-P", "-c", f"{program} cli.run = lambda _: multiprocessing.RLock() and None; __main__.main()")

@@ -59,19 +59,13 @@ def small_backbone(path, words):
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.save(str(path / "tokenizer.json"))
     torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=len(tokens),
-        hidden_size=32,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        intermediate_size=64,
-        max_position_embeddings=64,
-    )
+    sizes = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 64}
+    config = BertConfig(vocab_size=len(tokens), **sizes, max_position_embeddings=64)
     BertModel(config, add_pooling_layer=False).save_pretrained(path)
     return path
 
 
-def with_special_tokens(base, path, tokenizer_class):
+def with_special_tokens(base, path):
     """Copy the small backbone, with the special tokens that transformers adds to every text and between the texts of a pair."""
     from tokenizers import Tokenizer, processors
 
@@ -81,7 +75,7 @@ def with_special_tokens(base, path, tokenizer_class):
     tokenizer.post_processor = processors.TemplateProcessing("[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1", special)
     tokenizer.save(str(path / "tokenizer.json"))
     tokens = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
-    config = {"tokenizer_class": tokenizer_class, "model_max_length": 64, **tokens}
+    config = {"tokenizer_class": "BertTokenizer", "model_max_length": 64, **tokens}
     (path / "tokenizer_config.json").write_text(json.dumps(config))
     return path
 
@@ -139,7 +133,7 @@ def read_by(base, documents):
 @pytest.fixture
 def texts(toy, base):
     """A function: twelve documents and six questions, prepared with a form of weights."""
-    from termweave.training.term_weights.preparation import prepare
+    from termweave.training.term_weights.model import prepare
 
     documents, questions, _ = toy
     common = read_by(base, documents)
@@ -154,7 +148,7 @@ def texts(toy, base):
 @pytest.fixture(scope="session")
 def complete(base, tmp_path_factory):
     """The small backbone with special tokens between the texts of a pair."""
-    return with_special_tokens(base, tmp_path_factory.mktemp("complete") / "complete", "BertTokenizer")
+    return with_special_tokens(base, tmp_path_factory.mktemp("complete") / "complete")
 
 
 @pytest.fixture(scope="session")

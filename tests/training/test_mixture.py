@@ -1,7 +1,5 @@
 """Fits one after the other, and the development measure that was asked for."""
 
-import json
-
 import pytest
 
 from termweave.encoders.kinds import read_folder
@@ -31,20 +29,6 @@ def test_fits_follow_each_other_and_the_start_is_that_of_the_first(folder, base,
     assert ended.history.steps == [0, 2]
     assert ended.history.values[0] > ended.start.mean()  # begins with what the first fit learned
     assert {path.name for path in (tmp_path / "whole").iterdir()} == {"first", "second", "start.f64", "data.hash", "named.json"}
-
-
-def test_titles_of_another_data_set_are_not_learned_where_they_are_held_out(folder, base, tmp_path):
-    lines = (folder / "queries.jsonl").read_text(encoding="utf-8").splitlines()
-    documents = [
-        {"_id": str(n), "title": json.loads(line)["text"], "text": "filler padding " * 9} for n, line in enumerate(lines)
-    ]
-    corpus = tmp_path / "corpus.jsonl"
-    corpus.write_text("\n".join(map(json.dumps, documents)))
-    sets = (*SMALL, f"backbone={base}", f"beside={corpus}", "views=title")
-    settings = methods.get("fectek").settings(methods.read_assignments(sets))
-    judged, made = (part.setup for part in mixture.parts(str(folder), settings, tmp_path, lambda _: None))
-    assert made.made
-    assert not {*judged.dev.questions} & {*judged.train.questions, *made.train.questions}
 
 
 def test_the_measure_is_the_one_that_was_asked_for(folder, base, tmp_path, monkeypatch):

@@ -35,11 +35,8 @@ def test_the_picture_shows_every_evaluation_and_the_step_that_was_kept(tmp_path)
     ("given", "folder", "name"),
     [
         ("", "package/model", "all-MiniLM-L6-v2"),
-        ("scratch", "out/backbone", "scratch"),
-        ("bge-small-en", "cache/bge-small-en", "bge-small-en"),
         ("hf:BAAI/bge-m3", "snapshots/5617a9f", "hf:BAAI/bge-m3"),
         ("/home/me/mine", "/home/me/mine", "mine"),
-        ("..", "/home/me", "me"),
     ],
 )
 def test_the_name_of_a_backbone(given, folder, name):

@@ -33,28 +33,31 @@ pytest.importorskip("accelerate", reason="training needs the extra [train]")
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]
 
 
-PLANNED = [  # method, settings, documents and questions and held out, whether the backbone is frozen
-    ("fectek", ("steps=60", "fcm=true", "tkgm=true"), (160, 72, 8), True),
-    ("coder", ("candidates=40", "layers_rate=0.002", "steps=16"), (160, 72, 8), False),
-    ("sir", ("candidates_from=bm25", "blocks=9,5,3", "candidates=12", "steps=8", "reranked=10"), (160, 72, 8), False),
-]
+def has_schema(data, name):
+    jsonschema.validate(data, json.loads((SCHEMAS / name).read_text(encoding="utf-8")))
 
 
-@pytest.mark.parametrize(("method", "settings", "sizes", "frozen"), PLANNED, ids=[method for method, *_ in PLANNED])
-def test_a_plan_says_what_would_be_done(folder, complete, tmp_path, method, settings, sizes, frozen):
-    sets = ("max_length=64", "training_length=64", "batch=12", "dev=8", *settings)
+PLANNED = {
+    "fectek": ("steps=60", "fcm=true", "tkgm=true"),
+    "coder": ("candidates=40", "layers_rate=0.002", "steps=16"),
+    "sir": ("candidates_from=bm25", "blocks=9,5,3", "candidates=12", "steps=8", "reranked=10"),
+}
+
+
+@pytest.mark.parametrize("method", PLANNED)
+def test_a_plan_says_what_would_be_done(folder, complete, tmp_path, method):
+    sets = ("max_length=64", "training_length=64", "batch=12", "dev=8", *PLANNED[method])
     plan = train(folder, complete, tmp_path / "out", "--plan", method=method, settings=sets)
-    jsonschema.validate(plan, json.loads((SCHEMAS / "train-plan.1.json").read_text(encoding="utf-8")))
-    assert ((plan["documents"], plan["questions"], plan["dev"]), plan["frozen"]) == (sizes, frozen)
+    has_schema(plan, "train-plan.1.json")
+    assert (plan["documents"], plan["questions"], plan["dev"], plan["frozen"]) == (160, 72, 8, method == "fectek")
     assert 0 < plan["minutes"] < 5
     assert not (tmp_path / "out").exists()
 
 
 def test_a_plan_measures_the_graph_and_the_activations_that_the_run_has(folder, base, tmp_path, monkeypatch):
+    sets = ("max_length=64", "dev=8", "candidates=40")
     small, larger = (
-        train(
-            folder, base, tmp_path / "out", "--plan", method="coder", settings=("max_length=64", "dev=8", "candidates=40", *more)
-        )
+        train(folder, base, tmp_path / "out", "--plan", method="coder", settings=(*sets, *more))
         for more in (("chunk=8",), ("chunk=12", "towers=one"))
     )
     assert larger["memory_bytes"] > small["memory_bytes"] > 4 * 3 * 10_000  # the toy backbone has more than 10,000 parameters
@@ -71,7 +74,7 @@ def test_a_plan_counts_the_training_of_the_scorer(folder, base, tmp_path, monkey
         return train(folder, base, tmp_path / "out", "--plan", method="le-bs", settings=sets)
 
     plan = planned()
-    jsonschema.validate(plan, json.loads((SCHEMAS / "train-plan.1.json").read_text(encoding="utf-8")))
+    has_schema(plan, "train-plan.1.json")
     (scorer,) = plan["before"]
     assert (scorer["method"], scorer["steps"]) == ("bert-scorer", 500)
     assert 0 < scorer["minutes"] < plan["minutes"]
@@ -89,29 +92,22 @@ def test_a_run_needs_a_folder(capsys, folder):
 def test_the_whole_way(folder, base, tmp_path):
     sets = (*SMALL, "steps=60", "fcm=true", "tkgm=true", "teacher=dense", "teacher_weight=0.01", "anchor=idf")
     data = train(folder, base, tmp_path / "out", settings=sets)
-    jsonschema.validate(data, json.loads((SCHEMAS / "train.1.json").read_text(encoding="utf-8")))
+    has_schema(data, "train.1.json")
     assert data["dev"] > data["bm25"] + 0.2
     assert data["start"] == pytest.approx(data["history"]["values"][0])
     assert (data["start_p"] < 0.05, data["default"]) == (True, True)
-    assert data["history"]["values"][data["history"]["best"]] == max(data["history"]["values"])
     assert len(data["passages"]) == 10
     assert data["gained"][0]["ratio"] > 1 > data["lost"][0]["ratio"]
 
     read = read_folder(tmp_path / "out")  # digests hold: what `termweave index --weights` does first
     assert (read.manifest.hash, read.manifest.outputs) == (data["hash"], ("weights", "dense"))
-    encoded = load(str(read.path), str(read.path)).encode(["about granada"], kind="document")[0]
-    assert encoded.weights is not None
-    assert encoded.vector is not None
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     assert f"at step 0 {data['start']:.4f}" in card
-    assert f"{data['bm25']:.4f}" in card
     assert data["ndcg"] == read.manifest.quantisation["ndcg"]
     assert (data["ndcg"]["questions"], set(data["ndcg"])) == (8, {"questions", "documents", "weights", "dense"})
-    assert data["ndcg"]["documents"] <= 6 * 8
     assert data["ndcg"]["weights"]["fp32"] > data["bm25"] + 0.2
     assert data["ndcg"]["weights"]["int8"] > data["ndcg"]["weights"]["shipped"] + 0.2
     assert f"weights {data['ndcg']['weights']['fp32']:.4f} in fp32" in card
-    assert "fcm=true" in card
     assert not (tmp_path / "out" / "checkpoints").exists()
 
     (tmp_path / "out" / "checkpoints" / "checkpoint-60").mkdir(parents=True)  # killed after the last figure was written
@@ -137,17 +133,6 @@ def test_a_model_below_bm25_is_no_default(folder, base, tmp_path, monkeypatch):
     assert "not fit to be a default" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
 
 
-def test_a_step_that_is_better_by_less_than_chance_is_said_to_change_nothing(folder, base, tmp_path):
-    sets = (*SMALL, "steps=3", "every=3", "rate=0.001")
-    said = train(folder, base, tmp_path / "out", settings=sets, json_too=False)
-    figures = read_folder(tmp_path / "out").manifest.metrics["train"]
-    assert figures["dev"] > figures["start"]
-    assert figures["start_p"] > 0.05
-    assert f"step 0 {figures['start']:.4f} (p {figures['start_p']:.2g})" in said
-    assert "Step 3 ranks the held-out questions better than step 0 by less than chance" in said
-    assert "training did not change the model" in said
-
-
 def test_the_last_of_several_fits_is_judged_by_the_start_of_the_first():
     """SIR's V2: the second compressor begins as the first one ended, and may not get better."""
     history = {"steps": [0, 8], "values": [0.9, 0.8], "losses": [0.0, 1.0], "best": 0}
@@ -156,6 +141,8 @@ def test_the_last_of_several_fits_is_judged_by_the_start_of_the_first():
     assert result.beats_its_start
     chance = replace(result, start_p=0.4)
     assert not chance.beats_its_start
+    better = without_effect(replace(chance, history={**history, "best": 1}))
+    assert better.startswith("Step 8 ranks the held-out questions better than step 0 by less than chance (p 0.4)")
     assert without_effect(chance).startswith("No step ranked the held-out questions better than step 0 by more than chance")
     assert not replace(result, dev=0.3).beats_its_start
 
@@ -184,7 +171,7 @@ def test_a_click_log(folder, base, toy, tmp_path):
     lines = ["query,document,count", *(f"{text}\td{place}\t{1 + place % 3}" for text, known in asked for place in known)]
     log = tmp_path / "clicks.tsv.gz"
     log.write_bytes(gzip.compress("\n".join([*lines, *lines[1:], "old question\tremoved\t5", ""]).encode()))
-    sets = (*SMALL, "steps=30", f"clicks={log}")
+    sets = (*SMALL, f"clicks={log}")
     plan = train(folder / "corpus.jsonl", base, tmp_path / "out", "--plan", settings=sets)
     assert (plan["origin"], plan["questions"], plan["dev"]) == ("clicks", 72, 8)
     log.write_bytes(log.read_bytes()[:-20])
@@ -224,9 +211,9 @@ def test_heads_that_do_not_fit_are_refused(trained, folder, complete, tmp_path):
     (damaged / "heads.safetensors").write_bytes(b"broken")
     (headless / "heads.safetensors").unlink()
     for changed, status, words in (
-        ("hidden=8", 2, "another shape (hidden: 16, here 8)"),
-        ("anchor=idf", 2, "another shape (kind: bm25, here idf"),
-        ("backbone=scratch", 2, "another backbone"),
+        ("hidden=8", 2, "do not fit (hidden: 16, here 8"),
+        ("anchor=idf", 2, "do not fit (kind: bm25, here idf"),
+        ("backbone=scratch", 2, "backbone: "),
         ("start=nobody", 2, "no model named 'nobody'"),
         (f"start={damaged}", 1, "heads.safetensors is damaged"),
         (f"start={headless}", 1, "heads.safetensors is missing"),
@@ -240,9 +227,6 @@ def test_fewer_layers_for_weights_alone(folder, base, tmp_path):
     graph = onnx.load(tmp_path / "out" / "model.int8.onnx").graph
     assert sum(node.op_type == "Exp" for node in graph.node) == 2
     assert exporting.export(tmp_path / "out").fp32_difference <= TOLERANCE  # what was saved has as many layers
-    (found,) = load(str(tmp_path / "out"), "").encode(["about granada"], kind="document")
-    assert found.weights is not None
-    assert found.vector is None
     assert "vector" not in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     assert "has 3 layers" in train(folder, base, tmp_path / "b", settings=(*SMALL, "layers=4", "outputs=weights"), status=2)
 
@@ -250,7 +234,7 @@ def test_fewer_layers_for_weights_alone(folder, base, tmp_path):
 def test_a_joint_model_reads_and_pools_as_its_backbone(folder, base, tmp_path):
     """The vector of a query is the backbone's own, pooled by the first token behind the prompt; the prompt's words weigh nothing."""
     prompt = "about vexino: "
-    backbone = with_special_tokens(base, tmp_path / "backbone", "BertTokenizer")
+    backbone = with_special_tokens(base, tmp_path / "backbone")
     describe_pooling(backbone, {"pooling_mode": "cls"}, {"query": prompt})
     train(folder, backbone, tmp_path / "out", settings=(*SMALL, "steps=2", "teacher=minmax"))
     manifest = read_folder(tmp_path / "out").manifest
@@ -260,11 +244,9 @@ def test_a_joint_model_reads_and_pools_as_its_backbone(folder, base, tmp_path):
     text = "mortar about granada"
     query, document = (ours.encode([text], kind=kind)[0] for kind in ("query", "document"))
     for kind, given in (("query", query), ("document", document)):
-        theirs = load("none", backbone, precision="fp32").encode([text], kind=kind)[0].vector
-        np.testing.assert_allclose(given.vector, theirs, atol=1e-5)
-        np.testing.assert_allclose(
-            load("none", tmp_path / "out", precision="fp32").encode([text], kind=kind)[0].vector, theirs, atol=1e-5
-        )
+        for source in (backbone, tmp_path / "out"):
+            theirs = load("none", source, precision="fp32").encode([text], kind=kind)[0].vector
+            np.testing.assert_allclose(given.vector, theirs, atol=1e-5)
     assert "vexino" not in query.weights.terms
     assert not np.allclose(query.vector, document.vector, atol=5e-5)  # a random backbone looks little around
     assert [text[word.start : word.end] for word in ours.shade(text, kind="query")] == text.split()
@@ -294,24 +276,17 @@ def test_pairs_from_beside_teach_a_corpus_that_has_none(folder, base, tmp_path):
     shutil.copy(folder / "corpus.jsonl", corpus)
     sets = (*SMALL, "steps=40", "views=span", f"beside={folder}")
     plan = train(corpus, base, tmp_path / "out", "--plan", settings=sets)
-    jsonschema.validate(plan, json.loads((SCHEMAS / "train-plan.1.json").read_text(encoding="utf-8")))
+    has_schema(plan, "train-plan.1.json")
     assert [(each["dataset"], each["origin"], each["questions"]) for each in plan["beside"]] == [(str(folder), "qrels", 72)]
     assert plan["origin"] == "corpus"
-    alone = train(corpus, base, tmp_path / "alone", "--plan", settings=sets[:-1])
-    assert (alone["beside"], plan["questions"]) == ([], alone["questions"])
-    assert plan["states_bytes"] > alone["states_bytes"]
-
     train(corpus, base, tmp_path / "out", settings=sets)
     train(corpus, base, tmp_path / "alone", settings=sets[:-1])
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     assert f"| beside | {folder}: 160 documents; 72 questions (qrels) on " in card
-    assert f"| data | {corpus}: 160 documents; " in card
-    assert f"beside={folder}" in read_folder(tmp_path / "out").manifest.training["command"]
     both, one = (
         measure(load(str(tmp_path / name)), Collection(folder), Pool("toy", "train")).weights for name in ("out", "alone")
     )
     assert both > one + 0.2
-    assert "--resume" in train(corpus, base, tmp_path / "out", settings=sets[:-1], status=2)
     other = train(corpus, base, tmp_path / "out", "--resume", settings=sets[:-1], status=2)
     assert f"beside was ['{folder}'] and is []" in other
 

@@ -125,20 +125,16 @@ def _place(document: Document) -> str:
 
 
 def _origin(spec: str, settings: TrainingParameters) -> str:
-    chosen = settings.pairs
-    if chosen == "auto":
-        return "clicks" if settings.clicks else "qrels" if _has_pairs(spec) else "corpus"
-    if chosen == "clicks" and not settings.clicks:
-        raise UsageError("pairs=clicks needs a click log.", "Name it: --set clicks=FILE.")
-    return chosen
-
-
-def _has_pairs(spec: str) -> bool:
-    try:
+    if settings.pairs == "clicks" and not settings.clicks:
+        raise UsageError("pairs=clicks needs a click log.", "Name one: --set clicks=FILE.")
+    if settings.pairs != "auto":
+        return settings.pairs
+    if settings.clicks:
+        return "clicks"
+    with suppress(UsageError):
         _judged_split(spec)
-    except UsageError:
-        return False
-    return True
+        return "qrels"
+    return "corpus"
 
 
 def _judged_split(spec: str) -> tuple[str, str]:

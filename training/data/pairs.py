@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from termweave.corpora import open_dataset, open_source
@@ -12,7 +13,7 @@ from termweave.statistics import CorpusStatistics, StatisticsCounter
 from termweave.support.batching import in_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from hashlib import blake2b
     from pathlib import Path
 
@@ -116,11 +117,17 @@ class Collection:
 
 def count(collections: Iterable[Sequence[str]], analysis: Analysis) -> CorpusStatistics:
     """Count the statistics of all texts of all collections together."""
-    counter = StatisticsCounter(analysis.id)
-    for texts in collections:
-        for part in in_parts(texts, ANALYSED):
-            for terms in analysis.terms(part):
-                counter.add(terms)
+    return count_terms(chain.from_iterable(in_parts(texts, ANALYSED) for texts in collections), analysis.id, analysis.terms)
+
+
+def count_terms(
+    parts: Iterable[Sequence[str]], analysis: str, terms_of: Callable[[Sequence[str]], Iterable[Sequence[str]]]
+) -> CorpusStatistics:
+    """Count the statistics of some texts, part by part; `terms_of` gives the terms of each text, as the analysis of this id does."""
+    counter = StatisticsCounter(analysis)
+    for part in parts:
+        for terms in terms_of(part):
+            counter.add(terms)
     return counter.result()
 
 

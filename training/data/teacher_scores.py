@@ -195,7 +195,7 @@ def by_question(
     if scores.keys().isdisjoint(questions):
         raise InputError(
             f"{path} names none of the {counted(len(questions), 'question')} with a document of this corpus.",
-            "Its queries are ids or texts of the data set's questions (evaluate NAME DATASET:train --save DIR), its documents ids of the corpus.",
+            "Name a file of `evaluate NAME DATASET:train --save DIR`, or one with the ids or texts of these questions and ids of the corpus.",
         )
     return scores
 
@@ -221,8 +221,5 @@ def scored(path: Path) -> Iterator[tuple[str, str, float]]:
         except ValueError:
             score = math.nan
         if not math.isfinite(score):
-            raise InputError(
-                f"{path}, line {number} is not a score: {line.strip()[:60]!r}.",
-                "Write query, document and score with tabs between them.",
-            )
+            raise InputError(f"{path}, line {number} is not a score: {line[:60]!r}.", "Write query, tab, document, tab, score.")
         yield query, document, score

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from termweave.encoders.kinds.anchored import AnchoredModel
     from termweave.encoders.manifest import ModelFolder
-    from termweave.training.dense.preparation import TargetContext
+    from termweave.training.dense.model import TargetContext
     from termweave.training.methods.base import Method
     from termweave.training.mixture import DataPart
     from termweave.training.setup import RunSetup
@@ -88,17 +88,12 @@ def scorer_folder(name: str, setup: RunSetup) -> ModelFolder:
         ModelError: The folder is incomplete.
     """
     folder = read_folder(resolve(name))
+    hint = "Name one that `termweave train bert-scorer` trained on the same backbone, or a preset that trains one: scorer=paper-frozen."
     if folder.manifest.kind != "anchored" or "weights" not in folder.manifest.outputs:
-        raise UsageError(
-            f"{name} is not a BERT-Scorer: its kind is {folder.manifest.kind!r}.",
-            "Name a folder that `termweave train bert-scorer` wrote, or a preset that trains one: scorer=paper-frozen.",
-        )
+        raise UsageError(f"{name} is not a BERT-Scorer: its kind is {folder.manifest.kind!r}.", hint)
     model = kind_of(folder.manifest)(folder, None, "fp32")
     if model.vocabulary.get_vocab() != setup.tokenizer.tokenizer.get_vocab():
-        raise UsageError(
-            f"The scorer {name} has another vocabulary than the backbone {setup.backbone.name}, so their terms differ.",
-            "Name a scorer that was trained on the same backbone, or a preset that trains one: scorer=paper-frozen.",
-        )
+        raise UsageError(f"The scorer {name} has another vocabulary than the backbone {setup.backbone.name}.", hint)
     return folder
 
 

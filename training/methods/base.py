@@ -19,7 +19,7 @@ from termweave.declared_settings import parse, settings_of
 from termweave.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     import numpy as np
@@ -119,8 +119,8 @@ class Method:
         presets: Named settings beside `DEFAULT`, such as "paper".
         kind: The kind of the manifests of its model folders.
         torch: Whether its models are of torch, and the extra ``[train]`` is needed; one that is not overrides `run` alone.
-        models: The module of its kind of model that has `build` and `save`; a method without one overrides both.
-        preparation: That which has `training_inputs`, `held_out` and `estimate`; likewise.
+        models: The module of its kind of model, with `build`, `save`, `training_inputs`, `held_out` and `estimate`; a method without one overrides
+            what calls these.
     """
 
     name: ClassVar[str]
@@ -130,7 +130,6 @@ class Method:
     kind: ClassVar[str]
     torch: ClassVar[bool] = True
     models: ClassVar[Any]
-    preparation: ClassVar[Any]
 
     @property
     def title(self) -> str:
@@ -187,12 +186,12 @@ class Method:
 
     def inputs(self, part: DataPart, model: Any, say: Say) -> TrainingInputs:
         """Return the training inputs from which batches of a data set are drawn. Called before `held_out`; both share work by `DataPart.once`."""
-        inputs: TrainingInputs = self.preparation.training_inputs(part, model, say)
+        inputs: TrainingInputs = self.models.training_inputs(part, model, say)
         return inputs
 
     def held_out(self, part: DataPart, model: Any, say: Say) -> DevelopmentSet:
         """Return the held-out questions of a data set, prepared to measure the model."""
-        development: DevelopmentSet = self.preparation.held_out(part, model, say)
+        development: DevelopmentSet = self.models.held_out(part, model, say)
         return development
 
     def draw(self, inputs: Any, settings: Any, generator: np.random.Generator, questions: Questions) -> Any:
@@ -224,7 +223,7 @@ class Method:
 
     def cost(self, model: Any, settings: Any, setup: RunSetup) -> Cost:
         """Estimate from a few real texts what a run takes, for ``--plan``."""
-        cost: Cost = self.preparation.estimate(model, settings, setup)
+        cost: Cost = self.models.estimate(model, settings, setup)
         return cost
 
     # -- The run ---------------------------------------------------------------------------------------------------------------------
@@ -262,11 +261,8 @@ class Method:
         declared = settings_of(self.parameters)
         for name in given:
             if name not in declared:
-                near = get_close_matches(name, declared, n=1)
-                raise UsageError(
-                    f"The method {self.name} has no parameter {name!r}.",
-                    f"Did you mean {near[0]}?" if near else f"`termweave train {self.name} --help` lists them.",
-                )
+                usual = f"`termweave train {self.name} --help` lists them."
+                raise UsageError(f"The method {self.name} has no parameter {name!r}.", _nearest(name, declared, usual))
         chosen = {**self._preset(declared["preset"].parse(given.get("preset", DEFAULT))), **given}
         derived = {name: value for name, value in self.parameters.derived(chosen).items() if name in declared}
         settings = parse(self.parameters, {**derived, **chosen, "reading": dict(reading or {})})
@@ -283,6 +279,12 @@ class Method:
         return self.presets[str(name)].settings if name in self.presets else {}
 
 
+def _nearest(name: str, among: Iterable[str], otherwise: str) -> str:
+    """Return a hint that names what a user may have meant."""
+    near = get_close_matches(name, list(among), n=1)
+    return f"Did you mean {near[0]}?" if near else otherwise
+
+
 def names() -> list[str]:
     """Return the names of all methods."""
     return [*_CLASSES, *plugins.names("methods")]
@@ -295,9 +297,7 @@ def get(name: str) -> Method:
         UsageError: There is no method of this name.
     """
     if name not in names():
-        near = get_close_matches(name, names(), n=1)
-        hint = f"Did you mean {near[0]}?" if near else f"Methods: {', '.join(names())}."
-        raise UsageError(f"There is no method {name!r}.", hint)
+        raise UsageError(f"There is no method {name!r}.", _nearest(name, names(), f"Methods: {', '.join(names())}."))
     place = _CLASSES.get(name)
     method: type[Method] = resolve_name(f"{__package__}.{place}") if place else plugins.load("methods", name)
     return method()

@@ -90,8 +90,7 @@ class BertScorerParameters(TermWeightParameters):
     target: Annotated[Literal["tfidf", "recall"], Setting("What is predicted.")] = "tfidf"
     anchor: Annotated[Literal["none", "idf", "bm25"], Setting("What the predicted number is multiplied with.")] = "none"
     sides: Annotated[
-        Literal["query", "both"],
-        Setting("Whose words are trained on with target=tfidf: the questions' (as in the paper), or the documents' too."),
+        Literal["query", "both"], Setting("Whose words target=tfidf trains: the questions', or the documents', too.")
     ] = "both"
     bmes: Annotated[bool, Setting("Add an embedding of each piece's place in its word to the input (Chinese).")] = False
     shared: bool = True

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from termweave.encoders.manifest import Manifest
+    from termweave.encoders.term_weighting import Kind
     from termweave.training.data.sampler import Batch
-    from termweave.training.dense.model import Side, Towers
-    from termweave.training.dense.preparation import DenseInputs, TargetContext
+    from termweave.training.dense.model import DenseInputs, TargetContext, Towers
     from termweave.training.methods.base import Parts, Say
     from termweave.training.mixture import DataPart
     from termweave.training.ranker import first_stage, teacher
@@ -41,14 +41,10 @@ class DenseParameters(TrainingParameters):
     heading: ClassVar[str] = "Encoder"
     towers: Annotated[
         Literal["one", "two", "query"],
-        Setting("Encoders: one for both sides, two that begin alike, or two of which only that of queries is trained (query)."),
+        Setting("Encoders: one for both sides, two that begin alike, or two of which only that of queries is trained."),
     ] = "one"
-    reinitialise: Annotated[
-        int, Setting("Top layers that begin with new random weights: a retriever becomes nearer to plain BERT."), Ge(0), Le(1000)
-    ] = 0
-    chunk: Annotated[
-        Count, Setting("Texts whose activations are kept at a time (gradient caching); the loss is that of the batch; 0: all.")
-    ] = 32
+    reinitialise: Annotated[int, Setting("Top layers that begin with random weights, as in plain BERT."), Ge(0), Le(1000)] = 0
+    chunk: Annotated[Count, Setting("Texts whose activations are kept at a time (gradient caching); 0: the whole batch.")] = 32
     top_layers: int = -1
     batch: int = 32
     schedule: Literal["one-cycle", "linear", "constant"] = "linear"
@@ -76,7 +72,6 @@ class BiEncoderMethod(Method):
 
     kind = "dense"
     models = LazyModule("termweave.training.dense.model")
-    preparation = LazyModule("termweave.training.dense.preparation")
 
     def trained(self, model: Towers, settings: Any) -> Parts:
         """Return the towers that are trained; an untrained tower belongs in no checkpoint."""
@@ -105,14 +100,14 @@ class BiEncoderMethod(Method):
 
     def inputs(self, part: DataPart, model: Towers, say: Say) -> DenseInputs:
         """Tokenise the texts, find hard negatives, and compute `targets`."""
-        inputs: DenseInputs = self.preparation.training_inputs(part, model, self.targets, say)
+        inputs: DenseInputs = self.models.training_inputs(part, model, self.targets, say)
         return inputs
 
     def targets(self, context: TargetContext) -> Any:
         """Compute what the loss compares with, such as soft labels, once before the first step."""
         del context
 
-    def encode(self, fit: Fit, batch: Batch, side: Side, rows: NDArray[np.int64]) -> Tensor:
+    def encode(self, fit: Fit, batch: Batch, side: Kind, rows: NDArray[np.int64]) -> Tensor:
         """Encode texts of the batch's data set as vectors (`Towers`), float32 ``(T, d)``, with gradients.
 
         Args:

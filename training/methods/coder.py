@@ -59,8 +59,7 @@ if TYPE_CHECKING:
     from termweave.training.data.sampler import Batch
     from termweave.training.dense import list_targets
     from termweave.training.dense.list_targets import ListTargets
-    from termweave.training.dense.model import Towers
-    from termweave.training.dense.preparation import TargetContext
+    from termweave.training.dense.model import TargetContext, Towers
     from termweave.training.methods.base import Parts
     from termweave.training.trainer.trainer import Fit
 else:  # `termweave train --help` reads this file and needs no numpy
@@ -141,40 +140,27 @@ class CoderParameters(MixtureParameters, DenseParameters):
         Setting("Target distribution; hybrid: scores of hybrid search; auto: evidence where there are judgements, else hybrid."),
     ] = "auto"
     candidates: Annotated[int, Setting("Candidates of each query."), Ge(2), Le(10_000)] = 200
-    candidates_from: Annotated[
-        str, Setting("Ranking that they come from: model, bm25, a live index (index:NAME), or a run file of `evaluate --save`.")
-    ] = "model"
+    candidates_from: Annotated[str, Setting("Their ranking: model, bm25, index:NAME, or a run of `evaluate --save`.")] = "model"
     temperature: Annotated[Factor, Setting("T of the predicted distribution as training begins; it is learned.")] = 0.05
     boost: Annotated[float, Setting("b: factor of the judged documents' normalised evidence."), Gt(0), Le(100)] = 1.222
-    keep_labels: Annotated[
-        Depth, Setting("n_max: how many with the most evidence keep a label, judged ones counted (they always keep it); 0: all.")
-    ] = 4
+    keep_labels: Annotated[Depth, Setting("n_max: how many keep a label by their evidence; judged ones always do; 0: all.")] = 4
     normalisation: Annotated[Literal["max-min", "std"], Setting("f_n: Eq. 13 or Eq. 14.")] = "max-min"
     label_path: Annotated[
-        Literal["algorithm", "program"],
-        Setting("From evidence to labels: Algorithm 1 as printed, or as the authors' program computes it."),
+        Literal["algorithm", "program"], Setting("From evidence to labels: Algorithm 1 as printed, or the authors' program.")
     ] = "algorithm"
-    evidence_weight: Annotated[
-        Share, Setting("lambda of Eq. 1: 1 is geometric similarity alone, 0 that of reciprocal neighbours alone, mixed between.")
-    ] = 0.75
+    evidence_weight: Annotated[Share, Setting("lambda of Eq. 1: 1 is geometric similarity, 0 that of neighbours.")] = 0.75
     context: Annotated[Depth, Setting("N_r: candidates in whose context neighbours are computed; 0: all.")] = 60
     k: Annotated[int, Setting("Neighbours of an element, itself not counted (Eq. 3)."), Ge(1), Le(1000)] = 10
     k_exp: Annotated[int, Setting("Elements whose sets are averaged (Eq. 8)."), Ge(1), Le(1000)] = 3
     tau: Annotated[Share, Setting("Size of sets that expand a neighbourhood: tau (k + 1), rounded; 2 with itself (Eq. 5).")] = 0.0
-    inclusive: Annotated[
-        bool, Setting("Expand a neighbourhood also at an overlap of exactly 2/3: Eq. 5 as printed, unlike the authors' program.")
-    ] = False
+    inclusive: Annotated[bool, Setting("Expand a neighbourhood at an overlap of exactly 2/3, too: Eq. 5 as printed.")] = False
     vectors: Annotated[
         Literal["unit", "given"],
         Setting(
-            "Vectors of which scores and evidence are inner products: unit (of length 1, as an index keeps them), or given: as the base "
-            "model gives them, of length 1 only where its folder has a Normalize module. The trained model is searched by cosine in both "
-            "cases."
+            "Vectors of which scores and evidence are inner products: unit (of length 1, as in an index), or as the base model makes them (given)."
         ),
     ] = "unit"
-    teacher: Annotated[
-        str, Setting("ranker:FOLDER: a cross-encoder whose scores of the candidates are the targets, instead of labels; none.")
-    ] = "none"
+    teacher: Annotated[str, Setting("ranker:FOLDER: this cross-encoder's scores are the targets, not labels; none.")] = "none"
     layers_rate: float = 2e-5
 
     def fitted(self, *, made: bool) -> CoderParameters:
@@ -268,7 +254,7 @@ class Coder(BiEncoderMethod):
     def loss(self, fit: Fit, batch: Batch) -> dict[str, Tensor]:
         """Compute KL(r || s^) of the lists of a batch: the part "list"."""
         prepared, queries = batch.inputs.targets, self.encode(fit, batch, "query", batch.drawn)
-        lists = prepared.candidates.documents[batch.drawn]
+        lists = prepared.candidates[batch.drawn]
         present = lists >= 0
         used, places = np.unique(np.where(present, lists, lists[:, :1]), return_inverse=True)
         documents = (

@@ -36,15 +36,10 @@ class CandidateParameters(ParameterRecord):
     """The first stage, whose documents are reranked."""
 
     heading: ClassVar[str] = "Candidates"
-    candidates_from: Annotated[
-        str,
-        Setting("First stage: hybrid (of the shipped model), bm25, a live index (index:NAME), or a run of `evaluate --save`."),
-    ] = "hybrid"
+    candidates_from: Annotated[str, Setting("First stage: hybrid, bm25, index:NAME, or a run of `evaluate --save`.")] = "hybrid"
     candidates: Annotated[int, Setting("Documents of the first stage that negatives are drawn from."), Ge(2), Le(10_000)] = 100
     reranked: Annotated[int, Setting("Reranked documents of a held-out question, to decide when to stop."), Ge(2), Le(1000)] = 30
-    anchor: Annotated[
-        bool, Setting("Begin as the first stage: its score, times a learned factor, is added to a logit that starts at nothing.")
-    ] = True
+    anchor: Annotated[bool, Setting("Begin as the first stage: add its score times a factor to a logit that begins at 0.")] = True
 
 
 @dataclass(frozen=True)
@@ -52,9 +47,7 @@ class RankerParameters(CandidateParameters, TrainingParameters):
     """The parameters of every method that trains a ranker: all layers are trained by default."""
 
     heading: ClassVar[str] = "Cross-encoder"
-    chunk: Annotated[
-        Count, Setting("Pairs whose activations are kept at a time (gradient caching); the loss is that of the batch; 0: all.")
-    ] = 32
+    chunk: Annotated[Count, Setting("Pairs whose activations are kept at a time (gradient caching); 0: the whole batch.")] = 32
     top_layers: int = -1
     may_freeze = False
 
@@ -62,10 +55,7 @@ class RankerParameters(CandidateParameters, TrainingParameters):
         """Raise `UsageError` for a measure that no order of the reranked documents changes."""
         super().check()
         if self.measure == "recall@100" and self.reranked <= 100:
-            raise UsageError(
-                f"recall@100 is the same however {self.reranked} documents are reranked.",
-                "Set another measure, or reranked above 100.",
-            )
+            raise UsageError(f"Reranking {self.reranked} documents does not change recall@100.", "Set reranked above 100.")
 
     def scored(self) -> int:
         """Return how many pairs a step scores, for ``--plan``."""
@@ -77,7 +67,6 @@ class CrossEncoderMethod(Method):
 
     kind = "ranker"
     models = LazyModule("termweave.training.ranker.model")
-    preparation = LazyModule("termweave.training.ranker.preparation")
 
     def trained(self, model: AnchoredRanker, settings: Any) -> Parts:
         """Return the transformer, the classifier's head, and the weights of the anchor where there is one."""

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from termweave.training.data.sampler import Batch
-    from termweave.training.dense.preparation import TargetContext
+    from termweave.training.dense.model import TargetContext
     from termweave.training.methods.base import Questions
     from termweave.training.trainer.trainer import Fit
 
@@ -231,17 +231,12 @@ class DtrParameters(MixtureParameters, DenseParameters):
     sampling: Annotated[
         Literal["semi-independent", "labelled", "in-batch-template", "in-batch-query", "random"],
         Setting(
-            "How a batch is drawn: Algorithm 4.1 (semi-independent), queries with labels (labelled), pairs by template or by query without "
-            "labels, or pairs with random templates (random)."
+            "How a batch is drawn: Algorithm 4.1, queries with labels, pairs by template or by query without labels, or with random templates."
         ),
     ] = "semi-independent"
     scale: Annotated[Factor, Setting("Factor of the cosines; the thesis prints none (1).")] = 20.0
     weights: Annotated[
-        tuple[float, ...],
-        Setting(
-            "alpha, beta, gamma and theta of Eq. 4.3: the weights of the query-template, query-query, template-template and template-query "
-            "terms, each from 0 on."
-        ),
+        tuple[float, ...], Setting("alpha, beta, gamma, theta of Eq. 4.3: of L(Q,T), L(Q,Q), L(T,T) and L(T,Q), each from 0 on.")
     ] = (1.0, 0.5, 0.5, 0.0)
     top: Annotated[Depth, Setting("Negatives of each anchor that count, those with the largest scores; 0: all.")] = 0
     layers_rate: float = 3e-5
@@ -251,8 +246,7 @@ class DtrParameters(MixtureParameters, DenseParameters):
         super().check()
         if len(self.weights) != 4 or min(self.weights) < 0 or not any(self.weights):
             raise UsageError(
-                f"weights={written(self.weights)} are not the four weights of a loss.",
-                "Write four weights from 0 on, one of them above 0: weights=1,0.5,0.5,0.",
+                f"weights={written(self.weights)} cannot be used.", "Write four from 0 on, one above 0: weights=1,0.5,0.5,0."
             )
 
     def texts(self) -> tuple[int, int]:

@@ -143,19 +143,12 @@ class FectekParameters(NegativesParameters, MixtureParameters, TermWeightParamet
     heading: ClassVar[str] = "Of fectek"
     preset: Annotated[Literal["default", "paper", "paper-frozen"], PRESET] = "default"
     anchor: Annotated[Literal["bm25", "idf", "none"], Setting("What a document's weight is a multiple of.")] = "bm25"
-    tf_power: Annotated[
-        float,
-        Setting("With anchor=bm25: power of BM25's frequency part; 1 is BM25, 0.5 lets repetitions count less."),
-        Ge(0),
-        Le(10),
-    ] = 1.0
+    tf_power: Annotated[float, Setting("Power of BM25's frequency part; below 1 repetitions count less."), Ge(0), Le(10)] = 1.0
     query: Annotated[
         Literal["learned", "idf", "one"],
         Setting("Weights of a query's terms: a head of its own, idf, or one for each occurrence."),
     ] = "learned"
-    fcm: Annotated[
-        bool, Setting("Feature context module: features are gated by the mean state of the text; training_length is max_length.")
-    ] = False
+    fcm: Annotated[bool, Setting("Feature context module: a text's mean state gates its states; sets training_length.")] = False
     tkgm: Annotated[bool, Setting("Term-level knowledge: learn also which terms question and document share.")] = False
     scale: Annotated[Factor, Setting("Factor of the scores in the softmax; scores are large with an anchor.")] = 0.3
     learn_scale: Annotated[bool, Setting("Learn the factor, beginning with scale; the paper has none (scale 1).")] = True
@@ -170,8 +163,7 @@ class FectekParameters(NegativesParameters, MixtureParameters, TermWeightParamet
     ] = "auto"
     teacher_weight: Annotated[Weight, Setting("Weight of the distillation; 0: 9 for questions made of the corpus, else 1.")] = 0.0
     temperature: Annotated[
-        Weight,
-        Setting("The teacher's scores are divided by it; 0: 0.05 for dense, 0.1 for minmax, 0.5 for zscore, 1 for a file."),
+        Weight, Setting("Divides the teacher's scores; 0: .05 for dense, .1 for minmax, .5 for zscore, else 1.")
     ] = 0.0
 
     @classmethod
@@ -189,20 +181,13 @@ class FectekParameters(NegativesParameters, MixtureParameters, TermWeightParamet
         """Raise `UsageError` where idf counts twice, a frozen vector is trained, or FCM reads another length than in use."""
         super().check()
         if self.query == "idf" and self.anchor != "none":
-            raise UsageError("query=idf counts idf twice where documents are anchored on it.", "Use query=learned or one.")
+            raise UsageError(f"query=idf with anchor={self.anchor} counts idf twice.", "Set query=learned or query=one.")
         if self.joint > 0 and self.top_layers == 0:
-            raise UsageError("joint trains the vector, but the backbone is frozen.", "Set top_layers too, or leave joint at 0.")
+            raise UsageError("joint trains the vector, but the backbone is frozen.", "Set top_layers, too, or leave joint out.")
         if self.beside and self.from_scratch:
-            raise UsageError(
-                "beside needs a backbone that knows all data sets: one from scratch is made of DATASET's characters alone.",
-                "Leave beside out, or name a backbone.",
-            )
+            raise UsageError("A backbone from scratch is made for DATASET alone.", "Leave beside out, or name a backbone.")
         if self.fcm and self.training_length != self.max_length:
-            raise UsageError(
-                f"With fcm, training_length ({self.training_length}) and max_length ({self.max_length}) must be equal, because its gate "
-                "reads the mean of the whole text.",
-                "Set one of them; the other follows.",
-            )
+            raise UsageError("fcm needs training_length and max_length to be equal.", "Set one of them; the other follows.")
 
     def fitted(self, *, made: bool) -> FectekParameters:
         """If questions are made of the corpus, give the teacher most of the weight: people ask other questions (docs/term-weights.md)."""

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from termweave.training.data.sampler import Batch
     from termweave.training.dense import term_label_weights
-    from termweave.training.dense.preparation import DenseInputs, TargetContext
+    from termweave.training.dense.model import DenseInputs, TargetContext
     from termweave.training.methods.base import Method, Questions
     from termweave.training.mixture import DataPart
     from termweave.training.trainer.trainer import Fit, Trainer
@@ -210,8 +210,7 @@ class LeBsParameters(NegativesParameters, DenseParameters):
     preset: Annotated[Literal["default", "paper"], PRESET] = "default"
     towers: BothTowers = "one"
     labels: Annotated[
-        Literal["scorer", "tfidf", "distill", "none"],
-        Setting("Label distribution: scorer (LE-BS), tfidf (LE-TFIDF), distill (LE-Distill), or none (LE-None, alpha 0)."),
+        Literal["scorer", "tfidf", "distill", "none"], Setting("Label distribution: LE-BS, LE-TFIDF, LE-Distill or LE-None.")
     ] = "scorer"
     alpha: Annotated[Share, Setting("Share of the label distribution in the loss; the rest is that of the hard labels.")] = 0.2
     scorer: Annotated[
@@ -221,15 +220,12 @@ class LeBsParameters(NegativesParameters, DenseParameters):
             "layers), or the folder or name of a trained one. With labels=tfidf the preset's terms are weighed."
         ),
     ] = "paper-frozen"
-    farthest: Annotated[
-        float,
-        Setting("Distance that a label of 0 asks for: 0.5 (cosine 0, of unrelated texts) or the paper's 1 (cosine -1)."),
-        Gt(0),
-        Le(1),
-    ] = 0.5
+    farthest: Annotated[float, Setting("Distance that a label of 0 asks for: 0.5 (cosine 0), or 1 as printed."), Gt(0), Le(1)] = (
+        0.5
+    )
     vectors: Annotated[
         Literal["unit", "mean"],
-        Setting("Vectors: pooled as the backbone's folder says (unit), or averages of the states, as in the paper (mean)."),
+        Setting("Pooling: that of the backbone's folder (unit), or the mean state, as in the paper (mean)."),
     ] = "unit"
     random_negatives: Annotated[int, Setting("Random wrong documents of each question in a batch."), Ge(0), Le(1000)] = 2
     negatives: int = 20

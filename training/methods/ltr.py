@@ -34,28 +34,17 @@ class FeatureRankerParameters(ParameterRecord):
 
     heading: ClassVar[str] = "Of ltr"
     preset: Annotated[Literal["default"], PRESET] = "default"
-    candidates_from: Annotated[
-        str,
-        Setting("Live index whose search, in its default mode with its rewriting, is reranked: index:NAME; it must be given."),
-    ] = ""
+    candidates_from: Annotated[str, Setting("Live index whose default search is reranked: index:NAME; it must be given.")] = ""
     candidates: Annotated[int, Setting("Best documents of that search that are reranked."), Ge(5), Le(1000)] = 100
-    metadata: Annotated[
-        tuple[str, ...], Setting("Typed metadata entries that are features, separated by commas; empty: all; none: none.")
-    ] = ()
-    clicks: Annotated[
-        str,
-        Setting("Log of user behaviour (ubi:FOLDER, ubi:opensearch): clicks and conversions of other questions are features."),
-    ] = ""
+    metadata: Annotated[tuple[str, ...], Setting("Typed metadata entries that are features; empty: all; none: none.")] = ()
+    clicks: Annotated[str, Setting("Log of user behaviour whose clicks are features: ubi:FOLDER, ubi:opensearch.")] = ""
     steps: Annotated[int, Setting("Most trees; cross-validation chooses how many of them are kept."), Ge(1), Le(2000)] = 300
     rate: Annotated[float, Setting("Learning rate."), Gt(0), Le(1)] = 0.05
     outputs: Annotated[
         Literal["trees", "trees,letor", "trees,csv"],
-        Setting("With letor the features are written as letor.txt, too, in the format of SVMrank; with csv as features.csv."),
+        Setting("The features, too, as letor.txt (format of SVMrank) or features.csv."),
     ] = "trees"
-    start: Annotated[
-        str,
-        Setting("File of trees that LightGBM or XGBoost (as JSON) made of letor.txt: nothing is trained, these are measured."),
-    ] = ""
+    start: Annotated[str, Setting("File of trees by LightGBM or XGBoost (JSON) to measure; nothing is trained.")] = ""
     seed: Annotated[int, Setting("The same seed gives the same model."), Ge(0), Le(2**31 - 1)] = 0
     reading: Mapping[str, Any] = field(default_factory=dict)
 

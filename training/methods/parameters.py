@@ -66,18 +66,17 @@ class DataParameters(ParameterRecord):
     heading: ClassVar[str] = "Data"
     pairs: Annotated[
         Literal["auto", "qrels", "clicks", "corpus"],
-        Setting("Where questions come from: judgements (qrels), a click log or the corpus; auto: the first that is there."),
+        Setting("Source of questions; auto: the first that there is of judgements, clicks, corpus."),
     ] = "auto"
     clicks: Annotated[
         str,
         Setting(
-            "Click log: lines of query, document id and count (tab-separated, or JSON); or ubi:FOLDER, ubi:opensearch, "
-            "ubi:https://HOST:9200, a log of user behaviour."
+            "Click log (lines of query, document id, count), or log of user behaviour (ubi:FOLDER, ubi:opensearch, ubi:https://HOST:9200)."
         ),
     ] = ""
     views: Annotated[
         tuple[str, ...],
-        Setting("How questions are made of documents: title -> body, heading -> section, first sentence -> rest, cropped spans."),
+        Setting("How questions are made: title -> body, heading -> section, first sentence -> rest, cropped spans."),
     ] = pseudo_queries.VIEWS
     documents: Annotated[int, Setting("Largest number of documents to train on."), Ge(2), Le(LARGEST)] = 5000
     questions: Annotated[int, Setting("Largest number of questions to train on."), Ge(2), Le(LARGEST)] = 12_000
@@ -104,15 +103,8 @@ class BackboneParameters(ParameterRecord):
             "'scratch': a small new model with a vocabulary of the corpus's characters, which sets top_layers=-1 and outputs=weights."
         ),
     ] = ""
-    layers: Annotated[
-        Count, Setting("Layers of the backbone to use, from below; 0: all; half of them take half the time (docs/encoding.md).")
-    ] = 0
-    top_layers: Annotated[
-        int,
-        Setting("Number of top layers that are trained: 0 leaves the backbone frozen, -1 trains all of it."),
-        Ge(-1),
-        Le(LARGEST),
-    ] = 0
+    layers: Annotated[Count, Setting("Layers of the backbone to use, from below; half take half the time; 0: all.")] = 0
+    top_layers: Annotated[int, Setting("Top layers that are trained; 0: none, -1: the whole backbone."), Ge(-1), Le(LARGEST)] = 0
     max_length: Annotated[Length, Setting("Word-pieces that the model sees in use, up to the backbone's limit.")] = 256
     training_length: Annotated[Length, Setting("Word-pieces of a text that training looks at, up to the same limit.")] = 128
 
@@ -135,18 +127,13 @@ class LoopParameters(ParameterRecord):
     heading: ClassVar[str] = "Training loop"
     seed: Annotated[int, Setting("The same seed gives the same model on the same machine."), Ge(0), Le(2**32 - 1)] = 0
     steps: Annotated[Positive, Setting("Largest number of optimiser steps.")] = 500
-    epochs: Annotated[
-        float,
-        Setting("Most passes over the questions of DATASET (of dtr: as many batches) instead of steps; -1: steps counts."),
-        Ge(_NO_EPOCHS),
-        Le(100_000),
-    ] = _NO_EPOCHS
+    epochs: Annotated[float, Setting("Passes over DATASET's questions; -1: steps counts."), Ge(_NO_EPOCHS), Le(100_000)] = (
+        _NO_EPOCHS
+    )
     batch: Annotated[int, Setting("Questions (or texts) in a batch."), Ge(1), Le(10_000)] = 48
     every: Annotated[Positive, Setting("Steps between evaluations on the held-out questions; each writes a checkpoint.")] = 100
     patience: Annotated[Positive, Setting("Evaluations without a better figure after which training stops.")] = 3
-    measure: Annotated[
-        Literal["nDCG@10", "MRR@10", "recall@100"], Setting("Measure of the development questions that decides when to stop.")
-    ] = "nDCG@10"
+    measure: Annotated[Literal["nDCG@10", "MRR@10", "recall@100"], Setting("Measure that decides when to stop.")] = "nDCG@10"
 
     def check(self) -> None:
         """Raise `UsageError` for a run that takes no step."""
@@ -171,20 +158,12 @@ class OptimiserParameters(ParameterRecord):
     heading: ClassVar[str] = "Optimiser (AdamW)"
     rate: Annotated[float, Setting("Peak learning rate of all that is trained beside the backbone."), Gt(0), Le(10)] = 1e-3
     layers_rate: Annotated[float, Setting("Peak learning rate of the backbone's layers."), Gt(0), Le(10)] = 5e-5
-    schedule: Annotated[
-        Literal["one-cycle", "linear", "constant"],
-        Setting("How the rate falls after the warm-up: one-cycle (cosine), linear, or constant."),
-    ] = "one-cycle"
-    warmup: Annotated[
-        float,
-        Setting("Steps in which the rate rises to its peak: below 1 a share of all steps, from 1 on a number of steps."),
-        Ge(0),
-        Le(LARGEST),
-    ] = 0.3
+    schedule: Annotated[Literal["one-cycle", "linear", "constant"], Setting("How the rate falls after warm-up.")] = "one-cycle"
+    warmup: Annotated[float, Setting("Steps in which the rate rises; below 1: their share of all."), Ge(0), Le(LARGEST)] = 0.3
     weight_decay: Annotated[float, Setting("Weight decay; scalars have none."), Ge(0), Le(100)] = 0.01
     precision: Annotated[
         Literal["auto", "fp32", "bf16"],
-        Setting("The backbone's numbers in training: bf16, fp32, or auto (bf16 on a GPU that has it). Losses are fp32."),
+        Setting("The backbone's numbers in training; auto: bf16 on a GPU that has it, else fp32."),
     ] = "auto"
 
 
@@ -226,14 +205,11 @@ class TrainingParameters(BackboneParameters, DataParameters, LoopParameters, Opt
 
         dense, teacher = "dense" in self.outputs, self.teacher in MADE
         if scratch and (teacher or (dense and not self.joint)):
-            raise UsageError(
-                "The vectors of a backbone made from scratch mean nothing: nobody has trained them.",
-                "Leave outputs and teacher out; fectek trains the vector with joint=1 and outputs=weights,dense.",
-            )
+            raise UsageError("Vectors of a backbone from scratch are random.", "Leave outputs and teacher out, or set joint=1.")
         if cut and (dense or teacher):
             raise UsageError(
-                f"layers={self.layers} cuts off the layers that the frozen backbone's vector is made of.",
-                "Set outputs=weights and a teacher that is a file or none, or leave layers at 0.",
+                f"layers={self.layers} cuts off the layers that the vector of the frozen backbone is made of.",
+                "Set outputs=weights and a teacher that is a file or none, or leave layers out.",
             )
 
 

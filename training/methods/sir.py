@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from termweave.training.data.sampler import Batch
     from termweave.training.methods.base import Questions
-    from termweave.training.ranker.preparation import Blocks, RankerInputs
+    from termweave.training.ranker.model import Blocks, RankerInputs
     from termweave.training.trainer.trainer import Fit, Trainer
 
 #: Versions that train one compressor after the other, and those that train one model on all levels.
@@ -172,19 +172,16 @@ class SirParameters(MixtureParameters, RankerParameters):
     heading: ClassVar[str] = "Of sir"
     preset: Annotated[Literal["default", "paper"], PRESET] = "default"
     variant: Annotated[
-        Literal["v1", "v2", "v3", "v4", "random", "static", "lcl"],
-        Setting("v1 to v4 of the paper, or a baseline: random, static (hard negatives) or lcl (localized contrastive loss)."),
+        Literal["v1", "v2", "v3", "v4", "random", "static", "lcl"], Setting("Version of the paper, or a baseline.")
     ] = "v3"
     blocks: Annotated[
         tuple[int, ...], Setting("Documents in the block of each compressor, the right one included: 88,48,16 in the paper.")
     ] = (16, 8)
     selector: Annotated[
         Literal["auto", "top", "random"],
-        Setting("Wrong documents that go on: those with the best scores (top) or any; auto: top for v3 and v4, else random."),
+        Setting("Wrong documents that go on: the best or any; auto: top for v3 and v4, else random."),
     ] = "auto"
-    reuse: Annotated[
-        bool, Setting("Later levels take their scores from the first pass; false: each is scored again, with other dropout.")
-    ] = True
+    reuse: Annotated[bool, Setting("Later levels take scores from the first pass; false: each is scored again.")] = True
     questions: int = 2000
     dev: int = 50
     batch: int = 4
@@ -205,19 +202,14 @@ class SirParameters(MixtureParameters, RankerParameters):
         sizes = self.blocks
         if not sizes or sizes[-1] < 2 or any(one <= other for one, other in pairwise(sizes)):
             raise UsageError(
-                f"blocks={written(sizes)} is not a chain of block sizes.",
-                "Write falling whole numbers from 2 on: blocks=88,48,16.",
+                f"blocks={written(sizes)} cannot be used.", "Write falling whole numbers from 2 on: blocks=88,48,16."
             )
         if self.variant not in _BASELINES and sizes[0] - 1 > self.candidates:
             raise UsageError(
-                f"A block of {sizes[0]} documents needs {sizes[0] - 1} wrong documents, but candidates={self.candidates}.",
-                "Raise candidates, or shorten the first block.",
+                f"A block of {sizes[0]} documents needs candidates={sizes[0] - 1}.", "Raise candidates, or shorten it."
             )
         if self.variant == "random" and self.anchor:
-            raise UsageError(
-                "The first stage has no score of random documents, which an anchor reads.",
-                "Set anchor=false, or another variant.",
-            )
+            raise UsageError("The first stage has no score of random documents.", "Set anchor=false, or another variant.")
 
     def selected_by(self) -> str:
         """Return the selector, "top" or "random": as set, or for "auto" the better one in the paper."""
@@ -281,7 +273,7 @@ class Sir(CrossEncoderMethod):
         rows = questions()
         drawn = [_block(inputs, settings, question, generator) for question in rows.tolist()]
         documents, features = (np.stack(part) for part in zip(*drawn, strict=True))
-        blocks: Blocks = self.preparation.Blocks(rows, documents, features, generator.random(documents.shape, dtype=np.float32))
+        blocks: Blocks = self.models.Blocks(rows, documents, features, generator.random(documents.shape, dtype=np.float32))
         return blocks
 
     def loss(self, fit: Fit, batch: Batch) -> dict[str, Tensor]:

@@ -71,12 +71,8 @@ class HeadParameters(ParameterRecord):
     """The outputs of the model, and the shape of its heads."""
 
     heading: ClassVar[str] = "Term-weight head"
-    outputs: Annotated[
-        Literal["weights", "weights,dense"], Setting("Outputs of the model: term weights alone, or also the pooled vector.")
-    ] = "weights,dense"
-    terms: Annotated[
-        Literal["word", "piece"], Setting("Terms that get weights: words (Chinese ones by jieba), or the backbone's word-pieces.")
-    ] = "word"
+    outputs: Annotated[Literal["weights", "weights,dense"], Setting("Term weights, or also a vector.")] = "weights,dense"
+    terms: Annotated[Literal["word", "piece"], Setting("What gets weights: words (jieba's in Chinese), or word-pieces.")] = "word"
     hidden: Annotated[Depth, Setting("Width of the head's hidden layer; 0: a linear head on the last layer, as in papers.")] = 128
     shared: Annotated[bool, Setting("One head for documents and queries, as in the papers.")] = False
 
@@ -89,13 +85,10 @@ class StartParameters(ParameterRecord):
     start: Annotated[
         str,
         Setting(
-            "Where the heads start: at the anchor, or at the heads of a trained model on the same backbone (a folder, or a name such as "
-            "shipped), whose shape and anchor are then the defaults."
+            "Where the heads start: at the anchor, or at the heads of a model on the same backbone (folder or name), whose shape is the default."
         ),
     ] = ANCHOR
-    keep: Annotated[
-        float, Setting("With start=MODEL: the share of its parameters in those that are evaluated and saved."), Ge(0), Le(0.95)
-    ] = 0.0
+    keep: Annotated[float, Setting("With start=MODEL: its share in the parameters that are saved."), Ge(0), Le(0.95)] = 0.0
 
     @classmethod
     def derived(cls, given: Mapping[str, object]) -> dict[str, object]:
@@ -147,7 +140,6 @@ class TermWeightMethod(Method):
 
     kind = "anchored"
     models = LazyModule("termweave.training.term_weights.model")
-    preparation = LazyModule("termweave.training.term_weights.preparation")
 
     def trained(self, model: JointModel, settings: Any) -> Parts:
         """Return the document head and the query head, and the backbone where its layers are trained."""

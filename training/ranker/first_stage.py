@@ -21,10 +21,10 @@ from termweave.signals import modes
 from termweave.signals.dense import Dense
 from termweave.signals.fusion import Ranked, fuse
 from termweave.signals.weights import Weights
-from termweave.statistics import StatisticsCounter
 from termweave.support.batching import in_parts
 from termweave.support.messages import counted
 from termweave.training.data.bm25_index import SparseIndex
+from termweave.training.data.pairs import count_terms
 from termweave.training.data.teacher_scores import by_question
 from termweave.training.dev_measure import vectors_of
 
@@ -137,11 +137,7 @@ class HybridStage(FirstStage):
     def __init__(self, texts: Sequence[str]) -> None:
         """Encode the documents, and fit the signals to them."""
         self._encoder = load()
-        counter = StatisticsCounter(self._encoder.analysis or "")
-        for part in in_parts(texts, _BLOCK):
-            for terms in self._encoder.analyse(part):
-                counter.add(terms)
-        self._statistics = counter.result()
+        self._statistics = count_terms(in_parts(texts, _BLOCK), self._encoder.analysis or "", self._encoder.analyse)
         encodings = self._encoder.encode(texts, kind="document", statistics=self._statistics)
         fitting = Fitting(
             Capabilities(""),
@@ -213,10 +209,7 @@ def found_by_index(index: Index, setup: RunSetup, questions: Sequence[str], dept
     position, ranked = setup.positions, (run.scores[str(number)] for number in range(len(questions)))
     of_questions = [{position[each]: score for each, score in scores.items() if each in position} for scores in ranked]
     if not any(of_questions):
-        raise UsageError(
-            f"The index {index.name} found no document of the training data.",
-            "Name an index of the same documents, by their ids.",
-        )
+        raise UsageError(f"The index {index.name} found no training document.", "Name an index that has them, by the same ids.")
     return of_questions
 
 

@@ -70,10 +70,9 @@ def teach(spec: str, setup: RunSetup, pairs: Sequence[Sequence[int]], say: Say) 
         if number % _SAY_EVERY == 0:
             say(f"scored {number:,} of {len(pairs):,} questions")
     flat = np.concatenate(rows) if rows else np.zeros(0)
-    if not lasting:
-        return _unpacked(flat, pairs)
-    private_files.make_folder(file.parent)
-    write_array(file, flat, private=True)
+    if lasting:
+        private_files.make_folder(file.parent)
+        write_array(file, flat, private=True)
     return _unpacked(flat, pairs)
 
 

@@ -108,7 +108,9 @@ def states(
     width = 2 * int(model.backbone.config.hidden_size)
     if not (folder / DONE).is_file():
         private_files.make_folder(folder.parent)
-        with file_locks.one_at_a_time(folder.with_suffix(".lock"), lambda: say("states: another run computes them; waiting")):
+        with file_locks.one_at_a_time(
+            folder.with_suffix(".lock"), lambda: say("hidden states: another run computes them, and this one waits")
+        ):
             if not (folder / DONE).is_file():
                 partial = folder.with_suffix(".partial")  # exists if a run was stopped; it is continued
                 if not partial.is_dir():
@@ -160,7 +162,7 @@ def _compute(model: JointModel, pieces: Sequence[Pieces], starts: NDArray[np.int
                 reported = time.monotonic()
                 rate = (done - ready) / (reported - begun)
                 left = duration((len(pieces) - done) / rate)
-                say(f"states: {done:,} of {len(pieces):,} texts, {paced(rate, 'text')}, {left} left")
+                say(f"hidden states: {done:,} of {len(pieces):,} texts, {paced(rate, 'text')}, {left} left")
     finally:
         shutil.rmtree(work)
 

@@ -60,11 +60,6 @@ class History:
             self.best = len(self.values) - 1
         return self.best == len(self.values) - 1
 
-    @property
-    def since_best(self) -> int:
-        """Return the number of evaluations since the best evaluation."""
-        return len(self.values) - 1 - self.best
-
 
 class DevelopmentCallback(TrainerCallback):
     """Evaluates on the development questions, keeps the best parameters, writes checkpoints, and ends the fit."""
@@ -84,7 +79,8 @@ class DevelopmentCallback(TrainerCallback):
     def done(self) -> bool:
         """Return whether the fit has ended: all steps were taken, or the development figure has stopped rising."""
         history, settings = self.history, self.settings
-        return bool(history.steps) and (history.steps[-1] >= settings.steps or history.since_best >= settings.patience)
+        since_best = len(history.values) - 1 - history.best
+        return bool(history.steps) and (history.steps[-1] >= settings.steps or since_best >= settings.patience)
 
     def restore(self, checkpoint: Path) -> None:
         """Read figures and best parameters from a checkpoint."""

@@ -8,6 +8,7 @@ figures. A batch depends on the seed and its number alone, so that a run resumed
 from __future__ import annotations
 
 import logging
+import math
 import warnings
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -196,14 +197,14 @@ class _BatchTrainer(LibraryTrainer):
 
     def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **_: Any) -> Any:  # noqa: FBT001, FBT002 - Trainer's
         losses = model(inputs["batch"])
-        if not bool(torch.isfinite(losses["loss"])):
+        loss = float(losses["loss"].detach())
+        if not math.isfinite(loss):
             raise InputError(
-                f"The loss became {float(losses['loss'].detach())} at step {int(self.state.global_step)}.",
-                "Lower the rates: --set rate=1e-4.",
+                f"The loss became {loss} at step {int(self.state.global_step)}.", "Lower the rates: --set rate=1e-4."
             )
         for callback in self.callback_handler.callbacks:
             if isinstance(callback, DevelopmentCallback):
-                callback.losses.append(float(losses["loss"].detach()))
+                callback.losses.append(loss)
         return (losses["loss"], losses) if return_outputs else losses["loss"]
 
 

@@ -24,8 +24,6 @@ SLOW = {
     "/slow-chunks": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4;", 1000 * b"x", 1, 0.05),
     "/steady.jsonl": (b"HTTP/1.0 200 OK\r\n\r\n", 20 * LINES, 100, 0.05),
 }
-
-
 #: Path -> status, body, headers.
 ANSWERS = {
     "/tea.jsonl": (200, LINES, {}),

@@ -260,7 +260,7 @@ def test_values_that_are_no_plain_text(products, opened):
     assert (documents["17"].text, documents["17"].title) == ("17\nzwei\ndrei", "2024-02-29")
     assert (documents["none"].text, documents["none"].metadata) == ("", {"price": 3})
     assert documents["null"].metadata == {}
-    assert any("left out, because metadata hold no vectors: vector (knn_vector)" in remark for remark in corpus.remarks)
+    assert any("fields of vectors are not read: vector (knn_vector)" in remark for remark in corpus.remarks)
     with pytest.raises(
         InputError, match=r"document .*: 'info' is an object where text should be. Name a field inside it: info\."
     ):

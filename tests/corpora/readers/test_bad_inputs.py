@@ -95,7 +95,7 @@ FILES = [
     ("corpus.jsonl", b'[{"_id": "a", "text": "x"}]', {}, "jq -c"),
     ("corpus.jsonl", json.dumps({"_id": "a", "text": "x"}, indent=2).encode(), {}, r"line 1: broken JSON: .* over several lines .`jq -c \.`"),
     ("corpus.jsonl", json.dumps([{"_id": "a"}], indent=2).encode(), {}, r"line 1: broken JSON: .* over several lines .`jq -c '\.\[\]'`"),
-    ("corpus.jsonl", b'{"uuid": "a", "headline": "x"}\n', {}, r"among 'uuid', 'headline' \(id_field, title_field and text_fields"),
+    ("corpus.jsonl", b'{"uuid": "a", "headline": "x"}\n', {}, r"among 'uuid', 'headline' \(title_field and text_fields name"),
     ("corpus.jsonl", b'{"_id": "%s", "text": "tea"}\n' % (b"x" * 8001), {}, "line 1: the id 'x.*' has 8,001 characters, and an id has at most 8,000"),
     *(("corpus.jsonl", JSON.decode().encode(encoding), {}, WIDE) for encoding in ENCODINGS),
     *(("table.csv", "id,text\n1,x\n".encode(encoding), {}, WIDE) for encoding in ENCODINGS),

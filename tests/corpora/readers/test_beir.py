@@ -1,4 +1,4 @@
-"""BEIR folders: small ones made here, and the real ones of ../shared/data where they stand."""
+"""BEIR folders: corpora, queries and judgements."""
 
 import gzip
 import re
@@ -9,8 +9,6 @@ import pytest
 from termweave.corpora import open_dataset, open_source
 from termweave.corpora.formats import compression
 from termweave.errors import InputError, UsageError
-
-DATA = Path(__file__).parents[4] / "shared" / "data"
 
 CORPUS = '{"_id": "d1", "title": "", "text": "one"}\n{"_id": "d2", "text": "two"}\n{"_id": "d 3", "text": "three"}\n'
 QUERIES = '{"_id": "q2", "text": "second"}\n{"_id": "q1", "text": "first"}\n{"_id": "q3", "text": "unjudged"}\n'
@@ -124,15 +122,6 @@ def test_judgements_that_count_nothing_are_left_out_and_counted(tmp_path, table,
     assert re.match(note, dataset.notes[0])
 
 
-@pytest.mark.parametrize(("case", "qrels"), [("quepid", {"tea": 3}), ("fraction", {"tea": 70})])
-def test_the_cases_beside_the_project(case, qrels):
-    if not (folder := DATA.parent / "cases" / "grades" / case).is_dir():
-        pytest.skip("the cases stand beside the project and are not here")
-    dataset = open_dataset(folder)
-    assert dataset.qrels()["q1"] == qrels
-    assert {query.id for query in dataset.queries()} == {"q1", "q2"}
-
-
 def test_splits_and_what_a_folder_without_them_is(tmp_path):
     folder = whole(tmp_path / "set", **{"qrels/train.tsv": "q3\td1\t1\n", "qrels/notes.txt": "nothing"})
     assert open_dataset(folder).splits() == ["test", "train"]
@@ -154,23 +143,3 @@ def test_splits_and_what_a_folder_without_them_is(tmp_path):
 def test_from_which_grade_on_a_document_is_relevant(tmp_path, name, split, grade):
     folder = whole(tmp_path / name, **{f"qrels/{split}.tsv": TEST})
     assert open_dataset(f"{folder}:{split}").relevant_from == grade
-
-
-@pytest.mark.parametrize(
-    ("name", "split", "documents", "queries", "judgements"),
-    [
-        ("xquad-en-reqa", "test", 1_174, 1_190, 1_190),
-        ("cranfield", "test", 1_400, 225, 1_837),
-        ("nfcorpus", "test", 3_633, 323, 12_334),
-        ("trec-dl-2019-2020", "dl20", 27_274, 54, 5_147),
-        ("drcd-reqa", "test", 20_972, 3_493, 3_614),
-    ],
-)
-def test_real_sets_have_the_counts_their_readme_says(name, split, documents, queries, judgements):
-    if not (DATA / name).is_dir():
-        pytest.skip(f"{DATA / name} is not here")
-    dataset = open_dataset(f"{DATA / name}:{split}")
-    assert sum(1 for _ in dataset.documents()) == documents
-    assert len(dataset.queries()) == len(dataset.qrels()) == queries
-    assert sum(map(len, dataset.qrels().values())) == judgements
-    assert dataset.notes == []

@@ -15,24 +15,16 @@ from termweave.errors import InputError
 from tests.corpora.readers import fuzz_readers
 
 #: Examples for each reader; the environment asks for more.
-EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "40"))
-fuzzing = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "60"))
 
 
 @pytest.mark.parametrize("kind", fuzz_readers.SEEDS)
-@fuzzing
-@given(seed=st.integers(0, 2**32), skip_bad=st.booleans())
-def test_a_damaged_file(tmp_path, kind, seed, skip_bad):
-    files = fuzz_readers.damaged(kind, random.Random(seed))
-    assert fuzz_readers.read(files, tmp_path / kind, skip_bad=skip_bad) in {"documents", "skipped", "refused"}
-
-
-@pytest.mark.parametrize("kind", fuzz_readers.SEEDS)
-@fuzzing
-@given(content=st.binary(max_size=200), skip_bad=st.booleans())
-def test_a_file_of_any_bytes(tmp_path, kind, content, skip_bad):
-    first = next(iter(fuzz_readers.SEEDS[kind]))
-    files = {**fuzz_readers.SEEDS[kind], first: content}
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(damage=st.integers(0, 2**32) | st.binary(max_size=200), skip_bad=st.booleans())
+def test_a_damaged_file_and_one_of_any_bytes(tmp_path, kind, damage, skip_bad):
+    files = {**fuzz_readers.SEEDS[kind], next(iter(fuzz_readers.SEEDS[kind])): damage}
+    if isinstance(damage, int):
+        files = fuzz_readers.damaged(kind, random.Random(damage))
     assert fuzz_readers.read(files, tmp_path / kind, skip_bad=skip_bad) in {"documents", "skipped", "refused"}
 
 

@@ -52,13 +52,6 @@ DOCS = "d1\tone text\nd2\tanother, \u00e9\n"
 QUERIES = "q1\tfirst\nq2\tsecond\nq3\tunjudged\n"
 
 
-def test_documents(register):
-    register("termweave-test", docs=DOCS)
-    source = open_source("ir:termweave-test")
-    assert [(each.text, each.line) for each in source.documents()] == [("one text", 1), ("another, é", 2)]
-    assert (source.name, source.remarks) == ("ir:termweave-test", [])
-
-
 def test_fields_of_a_collection_of_its_own_kind(register):
     register("termweave-papers", docs=Papers([Paper("p", "Title", "The abstract.", ("A", "B"))]))
     (found,) = open_source("ir:termweave-papers").documents()

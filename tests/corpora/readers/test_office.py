@@ -179,9 +179,3 @@ def test_without_the_extra_files_are_named_and_the_command_that_helps(folder, tm
     for place in (tmp_path, tmp_path / "only.pdf"):
         with pytest.raises(UsageError, match=r"\[office\]'"):
             open_source(place)
-
-
-def test_the_extra_is_found_by_its_packages(monkeypatch):
-    assert office.readable()
-    monkeypatch.setattr(office, "MODULES", {".pdf": "no_such_package"})
-    assert not office.readable()

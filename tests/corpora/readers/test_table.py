@@ -50,20 +50,6 @@ def test_a_tsv_without_quoting_is_read_as_it_stands(tmp_path, rows):
     assert read(write(tmp_path, content)) == [(id_, "", normal(text), {}) for id_, text in rows]
 
 
-PROSE = [
-    *('He said, "no; that\'s it", and left, slowly.', '"Quoted" at the start, and once" more'),
-    *("one; two; three, four | five", "plain", "it's; it's, it's"),
-]
-
-
-def test_quotes_and_commas_in_the_prose_of_a_tsv_mislead_nobody(tmp_path):
-    content = "docid\tbody\n" + "".join(f"{number}\t{text}\n" for number, text in enumerate(PROSE * 20))
-    path = write(tmp_path, content)
-    assert [text for _, _, text, _ in read(path)] == PROSE * 20
-    (remark,) = open_source(path).remarks
-    assert "tabs between columns, no quoting; id = 'docid'; text = 'body'" in remark
-
-
 @pytest.mark.parametrize(
     ("content", "expected"),
     [

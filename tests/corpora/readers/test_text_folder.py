@@ -129,6 +129,11 @@ def test_markdown(content, expected):
         ("<div role=navigation>Home</div><div role=main>text</div><div role=contentinfo>Imprint</div>", ("", "text")),
         ("<title>Map</title><nav><a>Home</a></nav><footer>Imprint</footer>", ("Map", "Home\nImprint")),
         ("<body style='visibility: hidden'><p>a script shows it</body>", ("", "a script shows it")),
+        ("<textarea><b>&amp;</textarea>c", ("", "<b>&c")),
+        ("<html xmlns='http://www.w3.org/1999/xhtml'><title/><script src='x' />a<textarea/><b>b</b>", ("", "ab")),
+        ("<noscript>a <b>b</b></noscript>c", ("", "c")),
+        ("<noscript>a <b>b</b></noscript>", ("", "a b")),
+        ("<title>Page<body><p>one", ("Page<body><p>one", "")),
     ],
 )
 def test_html(content, expected):

@@ -40,15 +40,20 @@ def test_an_address_is_taken_apart(address, expected):
 @pytest.mark.parametrize(
     ("address", "hint"),
     [
-        *((each, "https://host:9200") for each in ("ftp://host", "http://", "http://host:notaport", "http://host:99999")),
         *(
             (each, "https://host:9200")
-            for each in ("http://a b", "http://%zz", "caf\udce9", "http://one:9200,", "http://one,two:port")
+            for each in (
+                "ftp://host",
+                "http://",
+                "http://host:notaport",
+                "http://host:99999",
+                "http://%zz",
+                "caf\udce9",
+                "http://one,",
+            )
         ),
-        *((each, "--password") for each in ("https://me:hush/ed@host:9200", "me:hush#ed@host", "ftp://me:hush@host")),
-        ("https://me:hush@host:99999", "--password"),
+        *((each, "--password") for each in ("https://me:hush/ed@host:9200", "me:hush#ed@host", "https://me:hush@host:99999")),
         ("https://me:12,hush@host:9200", "comma in a password as %2C"),  # 12 would be a port
-        ("https://host,me:hush@other", "comma in a password as %2C"),
         ("https://me:hush@host,,https://other", "https://host:9200"),
     ],
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import os
 import pty
 import subprocess
@@ -18,30 +17,22 @@ from termweave.settings import load
 from tests.engine.certificates import Authority, openssl
 
 
-def _sent(scripted, **settings):
-    """The user and password that a server receives."""
-    scripted.answers["*"] = (200, {})
-    with connect(load(url=scripted.url, user="me", **settings)) as engine:
-        engine.request("GET", "/")
-    _, _, headers, _ = scripted.seen[-1]
-    return base64.b64decode(headers["authorization"].removeprefix("Basic ")).decode()
+def test_a_password_comes_from_a_file_or_a_command(tmp_path, monkeypatch):
+    def password(**settings):
+        (address,) = credentials.addresses(load(user="me", **settings), "https://me@search")
+        return address.password
 
-
-def test_a_password_comes_from_a_file_or_a_command(scripted, tmp_path, monkeypatch):
     file = tmp_path / "password"
     file.write_bytes(b"\xef\xbb\xbffrom a file\r\n")  # as an editor of Windows writes it
-    assert _sent(scripted, password_file=file) == "me:from a file"
-    monkeypatch.setenv("TERMWEAVE_PASSWORD_COMMAND", f"{sys.executable} -c \"print('from a command')\"")
-    assert _sent(scripted) == "me:from a command"
-    assert _sent(scripted, password_file=file) == "me:from a file"  # a flag comes before the environment
-
-
-def test_a_command_in_python_imports_from_its_folder(scripted, tmp_path, monkeypatch):
+    assert password(password_file=file) == "from a file"
     (tmp_path / "vault.py").write_text("word = 'from a module'\n")
     (tmp_path / "command.py").write_text("import vault\nprint(vault.word)\n")
-    monkeypatch.setenv("PYTHONSAFEPATH", "1")  # as the command line sets it for processes of its own
+    monkeypatch.setenv(
+        "PYTHONSAFEPATH", "1"
+    )  # the command line sets it for processes of its own: a command imports from its folder
     monkeypatch.setenv("TERMWEAVE_PASSWORD_COMMAND", f"{sys.executable} {tmp_path / 'command.py'}")
-    assert _sent(scripted) == "me:from a module"
+    assert password() == "from a module"
+    assert password(password_file=file) == "from a file"  # a flag comes before the environment
 
 
 @pytest.mark.parametrize(
@@ -54,11 +45,7 @@ def test_a_command_in_python_imports_from_its_folder(scripted, tmp_path, monkeyp
         (None, {"password_command": "false"}, "exit status 1"),
         (None, {"password_command": "true"}, "printed nothing"),
         (None, {"password_command": "no-such-command"}, "failed"),
-        (
-            b"a",
-            {"password": "hush", "password_file": "password"},
-            r"password \(from password\) and password_file \(from password_f",
-        ),
+        (b"a", {"password": "hush", "password_file": "password"}, r"password_file \(from password_file\) both give"),
     ],
 )
 def test_a_way_that_gives_no_password_is_refused(tmp_path, monkeypatch, content, settings, sentence):
@@ -132,10 +119,8 @@ def test_a_password_on_the_command_line_is_refused_and_one_in_an_address_warned_
 
 
 def test_without_a_terminal_nobody_is_asked():
-    done = subprocess.run(
-        [sys.executable, "-c", _ASKS, "http://127.0.0.1:1"], capture_output=True, text=True, stdin=subprocess.DEVNULL, start_new_session=True,
-        check=False,
-    )  # fmt: skip
+    alone = {"stdin": subprocess.DEVNULL, "start_new_session": True, "capture_output": True, "text": True}
+    done = subprocess.run([sys.executable, "-c", _ASKS, "http://127.0.0.1:1"], check=False, **alone)
     assert "There is no terminal to ask for the password." in done.stderr
 
 

@@ -7,9 +7,6 @@ import json
 import pytest
 
 from termweave.cli import run
-from termweave.corpora import IndexReading, open_source
-from termweave.corpora.index import pages
-from termweave.settings import load
 from tests.corpora.index.conftest import write
 
 pytestmark = pytest.mark.engine
@@ -26,17 +23,9 @@ MAPPING = {
 }
 
 
-def products(count, word="first"):
-    return {
-        f"p{number}": {
-            "name": f"name {number}",
-            "description": f"{word} {number}",
-            "price": number,
-            "embedding": [1.0, number],
-            "terms": {"one": 1.0},
-        }
-        for number in range(count)
-    }
+def product(number):
+    texts = {"name": f"name {number}", "description": f"first {number}"}
+    return {**texts, "price": number, "embedding": [1.0, number], "terms": {"one": 1.0}}
 
 
 @pytest.fixture
@@ -65,7 +54,7 @@ def shop(elasticsearch_engine, elastic_name):
         for identity in gone:
             elasticsearch_engine.request("DELETE", f"/{index}/_doc/{identity}", params={"refresh": True})
 
-    fill(products(60))
+    fill({f"p{number}": product(number) for number in range(60)})
     fill.index = index
     return fill
 
@@ -75,7 +64,7 @@ def test_it_is_built_updated_and_verified(termweave, elasticsearch_node, elastic
     build = ("index", source, elastic_name, *FIELDS)
     said = termweave(elasticsearch_node, *build, *LEXICAL)
     assert "60 documents" in said
-    assert f"{source}: left out, because metadata hold no vectors: embedding (dense_vector), terms (sparse_vector)." in said
+    assert f"{source}: fields of vectors are not read: embedding (dense_vector), terms (sparse_vector)." in said
     shop({"p3": {"name": "name 3", "description": "second"}, "new": {"description": "new"}}, gone=["p4"])
     changed = json.loads(termweave(elasticsearch_node, *build, "--update", "--delete-missing", "--plan", "--json", "--quiet"))
     assert changed["counts"] == {"new": 1, "changed": 1, "unchanged": 58, "gone": 1, "refused": 0}
@@ -100,28 +89,6 @@ def test_an_index_of_elasticsearch_moves_to_opensearch(termweave, opensearch_eng
     query.write_text('{"rage": {}}')
     said = termweave(opensearch_engine.url, "index", source, name, *options, status=2)
     assert "refuses the query of the source" in said
-
-
-def test_the_snapshot_outlives_changes_and_a_lost_point_in_time(shop, elasticsearch_engine, monkeypatch):
-    def opened():
-        reading = IndexReading(settings=lambda _: load(url=elasticsearch_engine.url))
-        return open_source(f"elasticsearch:{shop.index}", text_fields=("description",), title_field="name", index=reading)
-
-    monkeypatch.setattr(pages, "_FIRST", 5)
-    monkeypatch.setattr(pages, "_MOST", 5)
-    corpus = opened()
-    before = corpus.fingerprint
-    reading = corpus.documents()
-    first = [next(reading) for _ in range(3)]
-    reading.close()
-    for view in corpus._views:
-        elasticsearch_engine.request("DELETE", "/_pit", body={"id": view.pit})
-    last = next(identity for identity in reversed(products(60)) if identity not in {each.id for each in first})
-    shop({last: {"description": "changed"}, first[0].id: {"description": "changed"}})
-    texts = {each.id: each.text for each in corpus.documents()}
-    assert len(texts) == 60
-    assert texts[first[0].id] == first[0].text
-    assert opened().fingerprint != before
 
 
 def test_the_applications_queries_find_the_same_with_the_same_scores(termweave, elasticsearch_engine, elastic_name, shop):

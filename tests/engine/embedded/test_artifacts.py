@@ -121,6 +121,6 @@ def test_several_at_once_unpack_once(cache, shelf, monkeypatch):
     assert len(unpacked) == len(set(folders_of_all)) == 1
 
 
-def test_the_compose_files_run_the_version_that_is_embedded():
-    for name in ("one-node.yml", "three-nodes.yml"):
-        assert f"OPENSEARCH_VERSION:-{artifacts.VERSION}}}" in (Path(__file__).parents[3] / "docker" / name).read_text()
+@pytest.mark.parametrize("name", ["one-node.yml", "three-nodes.yml"])
+def test_the_compose_files_run_the_version_that_is_embedded(name):
+    assert f"OPENSEARCH_VERSION:-{artifacts.VERSION}}}" in (Path(__file__).parents[3] / "docker" / name).read_text()

@@ -9,6 +9,8 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import contextmanager
+from pathlib import Path
 
 import psutil
 import pytest
@@ -38,13 +40,10 @@ LOCKS = "failed to obtain node locks, tried [[/x]]"
     [
         ("java.nio.file.FileSystemException: No space left on device", "the disk is full"),
         ("Error occurred during initialization of VM: Could not reserve enough space for object heap", "not enough memory"),
-        (LOCKS, "in use by another server"),
+        (LOCKS, "another server uses its data folder"),
         (f"{LOCKS}\nCaused by: java.nio.file.AccessDeniedException: /x", "no permission to use one of its"),
         (f"{LOCKS}\nCaused by: java.io.IOException: Mount point not found", "chroot"),
-        (
-            "JVM arguments [-XX:+ExitOnOutOfMemoryError]\nIllegalArgumentException: unknown setting [foo]",
-            r"unknown setting \[foo\]",
-        ),
+        ("JVM arguments [-XX:+ExitOnOutOfMemoryError]\nIllegalArgumentException: unknown setting [foo]", r"setting \[foo\]"),
         ("java.lang.OutOfMemoryError: Java heap space", "heap is too small"),
         ("", "it logged no error"),
     ],
@@ -74,16 +73,12 @@ def test_a_start_that_lost_its_port_tries_others(home, make_java, only_these_jav
     assert all(20_000 <= int(port) < 32_768 for port in ports)
 
 
-def test_a_port_that_was_asked_for_and_is_busy(home, make_java, only_these_javas):
-    only_these_javas(make_java())
+def test_a_busy_port_is_refused_and_a_server_that_hangs_is_given_up_and_ended(home, make_java, only_these_javas):
+    only_these_javas(make_java(run="trap 'kill $!; exit' TERM; sleep 60 & wait"))
     with socket.create_server(("127.0.0.1", 0)) as busy:
         port = busy.getsockname()[1]
         with pytest.raises(TermweaveError, match=f"Port {port} is taken"):
             node.start(home=home, port=port)
-
-
-def test_a_server_that_hangs_is_given_up_and_ended(home, make_java, only_these_javas):
-    only_these_javas(make_java(run="trap 'kill $!; exit' TERM; sleep 60 & wait"))
     with pytest.raises(EngineUnreachable, match="did not become ready in 1 s"):
         node.start(home=home, patience=1)
     assert node.status(home).state == "stopped"
@@ -96,37 +91,30 @@ def test_a_full_disk_is_said_before_anything_starts(make_java, only_these_javas,
         node.start(home=small_disk / "home")
 
 
-def noted(home, pid, heap=0):
-    """Write the state of a running node whose process has this id."""
-    home.mkdir(parents=True, exist_ok=True)
-    states.write(home, NodeState("3.6.0", pid, 2, 3, "running", str(folders.run_folder(home)), heap=heap))
-
-
-def pretending(home, seconds):
-    """A process that looks like that of the node."""
-    conf = process.Layout(folders.run_folder(home)).conf
-    return subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({seconds})", f"-Dopensearch.path.conf={conf}"])
+@contextmanager
+def noted(home, *arguments):
+    """A process with these arguments, of which the state file says that it is that of a running node."""
+    home.mkdir()
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", *arguments])
+    try:
+        states.write(home, NodeState("3.6.0", process.pid, 2, 3, "running", str(folders.run_folder(home)), heap=512))
+        yield process
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_a_stale_pid_file_is_not_believed_and_its_new_owner_not_killed(home):
-    stranger = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    try:
-        noted(home, stranger.pid)
+    with noted(home) as stranger:
         assert node.running(home) is None
         assert node.status(home).state == "dead"
         node.stop(home)
         assert stranger.poll() is None
         assert node.status(home).state == "stopped"
-    finally:
-        stranger.kill()
-        stranger.wait()
-
-
-def test_a_damaged_state_file_counts_as_none(home):
-    home.mkdir()
-    states.state_file(home).write_text('{"url": "http://')
-    assert node.status(home) is None
-    assert node.stop(home) is None
+    for damaged in ('{"url": "http://', '{"nodes": []}'):
+        states.state_file(home).write_text(damaged)
+        assert node.status(home) is None
+        assert node.stop(home) is None
 
 
 HOLD = """
@@ -160,12 +148,9 @@ def test_a_second_start_waits_is_told_who_and_goes_on_when_the_first_is_killed(t
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root drops its rights")
 def test_roots_private_folders_are_left_for_ones_the_server_can_enter(tmp_path):
-    private = tmp_path / "private"
-    private.mkdir(mode=0o700)
-    assert not folders.reachable(private / "node", folders.UNPRIVILEGED)
-    elsewhere = folders.run_folder(private / "node")
-    assert not elsewhere.is_relative_to(private)
-    assert folders.reachable(elsewhere, folders.UNPRIVILEGED)
+    (tmp_path / "private").mkdir(mode=0o700)
+    private, elsewhere = (place(tmp_path / "private" / "node") for place in (Path, folders.run_folder))
+    assert [folders.reachable(each, folders.UNPRIVILEGED) for each in (private, elsewhere)] == [False, True]
 
 
 def test_the_heap_of_the_last_start_is_kept(home, make_java, only_these_javas):
@@ -190,13 +175,12 @@ def test_memory_is_checked_with_the_heap_of_the_last_start_too(monkeypatch):
         startup.heap_size(1024)
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_the_page_cache_of_a_container_is_free(tmp_path, monkeypatch, version):
-    stat = (
-        "total_active_file 200\ntotal_inactive_file 500\nactive_file 1\n"
-        if version == 1
-        else "anon 90\nactive_file 200\ninactive_file 500\n"
-    )
+@pytest.mark.parametrize(
+    "stat",
+    ["total_active_file 200\ntotal_inactive_file 500\nactive_file 1\n", "anon 90\nactive_file 200\ninactive_file 500\n"],
+    ids=["version 1", "version 2"],
+)
+def test_the_page_cache_of_a_container_is_free(tmp_path, monkeypatch, stat):
     files = [tmp_path / name for name in ("limit", "used", "stat")]
     for file, content in zip(files, ("1000\n", "990\n", stat), strict=True):
         file.write_text(content)
@@ -205,15 +189,10 @@ def test_the_page_cache_of_a_container_is_free(tmp_path, monkeypatch, version):
 
 
 def test_a_running_node_stays_as_it_is(home):
-    running = pretending(home, 30)
-    noted(home, running.pid, heap=512)
-    try:
+    with noted(home, f"-Dopensearch.path.conf={process.Layout(folders.run_folder(home)).conf}"):
         for other, difference in (({"ml": True}, "without ml-commons"), ({"port": 1}, "at http"), ({"heap": 300}, "with 512 MB")):
             with pytest.raises(UsageError, match=f"running already, {difference}"):
                 node.start(home=home, **other)
         with pytest.raises(UsageError, match="10 MB of heap"):
             node.start(home=home, heap=10)
         assert node.start(home=home).ml is False
-    finally:
-        running.kill()
-        running.wait()

@@ -11,14 +11,13 @@ import subprocess
 import threading
 import time
 
-import psutil
 import pytest
 
 from termweave.cli import run
 from termweave.corpora.index.pages import Spool
-from termweave.engine import EngineResponseError, connect
+from termweave.engine import connect
 from termweave.engine.embedded import startup
-from termweave.errors import EngineError, RefusedDocuments
+from termweave.errors import EngineError
 from termweave.indexer import BuildOptions, build
 from termweave.indexer.pipeline.bulk_sender import BulkSender
 from termweave.search import Index
@@ -51,38 +50,24 @@ http {{
 
 
 class Nginx:
-    """A running nginx.
-
-    Args:
-        folder: For its files.
-        upstream: Address of the server behind it.
-        certificate: ``(certificate, key)``; None: plain HTTP.
-        server: Directives of the server block.
-        prefix: Path under which the server is found, with slashes on both ends.
-
-    Attributes:
-        url: Address.
-    """
+    """A running nginx before the server `upstream`, with directives for its server block."""
 
     def __init__(self, folder, upstream, *, certificate=None, server="", prefix="/"):
-        self._program = program("nginx")
-        self._folder = folder
         folder.mkdir()
-        self._port = next(startup.free_ports())
-        self.url = f"http{'s' if certificate else ''}://127.0.0.1:{self._port}{prefix.rstrip('/')}"
+        port, self._folder = next(startup.free_ports()), folder
+        self.url = f"http{'s' if certificate else ''}://127.0.0.1:{port}{prefix.rstrip('/')}"
         if certificate:
             server += f"\nssl_certificate {certificate[0]};\nssl_certificate_key {certificate[1]};"
-        self._values = {
-            "user": "user root;" if os.geteuid() == 0 else "",  # its own user may not read the tests' folders
-            "folder": folder,
-            "port": self._port,
-            "ssl": "ssl" if certificate else "",
-            "server": server,
-            "prefix": prefix,
-        }
-        self._write(upstream)
-        self._process = subprocess.Popen(self._command(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        self._wait()
+        user = "user root;" if os.geteuid() == 0 else ""  # its own user may not read the tests' folders
+        values = {"folder": folder, "port": port, "ssl": "ssl" if certificate else "", "server": server, "prefix": prefix}
+        (folder / "nginx.conf").write_text(_CONFIGURATION.format(user=user, upstream=upstream, **values))
+        command = [program("nginx"), "-p", folder, "-c", folder / "nginx.conf", "-e", folder / "error.log"]
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        until = time.monotonic() + 20
+        while not self._listens(port):
+            if self._process.poll() is not None or time.monotonic() > until:
+                pytest.fail("nginx did not start: " + (folder / "error.log").read_text())
+            time.sleep(0.05)
 
     def __enter__(self):
         return self
@@ -91,34 +76,13 @@ class Nginx:
         self._process.terminate()
         self._process.wait(20)
 
-    def forward_to(self, upstream):
-        """Forward to another address from now on; returns when the old workers have ended."""
-        self._write(upstream)
-        old = psutil.Process(self._process.pid).children()
-        subprocess.run([*self._command(), "-s", "reload"], check=True, capture_output=True)
-        psutil.wait_procs(old, timeout=20)
+    def _listens(self, port):
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) == 0
 
     def log(self):
         """Method, path and status of all requests."""
         return (self._folder / "access.log").read_text()
-
-    def _command(self):
-        return [self._program, "-p", self._folder, "-c", self._folder / "nginx.conf", "-e", self._folder / "error.log"]
-
-    def _write(self, upstream):
-        (self._folder / "nginx.conf").write_text(_CONFIGURATION.format(upstream=upstream, **self._values))
-
-    def _wait(self):
-        until = time.monotonic() + 20
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", self._port)).close()
-            except OSError:
-                if self._process.poll() is not None or time.monotonic() > until:
-                    pytest.fail("nginx did not start: " + (self._folder / "error.log").read_text())
-                time.sleep(0.05)
-            else:
-                return
 
 
 def password_file(folder, user, password):
@@ -143,89 +107,46 @@ def server(authority):
     return authority.issue("nginx")
 
 
-def _build_and_search(settings, name, source, options=LEXICAL):
-    with connect(settings) as engine:
-        build(engine, source(numbered(30)), name, options)
-        assert [hit.id for hit in Index.open(engine, name).search("number7", mode="lexical", k=1)] == ["d7"]
-        assert clean(engine, name) == 30
-
-
-def test_an_index_is_built_and_searched_with_tls_and_a_password(opensearch_engine, name, source, authority, server, tmp_path):
+def test_an_index_is_built_and_searched_with_tls_a_password_and_a_prefix_of_the_path(
+    opensearch_engine, name, source, authority, server, tmp_path
+):
     known = password_file(tmp_path, "ada", "päss:wörd")
-    with Nginx(tmp_path / "nginx", opensearch_engine.url, certificate=server, server=known) as nginx:
-        trust = {"url": nginx.url, "ca_certs": authority.certificate}
-        _build_and_search(load(**trust, user="ada", password="päss:wörd"), name, source, BuildOptions())
-        with connect(load(**trust, user="ada", password="wrong")) as engine, pytest.raises(EngineResponseError) as caught:
-            Index.open(engine, name)
-        assert caught.value.status == 401
-        assert caught.value.hint.startswith("Give a user and a password that it knows")
-        with connect(load(url=nginx.url.replace("https", "http"))) as engine, pytest.raises(EngineError) as caught:
-            Index.open(engine, name)
-        assert "https://" in caught.value.hint
-
-
-def test_client_certificates_open_the_door_or_are_named(opensearch_engine, name, source, authority, server, tmp_path):
-    other = Authority(tmp_path / "other", "Other")
-    directives = f"ssl_verify_client on; ssl_client_certificate {authority.certificate};"
-    with Nginx(tmp_path / "nginx", opensearch_engine.url, certificate=server, server=directives) as nginx:
-        trust = {"url": nginx.url, "ca_certs": authority.certificate}
-        certificate, key = authority.issue("client")
-        _build_and_search(load(**trust, client_cert=certificate, client_key=key), name, source)
-        hints = []
-        for pair in (None, other.issue("stranger"), authority.issue("late", dates=("20200101000000Z", "20210101000000Z"))):
-            given = {} if pair is None else {"client_cert": pair[0], "client_key": pair[1]}
-            with connect(load(**trust, **given)) as engine, pytest.raises(EngineResponseError) as caught:
+    with Nginx(tmp_path / "nginx", opensearch_engine.url, certificate=server, server=known, prefix="/search/here/") as nginx:
+        trust = {"url": nginx.url, "ca_certs": authority.certificate, "user": "ada"}
+        with connect(load(**trust, password="päss:wörd")) as engine:
+            build(engine, source(numbered(30)), name, BuildOptions())
+            assert [hit.id for hit in Index.open(engine, name).search("number7", mode="lexical", k=1)] == ["d7"]
+            assert clean(engine, name) == 30
+        for change, said, hint in (
+            ({"password": "wrong"}, "401", "Give a user and a password that it knows"),
+            ({"password": "päss:wörd", "url": nginx.url.removesuffix("/here")}, "is no OpenSearch", "Check the address."),
+            ({"password": "päss:wörd", "url": nginx.url.replace("https", "http")}, "400", "Write the address with https://."),
+        ):
+            with connect(load(**trust | change)) as engine, pytest.raises(EngineError, match=said) as caught:
                 Index.open(engine, name)
-            assert caught.value.status == 400
-            hints.append(caught.value.hint)
-        assert hints[0].startswith("Give a client certificate: $TERMWEAVE_CLIENT_CERT")
-        assert hints[1] == hints[2]
-        assert "expired" in hints[1]
-        assert "authority" in hints[1]
+            assert caught.value.hint.startswith(hint)
 
 
-def test_a_prefix_of_the_path_is_part_of_the_address(opensearch_engine, name, source, authority, server, tmp_path):
-    with Nginx(tmp_path / "nginx", opensearch_engine.url, certificate=server, prefix="/search/here/") as nginx:
-        _build_and_search(load(url=nginx.url, ca_certs=authority.certificate), name, source)
-        with connect(load(url=nginx.url.removesuffix("/here"), ca_certs=authority.certificate)) as engine:
-            with pytest.raises(EngineError, match="is no OpenSearch") as caught:
-                Index.open(engine, name)
-            assert caught.value.hint == "Check the address."
-
-
-def test_batches_that_are_too_large_for_the_proxy_become_smaller(opensearch_engine, name, source, tmp_path):
-    """And it closes each connection after two requests."""
-    limits = "client_max_body_size 8k; keepalive_requests 2;"
-    with Nginx(tmp_path / "nginx", opensearch_engine.url, server=limits) as nginx, connect(load(url=nginx.url)) as engine:
-        build(engine, source([{"_id": f"d{number}", "text": "word " * 200} for number in range(40)]), name, LEXICAL)
-        assert clean(engine, name) == 40
-        assert " 413 " in nginx.log()
-        with pytest.raises(RefusedDocuments, match="too-large"):
-            build(engine, source([{"_id": "a", "text": "word"}, {"_id": "too-large", "text": "word " * 5000}]), name, LEXICAL)
-
-
-@pytest.mark.parametrize("fault", ["502", "504"])
-def test_a_build_outlasts_a_server_that_is_away_behind_the_proxy(opensearch_engine, name, source, tmp_path, fault):
-    """502 while nobody listens behind the proxy, 504 while the server there does not answer in time."""
+@pytest.mark.parametrize(("attribute", "value", "seconds", "status"), [("away", True, 3, 502), ("delay", 60, 6, 504)])
+def test_a_build_outlasts_a_server_that_is_away_behind_the_proxy(
+    opensearch_engine, name, source, tmp_path, attribute, value, seconds, status
+):
+    """Nobody listens behind the proxy, or the server there does not answer in time."""
     with (
-        Proxy(int(opensearch_engine.url.rpartition(":")[2])) as slow,
-        Nginx(tmp_path / "nginx", slow.url, server="proxy_read_timeout 3s;") as nginx,
+        Proxy(int(opensearch_engine.url.rpartition(":")[2])) as behind,
+        Nginx(tmp_path / "nginx", behind.url, server="proxy_read_timeout 3s;") as nginx,
     ):
-        away, dead = threading.Event(), "http://127.0.0.1:1"
+        happened = threading.Event()
 
         def progress(stage, *_):
-            if stage == "Indexing" and not away.is_set():
-                away.set()
-                if fault == "502":
-                    nginx.forward_to(dead)
-                    threading.Timer(3, nginx.forward_to, (slow.url,)).start()
-                else:
-                    slow.delay = 60
-                    threading.Timer(6, setattr, (slow, "delay", 0)).start()
+            if stage == "Indexing" and not happened.is_set():
+                happened.set()
+                setattr(behind, attribute, value)
+                threading.Timer(seconds, setattr, (behind, attribute, 0)).start()
 
         with connect(load(url=nginx.url)) as engine:
             build(engine, source(numbered(50)), name, LEXICAL, progress=progress)
-        assert f" {fault} " in nginx.log()
+        assert f" {status} " in nginx.log()
     assert clean(opensearch_engine, name) == 50
 
 

@@ -218,21 +218,16 @@ def test_the_least_role_shows_every_page_and_changes_nothing(index, pages):
         answer = client.get(address)
         assert answer.status_code == 200, (address, answer.text)
         assert "no permissions" not in answer.text, address
+    for permission, address in (("indices:monitor/segments", "/generations"), ("indices:data/read/search", "/book")):
+        others = [each for each in LOOK["index_permissions"] if permission not in each["allowed_actions"]]
+        answer = pages("without", joined(SEARCH, {"index_permissions": others})).get(address)
+        assert (answer.status_code, permission in unescape(answer.text)) == (502, True), answer.text
     for name, send in forms(client).items():
         assert send().status_code == 403, name
     writer = pages("looker", joined(SEARCH, LOOK))  # the pages would let it, the server does not
     answer = forms(writer)["grade"]()
     assert answer.status_code == 502
     assert "no permissions" in unescape(answer.text)
-
-
-def test_without_a_permission_to_look_the_page_names_it(index, pages):
-    for permission, address in (("indices:monitor/segments", "/generations"), ("indices:data/read/search", "/book")):
-        others = [each for each in LOOK["index_permissions"] if permission not in each["allowed_actions"]]
-        client = pages("looker", joined(SEARCH, {"index_permissions": others}))
-        answer = client.get(address)
-        assert answer.status_code == 502, answer.text
-        assert permission in unescape(answer.text)
 
 
 def test_judges_need_what_the_page_says_and_no_less(index, pages, secured):
@@ -242,6 +237,11 @@ def test_judges_need_what_the_page_says_and_no_less(index, pages, secured):
         answer = send()
         assert answer.status_code == 303, (name, answer.text)
     assert client.get("/api/book").json()["queries"][0]["documents"] == ["csv", "json", "timer"]
+    listed = client.get("/api/generations").json()["generations"]
+    live, older = (next(each["index"] for each in listed if each["live"] == wanted) for wanted in (True, False))
+    for user, role, status in (("judge", whole, 502), ("promoter", joined(BUILDER, LOOK), 303)):
+        promoting = {"generation": older, "live": live, "act": "rollback"}
+        assert post(pages(user, role), "/generations/promote", **promoting).status_code == status
     (book,) = JUDGE["index_permissions"]
     permissions = {*JUDGE["cluster_permissions"], *book["allowed_actions"]}
     assert set(FORMS) == permissions
@@ -253,16 +253,6 @@ def test_judges_need_what_the_page_says_and_no_less(index, pages, secured):
         if answer.status_code != 502 or permission.rstrip("*") not in unescape(answer.text):
             unnamed[permission] = (answer.status_code, unescape(answer.text)[-600:])
     assert not unnamed
-
-
-def test_promoting_needs_the_role_of_build(index, pages):
-    client = pages("judge", joined(SEARCH, LOOK, JUDGE))
-    listed = client.get("/api/generations").json()["generations"]
-    live, older = (next(each["index"] for each in listed if each["live"] == wanted) for wanted in (True, False))
-    refused = post(client, "/generations/promote", generation=older, live=live, act="rollback")
-    assert (refused.status_code, "no permissions" in refused.text) == (502, True)
-    client = pages("promoter", joined(BUILDER, LOOK))
-    assert post(client, "/generations/promote", generation=older, live=live, act="rollback").status_code == 303
 
 
 def test_the_least_role_serves_the_models_of_an_index(secured, termweave, corpus):

@@ -51,7 +51,9 @@ def queries(useful, count=12):
     return RankedQueries(found, judged, 1, "nDCG@10")
 
 
-def test_a_useful_ranker_is_chosen_with_a_depth_that_reaches_the_relevant_documents():
+def test_a_useful_ranker_is_chosen_with_a_depth_that_reaches_the_relevant_documents(monkeypatch):
+    monkeypatch.setattr(tuning, "_RANKER_WEIGHTS", (0.2, 0.6, 1.0))
+    monkeypatch.setattr(tuning, "_DEPTHS", (10, 20, 50))
     judge, progress = Judge(), []
     recorded = RecordedLogits(judge)
     ranker = CrossEncoderReranker("m", scorer=recorded)
@@ -61,7 +63,7 @@ def test_a_useful_ranker_is_chosen_with_a_depth_that_reaches_the_relevant_docume
     assert chosen.weight >= 0.5
     assert fitted.values(MODE, [chosen]).mean() > fitted.values(MODE, []).mean() + 0.5
     assert len(judge.read) == len(set(judge.read)) == 12 * 40  # no pair is read twice, whatever is tried
-    assert progress[-1] == ("trying the ranker", 50, 50)
+    assert progress[-1] == ("trying the ranker", 9, 9)
 
 
 def test_a_ranker_that_gains_nothing_is_left_out():
@@ -85,7 +87,7 @@ def test_a_budget_limits_the_depth_and_one_without_time_for_any_leaves_the_ranke
     assert all(each.budget is None for each in tried)  # the clock of tuning is not that of searches
     assert chosen is None or chosen.budget == 70.0
     assert choose(queries(useful=True), MODE, [], replace(ranker, budget=5.0), recorded, lambda *_: None) is None
-    said = "The ranker was left out: 10 documents take it 20 ms, and its budget is 5 ms."
+    said = "The ranker was left out: reranking 10 documents takes 20 ms, and its budget is 5 ms."
     assert [tuning.too_short(budget, recorded) for budget in (5.0, 20.0, None)] == [[said], [], []]
 
 

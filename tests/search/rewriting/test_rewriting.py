@@ -149,7 +149,7 @@ def test_a_query_that_only_excludes_is_named(shop, tmp_path, capsys):
     assert set(runs.read(tmp_path / "out.trec").scores) == {"q2"}
     assert main(["profiles", shop.name, "--save", "typed", "--rewrite", "operators", *url]) == 0
     assert main(["evaluate", shop.name, f"{judged}:test", "--mode", "typed", *url]) == 0
-    assert "The query '-screen' only excludes. It finds nothing. So do 3 queries like it." in " ".join(
+    assert "The query '-screen' only excludes. This query finds nothing, as do 3 queries like it." in " ".join(
         capsys.readouterr().err.split()
     )
 

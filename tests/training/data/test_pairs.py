@@ -1,27 +1,29 @@
-"""Reading, drawing, counting, measuring; no torch needed."""
+"""Reading, drawing, counting, measuring, and teachers' scores; no torch needed."""
 
-import json
+import math
 
 import numpy as np
 import pytest
 
-from termweave.errors import UsageError
-from termweave.records import TermWeights
+from termweave.contracts.signal import Fitting
+from termweave.errors import InputError, UsageError
+from termweave.evaluation import runs
+from termweave.records import Capabilities, Encoding, Run, TermWeights
+from termweave.signals.weights import Weights
 from termweave.statistics import CorpusStatistics
 from termweave.training.data.bm25_index import SparseIndex
 from termweave.training.data.pairs import Collection, Pairs, most_frequent, sample
+from termweave.training.data.teacher_scores import Sum, Vectors, Written, minmax, scored
+from termweave.training.dev_measure import stored
+from tests.beir_folder import beir_folder
+from tests.encoders.exact_scores import dot
 
 
 @pytest.fixture
 def collection(tmp_path):
-    folder = tmp_path / "tiny"
-    (folder / "qrels").mkdir(parents=True)
     texts = ["The cat sat on the mat.", "Dogs bark at cats.", "Plants grow in the sun.", "JSON is a text format."]
-    lines = [json.dumps({"_id": key, "title": "", "text": text}) for key, text in zip("abcd", texts, strict=True)]
-    (folder / "corpus.jsonl").write_text("\n".join(lines))
-    (folder / "queries.jsonl").write_text('{"_id": "1", "text": "cat on a mat"}\n{"_id": "2", "text": "what is json"}\n')
-    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n1\ta\t1\n1\tb\t0\n2\td\t1\n")
-    return Collection(folder)
+    documents, queries = dict(zip("abcd", texts, strict=True)), {"1": "cat on a mat", "2": "what is json"}
+    return Collection(beir_folder(tmp_path / "tiny", documents, queries, test=[("1", "a"), ("1", "b", 0), ("2", "d")]))
 
 
 def test_judged(collection):
@@ -49,6 +51,13 @@ def test_the_most_frequent_terms_are_kept():
     assert statistics.documents == 9
 
 
+def test_impacts_are_stored_as_an_index_stores_them():
+    """No term is lost, and the scale is that of the signal."""
+    before = [TermWeights(("a", "b"), np.array([3.0, 0.001], np.float32)), TermWeights((), np.zeros(0, np.float32))]
+    signal = Weights.fit(Fitting(Capabilities(""), [Encoding("", each) for each in before]))
+    assert [each.weights.tolist() for each in stored(before)] == [signal.quantise(each.weights).tolist() for each in before]
+
+
 def test_sparse_index_against_a_loop():
     generator = np.random.default_rng(0)
 
@@ -68,3 +77,57 @@ def test_sparse_index_against_a_loop():
     assert [expected[place] for place in best] == pytest.approx(scores.tolist())
     spared = frozenset(best[:2].tolist())
     assert index.search(query, 3, spared)[0].tolist() == best[2:].tolist()
+
+
+def test_teachers():
+    generator = np.random.default_rng(0)
+    vectors = Vectors(generator.normal(size=(9, 4)).astype(np.float32), generator.normal(size=(3, 4)).astype(np.float32))
+    weights = [TermWeights(("a", "b"), generator.random(2).astype(np.float32)) for _ in range(9)]
+    asked = [TermWeights(("a",), np.array([2.0], dtype=np.float32)) for _ in range(3)]
+    questions, documents = np.array([2, 0]), np.array([1, 8, 3])
+    cosines = vectors.questions.astype(np.float64) @ vectors.documents.T.astype(np.float64)
+    assert vectors.scores(questions, documents) == pytest.approx(cosines[questions][:, documents], abs=1e-5)
+    words = np.array([[dot(query, document) for document in weights] for query in asked])
+    for scaling, scale in (
+        ("minmax", lambda row: (row - row.min()) / (row.max() - row.min())),
+        ("zscore", lambda row: (row - row.mean()) / row.std()),
+    ):
+        expected = [scale(words[question]) + scale(cosines[question]) for question in questions]
+        found = Sum(vectors, SparseIndex(weights), asked, scaling).scores(questions, documents)
+        assert found == pytest.approx(np.array(expected)[:, documents], abs=1e-5)
+    assert Written([{4: 0.5}, {}]).scores(np.array([0, 1]), np.array([4, 5])).tolist() == [
+        [0.5, -math.inf],
+        [-math.inf, -math.inf],
+    ]
+
+
+def test_a_row_of_equal_scores_tells_nothing():
+    rows = np.array([[2.0, 6.0, 3.0], [4.0, 4.0, 4.0]])
+    assert minmax(rows).tolist() == [[0.0, 1.0, 0.25], [0.0, 0.0, 0.0]]
+    assert [minmax(row).tolist() for row in rows] == minmax(rows).tolist()
+
+
+def test_a_run_that_evaluate_saved_is_read_as_it_was(tmp_path):
+    """Ids with blanks and "%" are percent-encoded there."""
+    saved = {"how to reset": {"guide/my file.md": 2.0, "100%": 1.0}, "=q": {"d1": 0.5}}
+    runs.write(Run("hybrid", saved), tmp_path / "hybrid.trec")
+    rows = [(query, document, score) for query, ranked in saved.items() for document, score in ranked.items()]
+    assert list(scored(tmp_path / "hybrid.trec")) == rows
+    table = tmp_path / "scores.tsv"
+    table.write_text("\n".join(f"{query}\t{document}\t{score}" for query, document, score in rows) + "\n\n")
+    assert list(scored(table)) == rows
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("q\td\t1\nq\td2\tmany\n", "line 2 is not a score: 'q"),
+        ("q\td\tinf\n", "line 1 is not a score"),
+        ("q\td\t1\nq Q0 d 1 0.5 x\n", "line 2 is not a score"),
+        ("q Q0 d 1 0.5 x\nq d 1\n", "line 2: not a line of a run"),
+    ],
+)
+def test_a_file_of_something_else_is_refused(tmp_path, content, sentence):
+    (tmp_path / "scores").write_text(content)
+    with pytest.raises(InputError, match=sentence):
+        list(scored(tmp_path / "scores"))

@@ -1,17 +1,16 @@
-"""SIR: the equations against slow transcriptions, the bounds of Eq. 7, the selection, and V3 and V4 against a pass of the whole block."""
+"""SIR: Eq. 1 against a slow transcription, the bounds of Eq. 7, the selection, the fits. V3 and V4: test_whole_objectives."""
 
 import math
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch", reason="training needs the extra [train]")
-
-from termweave.training.data.pairs import Pairs  # noqa: E402 - after the check
-from termweave.training.methods import sir  # noqa: E402
-from termweave.training.ranker.first_stage import CandidateLists  # noqa: E402
-from termweave.training.ranker.preparation import RankerInputs  # noqa: E402
+from termweave.training.data.pairs import Pairs
+from termweave.training.methods import sir
+from termweave.training.ranker.first_stage import CandidateLists
+from termweave.training.ranker.model import RankerInputs
 
 
 def softmax(values):
@@ -22,25 +21,6 @@ def softmax(values):
 def slow_loss(probabilities):
     """Eq. 1, one document at a time."""
     return -math.log(probabilities[0]) - sum(math.log(1 - each) for each in probabilities[1:])
-
-
-def slow_levels(scores, sizes):
-    """Eq. 4: the documents of each level by identity, the right one first, then the best."""
-    levels = [list(range(len(scores)))]
-    for size in sizes:
-        wrong = sorted(levels[-1][1:], key=lambda document: -scores[document])
-        levels.append([0, *wrong[: size - 1]])
-    return levels
-
-
-def slow_conditional(scores, levels):
-    """Eq. 7: products over the levels, documents matched by identity."""
-    by_level = [dict(zip(level, softmax([scores[document] for document in level]), strict=True)) for level in levels]
-    result = []
-    for place, level in enumerate(levels):
-        products = [math.prod(by_level[earlier][document] for earlier in range(place + 1)) for document in level]
-        result.append(softmax(products))
-    return result
 
 
 def fast_levels(scores, sizes):
@@ -59,7 +39,7 @@ SCORES = torch.from_numpy(np.random.default_rng(0).normal(size=(3, 24)) * 2)
 
 @pytest.mark.parametrize(
     ("size", "cap", "floor", "uniform"),
-    [(88, 0.0303, 4.4718, 5.4716), (48, 0.0547, 3.8613, 4.8607), (16, 0.1534, 2.7460, 3.7407), (8, 0.2797, 2.0341, 3.0142)],
+    [(88, 0.0303, 4.4718, 5.4716), (8, 0.2797, 2.0341, 3.0142)],
 )
 def test_the_literal_product_bounds_the_probability_of_the_right_document(size, cap, floor, uniform):
     present = torch.ones(1, size, dtype=torch.bool)
@@ -95,7 +75,7 @@ def test_an_absent_document_has_no_part_in_anything():
     assert sir.survivors(padded, present, 12).tolist() == sir.survivors(SCORES, whole, 12).tolist()
 
 
-@pytest.mark.parametrize("gap", [15.0, 30.0, 500.0])
+@pytest.mark.parametrize("gap", [15.0, 500.0])
 def test_a_wrong_document_that_is_certain_costs_what_equation_1_says(gap):
     """P of the wrong one is 1 in float32. Eq. 1 is then gap + (gap - log 2), and pulls on it and pushes the right one."""
     scores = torch.tensor([[0.0, gap, 0.0]], requires_grad=True)
@@ -103,10 +83,6 @@ def test_a_wrong_document_that_is_certain_costs_what_equation_1_says(gap):
     loss.backward()
     assert float(loss.detach()) == pytest.approx(2 * gap - math.log(2), rel=1e-5)
     assert scores.grad.tolist()[0] == pytest.approx([-1.5, 2.0, -0.5], abs=1e-3)
-
-
-def test_random_documents_have_no_anchor():
-    assert sir.Sir().settings({"variant": "random"}).anchor is False
 
 
 def objective(scores, **settings):
@@ -127,25 +103,9 @@ def blocks(size=24, seed=1):
     return SimpleNamespace(drawn=SimpleNamespace(documents=np.arange(3 * size).reshape(3, size), keys=keys))
 
 
-@pytest.mark.parametrize("reuse", [True, False])
-def test_v3_learns_from_the_first_and_the_last_block_and_v4_from_all(reuse):
-    levels = [slow_levels(row, [12, 5]) for row in SCORES.tolist()]
-    for variant, wanted in (("v3", [0, 2]), ("v4", [0, 1, 2])):
-        found = Scored().loss(objective(SCORES, variant=variant, reuse=reuse), blocks())
-        assert list(found) == [f"level{place + 1}" for place in wanted]  # Eq. 5, Eq. 9
-        for place in wanted:
-            each = [
-                slow_conditional(row, documents)[place]
-                if variant == "v4"
-                else softmax([row[document] for document in documents[place]])
-                for row, documents in zip(SCORES.tolist(), levels, strict=True)
-            ]
-            assert float(found[f"level{place + 1}"]) == pytest.approx(np.mean([slow_loss(one) for one in each]), abs=1e-6)
-
-
 def test_one_block_has_equation_1_or_the_contrastive_loss():
     shares = [softmax(row) for row in SCORES.tolist()]
-    for variant in ("static", "v1", "v2"):
+    for variant in ("static", "v2"):
         found = Scored().loss(objective(SCORES, variant=variant), blocks())
         assert float(found["block"]) == pytest.approx(np.mean([slow_loss(one) for one in shares]), abs=1e-6)
     contrast = Scored().loss(objective(SCORES, variant="lcl"), blocks())
@@ -172,7 +132,6 @@ def test_the_random_selector_keeps_the_right_document_and_draws_anew():
         ({"variant": "static"}, [5]),
         ({"variant": "v1"}, [5]),
         ({"variant": "v1", "selector": "top"}, [24, 12, 5]),
-        ({"variant": "v2"}, [24, 12, 5]),
         ({"variant": "v3"}, [24]),
         ({"variant": "v4", "reuse": False}, [24, 12, 5]),
     ],

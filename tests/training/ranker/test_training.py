@@ -1,32 +1,36 @@
-"""Runs of SIR on a toy collection: the variants, the folder that comes out, the first stages."""
+"""Runs of SIR on a toy collection: the folder that comes out, the first stages; and a ranker as teacher, whose scores are cached and distilled."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
+import torch
 
 from termweave import corpora
 from termweave.cli import run
 from termweave.encoders import Ranker
 from termweave.encoders.kinds import read_folder
-from termweave.errors import InputError
+from termweave.errors import InputError, UsageError
 from termweave.records import Encoding
 from termweave.rerank.ranker import CrossEncoderReranker
 from termweave.rerank.rerankers import RerankRequest
 from termweave.search import Index
 from termweave.signals.fusion import Ranked
 from termweave.training.methods import base as methods
-from termweave.training.mixture import learn, parts
+from termweave.training.mixture import parts
 from termweave.training.ranker import first_stage as stages
+from termweave.training.ranker import teacher
 from termweave.training.ranker.first_stage import HybridStage, first_stage, lists_of
 from termweave.training.trainer.trainer import Fit
+from tests.training.conftest import SMALL, train
 
-torch = pytest.importorskip("torch", reason="training needs the extra [train]")
 pytest.importorskip("accelerate", reason="training needs the extra [train]")
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]
 
-SMALL = ("max_length=32", "training_length=32", "batch=3", "layers_rate=0.002", "dev=6", "every=4", "steps=8", "reranked=10")
-QUICK = (*SMALL, "candidates_from=bm25", "blocks=9,5,3", "candidates=12")
+
+RANKED = ("max_length=32", "training_length=32", "batch=3", "layers_rate=0.002", "dev=6", "every=4", "steps=8", "reranked=10")
+QUICK = (*RANKED, "candidates_from=bm25", "blocks=9,5,3", "candidates=12")
 
 
 METHOD = methods.get("sir")
@@ -46,14 +50,12 @@ def data_of(folder, complete, tmp_path):
 
 
 def test_an_anchored_run_is_a_ranker_that_search_and_cross_encoder_load(trained, toy):
-    out, data = trained("sir", (*SMALL, "blocks=6,3"))
+    out, data = trained("sir", (*RANKED, "blocks=6,3"))
     read = read_folder(out)  # digests hold
     assert (read.manifest.kind, read.manifest.hash, read.manifest.outputs) == ("ranker", data["hash"], ("scores",))
     assert list(read.manifest.anchor["weights"]) == ["score", "cosine", "jaccard"]
     assert data["ndcg"]["scores"].keys() == {"fp32", "int8", "change"}
-    card = (out / "README.md").read_text(encoding="utf-8")
-    assert f"{data['dev']:.4f}" in card
-    assert "first stage" in card
+    assert "first stage" in (out / "README.md").read_text(encoding="utf-8")
     residuals = Ranker.load(out, precision="fp32").score("about granada", toy[0][:4])
     sentence_transformers = pytest.importorskip("sentence_transformers")
     theirs = sentence_transformers.CrossEncoder(str(out), device="cpu", activation_fn=torch.nn.Identity())
@@ -67,23 +69,6 @@ def test_an_anchored_run_is_a_ranker_that_search_and_cross_encoder_load(trained,
     logits = [result.details(row)["logit"] for row in range(4)]
     expected = residuals + weights["score"] * np.array(scores) + weights["cosine"] + weights["jaccard"]
     assert logits == pytest.approx(expected.tolist(), abs=1e-4)
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        ("variant=v1", "selector=top"),
-        ("variant=v4", "selector=random", "reuse=false"),
-    ],
-    ids=lambda given: "-".join(each.partition("=")[2] for each in given),
-)
-def test_variants_train(data_of, tmp_path, settings):
-    chosen, part = data_of("anchor=false", "steps=2", "every=2", *settings)
-    ended = learn(METHOD, chosen, [part], tmp_path / "checkpoints")
-    assert ended.history.steps == [0, 2]
-    assert np.isfinite(ended.history.losses).all()
-    fits = {each.name for each in (tmp_path / "checkpoints").iterdir() if each.name.startswith("compressor")}
-    assert len(fits) == (3 if chosen.variant == "v1" else 0)
 
 
 @pytest.fixture
@@ -131,20 +116,8 @@ def test_the_head_computes_in_float32_above_a_transformer_in_bf16(prepared):
 
 def test_an_anchored_ranker_begins_as_the_first_stage(prepared):
     objective, batch = prepared()
-    scores = objective.method.score(objective, batch)
-    assert torch.allclose(
-        scores, 10 * torch.from_numpy(batch.drawn.features[:, :, 0]) * torch.from_numpy(batch.drawn.documents >= 0), atol=1e-5
-    )
-
-
-@pytest.mark.parametrize(("variant", "size"), [("random", 3), ("static", 3), ("lcl", 3), ("v1", 9)])
-def test_baselines_have_one_block(prepared, variant, size):
-    objective, batch = prepared(variant=variant, anchor=False)
-    assert batch.drawn.documents.shape == (3, size)
-    assert objective(batch).keys() == {"loss", "block"}
-    if variant == "static":
-        lists, row = objective.inputs[0].lists, int(batch.drawn.questions[0])
-        assert batch.drawn.documents[0, 1:].tolist() == lists.documents[row, objective.inputs[0].negatives[row][:2]].tolist()
+    first = torch.from_numpy(batch.drawn.features[:, :, 0] * (batch.drawn.documents >= 0))
+    assert torch.allclose(objective.method.score(objective, batch), 10 * first, atol=1e-5)
 
 
 def test_the_right_document_stands_first_and_no_known_one_behind_it(prepared):
@@ -167,13 +140,10 @@ def test_a_run_file_gives_the_candidates(data_of, tmp_path):
         return lists_of(first_stage(str(ranking), setup, say), pairs, 5)
 
     every = "".join(f"{name} Q0 d{place} {place} {90 - place} x\n" for name in names for place in range(7))
-    lists = listed(setup.train, every, print)
+    lists = listed(setup.train, every, lambda _: pytest.fail("every question is in the run"))
     ids = [setup.examples.ids[setup.places[document]] for document in lists.documents[0].tolist() if document >= 0]
     assert ids == [f"d{place}" for place in range(7) if f"d{place}" in ids][:5]
     assert lists.features[0, 0, 0] == 1.0
-    held_out = listed(setup.dev, every, lambda _: pytest.fail("every question is in the run"))
-    best = [setup.examples.ids[setup.places[document]] for document in held_out.documents[:, 0].tolist()]
-    assert set(best) <= {f"d{place}" for place in range(7)}
     said = []
     listed(setup.train, "".join(f"{name} Q0 d1 1 1.0 x\n" for name in list(names)[:3]), said.append)
     assert "BM25 ranks for them" in said[0]
@@ -201,7 +171,6 @@ def test_a_live_index_gives_the_candidates(data_of, folder, name, opensearch_eng
     lists = lists_of(stage_of(name, "lexical"), part.setup.train, 5)
     assert (lists.documents[:, 0] >= 0).all()
     assert lists.features[:, 0, 0] == pytest.approx(1.0)
-    assert (lists.features[:, :, 0] <= 1).all()
     (row,) = stage_of(f"{name}-vectors", "dense").rank(part.setup.train.questions[:1], [frozenset()], 200)
     scores = [score for (score,) in row.values()]
     assert (max(scores), min(scores)) == (1.0, 0.0)  # cosines, scaled as search scales those of one signal for a reranker
@@ -216,10 +185,80 @@ def test_hybrid_in_memory_ranks_as_search_does(name, opensearch_engine, tmp_path
     assert run(["index", str(path), name, "--url", opensearch_engine.url, "-q"]) == 0
     index = Index.open(opensearch_engine, name)
     found = HybridStage([each.content for each in documents]).rank(questions, [frozenset()] * len(questions), 10)
-    searched = index.run(
-        {str(number): question for number, question in enumerate(questions)}, k=100, mode="hybrid", rerank="none"
-    )
+    searched = index.run({str(n): question for n, question in enumerate(questions)}, k=100, mode="hybrid", rerank="none")
     for number, features in enumerate(found):
         scores = searched.scores[str(number)]
         assert [score for score, *_ in features.values()] == pytest.approx(sorted(scores.values(), reverse=True)[:10], abs=5e-3)
         assert all(scores[documents[place].id] == pytest.approx(score, abs=5e-3) for place, (score, *_) in features.items())
+
+
+SHORT = ("max_length=32", "training_length=32", "batch=2", "dev=6", "steps=2", "every=2")
+RANKER = (*SHORT, "reranked=5", "blocks=4", "candidates=6", "candidates_from=bm25")
+
+
+@pytest.fixture
+def ranker(trained):
+    """A ranker of two steps without an anchor."""
+    return trained("sir", (*RANKER, "anchor=false"))[0]
+
+
+@pytest.fixture
+def part(folder, complete, tmp_path):
+    """The toy collection as a ranker is trained on it."""
+    settings = methods.get("sir").settings({"backbone": str(complete)})
+    return parts(str(folder), settings, tmp_path / "data", lambda _: None)[0]
+
+
+def test_the_scores_are_the_rankers_and_cached(part, ranker, monkeypatch):
+    wanted = [[0, 3, 5]] * len(part.setup.train)
+    written = teacher.teach(f"ranker:{ranker}", part.setup, wanted, lambda _: None)
+    found = written.scores(np.array([1]), np.array([3, 5, 7]))
+    texts = [part.setup.texts[document] for document in (3, 5)]
+    assert found[0, :2] == pytest.approx(Ranker.load(ranker).score(part.setup.train.questions[1], texts), abs=1e-5)
+    assert found[0, 2] == -np.inf
+    monkeypatch.setattr(Ranker, "load", lambda *_, **__: pytest.fail("the scores are in the cache"))
+    again = teacher.teach(f"ranker:{ranker}", part.setup, wanted, lambda _: None)
+    assert np.array_equal(again.scores(np.array([1]), np.array([3, 5, 7])), found)
+
+
+def test_an_anchored_teacher_reads_the_first_stage_that_it_was_trained_on(trained, part, tmp_path, monkeypatch):
+    out, _ = trained("sir", RANKER)
+    ranker, setup = Ranker.load(out), part.setup
+    assert set(ranker.anchor) == {"score"}
+    (features,) = first_stage("bm25", setup, print).rank(setup.train.questions[:1], setup.train.spared[:1], 100)
+    best = list(features)[:3]
+    wanted = [best, *([best[0]] for _ in setup.train.questions[1:])]
+    found = teacher.teach(f"ranker:{out}", setup, wanted, lambda _: None).scores(np.array([0]), np.array(best))[0]
+    residual = ranker.score(setup.train.questions[0], [setup.texts[document] for document in best])
+    assert found == pytest.approx(residual + [ranker.anchor["score"] * features[document][0] for document in best], abs=1e-4)
+
+    # A ranker of a live index or a run file reads that, and its scores are not kept: both may change.
+    run_file = tmp_path / "run.trec"
+    names = {question: name for name, question in setup.examples.queries.items()}
+    run_file.write_text(f"{names[setup.train.questions[0]]} Q0 {setup.examples.ids[setup.places[best[1]]]} 1 0.25 x\n")
+    monkeypatch.setattr(teacher, "_stage", lambda _: str(run_file))
+    for score in (0.25, 0.5):
+        run_file.write_text(run_file.read_text().replace("0.25", str(score)))
+        again = teacher.teach(f"ranker:{out}", setup, wanted, lambda _: None).scores(np.array([0]), np.array(best))[0]
+        assert again[1] == pytest.approx(residual[1] + ranker.anchor["score"] * score, abs=1e-4)
+    run_file.unlink()
+    with pytest.raises(UsageError, match="There is no run file"):
+        teacher.check(f"ranker:{out}")
+
+
+LEARNERS = {
+    "fectek": (*SMALL, "negatives=3", "steps=2", "every=2"),
+    "coder": (*SHORT, "candidates=5", "candidates_from=bm25"),
+}
+
+
+@pytest.mark.parametrize("method", LEARNERS)
+def test_models_learn_from_a_ranker(folder, base, ranker, tmp_path, method):
+    """From its scores of judged pairs, and of pairs that are made of the corpus, whose teacher weighs more."""
+    source = folder if method == "coder" else shutil.copy(folder / "corpus.jsonl", tmp_path)
+    nowhere = train(source, base, tmp_path / "out", "--plan", method=method, settings=("teacher=ranker:./nowhere",), status=2)
+    assert "There is no model folder './nowhere'" in nowhere
+    train(source, base, tmp_path / "out", method=method, settings=(*LEARNERS[method], f"teacher=ranker:{ranker}"))
+    options = json.loads((tmp_path / "out" / "termweave.json").read_text())["training"]["options"]
+    assert options["teacher"] == f"ranker:{ranker}"
+    assert options.get("teacher_weight", 9.0) == 9.0

@@ -1,9 +1,11 @@
-"""The folder of hidden states does not grow without end, and a full disk is an error, not a dead process."""
+"""The folder of hidden states does not grow without end, runs share it, and a full disk is an error, not a dead process."""
 
 import errno
 import os
 import shutil
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -111,3 +113,21 @@ def test_a_pass_that_failed_leaves_no_lock(model, base, tmp_path, monkeypatch):
     with pytest.raises(OSError, match="Hidden states need"):
         states(model, "toy", pieces, home=tmp_path)
     assert [each.suffix for each in tmp_path.iterdir()] == [".partial"]
+
+
+def test_two_runs_that_want_the_same_states_share_the_work(model, base, tmp_path, monkeypatch):
+    pieces = PieceTokenizer(base / "tokenizer.json").encode(["about granada", "mortar"], 64)
+    compute, calls, waiting = hidden_states._compute, [], threading.Event()
+
+    def slowly(*given):
+        calls.append(given)
+        assert waiting.wait(60)
+        compute(*given)
+
+    monkeypatch.setattr(hidden_states, "_compute", slowly)
+    with ThreadPoolExecutor(2) as runs:
+        both = [runs.submit(states, model, "toy", pieces, home=tmp_path, say=lambda _: waiting.set()) for _ in range(2)]
+        first, second = (run.result() for run in both)
+    assert len(calls) == 1
+    assert np.array_equal(first.values, second.values)
+    assert [each.name for each in tmp_path.iterdir()] == [next(tmp_path.glob("*/done.json")).parent.name]

@@ -1,19 +1,164 @@
-"""Training where there are GPUs, as far as a machine without one can tell."""
+"""The loop's settings on a model of one weight, dropout on processors, and training where there are GPUs, as far as a machine without one can tell."""
 
+import math
+from dataclasses import replace
 from functools import cached_property
 
+import numpy as np
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functional_call
+from torch.nn.functional import dropout, scaled_dot_product_attention
 from transformers import TrainingArguments
 
+from termweave.training.data.pairs import Pairs
 from termweave.training.data.sampler import BatchSampler
+from termweave.training.methods import base as methods
 from termweave.training.methods import fectek
+from termweave.training.methods.fectek import Fectek
 from termweave.training.trainer import trainer
+from termweave.training.trainer.passes import CpuDropout, backbone_precision
+from termweave.training.trainer.trainer import Fit, fit, optimizer
 from tests.training.conftest import SMALL, train
 
 pytestmark = pytest.mark.usefixtures("own_cache")
+
+
+# ruff: noqa: ARG002 - the contract names the arguments
+
+
+DEFAULTS = methods.get("fectek").settings({"batch": 1, "drawn": 0, "steps": 1, "every": 100, "rate": 0.1, "weight_decay": 0})
+
+
+class Inputs:
+    """Five questions, each with one document."""
+
+    share, negatives = 1.0, ()
+    pairs = Pairs([str(place) for place in range(5)], [frozenset({place}) for place in range(5)])
+
+
+class Slope(Fectek):
+    """The loss of a batch is a weight times the number of its question plus 1."""
+
+    def trained(self, model, settings):
+        return {"weight": model.weight}
+
+    def extras(self, model, settings):
+        return {}
+
+    def loss(self, fit, batch):
+        return {"slope": fit.weight.sum() * (int(batch.drawn.questions[0]) + 1)}
+
+
+def slope(**changed):
+    model = torch.nn.Module()
+    model.weight = torch.nn.Parameter(torch.zeros(1))
+    return Fit(Slope(), model, [Inputs()], replace(DEFAULTS, **changed))
+
+
+def rates_of(steps, **given):
+    """The rates of so many steps."""
+    (adam, schedule), rates = optimizer(slope(), replace(DEFAULTS, steps=steps, **given)), []
+    for _ in range(steps):
+        rates.append(adam.param_groups[0]["lr"])
+        adam.step()
+        schedule.step()
+    return rates
+
+
+@pytest.mark.parametrize(
+    ("schedule", "factors"),
+    [
+        ("linear", [1 / 3, 2 / 3, 1, 7 / 8, 6 / 8, 5 / 8, 4 / 8, 3 / 8, 2 / 8, 1 / 8]),
+        ("constant", [1 / 3, 2 / 3, *[1.0] * 8]),
+    ],
+)
+def test_rates_rise_and_fall_as_the_schedule_says(schedule, factors):
+    assert rates_of(10, schedule=schedule, warmup=0.2) == pytest.approx([0.1 * factor for factor in factors])
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("auto", torch.float32), ("bf16", torch.bfloat16)])
+def test_the_backbone_computes_in_the_precision_that_was_set(precision, dtype):
+    """`auto` is fp32 on a CPU."""
+    layer = torch.nn.Linear(2, 2)
+    with backbone_precision(torch.device("cpu"), precision):
+        assert layer(torch.ones(1, 2)).dtype == dtype
+
+
+@pytest.mark.parametrize("schedule", ["linear", "constant", "one-cycle"])
+@pytest.mark.parametrize(("steps", "warmup", "peak"), [(40, 10.0, (9, 10)), (39, 0.025, (0, 1))])
+def test_the_rate_rises_for_as_many_steps_as_were_set(schedule, steps, warmup, peak):
+    """A rise of one step in 40 was a division by zero."""
+    rates = rates_of(steps, schedule=schedule, warmup=warmup)
+    assert np.argmax(rates) in peak
+    assert max(rates) == pytest.approx(DEFAULTS.rate, rel=0.05)
+
+
+@pytest.mark.parametrize("keep", [0.0, 0.25])
+def test_a_share_of_the_start_is_in_what_is_judged_and_kept(tmp_path, keep):
+    objective, passed, looked = slope(steps=6, every=2, keep=keep), [], []
+    with torch.no_grad():
+        objective.weight.fill_(3.0)
+
+    def judge():
+        looked.append(objective.weight.detach().clone())
+        return float(len(looked))
+
+    objective.register_forward_pre_hook(lambda *_: passed.append(objective.weight.detach().clone()))
+    fit(objective, judge, tmp_path)
+    expected = [keep * passed[0] + (1 - keep) * after for after in passed]
+    assert torch.cat(looked[:3]).tolist() == pytest.approx(torch.cat(expected[::2]).tolist())
+    assert torch.equal(objective.weight, looked[3])  # the best look's parameters
+
+
+def test_a_warm_up_that_is_longer_than_the_run_is_said(tmp_path):
+    said = []
+    fit(slope(steps=3, warmup=500.0), lambda: 1.0, tmp_path, say=said.append)
+    assert "The rate does not reach its peak: it rises for 500 steps, and the run has 3." in said
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("p", [0.1, 0.5])
+def test_a_share_of_p_is_dropped_and_the_rest_scaled(dtype, p):
+    values = torch.ones(7, 11_111, dtype=dtype, requires_grad=True)
+    torch.manual_seed(0)
+    with CpuDropout():
+        first, second = dropout(values, p), dropout(values, p)
+        torch.manual_seed(0)
+        again = dropout(values, p)
+        assert dropout(values, p, training=False) is values
+        assert not dropout(values, 1.0).any()
+    assert set(first.unique().tolist()) == {0.0, float(torch.tensor(1 / (1 - p), dtype=dtype))}
+    assert abs(float((first == 0).float().mean()) - p) < 5 * math.sqrt(p * (1 - p) / values.numel())
+    assert torch.equal(first, again)
+    # Independent of the draw before, and of the elements beside: both are dropped in p^2 of the places.
+    for other in (second, first.roll(1), first.roll(1, dims=0)):
+        assert float(((first == 0) & (other == 0)).float().mean()) == pytest.approx(p * p, abs=0.01)
+    first.sum().backward()
+    assert torch.equal(values.grad, first)
+
+
+@pytest.mark.parametrize("mask", [None, "bool", "float"])
+def test_attention_is_that_of_torch_where_nothing_is_dropped(mask):
+    torch.manual_seed(1)
+    query, key, value = torch.randn(3, 2, 4, 9, 8)
+    read = torch.arange(9) < torch.tensor([[9], [6]])
+    masks = {None: None, "bool": read[:, None, None], "float": torch.zeros(2, 1, 1, 9).masked_fill(~read[:, None, None], -1e9)}
+    with CpuDropout():
+        own = scaled_dot_product_attention(query, key, value, masks[mask], dropout_p=1e-9)
+        dropped = scaled_dot_product_attention(query, key, value, masks[mask], dropout_p=0.5)
+    assert torch.allclose(own, scaled_dot_product_attention(query, key, value, masks[mask]), atol=1e-6)
+    assert not torch.allclose(own, dropped, atol=1e-2)
+
+
+def test_a_text_without_a_token_is_not_nan():
+    with CpuDropout():
+        states = scaled_dot_product_attention(
+            *torch.ones(3, 1, 1, 2, 4), torch.zeros(1, 1, 1, 2, dtype=torch.bool), dropout_p=0.1
+        )
+    assert states.isfinite().all()
+
 
 LIVE = ("top_layers=-1", "layers_rate=0.0001")
 

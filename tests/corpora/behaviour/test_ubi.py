@@ -1,10 +1,12 @@
-"""Records as OpenSearch's plugin, its collector, its sample data and earlier versions of the schema write them."""
+"""Records as OpenSearch's plugin, its collector and earlier versions of the schema write them; the click model; rates of documents."""
 
 import json
+from math import inf
 
+import numpy as np
 import pytest
 
-from termweave.corpora.behaviour import ubi
+from termweave.corpora.behaviour import click_model, ubi
 from termweave.corpora.behaviour.ubi import EventRecord, event_record, search_record
 
 #: The plugin's record of a search: the user's query, the ids in order, and the request as text.
@@ -43,13 +45,13 @@ def placed(log):
 
 
 def test_a_search_of_the_plugin():
-    assert search_record(SEARCH).shown == {"B07": 0, "B01": 1, "B08": 2}
+    assert search_record(SEARCH).listed == {"B07": 0, "B01": 1, "B08": 2}
     assert search_record(SEARCH).query == "wireless earbuds"
     assert search_record({**SEARCH, "user_query": {"text": "earbuds"}}).query == "earbuds"
     assert search_record({**SEARCH, "user_query": "caf\u0065\u0301\u200b  bar"}).query == "caf\u00e9 bar"
     for name in ("query_response_object_ids", "query_response_objects_ids"):  # earlier versions
-        assert search_record({**SEARCH, name: ["B07"], "query_response_hit_ids": None}).shown == {"B07": 0}
-    assert search_record({**SEARCH, "query_response_hit_ids": ["a", None, 7]}).shown == {"a": 0, "7": 2}
+        assert search_record({**SEARCH, name: ["B07"], "query_response_hit_ids": None}).listed == {"B07": 0}
+    assert search_record({**SEARCH, "query_response_hit_ids": ["a", None, 7]}).listed == {"a": 0, "7": 2}
     for without in ({"query_id": None}, {"user_query": None}, {"user_query": " "}):
         assert search_record({**SEARCH, **without}) is None
 
@@ -107,13 +109,6 @@ def test_other_events_are_passed_over(record):
     assert event_record(record) is None
 
 
-def test_events_that_carry_the_query_need_no_record_of_it():
-    events = [event("impression"), event("click"), event("click", query_id="s2", user_query=None)]
-    log = ubi.behaviour_of([], events)
-    assert placed(log) == {("wireless earbuds", "B01", 7): (1, 1)}
-    assert log.lost == 1
-
-
 @pytest.mark.parametrize("missing", [None, "", " ", "null", "undefined", True, [], {}])
 def test_events_without_the_id_of_a_search_are_of_what_a_person_typed(missing):
     """They were all clicks of one query, that of the first."""
@@ -123,7 +118,7 @@ def test_events_without_the_id_of_a_search_are_of_what_a_person_typed(missing):
     log = ubi.behaviour_of([{**SEARCH, "query_id": missing}], [*events, nobody])
     assert placed(log) == {("b", "B01", 7): (1, 1), ("a", "B01", 7): (2, 2)}
     assert log.lost == 2
-    assert "2 events left out: without the query_id" in log.remarks(log.model(corrected=False), corrected=False)[0]
+    assert "2 events left out, with neither the query_id" in log.remarks(log.model(corrected=False), corrected=False)[0]
 
 
 @pytest.mark.parametrize("named", ["client_id", "session_id"])
@@ -140,7 +135,10 @@ def test_a_person_counts_once_for_each_query_and_document(named):
     assert log.clicks(log.model(corrected=False)).tolist() == [1, 3]  # B01, which stood first in the first search, and B07
     assert log.impressions.shown.sum() == 2 * len(people)
     remark = log.remarks(log.model(corrected=False), corrected=False)[0]
-    assert remark == f"The {named.removesuffix('_id')} 'bot' made 37 of 40 clicks; it counts once for each query and document."
+    assert (
+        remark
+        == f"The {named.removesuffix('_id')} 'bot' made 37 of 40 clicks; its clicks count once for each query and document."
+    )
     anonymous = ubi.behaviour_of([{**each, named: ""} for each in searches], [{**each, named: ""} for each in events])
     assert (anonymous.impressions.clicked.sum(), anonymous.busiest) == (40, None)
 
@@ -149,3 +147,103 @@ def test_a_person_counts_once_for_each_query_and_document(named):
 def test_ordinals_from_0_and_from_1(ordinals):
     shown = [event("impression", placed_at({"ordinal": ordinal}, f"d{ordinal}")) for ordinal in ordinals]
     assert sorted(place for *_, place in placed(ubi.behaviour_of([], shown))) == [0, 1, 2]
+
+
+EXAMINED = np.array([1.0, 0.7, 0.5, 0.35, 0.2])
+
+
+def drawn(*, shuffled, lists=4000, queries=8, seed=0):
+    """A log of lists of five documents; each query has its own documents, of attractions .05 to .8."""
+    random = np.random.default_rng(seed)
+    attraction = random.permuted(np.tile([0.05, 0.2, 0.4, 0.6, 0.8], (queries, 1)), axis=1)
+    searches, events = [], []
+    for number in range(lists):
+        query = number % queries
+        order = random.permutation(5) if shuffled else np.arange(5)
+        shown = [f"d{query}-{each}" for each in order]
+        searches.append(search(number, f" query  {query}", shown))
+        clicked = random.random(5) < EXAMINED * attraction[query][order]
+        events += [action(number, f"d{query}-{each}", place) for place, each in enumerate(order) if clicked[place]]
+    return ubi.behaviour_of(searches, events), attraction
+
+
+def search(number, query, shown, **more):
+    return {"query_id": f"s{number}", "user_query": query, "query_response_hit_ids": shown, **more}
+
+
+def action(number, document, place=None, name="click", **more):
+    attributes = {"object": {"object_id": document}, **({"position": {"ordinal": place}} if place is not None else {})}
+    return {"query_id": f"s{number}", "action_name": name, "event_attributes": attributes, **more}
+
+
+def test_it_finds_what_the_log_was_drawn_with():
+    log, attraction = drawn(shuffled=True)
+    model = log.model(corrected=True)
+    assert model.moved == 40
+    assert model.examined == pytest.approx(EXAMINED, abs=0.06)
+    found = {pair: model.attractive[number] for number, pair in enumerate(log.pairs)}
+    pairs = [(query, each) for query in range(8) for each in range(5)]
+    assert max(abs(found[f"query {query}", f"d{query}-{each}"] - attraction[query][each]) for query, each in pairs) < 0.12
+    raw = log.model(corrected=False)
+    assert raw.attractive.max() < 0.6  # half of the clicks never come
+    assert log.clicks(model).sum() > 1.3 * log.clicks(raw).sum()
+    assert {log.qrels(model)["query 0"][f"d0-{each}"] for each in range(5) if attraction[0][each] == 0.8} == {3}
+
+
+def test_a_log_that_never_moves_a_document_says_so():
+    log, _ = drawn(shuffled=False, lists=400)
+    model = log.model(corrected=True)
+    assert model.moved == 0
+    assert "mostly the assumption 1 / position" in log.remarks(model, corrected=True)[0]
+    assert log.remarks(log.model(corrected=False), corrected=False) == []
+
+
+def test_a_log_as_logs_are():
+    searches = [
+        search(1, "red  sofa", ["1", "2", 3]),
+        {"query_id": "s2", "user_query": "red sofa"},
+        search(3, None, ["1"]),
+        search(4, "one", "9"),
+        {"user_query": "no id"},
+    ]
+    events = [
+        action(1, "2"), action(1, "2"), action(1, "2", name="purchase"), action(1, "3"), action(1, "8"), action(1, "1", name="hover"),
+        action(2, "2", 5, name="impression"), action(2, "7"), action(2, "7", 1), action(9, "1"), {"action_name": "click", "query_id": "s1"}, {},
+    ]  # fmt: skip
+    log = ubi.behaviour_of(searches, events)
+    assert placed(log) == {
+        ("red sofa", "1", 0): (1, 0), ("red sofa", "2", 1): (1, 1), ("red sofa", "3", 2): (1, 1), ("red sofa", "2", 4): (1, 0),
+        ("red sofa", "7", 0): (1, 1), ("one", "9", 0): (1, 0),
+    }  # fmt: skip
+    assert (log.unplaced, log.lost) == (1, 1)
+    assert set(log.qrels(log.model(corrected=False))) == {"red sofa"}
+    assert log.qrels(log.model(corrected=False))["red sofa"] == {"1": 0, "2": 2, "3": 3, "7": 3}
+
+
+def test_an_empty_log_has_a_model():
+    empty = ubi.behaviour_of([], [])
+    assert len(click_model.fit(empty.impressions).examined) == len(click_model.raw(empty.impressions).attractive) == 0
+
+
+def test_rates_of_documents_by_hand():
+    lists = [("red", "ab"), ("red", "ac"), ("blue", "ba"), ("Blue ", "bc")]
+    searches = [search(number, query, list(shown)) for number, (query, shown) in enumerate(lists, 1)]
+    events = [action(1, "a"), action(3, "a"), action(3, "a", name="purchase"), action(4, "b", name="buy")]
+    log = ubi.behaviour_of(searches, events)
+    # The first position: 2 clicks and 1 purchase in 4 lists; the second: 1 click, 1 purchase.
+    found = click_model.rates(log)
+    assert found["a"] == pytest.approx(((2 + 1) / (0.5 + 0.5 + 0.25 + 1), (1 + 1) / (0.25 * 3 + 1)))
+    assert found["b"] == pytest.approx(((1 + 1) / (0.25 + 0.5 + 0.5 + 1), (1 + 1) / (0.25 * 3 + 1)))
+    assert found["c"] == pytest.approx((1 / (0.25 * 2 + 1), 1 / (0.25 * 2 + 1)))
+    # Without "blue" in any writing only the first two lists are left.
+    assert click_model.rates(log, ["BLUE"]) == click_model.rates(ubi.behaviour_of(searches[:2], events[:1]))
+    assert set(click_model.rates(log, ["red", "blue"]).values()) <= {(1.0, 1.0)}
+    assert click_model.rates(ubi.behaviour_of([], [])) == {}
+
+
+def test_the_times_of_a_log():
+    searches = [search(1, "red", ["a"], timestamp="2025-03-03T00:00:10.500Z")]
+    assert (log := ubi.behaviour_of(searches, [action(1, "a", timestamp=1740960000000)])).first == 1740960000
+    assert log.last == 1740960010.5
+    unknown = ubi.behaviour_of(searches, [action(1, "a", timestamp="yesterday")])
+    assert (unknown.first, unknown.last) == (-inf, inf)
