@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -31,22 +31,14 @@ from termweave.corpora.readers.jsonl import JsonLines
 from termweave.corpora.readers.table import DELIMITERS
 from termweave.corpora.readers.text_folder import TextFolder
 from termweave.corpora.readers.text_folder import texts as texts_below
-from termweave.corpora.sources import (
-    DEFAULT_SPLIT,
-    ITEM,
-    Dataset,
-    DatasetReader,
-    IndexReading,
-    NotAnIndex,
-    OpenedSource,
-    Reader,
-    Reading,
-    Source,
-)
+from termweave.corpora.sources import DEFAULT_SPLIT, ITEM, Dataset, IndexReading, NotAnIndex, OpenedSource, Reading, Source
 from termweave.errors import InputError, TermweaveError, UsageError
 from termweave.records import Document
 from termweave.support.arguments import texts
 from termweave.support.messages import few, without_password
+
+if TYPE_CHECKING:
+    from termweave.corpora.sources import DatasetReader, Reader
 
 __all__ = ["Dataset", "IndexReading", "OpenedSource", "Source", "open_dataset", "open_documents", "open_source"]
 
@@ -136,8 +128,7 @@ def _open(spec: str, reading: Reading, copies: ExitStack) -> tuple[type[Reader],
     elif next(texts_below(path, replace(reading, follow_links=True)), None) is not None:
         reader = TextFolder
     else:
-        hint = "Write a pattern such as '*.py' or 'src/*.c', in quotes."
-        raise UsageError(f"No file in {spec} matches {few(list(reading.include))}.", hint)
+        raise UsageError(f"No file in {spec} matches {few(list(reading.include))}.", "Write a pattern such as '*.py', in quotes.")
     if reading.fields and not reader.MAPPED:
         options = "--id-field, --title-field and --text-field"
         raise UsageError(f"{options} cannot be used with {reader.LABEL}, which has no named fields.", "Remove these options.")
@@ -270,12 +261,6 @@ def _no_source(folder: Path, kinds: str) -> UsageError:
     return UsageError(f"{folder} is not a source itself, but {names} in it {are}.", f"Name one: {folder / inside[0]}")
 
 
-class _Items(JsonLines):
-    """The temporary file of JSON lines with the documents that a program holds; messages call each line an item."""
-
-    ENTRY = ITEM
-
-
 def open_documents(
     documents: object,
     *,
@@ -310,7 +295,8 @@ def open_documents(
     with new_copy(name) as file:
         file.writelines(_line(row, number, name) for number, row in enumerate(rows, start=1))
     path = Path(file.name)
-    source = _Items(path, Reading(name, skip_bad, _fields(id_field, title_field, text_fields)))
+    source = JsonLines(path, Reading(name, skip_bad, _fields(id_field, title_field, text_fields)))
+    source.ENTRY = ITEM
     weakref.finalize(source, discard, path)
     return source
 
@@ -346,5 +332,4 @@ def _line(row: object, number: int, name: str) -> bytes:
     try:
         return orjson.dumps(json_value(row), option=orjson.OPT_APPEND_NEWLINE)
     except (BadLine, TypeError, ValueError, RecursionError) as error:
-        hint = "Use values that are texts, numbers, lists or dicts."
-        raise InputError(f"Item {number:,} of {name} cannot be written as JSON: {error}.", hint) from error
+        raise InputError(f"Item {number:,} of {name} cannot be written as JSON: {error}.", "Use values that JSON has.") from error

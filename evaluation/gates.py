@@ -125,12 +125,10 @@ def verdict(gate: Gate, experiment: Experiment, dataset: Dataset) -> Verdict:
         reason = f"{system}: {gate.measure} of {mean:.4f} {verb} {gate.least:g} ({queries(len(mine))})"
         return Verdict(gate.text, mean >= gate.least, reason)
     assert gate.run is not None
-    assert gate.margin is not None
     saved, absent = _saved(gate.run, experiment.queries, dataset.qrels())
     # A query that is absent from the saved run counts as no difference; otherwise any result of ours would be a gain.
     difference = np.where(absent, 0.0, mine - _values(saved, experiment, dataset, gate.measure))
-    difference = difference[_comparable(experiment, dataset, gate.measure)]
-    return _margin_verdict(gate.text, system, gate.measure, difference, gate.margin, str(gate.run))
+    return _margin_verdict(gate, system, experiment, dataset, difference, str(gate.run))
 
 
 def system_of(gate: Gate, names: Sequence[str], default: str | None) -> str:
@@ -189,25 +187,24 @@ def compare(experiment: Experiment, before: Experiment, dataset: Dataset, margin
     assert before.default is not None
     mine, other = experiment.runs[experiment.default], before.runs[before.default]
     difference = _values(mine, experiment, dataset, LEADING) - _values(other, experiment, dataset, LEADING)
-    difference = difference[_comparable(experiment, dataset, LEADING)]
-    return _margin_verdict(f"{LEADING} within {margin:g} of {name}", mine.name, LEADING, difference, margin, name)
-
-
-def _comparable(experiment: Experiment, dataset: Dataset, measure: str) -> list[int]:
-    """Return the positions of the queries that can show a difference: queries with a document that the measure counts as relevant."""
-    kind, _ = measures.parse_measure(measure)
-    qrels, least = dataset.qrels(), 1 if kind == "ndcg" else dataset.relevant_from
-    return [place for place, query in enumerate(experiment.queries) if max(qrels.get(query, {}).values(), default=0) >= least]
+    gate = Gate(f"{LEADING} within {margin:g} of {name}", mine.name, LEADING, None, margin, None)
+    return _margin_verdict(gate, mine.name, experiment, dataset, difference, name)
 
 
 def _margin_verdict(
-    text: str, system: str, measure: str, difference: NDArray[np.float64], margin: float, against: str
+    gate: Gate, system: str, experiment: Experiment, dataset: Dataset, difference: NDArray[np.float64], against: str
 ) -> Verdict:
+    """Decide by the differences of the queries that can show one: queries with a document that the measure counts as relevant."""
+    assert gate.margin is not None
+    kind, _ = measures.parse_measure(gate.measure)
+    qrels, least = dataset.qrels(), 1 if kind == "ndcg" else dataset.relevant_from
+    grades = [max(qrels.get(query, {}).values(), default=0) for query in experiment.queries]
+    difference = difference[[grade >= least for grade in grades]]
     if len(difference) < _FEWEST:
         few = f"{queries(len(difference))} {'is' if len(difference) == 1 else 'are'} too few for a comparison"
-        return Verdict(text, met=False, reason=f"{system}: {measure}: {few}")
+        return Verdict(gate.text, met=False, reason=f"{system}: {gate.measure}: {few}")
     low, high = interval(difference)
-    met = low >= -margin
+    met = low >= -gate.margin
     mean = f"{difference.mean():+.4f}, 95 % between {low:+.4f} and {high:+.4f}"
-    within = "within" if met else "not surely within"
-    return Verdict(text, met, f"{system}: {measure} against {against}: {mean}: {within} {margin:g} ({queries(len(difference))})")
+    within = f"{'within' if met else 'not surely within'} {gate.margin:g} ({queries(len(difference))})"
+    return Verdict(gate.text, met, f"{system}: {gate.measure} against {against}: {mean}: {within}")

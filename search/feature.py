@@ -233,11 +233,6 @@ def known_to(options: type[Any]) -> list[type[Feature[Any]]]:
     return [_OF_OPTIONS[base] for base in options.__mro__ if base in _OF_OPTIONS]
 
 
-def features_of(options: object, search: Search) -> list[Feature[Any]]:
-    """Make the features that take part in a search."""
-    return [feature(options, search) for feature in known_to(type(options)) if feature.takes_part(options)]
-
-
 def with_features_from_outside(record: type[_Options], *, ranking: bool) -> type[_Options]:
     """Extend a class of search options by the options of other packages' features (entry points `termweave.search_features`).
 
@@ -252,15 +247,13 @@ def with_features_from_outside(record: type[_Options], *, ranking: bool) -> type
     """
     outside = {name: plugins.load("search_features", name) for name in plugins.names("search_features")}
     features = {name: each for name, each in outside.items() if each.ranks or not ranking}
-    taken = dict.fromkeys((each.name for each in fields(record)), "of termweave")  # type: ignore[arg-type]
+    taken = dict.fromkeys((each.name for each in fields(record)), "one of termweave")  # type: ignore[arg-type]
     for name, feature in features.items():
         for each in fields(feature.Options):
             if each.name in taken:
-                raise UsageError(
-                    f"The search feature {name!r} has the option {each.name!r}, and so has another one {taken[each.name]}.",
-                    f"Uninstall the package of {feature.__module__!r}, or ask its authors to rename the option.",
-                )
-            taken[each.name] = f"({name!r})"
+                hint = f"Uninstall the package of {feature.__module__!r}, or ask its authors to rename the option."
+                raise UsageError(f"The search feature {name!r} and {taken[each.name]} both have the option {each.name!r}.", hint)
+            taken[each.name] = repr(name)
     if not features:
         return record
     bases = (record, *(each.Options for each in features.values()))

@@ -14,7 +14,7 @@ from termweave.rerank import rerankers
 from termweave.rerank.rerankers import CutShort
 from termweave.rerank.stored_rerankers import reranking_of
 from termweave.search import profiles
-from termweave.search.feature import Answered, Feature, Ranking, Report, Search, features_of
+from termweave.search.feature import Answered, Feature, Ranking, Report, Search, known_to
 from termweave.search.filters.documents import documents_passing
 from termweave.search.options import FIELDS, check_query
 from termweave.search.ranking.order import below_all, order
@@ -89,7 +89,7 @@ def prepare(generation: OpenGeneration, target: str, options: RankingOptions) ->
     needs = reranking.needs if reranking else ()
     plan = Retrieval(list(mode.weights), options.candidates, options.candidates, needs=needs)
     search = Search(generation, target, mode, reranking, plan, profile)
-    features = features_of(options, search)
+    features = [feature(options, search) for feature in known_to(type(options)) if feature.takes_part(options)]
     for each in features:
         plan = each.plan(plan)
     return replace(search, plan=plan, features=features)
@@ -202,6 +202,6 @@ def choose(
     if profile is not None:
         return profiles.mode_of(profile), reranking
     if mode is not None and (name := mode.partition("@")[0]) in lineage.profiles:
-        raise UsageError(f"The profile in {mode!r} names its own fusion.", f"Use --mode {name}, or tune again.")
+        raise UsageError(f"{mode!r} names a fusion, but the profile {name!r} has its own.", f"Use --mode {name}, or tune again.")
     signals = [signal.name for signal in lineage.layout.signals]
     return modes.parse("hybrid" if mode is None else mode, signals, lineage.profiles), reranking

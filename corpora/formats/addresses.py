@@ -110,12 +110,10 @@ def parse_index(spec: str) -> IndexAddress:
         path, _, index = parts.path.rpartition("/")
         url = urlunsplit((parts.scheme, parts.netloc, path, "", ""))
         if parts.query or parts.fragment:
-            hint = "Write https://HOST:9200/INDEX; --source-query FILE restricts the documents."
-            raise UsageError(f"{safe} has a query or a fragment.", hint)
+            raise UsageError(f"{safe} has a query or a fragment.", "Write https://HOST:9200/INDEX, and use --source-query FILE.")
     index = unquote(index)
     if not index or set(index) & set('*?,<>/\\|" #') or index.startswith(("-", "_")):
-        hint = "Write opensearch:INDEX or https://HOST:9200/INDEX, with the name of one index or alias."
-        raise UsageError(f"{safe} does not name one index.", hint)
+        raise UsageError(f"{safe} does not name one index or alias.", "Write opensearch:INDEX or https://HOST:9200/INDEX.")
     return IndexAddress(index, url, prefix)
 
 
@@ -202,7 +200,7 @@ def _checked(answer: Any, name: str) -> Iterator[bytes]:
         if not chunk:
             break
         if not size and answer.headers.get_content_type() == "text/html" and chunk.lstrip()[:1] == b"<":
-            hint = "Open it in a browser: it may be a login, an error, or the page that links to the file."
+            hint = "Open the address in a browser: the page may be a login, an error, or link to the file."
             raise InputError(f"{name} answers with a web page, not with a file of documents.", hint)
         size += len(chunk)
     if size < announced:
@@ -227,6 +225,5 @@ def _refused(name: str, error: urllib.error.HTTPError) -> UsageError | InputErro
     if "not allowed" in str(error.reason):
         return UsageError(f"{name} redirects to an address that is neither http nor https.", "Download the file, and name it.")
     if error.code < HTTPStatus.BAD_REQUEST:
-        hint = "Name the last address yourself."
-        return UsageError(f"{name} redirects in a circle, or more than ten times (HTTP {error.code}).", hint)
+        return UsageError(f"{name} redirects in a circle, or more than ten times (HTTP {error.code}).", "Name the last address.")
     return InputError(f"{name} could not be downloaded: HTTP {error.code} {error.reason}.", "Try again later.")

@@ -278,8 +278,7 @@ def discard_all(build: str) -> None:
 
 
 def _refuse(folder: Path) -> NoReturn:
-    hint = "Wait until it has ended, or stop it."
-    raise TermweaveError(f"Another command reads the index into the same snapshot ({folder}).", hint)
+    raise TermweaveError(f"Another command reads the index into the same snapshot ({folder}).", "Wait for its end, or stop it.")
 
 
 @contextmanager

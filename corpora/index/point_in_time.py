@@ -298,8 +298,7 @@ def _check_order(hits: Sequence[Mapping[str, Any]], low: int, url: str) -> None:
 
 
 def _deleted(index: str) -> InputError:
-    hint = "Name another source, or wait until the index is back."
-    return InputError(f"The index {index!r} was deleted while it was read.", hint)
+    return InputError(f"The index {index!r} was deleted while it was read.", "Name another source, or repeat the command later.")
 
 
 def _expired(error: EngineResponseError) -> bool:

@@ -58,10 +58,11 @@ class IndexSource(EntrySource, Reader):
     MAPPED: ClassVar[bool] = True
     KIND: ClassVar[str] = "index/1"
     ENTRY = "document"
+    name = ""
 
     def __init__(self, place: addresses.IndexAddress, engine: Engine, reading: Reading) -> None:
         super().__init__(reading)
-        self.address, self.engine = place, engine
+        self.address, self.engine, self.name = place, engine, place.shown
         self.mappings = _mappings(engine, place)
         pipeline = DefaultPipeline() if reading.index.hidden else shared_pipeline(engine, self.mappings)
         if pipeline.filters:
@@ -118,11 +119,6 @@ class IndexSource(EntrySource, Reader):
 
                 error.hint = hint_of_source(error.hint)
             raise
-
-    @property
-    def name(self) -> str:
-        """The address of the index, without user name and password."""
-        return self.address.shown
 
     @property
     def index(self) -> IndexSource:

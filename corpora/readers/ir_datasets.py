@@ -37,10 +37,11 @@ class IrDataset(Judged, EntrySource, Reader):
     #: Part of the fingerprint: change it when the same records are read as different documents.
     KIND: ClassVar[str] = "ir/1"
     ENTRY = "record"
+    name = ""
 
     def __init__(self, name: str, judged: str | None = None, split: str = DEFAULT_SPLIT, reading: Reading | None = None) -> None:
         super().__init__(reading)
-        self._name = name
+        self._name, self.name = name, f"{PREFIX}{name}"
         self._judged_name = judged or name
         self.split = split
         if not _load(name).has_docs():
@@ -69,11 +70,6 @@ class IrDataset(Judged, EntrySource, Reader):
             return cls(name, split=split)
         check_split(spec, split, _splits(name), "It is a corpus, not a data set.")
         return cls(name, f"{name}/{split}", split)
-
-    @property
-    def name(self) -> str:
-        """Name of the collection with its prefix."""
-        return f"{PREFIX}{self._name}"
 
     @property
     def fingerprint(self) -> str:
@@ -163,8 +159,7 @@ def _load(name: str) -> Any:
     try:
         return _registry()[name]
     except KeyError:
-        hint = "The catalogue of collections is at https://ir-datasets.com, and `ir_datasets list` prints it."
-        raise UsageError(f"ir_datasets has no collection {name!r}.", hint) from None
+        raise UsageError(f"ir_datasets has no collection {name!r}.", "Its catalogue is at https://ir-datasets.com.") from None
 
 
 def _splits(name: str) -> list[str]:

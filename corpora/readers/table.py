@@ -229,8 +229,7 @@ class _Columns:
         numbers = [f"column{number}" for number in range(1, len(cells) + 1)]
         self.names = [cell or number for cell, number in zip(cells, numbers, strict=True)] if self.header else numbers
         if any("\udc80" <= character <= "\udcff" for name in self.names for character in name):
-            hint = "Convert the file to UTF-8: `iconv -f WINDOWS-1252 -t UTF-8`."
-            raise InputError(f"The header line of {file} is not UTF-8.", hint)
+            raise InputError(f"The header line of {file} is not UTF-8.", "Convert it: `iconv -f WINDOWS-1252 -t UTF-8`.")
         shown = ", ".join(map(repr, self.names if self.header else cells))
         if twice := {name for name in self.names if self.names.count(name) > 1}:
             raise UsageError(f"{file} has two columns called {min(twice)!r}.", "Rename one of them.")

@@ -138,7 +138,7 @@ def launch(layout: Layout, distribution: Path, java: Java, heap: int) -> int:
         TermweaveError: The system does not allow it.
     """
     command = [
-        str(java.executable),
+        str(java.home / "bin" / "java"),
         f"-Xms{min(heap, 512)}m",
         f"-Xmx{heap}m",
         *_OPTIONS,

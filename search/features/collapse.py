@@ -14,10 +14,9 @@ from termweave.search.retrieval.plan import MAX_DEPTH
 from termweave.support.arguments import parsed_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from termweave.search.feature import Ranking, Report
-    from termweave.search.opening import OpenGeneration
 
 _COUNT = re.compile(r"\d{1,9}", re.ASCII)
 
@@ -34,7 +33,9 @@ def parse(text: str) -> tuple[str, int]:
     if not colon or not _COUNT.fullmatch(count):
         name, count = text.strip().removeprefix("metadata."), "1"
     if not name or not int(count):
-        raise UsageError(f"{text!r} does not say what to collapse by.", "Write brand, or brand:2 for the best two of each brand.")
+        raise UsageError(
+            f"{text!r} does not name a field to collapse by.", "Write brand, or brand:2 for the best two of each brand."
+        )
     return name, int(count)
 
 
@@ -67,9 +68,13 @@ class Collapse(Feature[CollapseOptions]):
 
         All documents below the 10,000th are left out.
         """
-        field, most = parse(str(self.options.collapse))
-        first = ranking.places[:MAX_DEPTH]
-        values = _values(self.search.generation, [place.id for place in first], field)
+        name, most = parse(str(self.options.collapse))
+        generation, first = self.search.generation, ranking.places[:MAX_DEPTH]
+        layout, field = generation.layout, generation.layout.usable(name).field
+        values: dict[str, Any] = {place.id: place.id for place in first}
+        if field != layout.id_field and first:
+            hits = generation.columns_of([*values], field)
+            values = {str(layout.id_of(hit)): hit["fields"][field][0] for hit in hits if field in hit.get("fields", ())}
         counts = ranking.memory.setdefault(self, Counter[Any]())
         places = []
         for place in first:
@@ -83,20 +88,4 @@ class Collapse(Feature[CollapseOptions]):
         """Say that nothing was left out, because no document has a value of the field."""
         if report.last.ranked and not report.last.memory[self]:
             field, _ = parse(str(self.options.collapse))
-            yield f"No document of this answer has a value of {field!r}, so that none is left out."
-
-
-def _values(generation: OpenGeneration, documents: Sequence[str], name: str) -> dict[str, Any]:
-    """Document id -> the document's first value of a field, for the documents that have a value.
-
-    Args:
-        generation: The generation that answered.
-        documents: Ids of the documents, at most 10,000.
-        name: Name of the field.
-    """
-    layout = generation.layout
-    field = layout.usable(name).field
-    if field == layout.id_field or not documents:
-        return {document: document for document in documents}
-    hits = generation.columns_of(documents, field)
-    return {str(layout.id_of(hit)): hit["fields"][field][0] for hit in hits if field in hit.get("fields", ())}
+            yield f"No document of this answer has a value of {field!r}, so that collapsing leaves none out."

@@ -166,10 +166,9 @@ def _aggregation(facet: Facet, column: Column) -> dict[str, Any]:
     dates = column.kind == "date"
     bounds = [(date_interval(each) or [None])[0] if dates else column.converted(each, "double") for each in facet.bounds]
     if None in bounds or any(low >= high for low, high in pairwise(bounds)):  # type: ignore[operator]  # None ends before
-        raise UsageError(
-            f"The bounds {'/'.join(facet.bounds)} of the facet {facet.name!r} are not {column.words}, lowest first.",
-            f"Write {facet.name}:{'2020/2024-05' if dates else '10/50'}.",
-        )
+        hint = f"Write {facet.name}:{'2020/2024-05' if dates else '10/50'}."
+        shown = "/".join(facet.bounds)
+        raise UsageError(f"The bounds {shown} of the facet {facet.name!r} must be {column.words}, lowest first.", hint)
     edges = [None, *map(column.clamped, bounds), None]
     ranges = [{"from": low, "to": high} for low, high in pairwise(edges)]
     ranges = [{name: edge for name, edge in each.items() if edge is not None} for each in ranges]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from termweave.declared_settings import Setting
 from termweave.errors import UsageError
 from termweave.search.feature import Feature
+from termweave.signals.fusion import FusedList
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
@@ -100,9 +101,10 @@ class ScoreFloor(Feature[MinimumScoreOptions]):
 
     def plan(self, plan: Retrieval) -> Retrieval:
         """Check that each signal with a minimum score is searched."""
-        for unknown in (name for name in self._minimum.signals if name not in plan.lists):
-            message = f"The minimum score names {unknown!r}, and the search asks {', '.join(plan.lists)}."
-            raise UsageError(message, "Name one of these signals.")
+        lists = plan.signals if plan.server_fusion is None else [FusedList.name]
+        if unknown := [name for name in self._minimum.signals if name not in lists]:
+            message = f"The minimum score names the signal {unknown[0]!r}, but this search uses {', '.join(lists)}."
+            raise UsageError(message, "Name a signal that the search uses.")
         return replace(plan, floor=True)
 
     def rank(self, ranking: Ranking) -> Ranking:

@@ -23,7 +23,6 @@ from termweave.support.arguments import parsed_text
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from termweave.contracts.signal import Signal
     from termweave.records import Hit
     from termweave.search.feature import Ranking
     from termweave.search.opening import OpenGeneration
@@ -126,20 +125,17 @@ def _best(passages: Sequence[_Scored], count: int, beside: int) -> list[_Scored]
 
 def _scored(generation: OpenGeneration, candidates: Candidates, mode: Mode, hits: Sequence[Hit]) -> dict[str, list[_Scored]]:
     """Document id -> the document's passages that a signal finds, with their worth. One request is sent for all hits and signals."""
-    engine, columns = generation.engine, ["passage", "passage_start", "passage_end"]
-    searches: list[tuple[str, dict[str, Any]]] = []
-    searched: list[tuple[Signal, Hit]] = []
-    for signal in generation.signals(list(candidates.lists)):
-        if (clause := candidates.clauses.get(signal.name)) is None:
-            continue
-        for hit in hits:
-            where = [{"term": {"id": hit.id}}]
-            query = signal.restricted(clause, candidates.query, where, size=_SCORED, capabilities=engine.capabilities)
-            body = {"query": query, "size": _SCORED, "_source": False, "docvalue_fields": columns, "track_total_hits": False}
-            searches.append((signal.name, body))
-            searched.append((signal, hit))
     from termweave.search.retrieval.candidates import answers_to  # noqa: PLC0415 - not needed by `--help`
 
+    engine, columns = generation.engine, ["passage", "passage_start", "passage_end"]
+    signals = generation.signals(candidates.lists.keys() & candidates.clauses.keys())
+    searched = [(signal, hit) for signal in signals for hit in hits]
+    searches: list[tuple[str, dict[str, Any]]] = []
+    for signal, hit in searched:
+        clause, where = candidates.clauses[signal.name], [{"term": {"id": hit.id}}]
+        query = signal.restricted(clause, candidates.query, where, size=_SCORED, capabilities=engine.capabilities)
+        body = {"query": query, "size": _SCORED, "_source": False, "docvalue_fields": columns, "track_total_hits": False}
+        searches.append((signal.name, body))
     answers = answers_to(engine, generation.index, searches)
     places: dict[str, dict[int, tuple[int, int]]] = defaultdict(dict)
     worth: dict[tuple[str, int], float] = defaultdict(float)
@@ -147,7 +143,7 @@ def _scored(generation: OpenGeneration, candidates: Candidates, mode: Mode, hits
     for (signal, hit), answer in zip(searched, answers, strict=True):
         for passage in answer["hits"]["hits"]:
             fields = passage.get("fields", {})
-            if not {"passage", "passage_start", "passage_end"} <= fields.keys():
+            if not {*columns} <= fields.keys():
                 continue  # a document that is short enough, or that another program wrote
             number = fields["passage"][0]
             places[hit.id][number] = fields["passage_start"][0], fields["passage_end"][0]

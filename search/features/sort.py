@@ -11,7 +11,6 @@ from termweave.errors import UsageError
 from termweave.search.feature import Feature
 from termweave.search.retrieval.plan import MAX_DEPTH
 from termweave.support.arguments import parsed_text
-from termweave.support.messages import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -100,12 +99,12 @@ class Sort(Feature[SortOptions]):
                 len(numbers) < len(values) or len({len(as_text(each)) for each in numbers}) > 1
             ):
                 yield (
-                    f"{name!r} is sorted as text, so that 10 comes before 9: values of other types, or notations, are among its numbers. "
-                    f"'termweave index' with --types {name}=number, or decimal-comma, makes numbers of them."
+                    f"The field {name!r} is sorted as text, so that 10 comes before 9, because not all of its values are numbers in one notation. "
+                    f"'termweave index' with --types {name}=number, or {name}=decimal-comma, makes numbers of them."
                 )
         if report.ranked and not report.last.plan.floor:
             scores = [place.score for place in report.last.places]
             yield (
-                f"All {counted(report.ranked, 'candidate')} of the query are sorted, weak ones, too: their scores go from "
-                f"{max(scores):.4g} down to {min(scores):.4g}. A minimum score leaves weak ones out."
+                f"All candidates of the query are sorted ({report.ranked:,}), also those with low scores: the scores go from "
+                f"{max(scores):.4g} down to {min(scores):.4g}. A minimum score leaves documents with low scores out."
             )

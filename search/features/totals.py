@@ -38,11 +38,10 @@ class Totals:
 
     def __str__(self) -> str:
         words = "" if self.matching is None else f", and {self.matching:,} of these contain a word of the query"
-        of = "" if self.listed == self.candidates else f" ({counted(self.candidates, 'candidate')})"
-        pages = ", and further pages search deeper" * self.deeper
-        return (
-            f"Listed: {counted(self.listed, 'document')}{of}{pages}. {counted(self.passing, 'document')} pass the filters{words}."
-        )
+        listed = f"Listed: {counted(self.listed, 'document')}"
+        listed += "" if self.listed == self.candidates else f" ({counted(self.candidates, 'candidate')})"
+        listed += ", and further pages search deeper" * self.deeper
+        return f"{listed}. {counted(self.passing, 'document')} pass the filters{words}."
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,6 @@ from termweave.search.feature import Feature
 if TYPE_CHECKING:
     from termweave.records import Hit
     from termweave.search.feature import Ranking
-    from termweave.search.ranking.order import Place
     from termweave.search.retrieval.plan import Retrieval
 
 
@@ -42,16 +41,14 @@ class WordEffects(Feature[WordEffectOptions]):
         return plan.with_explanations()
 
     def show(self, hits: list[Hit], ranking: Ranking) -> list[Hit]:
-        """Add the words to the explanation of each hit."""
-        return [_with_effects(hit, place) for hit, place in zip(hits, ranking.shown, strict=True)]
-
-
-def _with_effects(hit: Hit, place: Place) -> Hit:
-    """Add the words that each reranker's score depends on most to the explanation of a hit: ``"effects": [{"word", "effect"}]``."""
-    explained = hit.explanation or {"parts": []}
-    first = len(explained["parts"]) - len(place.reranked)  # the rerankers' parts are the last ones
-    parts = list(explained["parts"][:first])
-    for stage, part in zip(place.reranked, explained["parts"][first:], strict=True):
-        effects = stage.word_effects()
-        parts.append({**part, "effects": effects} if effects else part)
-    return replace(hit, explanation={**explained, "parts": parts})
+        """Add the words that each reranker's score depends on most to the explanation of each hit: ``"effects": [{"word", "effect"}]``."""
+        shown = []
+        for hit, place in zip(hits, ranking.shown, strict=True):
+            explained = hit.explanation or {"parts": []}
+            first = len(explained["parts"]) - len(place.reranked)  # the rerankers' parts are the last ones
+            parts = list(explained["parts"][:first])
+            for stage, part in zip(place.reranked, explained["parts"][first:], strict=True):
+                effects = stage.word_effects()
+                parts.append({**part, "effects": effects} if effects else part)
+            shown.append(replace(hit, explanation={**explained, "parts": parts}))
+        return shown

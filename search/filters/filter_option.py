@@ -157,7 +157,7 @@ def on_filters(generation: OpenGeneration, where: Any, *, empty: bool, shown: Se
             yield _left([clipped(each) for each in written], *counts)
     for name in documents.times_as_numbers(generation, clauses):
         yield (
-            f"The filter compares {_short(name)!r} with a year, and its whole numbers are times, perhaps: 'termweave index' with "
+            f"The filter compares {_short(name)!r} with a year, but the numbers of this field seem to be seconds since 1970: 'termweave index' with "
             f"--types {_short(name)}=epoch-seconds, or epoch-milliseconds, makes dates of them."
         )
     prefix = "metadata." if layout.application is None else ""
@@ -165,17 +165,17 @@ def on_filters(generation: OpenGeneration, where: Any, *, empty: bool, shown: Se
         page = [layout.with_ids(shown)] if shown else []
         for each in documents.lists_of_objects(generation, [*clauses, *page], objects):
             yield (
-                f"{each.removeprefix(prefix)!r} is a list of objects: the filter also passes documents in which one object of it has "
-                "the one value and another object the other (docs/filters.md)."
+                f"{each.removeprefix(prefix)!r} is a list of objects: the filter also passes a document in which one object has one "
+                "of the values and another object has the other (docs/filters.md)."
             )
     typed = plain and bool(layout.types)
     if texts := [name for name in documents.compared_as_texts(clauses, years=typed) if name not in unknown]:
         shown = ", ".join(repr(_short(name) if plain else name) for name in texts)
         why = (
-            "Values of other types are among them: 'termweave index' names them, and --types FIELD=number or FIELD=date leaves them out."
+            "Not all values are numbers or dates: 'termweave index' names the others, and --types FIELD=number or FIELD=date leaves them out."
             if plain
-            else "To compare by the field's type, write the filter as FIELD>=VALUE, or name typed.FIELD in its JSON; a "
-            "field whose values are not all numbers or dates has no type but text."
+            else "To compare numbers or dates, write the filter as FIELD>=VALUE, or name typed.FIELD in its JSON. "
+            "A field has no typed.FIELD if some of its values are not numbers or dates."
         )
         yield (
             f"Metadata are compared as text, so that 10 comes before 9: the range filter on {shown} may match "
@@ -201,7 +201,7 @@ def _unknown_to_filters(
 def _nowhere(name: str, layout: DocumentLayout) -> tuple[str, str]:
     """A message that no document has a field, and a hint which field may be meant."""
     if name in {"title", "text"} and layout.application is None:
-        return f"Filters read the metadata and the id, not the {name}.", "Search its words with the query."
+        return f"Filters read the metadata and the id, not the {name}.", f"Write words of the {name} into the query."
     able = layout.able("filter")
     return f"No document has a field {name!r}.", layout.nearest(name, able) or f"There are: {few(able, 10)}." * bool(able)
 

@@ -227,7 +227,7 @@ class _Reader:
         while True:
             match = _LISTED.match(self._text, self._at)
             if match is None or not (match[1] or match[2]):
-                raise self.error("after IN there are values, separated by commas, and a closing bracket")
+                raise self.error("after IN, values in brackets are expected, separated by commas")
             self._at = match.end()
             quoted = match[1] is not None
             value = _unquoted(match[1]) if quoted else match[2].rstrip()
@@ -244,15 +244,13 @@ class _Reader:
             operator = _OPERATOR.search(self._text, self._at)
             name = self._text[self._at : operator.start()] if operator else self._text[self._at :]
         if operator is None:
-            raise self.error(f"{self._text[self._at :].strip()!r} is not FIELD=VALUE" if self.rest else "a part is missing")
+            raise self.error(f"{self._text[self._at :].strip()!r} is not FIELD=VALUE" if self.rest else "a comparison is missing")
         self._at = operator.end()
         field = self._field(name)
         value, in_quotes = self._value()
         if not in_quotes and (small := _SMALL.search(value)):
-            raise UsageError(
-                f"The filter {self._text!r} has {small[1]!r} in small letters, so that it is part of the value {value!r}.",
-                f"Write {small[1].upper()}, or put the value in double quotes.",
-            )
+            hint = f"Write {small[1].upper()}, or put the value in double quotes."
+            raise UsageError(f"The filter {self._text!r} has {small[1]!r} in small letters inside the value {value!r}.", hint)
         return Comparison(field, operator[0], value, pattern=not in_quotes and "*" in value)
 
     def _field(self, text: str) -> str:

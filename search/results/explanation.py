@@ -168,7 +168,7 @@ def _neighbours(part: Mapping[str, Any], _: int) -> str:
     names, further = ", ".join(part["neighbours"][:4]), len(part["neighbours"]) - 4
     more = f" and {further} more" if further > 0 else ""
     shared = f"shares neighbours {names}{more}" if names else "shares no neighbours"
-    return f"s {part['similarity']:.4f}, J {part['jaccard']:.4f}, lambda {part['weight']}; {shared}"
+    return f"similarity {part['similarity']:.4f}, Jaccard {part['jaccard']:.4f}, lambda {part['weight']}; {shared}"
 
 
 def _logit(part: Mapping[str, Any], terms: int) -> str:

@@ -153,7 +153,10 @@ class Answer:
     @property
     def all_remarks(self) -> tuple[str, ...]:
         """The remarks, with a sentence for each signal that left out terms, and for each reranker whose time budget ended early."""
-        dropped = [f"{signal} left out {len(terms):,} terms of the query." for signal, terms in self.dropped.items()]
+        dropped = [
+            f"{signal} left out {len(terms):,} terms of the query: the server allows no more."
+            for signal, terms in self.dropped.items()
+        ]
         return (*self.remarks, *dropped, *(f"{cut}." for cut in self.cut_short))
 
     def to_pandas(self) -> pd.DataFrame:
@@ -313,19 +316,15 @@ def _stored(generation: OpenGeneration, candidates: Candidates, places: Sequence
         if not place.signals and generation.lineage.passages:
             keys[engine_id(Passage.key(place.id, 1))] = place.id
     stored = read_stored(generation, candidates.index, keys, fields)
-    missing = [place for place in places if place.id not in stored]
+    name, missing = generation.lineage.name, [place for place in places if place.id not in stored]
     if gone := [place.id for place in missing if place.signals]:
-        raise DocumentGone(
-            f"The search of {generation.lineage.name!r} found {gone[0]!r}, but the index does not hold it: it was deleted, or is damaged.",
-            "Search again. If the error persists, run 'termweave verify', which lists damaged documents.",
-        )
+        hint = "Search again. If the error persists, run 'termweave verify', which lists damaged documents."
+        raise DocumentGone(f"The search found {gone[0]!r}, which {name!r} does not hold: it was deleted, or is damaged.", hint)
     if missing:
-        raise UsageError(
-            f"The index {generation.lineage.name!r} has no document {missing[0].id!r}.",
-            "Give an id of the source, as 'termweave search' shows it."
-            if generation.layout.application is None
-            else f"Give its _id. A document that is new needs 'termweave enrich {generation.lineage.name}' first.",
-        )
+        hint = "Give an id of the source, as 'termweave search' shows it."
+        if generation.layout.application is not None:
+            hint = f"Give the document's _id. A new document needs 'termweave enrich {name}' first."
+        raise UsageError(f"The index {name!r} has no document {missing[0].id!r}.", hint)
     return stored
 
 

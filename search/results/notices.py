@@ -44,7 +44,7 @@ def collect(generation: OpenGeneration, report: Report, options: SearchOptions, 
             lag.check_empty(ranked)
         remarks.append(str(lag))
     if ranked and not shown:
-        remarks.append(f"The search ranks {counted(ranked, 'document')}, and this page begins after {options.start:,} of them.")
+        remarks.append(f"This page begins after hit {options.start:,}, but the search ranks only {counted(ranked, 'document')}.")
     liked = candidates.query.liked is not None  # then the vector is a mean of document vectors
     if not ranked and not liked and not candidates.query.text.strip():
         remarks.append("The query is empty. Give it some words.")
@@ -52,8 +52,8 @@ def collect(generation: OpenGeneration, report: Report, options: SearchOptions, 
     words, finding = candidates.lists.keys() - by_vector, {name for name, ranked in candidates.lists.items() if ranked.scores}
     if candidates.query.text.strip() and words and shown and finding and finding <= by_vector and not lag:
         which = "No document that passes the filters" if options.where else "No document"
-        which += "" if generation.layout.application is None else ", as it was enriched,"
-        remarks.append(f"{which} contains a word of the query. These hits were found by vectors alone.")
+        when = "" if generation.layout.application is None else ", as far as the index is enriched"
+        remarks.append(f"{which} contains a word of the query{when}. These hits were found by vectors alone.")
     if not liked and by_vector & candidates.lists.keys() and (beyond := _unseen(generation, candidates.query.text)):
         remarks.append(
             f"The dense model reads only the first {beyond[0]:,} of the {beyond[1]:,} word-pieces of the query. Shorten the query."
@@ -128,10 +128,8 @@ class EnrichmentLag:
         """
         enriched = self.documents - self.lacking
         if not ranked and self.lacking and not (self.finished and enriched):
-            raise InputError(
-                f"Nothing can be said yet: {enriched:,} of {counted(self.documents, 'document')} of {self.name!r} are enriched.",
-                f"Run 'termweave enrich {self.name}': it goes on.",
-            )
+            few_enriched = f"only {enriched:,} of {counted(self.documents, 'document')} of {self.name!r} are enriched"
+            raise InputError(f"The search found nothing, but {few_enriched}.", f"Run 'termweave enrich {self.name}': it goes on.")
 
     def __str__(self) -> str:
         parts = []
@@ -140,7 +138,8 @@ class EnrichmentLag:
             findable = "found by lexical alone" if self.words else "cannot be found"
             parts.append(f"{self.lacking:,} of {counted(self.documents, 'document')} {verb} not enriched yet and {findable}")
         if self.changed:
-            parts.append(f"{counted(self.changed, 'hit')} {'was' if self.changed == 1 else 'were'} changed since")
+            were = "was changed after it was" if self.changed == 1 else "were changed after they were"
+            parts.append(f"{counted(self.changed, 'hit')} {were} enriched")
         return (
             f"{'; '.join(parts)}: run 'termweave enrich {self.name}', or leave 'termweave enrich {self.name} --watch 5' running."
         )

@@ -51,6 +51,7 @@ class SignalRequests:
 
     Attributes:
         query: The encoded query.
+        layout: The signals and fields of the index.
         clauses: Signal name -> the signal's clause; a signal that cannot match anything of the query has no entry.
         bodies: Signal name -> request body.
         entries: Metadata entry that a reranker reads, or "words.NAME" for a field of short texts -> the column from which the values are read.
@@ -59,6 +60,7 @@ class SignalRequests:
     """
 
     query: Encoding
+    layout: DocumentLayout
     clauses: Mapping[str, Clause]
     bodies: Mapping[str, dict[str, Any]]
     entries: Mapping[str, Column] = field(default_factory=dict)
@@ -133,7 +135,7 @@ def signal_requests(
     if reach is not None:
         for name, clause in clauses.items():
             bodies[name] |= {**grouped([*columns, "passage"]), "track_total_hits": clause.reach is not None}
-    return SignalRequests(query, clauses, bodies, read, words, numbers)
+    return SignalRequests(query, layout, clauses, bodies, read, words, numbers)
 
 
 def grouped(columns: Sequence[Any]) -> dict[str, Any]:
@@ -256,7 +258,6 @@ def gather(
     prepared: Sequence[SignalRequests],
     signals: Sequence[Signal | FusedList],
     window: int | None = None,
-    layout: DocumentLayout = _LAYOUT,
 ) -> tuple[list[Candidates], set[str]]:
     """Send the searches of several queries as one `_msearch`, and return the candidates.
 
@@ -266,7 +267,6 @@ def gather(
         prepared: The searches of each query.
         signals: The signals that the searches were built from.
         window: How many documents of each list count in the fusion; None: all.
-        layout: Names the stored fields that hold title and text.
 
     Returns:
         The candidates of each query, and the concrete indices that answered.
@@ -281,7 +281,7 @@ def gather(
     gathered = []
     for requests in prepared:
         answered = [(name, clause, next(remaining)) for name, clause in requests.clauses.items()]
-        gathered.append(_candidates(requests, answered, {signal.name: signal for signal in signals}, window, seen, layout))
+        gathered.append(_candidates(requests, answered, {signal.name: signal for signal in signals}, window, seen))
     return gathered, seen
 
 
@@ -320,7 +320,6 @@ def _candidates(
     signals: Mapping[str, Signal | FusedList],
     window: int | None,
     seen: set[str],
-    layout: DocumentLayout,
 ) -> Candidates:
     """Collect the candidates of one query from the server's answers.
 
@@ -330,7 +329,6 @@ def _candidates(
         signals: Name -> signal.
         window: How many documents of each list count in the fusion; None: all.
         seen: A set to which the function adds the concrete indices that answered.
-        layout: Names the stored fields that hold title and text.
     """
     lists = {name: Ranked.from_scores([]) for name in signals}
     vectors: dict[str, str] = {}
@@ -338,7 +336,7 @@ def _candidates(
     metadata: dict[str, dict[str, Any]] = {}
     short, reads = False, bool(prepared.entries or prepared.words or prepared.numbers)
     homes: dict[str, str] = {}
-    vector_field = f"{layout.prefix}{VECTOR_FIELD}"
+    layout, vector_field = prepared.layout, f"{prepared.layout.prefix}{VECTOR_FIELD}"
     for name, clause, answer in answered:
         signal = signals[name]
         pairs: list[tuple[str, float]] = []
@@ -351,8 +349,8 @@ def _candidates(
                 continue
             if homes.setdefault(identity, hit["_index"]) != hit["_index"] and layout.application is not None:
                 raise EngineError(
-                    f"{identity!r} is the _id of a document in {homes[identity]!r} and of one in {hit['_index']!r}: termweave tells them "
-                    "apart by their _id.",
+                    f"{identity!r} is the _id of a document in {homes[identity]!r} and of another one in {hit['_index']!r}, "
+                    "and termweave tells documents apart by their _id.",
                     "Search each index by its own name.",
                 )
             pairs.append((identity, signal.score(hit["_score"], clause)))

@@ -49,7 +49,7 @@ def retrieve(generation: OpenGeneration, target: str, queries: Sequence[Encoding
     while True:
         prepared = prepare(generation, queries, plan, reach)
         try:
-            gathered, seen = gather(engine, target, prepared, answering, plan.window or plan.depth, generation.layout)
+            gathered, seen = gather(engine, target, prepared, answering, plan.window or plan.depth)
         except EngineError as error:
             if plan.where and not error.hint:
                 clause = 'it is a clause of OpenSearch\'s query DSL, for example {"term": {FIELD: VALUE}}.'
@@ -115,10 +115,9 @@ def check_needs(name: str, layout: DocumentLayout, needs: Collection[Need]) -> N
         try:
             layout.usable(entry := need.removeprefix(METADATA), "read")
         except UsageError as error:
-            raise UsageError(
-                f"The reranker reads the metadata entry {entry!r}, but {error.message[0].lower()}{error.message[1:]}",
-                f"{error.hint} In a rule, name an entry that it has; train a ranker again on this index. --rerank none leaves it out.",
-            ) from None
+            message = f"The reranker reads the metadata entry {entry!r}, but {error.message[0].lower()}{error.message[1:]}"
+            advice = "A rule must name an entry of this index, a ranker be trained on it. --rerank none searches without them."
+            raise UsageError(message, f"{error.hint} {advice}") from None
 
 
 def _check_words(name: str, layout: DocumentLayout, field: str) -> None:
@@ -128,11 +127,9 @@ def _check_words(name: str, layout: DocumentLayout, field: str) -> None:
         raise UsageError(f"The rule match needs the terms of the signal weights, which the index {name!r} does not have.", hint)
     if not layout.paths(field):
         fields = list(dict.fromkeys((*layout.text_fields, *sorted(filter(layout.paths, layout.columns)))))
-        raise UsageError(
-            f"The rule match reads the field {field!r}, and the index {name!r} has no text of that name.",
-            layout.nearest(field, fields)
-            or f"It has {few(fields, 8)}. An entry with texts of more than {LONGEST_KEYWORD} characters needs a --mapping that makes it a field.",
-        )
+        longer = f"A metadata entry with longer texts than {LONGEST_KEYWORD} characters needs a --mapping."
+        hint = layout.nearest(field, fields) or f"The index has {few(fields, 8)}. {longer}"
+        raise UsageError(f"The rule match reads the field {field!r}, but the index {name!r} has no text of this name.", hint)
 
 
 def prepare(

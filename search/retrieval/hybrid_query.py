@@ -47,7 +47,7 @@ def check(capabilities: Capabilities, mode: Mode) -> None:
         raise UsageError(f"The server fuses by min-max only, not by {mode.fusion}.", hint)
     if not 1 < len(mode.weights) <= _MOST:
         hint = "Remove --server-fusion."
-        raise UsageError(f"The mode {mode.name!r} has {len(mode.weights)} signals, and the server fuses 2 to {_MOST}.", hint)
+        raise UsageError(f"The mode {mode.name!r} has {len(mode.weights)} signals, but the server can fuse 2 to {_MOST}.", hint)
 
 
 def fused(prepared: SignalRequests, mode: Mode, depth: int) -> SignalRequests:
@@ -60,8 +60,7 @@ def fused(prepared: SignalRequests, mode: Mode, depth: int) -> SignalRequests:
     """
     if any("collapse" in body for body in prepared.bodies.values()):
         hint = "Remove --server-fusion."
-        message = "This index holds passages, and the server cannot group passages by document and fuse in one search."
-        raise UsageError(message, hint)
+        raise UsageError("--server-fusion cannot search an index whose documents are cut into passages.", hint)
     names = [name for name in mode.weights if name in prepared.clauses]
     if not names:
         return prepared

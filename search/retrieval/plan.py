@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from termweave.errors import UsageError
-from termweave.signals.fusion import FusedList
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -66,11 +65,6 @@ class Retrieval:
         if self.server_fusion is not None:
             raise unexplained()
         return replace(self, explained=True, stored={*self.stored, "title", "text"})
-
-    @property
-    def lists(self) -> list[str]:
-        """Names of the lists that are ranked: one for each signal, or a single one that the server fused."""
-        return list(self.signals) if self.server_fusion is None else [FusedList.name]
 
     @property
     def searched(self) -> list[str]:

@@ -172,13 +172,11 @@ def parse_pins(rows: tuple[Row, ...]) -> Mapping[str, QueryPins]:
     for number, row in enumerate(rows, 1):
         query, document, action = (*map(str, row), "", "", "")[: len(_COLUMNS)]
         if not query.strip() or not document or action not in _ACTIONS:
-            message = (
-                f"Row {number} of the pins, {', '.join(map(str, row))!r}, does not name a query, a document and pin or hide."
-            )
-            raise UsageError(message, _TABLE)
+            shown = ", ".join(map(str, row))
+            raise UsageError(f"Row {number} of the pins, {shown!r}, does not name a query, a document and pin or hide.", _TABLE)
         documents = actions.setdefault(normalised(query), {})
         if documents.setdefault(document, action) != action:
-            message = f"Row {number} of the pins hides what another row pins for {query!r}, or the other way round: {document}."
+            message = f"Row {number} of the pins contradicts another row: for the query {query!r}, one pins the document {document!r}, and the other hides it."
             raise UsageError(message, _TABLE)
         if len(documents) > _MOST_OF_QUERY:
             raise UsageError(f"The pins name more than {_MOST_OF_QUERY} documents for {query!r}.", "Leave some of them out.")

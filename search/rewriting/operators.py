@@ -92,7 +92,7 @@ def parse(query: str) -> Operators:
         message = f"The query {clipped(query)!r} has {len(typed):,} phrases and exclusions."
         return Operators("", refusal=UsageError(message, f"Give at most {_MOST}, or use a filter."))
     if excluded and not text.strip():
-        refusal = UsageError(f"The query {clipped(query)!r} only excludes.", "Give it some words to search for.")
+        refusal = UsageError(f"The query {clipped(query)!r} only excludes words.", "Add some words to search for.")
         return Operators("", excluded=tuple(excluded), typed=tuple(typed), refusal=refusal)
     return Operators(text, tuple(phrases), tuple(excluded), tuple(typed), tuple(quoted))
 

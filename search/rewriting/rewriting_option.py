@@ -103,8 +103,8 @@ def _on_rewriting(query: Encoding, *, ranked: bool) -> Iterator[str]:
         yield f"The query has too many synonyms: those of {few([repr(word) for word in ignored], 3)} are not all searched."
     if frequent := query.rewritten.frequent:
         yield (
-            f"More than {operators.MOST_DOCUMENTS:,} documents hold {few([repr(each) for each in frequent], 3)}: single passages keep to it, "
-            "and other passages of their documents may not."
+            f"More than {operators.MOST_DOCUMENTS:,} documents hold {few([repr(each) for each in frequent], 3)}: each passage was checked alone, "
+            "so that another passage of the same document may contradict the query."
         )
     if query.rewritten.operators and not ranked:
-        yield f"No document that the query finds keeps to {few(query.rewritten.operators, 3)}. Leave some of them out."
+        yield f"No document that the query finds passes {few(query.rewritten.operators, 3)}. Remove some of these operators."

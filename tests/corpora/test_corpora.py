@@ -1,5 +1,6 @@
-"""What SOURCE and DATASET may be, standard input and pipes included."""
+"""What SOURCE and DATASET may be, standard input and pipes included; documents that a program holds, in every form."""
 
+import datetime as dt
 import gc
 import gzip
 import io
@@ -12,15 +13,17 @@ import threading
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from termweave import plugins
-from termweave.corpora import open_dataset, open_source
+from termweave.corpora import open_dataset, open_documents, open_source
 from termweave.corpora.formats import compression
 from termweave.corpora.judgements import read_queries
 from termweave.corpora.readers.beir import DemoCorpus
 from termweave.corpora.readers.jsonl import JsonLines
 from termweave.errors import InputError, TermweaveError, UsageError
+from termweave.records import Document
 
 LINES = b'{"_id": "a", "text": "one"}\n{"_id": "b", "text": "two"}\n'
 
@@ -214,3 +217,82 @@ def test_what_is_neither_a_path_nor_a_name_is_said_to_be_none():
                 open_(spec)
     with pytest.raises(UsageError, match="text_fields is a list of names, not the text 'body'"):
         open_source("demo", text_fields="body")
+
+
+ROWS = [
+    {"id": "a", "title": "One", "text": "first text", "year": 1999, "price": 1.5},
+    {"id": "b", "title": "", "text": "second text", "year": 2001, "price": None},
+]
+RECORDS = [Document(row["id"], row["text"], row["title"], {name: row[name] for name in ("year", "price")}) for row in ROWS]
+
+
+def contents(source):
+    return [(document.id, document.title, document.text, dict(document.metadata)) for document in source.documents()]
+
+
+FORMS = {
+    "list": lambda: ROWS,
+    "generator": lambda: (row for row in ROWS),
+    "records": lambda: RECORDS,
+    "pandas": lambda: pytest.importorskip("pandas").DataFrame(ROWS),
+    "polars": lambda: pytest.importorskip("polars").DataFrame(ROWS),
+    "arrow": lambda: pytest.importorskip("pyarrow").Table.from_pylist(ROWS),
+    "datasets": lambda: pytest.importorskip("datasets").Dataset.from_list(ROWS),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_gives_the_same_documents_twice_from_a_temporary_file(form):
+    source = open_documents(FORMS[form]())
+    for _ in range(2):  # a build reads its source twice
+        assert contents(source) == [(each.id, each.title, each.text, each.metadata) for each in RECORDS]
+    assert source.fingerprint == open_documents(FORMS[form]()).fingerprint
+    path = source.path
+    assert path.is_file()
+    del source
+    assert not path.exists()
+
+
+def test_values_that_json_does_not_have_become_what_a_table_s_values_become():
+    pandas = pytest.importorskip("pandas")
+    empty = {"missing": pandas.NA, "never": pandas.NaT, "nan": float("nan")}
+    row = {"day": dt.date(2020, 1, 2), **empty, "array": np.arange(2), "nested": {"deep": (np.float32(0.5),)}}
+    metadata = {"day": "2020-01-02", **dict.fromkeys(empty), "array": [0, 1], "nested": {"deep": [0.5]}}
+    assert contents(open_documents([{"id": np.int64(7), "text": "x", **row}])) == [("7", "", "x", metadata)]
+
+
+def test_other_names_of_fields():
+    names = {"id_field": "sku", "title_field": "name", "text_fields": ["about"]}
+    assert contents(open_documents([{"sku": "p1", "name": "Lamp", "about": "bright"}], **names)) == [("p1", "Lamp", "bright", {})]
+
+
+@pytest.mark.parametrize(
+    ("documents", "sentence"),
+    [
+        ("corpus.jsonl", "open_source reads files"),
+        ({"id": "a", "text": "x"}, "Put it into a list"),
+        (7, "not int"),
+        (["a text"], "Item 1 of documents is of the type str"),
+    ],
+)
+def test_what_is_no_collection_of_documents_is_refused(documents, sentence):
+    with pytest.raises(UsageError) as refused:
+        open_documents(documents)
+    assert sentence in f"{refused.value.message} {refused.value.hint}"
+
+
+GOOD = {"id": "a", "text": "x"}
+
+
+@pytest.mark.parametrize(
+    ("bad", "sentence"),
+    [
+        ({"id": "b"}, "notes, item 2: neither a title nor a text"),
+        ({"id": "b", "tags": [{"deep": object()}]}, "Item 2 of notes cannot be written as JSON: a value of the type object has no text"),
+        ({"id": "b", "text": b"\xff"}, "Item 2 of notes"),
+    ],
+)  # fmt: skip
+def test_a_bad_document_is_named_by_its_number(bad, sentence):
+    with pytest.raises(InputError, match=sentence):
+        contents(open_documents([GOOD, bad], name="notes"))
+    assert [id_ for id_, *_ in contents(open_documents([GOOD, {"id": "b"}], skip_bad=True))] == ["a"]

@@ -22,6 +22,8 @@ from termweave.errors import EngineError
 from termweave.indexer import LARGE_DELETION, UpdateMode, build, update, verify
 from termweave.indexer.generations.listing import list_generations
 from termweave.indexer.ledger import storage
+from termweave.indexer.pipeline import bulk_sender
+from termweave.indexer.preparation import corpus_pass
 from termweave.settings import load
 
 from .builds import LEXICAL, check, clean, command, numbered
@@ -254,6 +256,14 @@ def stopping(owner, attribute, *, after=False):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(owner, attribute, stop)
         yield
+
+
+@pytest.fixture
+def small_steps(monkeypatch):
+    """Blocks of 50 documents and batches of 4 KB."""
+    monkeypatch.setattr(corpus_pass, "_BLOCK_DOCUMENTS", 50)
+    for size in ("SMALLEST", "FIRST", "LARGEST"):
+        monkeypatch.setattr(bulk_sender, size, 4096)
 
 
 @pytest.fixture

@@ -36,6 +36,8 @@ from termweave.search.options import SENT, ExplainOptions, RunOptions
 from termweave.search.results import json as results
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from termweave.engine.client.connection import Engine
 
 FILE = Path(__file__).parents[1] / "fixtures" / "searches.json.zst"
@@ -54,6 +56,7 @@ REFUSED = {
     "cassette-enriched": ("1+1", "2"),
 }
 _SUBJECTS = ("timer", "json", "thread", "file", "socket", "date", "random", "queue")
+VERBS = ("start", "open", "read", "send")
 QUERIES = ("start a thread later", 'read "json text" -socket', "opne a scoket", "random date", "zebra", "the")
 #: Option -> its values, the usual one first. TABLES is the folder of `tables`.
 OPTIONS: dict[str, tuple[Any, ...]] = {
@@ -89,9 +92,7 @@ def documents() -> list[dict[str, Any]]:
         {
             "id": f"{subject}-{number}",
             "title": f"The {subject} module, part {number}",
-            "text": " ".join(
-                f"Use {chance.choice(_SUBJECTS)} to {verb} a {subject} later." for verb in ("start", "open", "read", "send")
-            ),
+            "text": " ".join(f"Use {chance.choice(_SUBJECTS)} to {verb} a {subject} later." for verb in VERBS),
             "kind": "abc"[number % 3],
             "votes": chance.randrange(6),
             **({"day": f"2026-0{1 + number}-1{number}"} if number else {}),
@@ -104,9 +105,8 @@ def documents() -> list[dict[str, Any]]:
 def tables(folder: Path) -> Path:
     """Write the files that options name."""
     (folder / "synonyms.txt").write_text("later, afterwards\nthread => worker, thread\n", encoding="utf-8")
-    (folder / "pins.tsv").write_text(
-        "query\tdocument\taction\nrandom date\tdate-4\tpin\nrandom date\trandom-0\thide\n", encoding="utf-8"
-    )
+    rows = "query\tdocument\taction\nrandom date\tdate-4\tpin\nrandom date\trandom-0\thide\n"
+    (folder / "pins.tsv").write_text(rows, encoding="utf-8")
     return folder
 
 
@@ -115,8 +115,7 @@ def cases(index: str) -> list[dict[str, Any]]:
     chance = random.Random(11)
     sizes = {name: len(values) for name, values in OPTIONS.items()}
     usable = {
-        name: [place for place, value in enumerate(values) if not _refused(index, name, value)]
-        for name, values in OPTIONS.items()
+        name: [at for at, value in enumerate(values) if not _refused(index, name, value)] for name, values in OPTIONS.items()
     }
     open_pairs = {
         ((one, i), (other, j)) for one, other in itertools.combinations(OPTIONS, 2) for i in usable[one] for j in usable[other]
@@ -124,14 +123,16 @@ def cases(index: str) -> list[dict[str, Any]]:
     chosen: list[dict[str, int]] = []
     for _ in range(90):
         tried = [{name: chance.choice(places) for name, places in usable.items()} for _ in range(60)]
-        best = max(
-            filter(_allowed, tried), key=lambda each: len(open_pairs.intersection(itertools.combinations(each.items(), 2)))
-        )
-        open_pairs.difference_update(itertools.combinations(best.items(), 2))
+        best = max(filter(_allowed, tried), key=lambda case: len(open_pairs.intersection(_pairs(case))))
+        open_pairs.difference_update(_pairs(best))
         chosen.append(best)
     usual = dict.fromkeys(OPTIONS, 0)
     alone = [usual, *({**usual, name: place} for name, size in sizes.items() for place in range(1, size))]
     return [{name: OPTIONS[name][place] for name, place in each.items() if place} for each in alone + chosen]
+
+
+def _pairs(case: dict[str, int]) -> Iterator[tuple[tuple[str, int], tuple[str, int]]]:
+    return itertools.combinations(case.items(), 2)
 
 
 def _refused(index: str, name: str, value: Any) -> bool:
@@ -213,7 +214,7 @@ def played(name: str, cassette: Cassette, folder: Path) -> list[dict[str, Any]]:
         verbs = {
             "search": lambda: results.search(query, index.answer(query, **options), 0.0),  # noqa: B023 - called at once
             "explain": lambda: results.explain(query, index.explain(query, _DOCUMENT, **ranking)),  # noqa: B023
-            "run": lambda: index.run(dict(enumerate_queries()), **running).scores,  # noqa: B023
+            "run": lambda: index.run({f"q{number}": each for number, each in enumerate(QUERIES)}, **running).scores,  # noqa: B023
             "requests": lambda: results.requests(index.requests(query, **sent_options)),  # noqa: B023
         }
         for verb, call in verbs.items():
@@ -228,31 +229,12 @@ def played(name: str, cassette: Cassette, folder: Path) -> list[dict[str, Any]]:
                 result = {"error": error.message, "hint": error.hint}
             logged = log.read_text(encoding="utf-8") if log.exists() else None
             sent = sorted(hashlib.sha256(key.encode()).hexdigest()[:12] for key in set(cassette.sent))
-            out.append(
-                {
-                    "verb": verb,
-                    "query": query,
-                    "options": _plain(case, folder),
-                    "result": _plain(result, folder),
-                    "log": logged,
-                    "sent": sent,
-                }
-            )
-    lists = index.candidates(
-        list(QUERIES), index.signals, depth=8, where="votes>=1", needs=("vectors",) if "dense" in index.signals else ()
-    )
-    out.append(
-        {
-            "verb": "candidates",
-            "result": _plain([{name: each.scores for name, each in found.lists.items()} for found in lists], folder),
-        }
-    )
-    return out
-
-
-def enumerate_queries() -> list[tuple[str, str]]:
-    """The queries of a run, with ids."""
-    return [(f"q{number}", query) for number, query in enumerate(QUERIES)]
+            described = {"verb": verb, "query": query, "options": _plain(case, folder), "result": _plain(result, folder)}
+            out.append({**described, "log": logged, "sent": sent})
+    needs = ("vectors",) if "dense" in index.signals else ()
+    lists = index.candidates(list(QUERIES), index.signals, depth=8, where="votes>=1", needs=needs)
+    scores = [{name: each.scores for name, each in found.lists.items()} for found in lists]
+    return [*out, {"verb": "candidates", "result": _plain(scores, folder)}]
 
 
 def _placed(value: Any, folder: Path) -> Any:
@@ -261,10 +243,8 @@ def _placed(value: Any, folder: Path) -> Any:
 
 def _plain(value: Any, folder: Path) -> Any:
     """A result as JSON has it; paths and times are left out."""
-    text = (
-        orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS).decode().replace(str(folder), "TABLES")
-    )
-    return json.loads(text)
+    content = orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS).decode()
+    return json.loads(content.replace(str(folder), "TABLES"))
 
 
 def differences(recorded: Any, now: Any, path: str = "", *, exact: bool = False) -> list[str]:
@@ -310,12 +290,11 @@ def _own_index(engine: Engine, name: str) -> None:
     """An application's index, enriched."""
     mapping = {"properties": {"kind": {"type": "keyword"}, "votes": {"type": "integer"}, "day": {"type": "date"}}}
     engine.request("PUT", f"/{name}", body={"settings": {"index.knn": True}, "mappings": mapping})
-    lines = [
-        line for each in documents() for line in ({"index": {"_id": each["id"]}}, {key: each[key] for key in each if key != "id"})
-    ]
-    engine.request(
-        "POST", f"/{name}/_bulk", params={"refresh": True}, body=b"".join(orjson.dumps(line) + b"\n" for line in lines)
-    )
+    data = b""
+    for each in documents():
+        for line in ({"index": {"_id": each["id"]}}, {key: each[key] for key in each if key != "id"}):
+            data += orjson.dumps(line) + b"\n"
+    engine.request("POST", f"/{name}/_bulk", params={"refresh": True}, body=data)
     assert run(["enrich", name, "--url", os.environ["OPENSEARCH_URL"], "--quiet"]) == 0
 
 

@@ -13,13 +13,12 @@ from termweave import corpora
 from termweave.cli import run
 from termweave.corpora import IndexReading, open_source
 from termweave.engine.client import resolved_name
-from termweave.errors import EngineError, UsageError
+from termweave.errors import UsageError
 from termweave.indexer import BuildOptions, build
 from termweave.indexer.enrichment import enrichment
 from termweave.search import Index
 from termweave.search import index as index_module
 from termweave.settings import load
-from tests.conftest import SHARED
 
 pytestmark = pytest.mark.engine
 FILTER = {"term": {"tenant": "a"}}
@@ -31,28 +30,20 @@ TEXTS = {
 }
 
 
-def enriched(engine, index):
-    reading = IndexReading(settings=lambda _: load(url=engine.url), hidden=True)
-    enrichment.enrich(engine, open_source(f"opensearch:{index}", text_fields=("text",), index=reading), BuildOptions())
-
-
 def of_tenants(engine, index):
     """Make an enriched index of two tenants; the shard of a document goes by its tenant."""
     keywords = {field: {"type": "keyword"} for field in ("tenant", "kind")}
     settings = {"index.knn": True, "number_of_shards": 2, "number_of_replicas": 0}
     mappings = {"properties": {"text": {"type": "text"}, **keywords}}
     engine.request("PUT", f"/{index}", body={"settings": settings, "mappings": mappings})
-    lines = [
-        line
-        for identity, text in TEXTS.items()
-        for line in (
-            {"index": {"_id": identity, "routing": identity[0]}},
-            {"text": text, "tenant": identity[0], "kind": f"kind {identity}"},
-        )
-    ]
-    data = b"".join(orjson.dumps(line) + b"\n" for line in lines)
+    data = b""
+    for identity, text in TEXTS.items():
+        document = {"text": text, "tenant": identity[0], "kind": f"kind {identity}"}
+        for line in ({"index": {"_id": identity, "routing": identity[0]}}, document):
+            data += orjson.dumps(line) + b"\n"
     assert not engine.request("POST", f"/{index}/_bulk", params={"refresh": True}, body=data)["errors"]
-    enriched(engine, index)
+    reading = IndexReading(settings=lambda _: load(url=engine.url), hidden=True)
+    enrichment.enrich(engine, open_source(f"opensearch:{index}", text_fields=("text",), index=reading), BuildOptions())
     return index
 
 
@@ -63,7 +54,7 @@ def tenants(opensearch_engine, name):
 
 @contextmanager
 def pipelines(engine, name):
-    """A function that gives indices of a prefix a default search pipeline."""
+    """A function that gives an index a default search pipeline."""
     path, used = f"/_search/pipeline/{name}", []
 
     def call(index, *processors, **others):
@@ -115,12 +106,16 @@ def test_no_search_shows_what_the_name_hides(shown, opensearch_engine):
     assert {hit["_id"] for hit in seen} == SHOWN  # as the server itself shows it
     index = Index.open(opensearch_engine, shown)
     query = "the salary of the zebra keeper"
-    for mode in ("weights", "dense", "hybrid"):
-        assert ids(index.search(query, mode=mode, k=50, explain=True)) == SHOWN
-        assert ids(index.search(query, mode=mode, candidates=4, k=4)) == SHOWN  # the nearest of those that it may see
-    assert ids(index.search(query, server_fusion=True, k=50)) == SHOWN
-    assert ids(index.search(query, rerank="rnn", sort="kind", collapse="kind", k=50)) == SHOWN
-    assert ids(index.search(query, pin=["b1", "a3"], k=50)) == SHOWN
+    for options in (
+        *({"mode": mode, "k": 50, "explain": True} for mode in ("weights", "dense", "hybrid")),
+        *(
+            {"mode": mode, "k": 4, "candidates": 4} for mode in ("weights", "dense", "hybrid")
+        ),  # the nearest of those that it may see
+        {"server_fusion": True, "k": 50},
+        {"rerank": "rnn", "sort": "kind", "collapse": "kind", "k": 50},
+        {"pin": ["b1", "a3"], "k": 50},
+    ):
+        assert ids(index.search(query, **options)) == SHOWN, options
     assert ids(index.search("", like=["a1"], k=50)) == SHOWN - {"a1"}
     assert ids(index.pin().search(query, k=50)) == SHOWN
     answer = index.answer(query, facets=["kind:100"], totals=True, highlight=True, k=50)
@@ -136,9 +131,9 @@ def test_no_search_shows_what_the_name_hides(shown, opensearch_engine):
 def test_a_hidden_document_cannot_be_named(shown, opensearch_engine, tmp_path, capsys):
     index = Index.open(opensearch_engine, shown)
     assert index.explain("salary", "a1").id == "a1"
-    for call in (lambda: index.explain("salary", "b1"), lambda: index.search("", like=["b1"])):
+    for call, options in ((index.explain, {"document": "b1"}), (index.search, {"like": ["b1"]})):
         with pytest.raises(UsageError, match="no document 'b1'"):
-            call()
+            call("salary", **options)
     (tmp_path / "queries.tsv").write_text("q\tzebra\n")
     files = ["--queries", str(tmp_path / "queries.tsv"), "--run", str(tmp_path / "run")]
     assert run(["search", shown, *files, "--filter", "kind=none", "--url", opensearch_engine.url]) == 0
@@ -193,65 +188,17 @@ def test_passages_are_hidden_and_a_new_generation_hides_them_too(way, opensearch
     assert ids(tw.connect(opensearch_engine.url).index(name).search("the salary of the zebra keeper", k=50)) == SHOWN
 
 
-def test_several_indices_behind_a_name_are_refused_where_none_is_enriched(opensearch_engine, name):
-    for index in (f"{name}-one", f"{name}-other"):
-        opensearch_engine.request("PUT", f"/{index}")
-        add_alias(opensearch_engine, index, f"{name}-both")
-    with pytest.raises(EngineError, match="stands for 2 indices, and a search reads one unless all are enriched"):
-        Index.open(opensearch_engine, f"{name}-both")
-
-
-def test_a_data_stream_is_searched_and_says_what_its_new_index_lacks(opensearch_engine, name, termweave):
-    template = {"settings": {"index.knn": True}, "mappings": {"properties": {"text": {"type": "text"}}}}
-    body = {"index_patterns": [f"{name}-stream"], "data_stream": {}, "priority": 900, "template": template}
-    opensearch_engine.request("PUT", f"/_index_template/{name}", body=body)
-    stream, url = f"{name}-stream", ["--url", opensearch_engine.url]
-    try:
-        for text in ("green tea is bitter", "coffee is ground"):
-            document = {"@timestamp": "2026-01-01", "text": text}
-            opensearch_engine.request("POST", f"/{stream}/_doc", params={"refresh": True}, body=document)
-        termweave("enrich", stream, "--text-field", "text", *url)
-        assert "green tea" in termweave("search", stream, "bitter tea", *url)
-        opensearch_engine.request("POST", f"/{stream}/_rollover")
-        document = {"@timestamp": "2026-01-01", "text": "milk is white"}
-        opensearch_engine.request("POST", f"/{stream}/_doc", params={"refresh": True}, body=document)
-        (remark,) = Index.open(opensearch_engine, stream).answer("bitter tea").remarks
-        assert f"1 of 3 documents is not enriched yet and cannot be found: run 'termweave enrich {stream}'" in remark
-    finally:
-        opensearch_engine.request("DELETE", f"/_data_stream/{stream}")
-        opensearch_engine.request("DELETE", f"/_index_template/{name}")
-
-
-def test_other_processors_are_named_or_refused(tenants, opensearch_engine, pipeline):
+def test_other_processors_are_named_or_refused_and_what_is_hidden_is_enriched(tenants, opensearch_engine, pipeline, termweave):
     renaming = [{"rename_field": {"field": "text", "target_field": "label"}}]
     used = pipeline(tenants, {"filter_query": {"query": FILTER}}, response_processors=renaming)
     answer = Index.open(opensearch_engine, tenants).answer("salary")
     assert ids(answer.hits) == SHOWN
     assert f"{used!r} of {tenants!r} does not run: termweave keeps its filters and leaves out rename_field." in answer.remarks[0]
+    body = {"text": "a secret", "tenant": "b"}
+    opensearch_engine.request("PUT", f"/{tenants}/_doc/b99", params={"refresh": True, "routing": "b"}, body=body)
+    termweave("enrich", tenants, "--text-field", "text", "--url", opensearch_engine.url)
+    whole = {"size": 0, "track_total_hits": True, "query": {"exists": {"field": "termweave.source_digest"}}}
+    assert opensearch_engine.request("POST", f"/{tenants}/_search", body=whole)["hits"]["total"]["value"] == len(TEXTS) + 1
     pipeline(tenants, {"acl_routing_search": {"acl_field": "tenant"}})
     with pytest.raises(UsageError, match="has processors that may hide documents: acl_routing_search"):
         Index.open(opensearch_engine, tenants)
-
-
-def test_drafts_stay_hidden_in_search_and_in_what_is_read(opensearch_engine, name, pipeline, termweave):
-    case = SHARED / "cases" / "search-pipeline"
-    if not case.is_dir():
-        pytest.skip("the cases stand beside the project and are not here")
-    index, url = f"{name}-shop", ["--url", opensearch_engine.url]
-    body = orjson.loads((case / "index.json").read_bytes())
-    body["settings"].pop(resolved_name.SETTING)
-    opensearch_engine.request("PUT", f"/{index}", body=body)
-    data = (case / "documents.ndjson").read_bytes()
-    opensearch_engine.request("POST", f"/{index}/_bulk", params={"refresh": True}, body=data)
-    used = pipeline(index, *orjson.loads((case / "pipeline.json").read_bytes())["request_processors"])
-    termweave("enrich", index, *url)
-    printed = termweave("search", index, "kettle grinder tea", *url, "--fields", "state")
-    assert ("published" in printed, "draft" in printed) == (True, False)
-    termweave("index", f"opensearch:{index}", f"{name}-copy", *url)
-    copy = tw.connect(opensearch_engine.url).index(f"{name}-copy")
-    assert ids(copy.search("kettle grinder tea", k=9)) == {"1", "3"}
-    reading = IndexReading(settings=lambda _: load(url=opensearch_engine.url))
-    remark = f"documents that its default search pipeline {used!r} hides are not read"
-    assert remark in " ".join(open_source(f"opensearch:{index}", index=reading).remarks)
-    all_of_them = {"size": 0, "track_total_hits": True, "query": {"exists": {"field": "termweave.source_digest"}}}
-    assert opensearch_engine.request("POST", f"/{index}/_search", body=all_of_them)["hits"]["total"]["value"] == 4

@@ -19,41 +19,25 @@ from tests.search.conftest import index_of
 pytestmark = pytest.mark.engine
 
 
-@pytest.mark.parametrize("rerank", ["none", "rnn"])
-@pytest.mark.parametrize("mode", ["lexical", "weights", "dense", "hybrid", "lexical:1,weights:2,dense:3"])
-def test_each_hit_explains_itself_afterwards_as_it_would_have_at_once(index, mode, rerank):
-    later = index.search("json functions", mode=mode, rerank=rerank, k=7)
-    at_once = index.search("json functions", mode=mode, rerank=rerank, k=7, explain=True)
-    assert [hit.id for hit in later] == [hit.id for hit in at_once]
-    for hit, same in zip(later, at_once, strict=True):
-        assert hit.explanation is None
-        assert same.explain() == same.explanation
-        # The engine's inner products differ in the last digits from one search to the next.
-        assert [part["name"] for part in hit.explain()["parts"]] == [part["name"] for part in same.explain()["parts"]]
-        assert hit.explain()["score"] == pytest.approx(same.score, abs=1e-5)
-        assert sum(part["share"] for part in hit.explain()["parts"]) == pytest.approx(hit.score, abs=1e-5)
-
-
 def test_hits_travel_between_processes(index):
-    (hit, *_) = index.search("json functions", explain=True)
+    (hit,) = index.search("json functions", explain=True, k=1)
     assert pickle.loads(pickle.dumps(hit)) == hit
-    assert pickle.loads(pickle.dumps(hit)).explain() == hit.explanation
-    (hit,) = index.search("json functions", rerank="rnn", k=1)
-    far = pickle.loads(pickle.dumps(hit))
-    assert sum(part["share"] for part in far.explain()["parts"]) == pytest.approx(hit.score, abs=1e-6)
+    (later,) = index.search("json functions", rerank="rnn", k=1)
+    assert later.explanation is None
+    far = pickle.loads(pickle.dumps(later))
+    assert sum(part["share"] for part in far.explain()["parts"]) == pytest.approx(later.score, abs=1e-6)
     assert explanation.as_text(far.explain()).endswith("in all")
-    assert {hit, far} == {hit}
+    assert {later, far} == {later}
 
 
-@pytest.mark.parametrize(
-    "options", [{"rerank": "rnn"}, {"candidates": 15, "where": [{"prefix": {"id": {"value": "json"}}}]}], ids=str
-)
-def test_explaining_a_document_gives_the_same_as_finding_it(index, options):
+def test_explaining_a_document_gives_the_same_as_finding_it(index):
+    options = {"candidates": 15, "where": [{"prefix": {"id": {"value": "json"}}}], "rerank": "rnn"}
     hits = index.search("json functions", k=5, **options)
     assert len(hits) == 5
     for hit in hits:
         again = index.explain("json functions", hit.id, **options)
         assert (again.id, again.rank, again.score) == (hit.id, hit.rank, pytest.approx(hit.score, abs=1e-5))
+        assert [part["name"] for part in again.explanation["parts"]] == [part["name"] for part in hit.explain()["parts"]]
 
 
 @pytest.mark.parametrize(
@@ -78,29 +62,12 @@ def test_a_filter_that_the_server_refuses_is_suspected(index):
             index.search("json", where=[clause])
 
 
-def test_an_open_index_follows_its_alias_to_other_signals(own_index, built):
-    assert own_index.search("json", mode="weights")
-    built([{"id": "only", "text": "json text"}], weights="none", dense="none")
-    with pytest.raises(UsageError, match="no signal 'weights'"):
-        own_index.search("json", mode="weights")
-    assert [hit.id for hit in own_index.search("json", mode="lexical")] == ["only"]
-
-
-def test_pages_hold_every_hit_once_with_the_score_of_a_long_list(index):
-    whole = index.search("json thread functions", k=40, candidates=10)
-    pages = [hit for start in range(0, 40, 7) for hit in index.search("json thread functions", k=7, start=start, candidates=10)]
-    assert [hit.id for hit in pages] == [hit.id for hit in whole]
-    for hit, same in zip(pages, whole, strict=True):
-        assert hit.score == pytest.approx(same.score, abs=1e-5)
-
-
-@pytest.mark.parametrize("mode", ["lexical", "weights", "hybrid"])
-def test_a_query_with_half_a_character_is_searched_without_it(index, mode):
-    hits = index.search("json caf\udce9 \ud83d", mode=mode, highlight=True)
-    same_ranking(hits, index.search("json caf\ufffd \ufffd", mode=mode, highlight=True))
+def test_a_query_with_half_a_character_is_searched_without_it(index):
+    hits = index.search("json caf\udce9 \ud83d", highlight=True)
+    same_ranking(hits, index.search("json caf\ufffd \ufffd", highlight=True))
     assert hits[0].id.startswith("json")
-    assert index.explain("json caf\udce9", hits[0].id, mode=mode).rank == 1
-    assert orjson.dumps(index.requests("json caf\udce9", mode=mode), option=orjson.OPT_SERIALIZE_NUMPY)
+    assert index.explain("json caf\udce9 \ud83d", hits[0].id).rank == 1
+    assert orjson.dumps(index.requests("json caf\udce9"), option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def test_bytes_on_standard_input_that_are_not_utf8_are_searched_without_them(index, monkeypatch, capsys):
@@ -122,14 +89,14 @@ def many(opensearch_engine):
         yield index
 
 
-@pytest.mark.parametrize("rerank", ["none", "rnn"])
-@pytest.mark.parametrize("mode", ["dense", "hybrid"])
+@pytest.mark.parametrize(("mode", "rerank"), [("dense", "none"), ("hybrid", "rnn")])
 def test_no_document_is_on_two_pages_or_on_none_where_the_search_is_approximate(many, mode, rerank):
     options = {"mode": mode, "rerank": rerank, "candidates": 30, "fields": ["title"]}
     pages = [hit for start in range(0, 150, 10) for hit in many.search("a red cat", k=10, start=start, **options)]
-    assert len({hit.id for hit in pages}) == len(pages) == 150
     assert [hit.rank for hit in pages] == list(range(1, 151))
-    assert [hit.id for hit in many.search("a red cat", k=150, **options)] == [hit.id for hit in pages]
+    assert len({hit.id for hit in pages}) == 150
+    whole = many.search("a red cat", k=150, **options)
+    assert [(hit.id, pytest.approx(hit.score, abs=1e-5)) for hit in pages] == [(hit.id, hit.score) for hit in whole]
 
 
 def test_a_page_of_several_searches_is_of_one_generation(own_index, built, monkeypatch):
@@ -181,8 +148,7 @@ def test_a_hit_deleted_while_it_was_searched_is_searched_without(own_index, monk
 @pytest.mark.parametrize("mode", ["lexical", "weights"])
 def test_long_queries_leave_room_for_filters_and_explanations(index, mode):
     words = "json functions " + " ".join(f"word{number}" for number in range(1500))
-    answer = index.answer(words, mode=mode, where=[{"terms": {"metadata.kind": ["a", "b"]}}], explain=True)
-    assert answer.hits == []
+    assert index.answer(words, mode=mode, where=[{"terms": {"metadata.kind": ["a", "b"]}}], explain=True).hits == []
     answer = index.answer(words, mode=mode, explain=True)
     assert answer.dropped
     assert index.requests(words, mode=mode)[0]["dropped"] == {mode: list(answer.dropped[mode])}
@@ -200,7 +166,7 @@ def test_what_a_long_query_leaves_out_is_what_no_document_holds(built, mode):
     assert [hit.id for hit in answer.hits] == ["zebra"]
     assert set(answer.dropped[mode]) < set(invented)
     assert len(answer.dropped[mode]) == 1501 - (index.engine.capabilities.max_clause_count - 16)
-    remark = f"{mode} left out {len(answer.dropped[mode]) - 1:,} terms of the query."
+    remark = f"{mode} left out {len(answer.dropped[mode]) - 1:,} terms of the query: the server allows no more."
     assert index.search(" ".join(invented), mode=mode).remarks == (remark,)
     emoji = ["\N{OWL}"] * 20  # the server counts each as two characters
     answer = index.answer(" ".join([*emoji, *invented[:1400], "zebra", *invented[1400:]]), mode=mode)
@@ -228,8 +194,7 @@ def test_the_server_fuses_as_the_client_does_or_says_that_it_cannot(index):
             index.search("json", mode=mode, server_fusion=True)
     many = "json " + " ".join(f"word{number}" for number in range(700))  # fits one signal, not both in one query
     both = index.answer(many, mode="lexical,weights@min-max", server_fusion=True)
-    assert both.hits
-    assert both.dropped
+    assert (bool(both.hits), bool(both.dropped)) == (True, True)
 
 
 def test_requests_refuse_and_name_what_termweave_does_itself(index, tmp_path):
@@ -247,16 +212,14 @@ def test_a_pattern_of_names_stands_for_fields_of_the_source(index):
     def read(*fields):
         answer = index.answer("json", k=1, fields=fields)
         assert answer.remarks == ()
-        return answer.hits[0].fields
+        return answer.hits[0].fields.keys()
 
-    all_of_them = read("title", "text")
-    assert read("*") == all_of_them
-    assert set(read("ti*", "text")) == set(read("t*")) == {"title", "text"}
-    assert set(read("*", "weights")) == {*all_of_them, "weights"}
-    (unknown,) = index.answer("json", k=1, fields=["nope*"]).remarks
-    assert "have a field 'nope*'" in unknown
-    fetch = index.requests("json", fields=["*"])[1]["path"]
-    assert "weights" in fetch.partition("_source_excludes=")[2]
+    assert [read(*each) for each in (["*"], ["ti*", "text"], ["t*"], ["*", "weights"])] == [
+        *[{"title", "text"}] * 3,
+        {"title", "text", "weights"},
+    ]
+    assert "have a field 'nope*'" in str(index.answer("json", k=1, fields=["nope*"]).remarks)
+    assert "weights" in index.requests("json", fields=["*"])[1]["path"].partition("_source_excludes=")[2]
 
 
 def test_an_answer_says_what_nobody_may_have_meant(index):
@@ -269,11 +232,9 @@ def test_an_answer_says_what_nobody_may_have_meant(index):
     assert remarks("zyzzyva", mode="weights") == ()  # nothing found is answer enough
     (cut,) = remarks("json " * 400, mode="dense")
     assert cut == "The dense model reads only the first 256 of the 802 word-pieces of the query. Shorten the query."
-    assert "of the 482 word-pieces" in str(
-        remarks("한국어 " * 60, mode="dense")
-    )  # fewer characters than 256, but more word-pieces
+    assert "of the 482 word-pieces" in str(remarks("한국어 " * 60, mode="dense"))  # fewer characters than 256
     assert remarks("json " * 400, mode="dense", like=["json-1"]) == ()  # its vector is a mean of two
-    assert remarks("json " * 400, mode="weights") == remarks("json " * 100, mode="dense") == ()
+    assert remarks("json " * 400, mode="weights") == ()
     (operators,) = remarks('"json functions" -timer well-known +"parse"')
     assert operators.startswith('Read as plain words: "json functions", -timer, +"parse".')
     assert remarks('json on a 5" or 27" screen, e-mail - c++') == ()

@@ -13,23 +13,15 @@ from termweave.corpora import IndexReading
 from termweave.indexer import BuildOptions
 from termweave.indexer.enrichment import enrichment
 from termweave.settings import load
-from tests.conftest import SHARED
 from tests.search.conftest import index_of
 
-CASE = SHARED / "cases" / "unicode-forms"
+SIZE = "Gro\u0308\u00dfe"
+BRIDGE = "Der Mu\u0308ller fa\u0308hrt u\u0308ber den Fluss."
+PLAN = "Das Ge\u00adsamt\u00adkonzept und der Re\u00adgen\u200bmantel, o\ufb03ce \uff21\uff22\uff23\uff11."
 DOCUMENTS = [
-    {
-        "id": "Bru\u0308cke.txt",
-        "title": "Die Bru\u0308cke",
-        "text": "Der Mu\u0308ller fa\u0308hrt u\u0308ber den Fluss.",
-        "Gro\u0308\u00dfe": "Jose\u0301",
-    },
-    {"id": "zaun", "title": "Der Zaun", "text": "Die M\u00fcllerin f\u00e4hrt vorbei.", "Gro\u0308\u00dfe": "Jos\u00e9"},
-    {
-        "id": "p3",
-        "title": "Plan",
-        "text": "Das Ge\u00adsamt\u00adkonzept und der Re\u00adgen\u200bmantel, o\ufb03ce \uff21\uff22\uff23\uff11.",
-    },
+    {"id": "Bru\u0308cke.txt", "title": "Die Bru\u0308cke", "text": BRIDGE, SIZE: "Jose\u0301"},
+    {"id": "zaun", "title": "Der Zaun", "text": "Die M\u00fcllerin f\u00e4hrt vorbei.", SIZE: "Jos\u00e9"},
+    {"id": "p3", "title": "Plan", "text": PLAN},
 ]
 
 
@@ -131,16 +123,3 @@ def test_what_an_application_stores_is_found_as_it_stores_it(opensearch_engine, 
     assert ids(index, words, where="brand=o\ufb03ce") == ["2"]
     assert ids(index, 'Zaun "die Br\u00fccke"', rewrite="operators") == ["0"]
     assert set(ids(index, f"{words} -m\u00fcller", rewrite="operators")) == {"1", "2"}
-
-
-def test_the_shared_texts(opensearch_engine, name, termweave):
-    if not CASE.is_dir():
-        pytest.skip("the cases stand beside the project and are not here")
-    termweave("index", CASE / "texts.jsonl", name, "--signals", "lexical,weights", "--url", opensearch_engine.url)
-    index = tw.connect(opensearch_engine.url).index(name)
-    answers = {"Br\u00fccke": "nfd", "Gesamtkonzept": "shy", "conference": "shy", "waterproof raincoat": "zwsp"}
-    for query, document in answers.items():
-        for text in (query, normalize("NFD", query)):
-            for mode in ("lexical", "weights"):
-                assert ids(index, text, mode=mode) == [document]
-    assert set(ids(index, "Br\u00fccke Zaun", where="author=Jose\u0301 Mu\u0308ller")) == {"nfd", "nfc"}

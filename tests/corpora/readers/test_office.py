@@ -18,7 +18,7 @@ from termweave.corpora.formats import office_text
 from termweave.corpora.formats.fields import BadLine
 from termweave.corpora.readers import office_file as office
 from termweave.errors import InputError, UsageError
-from tests.corpora.readers.fuzz_readers import mutated
+from tests.corpora.readers.test_fuzzed_readers import mutated
 
 #: An empty page, encrypted with a password by pypdf (RC4, 40 bits).
 ENCRYPTED = base64.b64decode(

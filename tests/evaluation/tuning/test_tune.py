@@ -189,7 +189,7 @@ def test_tuned_proved_stored_and_used(report, folder, index, capsys, monkeypatch
     assert (mode, reranking) == (profiles.mode_of(report.profile), reranking_of(report.profile))
     same_ranking(index.search("json", k=5, mode="hybrid", rerank="none"), before)
     same_ranking(index.search("json", k=5), index.search("json", k=5, mode="tuned"))
-    with pytest.raises(UsageError, match="names its own fusion"):
+    with pytest.raises(UsageError, match="names a fusion, but the profile"):
         index.search("json", mode="tuned@rrf")
     assert index.choose(None, "none")[1] is None
     assert run(["evaluate", index.name, str(folder), "--json", "--require", "nDCG@10>=.01"]) == 0

@@ -15,8 +15,6 @@ from termweave.errors import EngineError, TermweaveError
 from termweave.indexer.generations.index_setup import open_writer, writer
 from termweave.indexer.ledger import build_lock
 from termweave.indexer.ledger.build_lock import Lease, hold_lease
-from termweave.indexer.pipeline import bulk_sender
-from termweave.indexer.preparation import corpus_pass
 from tests.indexer.builds import numbered
 from tests.indexer.conftest import Bench, ended
 
@@ -154,12 +152,10 @@ def test_a_role_without_permission_builds_under_the_lock_of_its_host():
 
 
 @pytest.mark.parametrize("how", ["build", "update in place", "update into a new generation"])
+@pytest.mark.usefixtures("small_steps")
 def test_who_loses_the_lease_in_the_middle_stops_and_another_run_finishes(desk, monkeypatch, how):
     """The holder sees it at its next look. What one sends that was paused after its last look, the server refuses: see the last test."""
     monkeypatch.setattr(build_lock, "EXPIRY", 3600.0)
-    monkeypatch.setattr(corpus_pass, "_BLOCK_DOCUMENTS", 50)
-    for size in ("SMALLEST", "FIRST", "LARGEST"):
-        monkeypatch.setattr(bulk_sender, size, 4096)
     engine, holders, heirs, check_lease = desk.engine, [], [], Lease.check
     before = desk.build(600).index
     source = desk.source([{**each, "text": "changed " + each["text"]} for each in numbered(600)])

@@ -47,21 +47,20 @@ def test_what_is_not_enriched_and_what_was_changed_is_counted_in_each_answer(sho
     assert "contains a word of the query" not in " ".join(found.remarks)
     answer = index.answer("how to make tea")
     assert answer.hits[0].id == "1"
-    assert f"{lacking}; 1 hit was changed since: {remedy}" in answer.remarks
+    assert f"{lacking}; 1 hit was changed after it was enriched: {remedy}" in answer.remarks
     assert index.explain("tea", "99", mode="lexical").rank == 1
-    url = ["--url", opensearch_engine.url]
-    (tmp_path / "set").mkdir()
-    (tmp_path / "set" / "corpus.jsonl").write_text('{"_id": "1", "text": "a"}\n')
-    (tmp_path / "set" / "queries.jsonl").write_text('{"_id": "q", "text": "tea"}\n')
-    (tmp_path / "set" / "qrels").mkdir()
-    (tmp_path / "set" / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq\t1\t1\n")
-    for command in (
-        ["evaluate", shop, str(tmp_path / "set")],
-        ["search", shop, "--queries", str(tmp_path / "set"), "--run", str(tmp_path / "run")],
+    judged = tmp_path / "set"
+    (judged / "qrels").mkdir(parents=True)
+    (judged / "corpus.jsonl").write_text('{"_id": "1", "text": "a"}\n')
+    (judged / "queries.jsonl").write_text('{"_id": "q", "text": "tea"}\n')
+    (judged / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq\t1\t1\n")
+    for command, said in (
+        (["evaluate", shop, str(judged)], f"{lacking}: {remedy}"),
+        (["search", shop, "--queries", str(judged), "--run", str(tmp_path / "run")], f"{lacking}: {remedy}"),
+        (["enrich", shop], ""),
     ):
-        assert run([*command, *url]) == 0
-        assert f"{lacking}: {remedy}" in " ".join(capsys.readouterr().err.split())
-    assert run(["enrich", shop, *url]) == 0
+        assert run([*command, "--url", opensearch_engine.url]) == 0
+        assert said in " ".join(capsys.readouterr().err.split())
     assert Index.open(opensearch_engine, shop).answer("samovar").remarks == ()
 
 

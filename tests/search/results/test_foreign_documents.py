@@ -11,9 +11,8 @@ pytestmark = pytest.mark.engine
 
 def test_what_something_else_wrote_into_the_index_does_not_end_a_search(own_index):
     index = own_index
-    path = f"/{index.generation}/_doc"
-    for number in range(2):
-        index.engine.request("PUT", f"{path}/foreign-{number}", body={"text": "json functions", "title": ["json", "functions"]})
+    body = {"text": "json functions", "title": ["json", "functions"]}
+    index.engine.request("PUT", f"/{index.generation}/_doc/foreign", body=body)
     other = {"doc": {"title": 7, "text": ["json functions", "and more"]}}
     index.engine.request("POST", f"/{index.generation}/_update/json-0", params={"refresh": True}, body=other)
     for options in ({"mode": "lexical"}, {"mode": "hybrid", "rerank": "rnn"}):

@@ -26,25 +26,23 @@ def index(opensearch_engine):
 
 
 @pytest.mark.engine
-@pytest.mark.parametrize("mode", ["lexical", "weights", "dense", "hybrid"])
+@pytest.mark.parametrize("mode", ["weights", "hybrid"])
 def test_the_best_passages_have_scores_and_offsets(index, mode):
     hits = {hit.id: hit for hit in index.search("tea kettle", mode=mode, passages=2, k=3)}
     assert hits["short"].passages == ()
     first, second = hits["letters"].passages
     assert all(any(part in each.text for each in (first, second)) for part in ("red kettle", "Green tea"))
     for hit in (hits["letters"], hits["other"]):
-        for each in hit.passages:
-            assert each.text == TEXTS[hit.id][each.start : each.end]
+        assert all(each.text == TEXTS[hit.id][each.start : each.end] for each in hit.passages)
         # The best one is the one that the search found, with its score.
         best = hit.passages[0]
         if mode != "hybrid":
             assert (best.number, best.score) == (hit.passage.number, pytest.approx(hit.score, rel=1e-4))
-        worth = [each.score for each in hit.passages]
-        assert worth == sorted(worth, reverse=True)
+    assert first.score >= second.score > 0
     assert first.end <= second.start or second.end <= first.start
-    assert "Whoever drinks tea" in hits["other"].passages[0].text
-    assert "passages" in index.search("tea kettle", mode=mode, passages=1, k=3)[0].as_dict()
-    assert "passages" not in index.search("tea kettle", mode=mode, k=1)[0].as_dict()
+    for rerank in ("rnn", "rnn@dense"):  # one scales the scores of the signals, the other replaces them
+        reranked = index.search("tea kettle", mode=mode, rerank=rerank, passages=2, k=3)
+        assert {hit.id: hit.passages for hit in reranked} == {key: hit.passages for key, hit in hits.items()}
 
 
 @pytest.mark.engine
@@ -54,31 +52,18 @@ def test_a_document_is_shown_without_what_its_passages_share(index):
 
 
 @pytest.mark.engine
-@pytest.mark.parametrize("rerank", ["rnn", "rnn@dense"])  # one scales the scores of the signals, the other replaces them
-def test_a_reranker_does_not_change_the_passages(index, rerank):
-    plain, reranked = (
-        {hit.id: hit.passages for hit in index.search("tea kettle", mode="hybrid", rerank=each, passages=2, k=3)}
-        for each in ("none", rerank)
-    )
-    assert plain["letters"][0].score > 0
-    assert reranked == plain
-
-
-@pytest.mark.engine
 def test_neighbours_are_joined_at_their_offsets(index):
     def of_other(**given):
         return next(hit for hit in index.search("tea kettle", k=3, **given) if hit.id == "other").passages
 
     (alone,), (wide,), (whole,) = of_other(passages=1), of_other(passages="1+1"), of_other(passages="1+20")
     assert (wide.number, wide.score) == (alone.number, pytest.approx(alone.score))
-    assert wide.start < alone.start
-    assert wide.end >= alone.end
+    assert wide.start < alone.start < alone.end <= wide.end
     assert wide.text == TEXTS["other"][wide.start : wide.end]
     assert whole.text == TEXTS["other"]
     assert len(of_other(passages="20+20")) == 1  # the neighbours of the best one are the whole text
     numbers = [each.number for each in of_other(passages="20+1")]
     assert all(abs(one - other) > 1 for one in numbers for other in numbers if one != other)
-    assert of_other(passages=1, rerank="rnn", rewrite="operators", collapse="id")
 
 
 @pytest.mark.engine

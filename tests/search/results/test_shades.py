@@ -9,24 +9,11 @@ from termweave.search.results.pictures import shade
 from tests.browser.contrast import contrast, laid_over, luminance, parts
 
 STYLE = (Path(__file__).parents[3] / "ui/static/style.css").read_text("utf-8")
-
-
-def _served(block):
-    """Ink and papers of the served pages."""
-    colours = dict(re.findall(r"--([\w-]+): (#\w+);", block))
-    return [(colours["ink"], colours["paper"]), (colours["ink"], colours["soft"])]
-
-
-LIGHT, DARK = STYLE.split("@media (prefers-color-scheme: dark)")
-#: Ink and paper: `--html` (the canvas of Chromium), the served pages, and a cell of JupyterLab, which is translucent ink on a canvas.
-PAGES = [
-    ("#000", "#fff"),
-    ("#fff", "#121212"),
-    ("rgba(0, 0, 0, 0.87)", "#fff"),
-    ("rgba(255, 255, 255, 0.87)", "#111"),
-    *_served(LIGHT),
-    *_served(DARK.split("* {")[0]),
-]
+PARTS = STYLE.partition("* {")[0].split("@media (prefers-color-scheme: dark)")
+LIGHT, DARK = (dict(re.findall(r"--([\w-]+): (#\w+);", part)) for part in PARTS)
+#: Ink and paper: `--html` (the canvas of Chromium), a cell of JupyterLab, which is translucent ink on a canvas, and the served pages.
+PAGES = [("#000", "#fff"), ("#fff", "#121212"), ("rgba(0, 0, 0, 0.87)", "#fff"), ("rgba(255, 255, 255, 0.87)", "#111")]
+PAGES += [(each["ink"], each[paper]) for each in (LIGHT, DARK) for paper in ("paper", "soft")]
 
 
 @pytest.mark.parametrize(("ink", "paper"), PAGES)

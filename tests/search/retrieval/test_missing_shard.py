@@ -32,17 +32,15 @@ LIMIT = "index.routing.allocation.total_shards_per_node"
 def index(opensearch_engine, name):
     """A copy of an index, of two shards, the second of which is on no node."""
     documents = [{"id": f"d{number}", "text": f"A text about number {number}.", "year": 2000 + number} for number in range(20)]
-    whole = build(
-        opensearch_engine, corpora.open_documents(documents, name="numbers"), name, BuildOptions(weights="none", dense="none")
-    ).index
+    corpus = corpora.open_documents(documents, name="numbers")
+    whole = build(opensearch_engine, corpus, name, BuildOptions(weights="none", dense="none")).index
     mapping = opensearch_engine.request("GET", f"/{whole}/_mapping")[whole]["mappings"]
     stored = opensearch_engine.request("POST", f"/{whole}/_search", body={"size": 20})["hits"]["hits"]
     part = f"{name}-part"
     body = {"settings": {"index.number_of_shards": 2, "index.number_of_replicas": 0, LIMIT: 1}, "mappings": mapping}
     opensearch_engine.request("PUT", f"/{part}", params={"wait_for_active_shards": 0}, body=body)
-    opensearch_engine.request(
-        "GET", f"/_cluster/health/{part}", params={"wait_for_active_shards": 1, "timeout": "60s"}, timeout=70
-    )
+    active = {"wait_for_active_shards": 1, "timeout": "60s"}
+    opensearch_engine.request("GET", f"/_cluster/health/{part}", params=active, timeout=70)
     lines = [line for hit in stored for line in ({"index": {"_id": hit["_id"]}}, hit["_source"])]
     data = b"".join(orjson.dumps(line) + b"\n" for line in lines)
     items = opensearch_engine.request("POST", f"/{part}/_bulk", params={"refresh": True, "timeout": "100ms"}, body=data)["items"]
@@ -79,10 +77,8 @@ def test_a_search_and_what_is_read_beside_its_hits_need_all_shards(index, opense
 
 
 def test_a_search_is_repeated_until_the_shard_is_back(index, opensearch_engine):
-    def allow():
-        opensearch_engine.request("PUT", f"/{index.generation}/_settings", body={LIMIT: -1})
-
-    late = threading.Timer(0.1, allow)
+    path, settings = f"/{index.generation}/_settings", {LIMIT: -1}
+    late = threading.Timer(0.1, lambda: opensearch_engine.request("PUT", path, body=settings))
     late.start()
     found = []
     for _ in range(20):  # one search is repeated for up to a second and a half: a busy server may take longer

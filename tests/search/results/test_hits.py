@@ -1,15 +1,17 @@
-"""Results in Python: short reprs, a table for notebooks, DataFrames, signatures, and searches to await."""
+"""Results for Python and other tools: short reprs, a table for notebooks, DataFrames, searches to await, files of features."""
 
 import asyncio
 import doctest
 import sys
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from termweave import errors
 from termweave.errors import UsageError
 from termweave.search.features.facets import FacetValue
+from termweave.search.results import feature_log
 from tests.same_ranking import same_ranking
 
 
@@ -61,3 +63,11 @@ def test_errors_name_the_arguments_of_python(index):
         "With server_fusion the server returns only the final score, which cannot be explained. Remove server_fusion or explain."
     )
     assert "--server-fusion" in refused.value.message  # the command line prints the flag
+
+
+def test_a_line_end_in_an_id_or_a_value_does_not_break_a_line_of_features(tmp_path):
+    path = tmp_path / "features.txt"
+    with feature_log.created(path, ["score", "metadata.brand=two\nlines"]) as log:
+        log.add("a\nquery", feature_log.CandidateFeatures(["d\n1", "d2"], np.array([[0.5, np.nan], [0.25, 1.0]])))
+    lines = ["# 1 score", "# 2 metadata.brand=two lines", "0 qid:1 1:0.5 # a query d 1", "0 qid:1 1:0.25 2:1 # a query d2"]
+    assert path.read_text().splitlines() == lines
