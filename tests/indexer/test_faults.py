@@ -96,7 +96,7 @@ def test_a_block_on_the_index_is_said_and_the_build_goes_on_when_it_is_gone(benc
         settings = f"/{bench.unfinished(opensearch_engine)}/_settings"
         opensearch_engine.request("PUT", settings, body={"index.blocks.read_only": True})
         said = ended(process, 1)
-        assert "Somebody set index.blocks.read_only on it" in said
+        assert "Somebody set index.blocks.read_only on the index" in said
         assert "disk" not in said
         assert "it resumes" in said
         opensearch_engine.request("PUT", settings, body={"index.blocks.read_only": None})
