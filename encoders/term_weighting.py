@@ -137,11 +137,8 @@ class Form:
             np.maximum.at(joined, word_of_piece[seen], logits[seen])
         else:
             joined = np.bincount(word_of_piece[seen], weights=logits[seen], minlength=words).astype(np.float64)
-        is_seen = np.zeros(words, dtype=bool)
-        is_seen[word_of_piece[seen]] = True
-        values = np.full(words, np.nan)
-        values[is_seen] = self.activate(joined[is_seen])
-        return values
+        pieces = np.bincount(word_of_piece[seen], minlength=words)
+        return np.where(pieces > 0, self.activate(joined), np.nan)
 
     @property
     def averages(self) -> bool:

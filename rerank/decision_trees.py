@@ -36,8 +36,7 @@ _CLASSES = "it tells several classes apart, and a ranker has one score"
 _NEITHER = "it is a model of neither LightGBM nor XGBoost, or a damaged one"
 _BROKEN = "the nodes of a tree do not fit together"
 #: Bits of LightGBM's ``decision_type``: a category, the default goes left, and what counts as missing (0 nothing, 4 zeros, 8 NaN).
-_CATEGORY, _LEFT, _MISSING = 1, 2, 12
-_NAN = 8
+_CATEGORY, _LEFT, _NAN, _MISSING = 1, 2, 8, 12
 
 
 @dataclass(frozen=True)

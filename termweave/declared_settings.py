@@ -237,10 +237,15 @@ def share(value: object) -> Any:
     """
     if not isinstance(value, str):
         return value
-    try:
-        number = float(value.removesuffix("%")) / 100
-    except ValueError:
-        number = -1.0
+    number = number_in(value)
     if not (value.endswith("%") and 0 <= number <= 1):
         raise UsageError(f"{value!r} is not a percentage.", "Write 0.1% or 5%.")
     return number
+
+
+def number_in(text: str) -> float:
+    """The number in a text, of which a percentage is a hundredth; -1: the text holds neither."""
+    try:
+        return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        return -1.0

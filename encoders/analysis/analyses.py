@@ -5,6 +5,7 @@ A model folder names its analysis by id. The behaviour of an id never changes; a
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -21,6 +22,8 @@ _STOP_WORDS = Path(__file__).parent / "stop_words"
 _CONTINUES = "##"
 #: Full-width letters, digits and signs of Chinese text -> their ASCII forms.
 _HALF_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
+#: A character of which BERT makes a word by itself (its `is_chinese_char`).
+_IDEOGRAPH = re.compile("[\u4e00-\u9fff\u3400-\u4dbf\uf900-\ufaff\U00020000-\U0002ceaf\U0002f800-\U0002fa1f]")
 
 
 class ChineseWords(Analysis):
@@ -46,7 +49,7 @@ class ChineseWords(Analysis):
         """Start and end of each word: those of the tokeniser, with every run of ideographs split by jieba."""
         runs: list[tuple[int, int, bool]] = []
         for start, end in offsets:
-            ideograph = end - start == 1 and _is_ideograph(clean[start])
+            ideograph = end - start == 1 and _IDEOGRAPH.match(clean, start) is not None
             goes_on = ideograph and runs and runs[-1][1:] == (start, True)
             runs.append((runs.pop()[0] if goes_on else start, end, ideograph))
         words = (self._words_of(clean, start, end) if ideographs else [(start, end)] for start, end, ideographs in runs)
@@ -63,15 +66,6 @@ class ChineseWords(Analysis):
     def _make_term(self, word: str) -> str | None:
         # BERT's normaliser puts spaces around ideographs.
         return super()._make_term("".join(word.split()).translate(_HALF_WIDTH).lower())
-
-
-def _is_ideograph(character: str) -> bool:
-    """Whether BERT makes a word of this single character (its `is_chinese_char`)."""
-    code = ord(character)
-    return (
-        0x4E00 <= code <= 0x9FFF or 0x3400 <= code <= 0x4DBF or 0xF900 <= code <= 0xFAFF
-        or 0x20000 <= code <= 0x2CEAF or 0x2F800 <= code <= 0x2FA1F
-    )  # fmt: skip
 
 
 class LanguageWords(Analysis):

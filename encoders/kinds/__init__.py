@@ -44,8 +44,7 @@ def kind_of(manifest: Manifest) -> type[OpenModel]:
     """
     kind = KINDS.get(manifest.kind)
     if kind is None:
-        problem = f"The model {manifest.name!r} is of the kind {manifest.kind!r}; this termweave runs {', '.join(KINDS)}."
-        raise ModelError(problem, "Update termweave, or name another model.")
+        raise ModelError(f"{manifest.name!r} has the kind {manifest.kind!r}; known: {', '.join(KINDS)}.", "Update termweave.")
     return kind
 
 

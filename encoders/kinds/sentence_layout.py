@@ -98,7 +98,9 @@ def _read_tower(path: Path, name: str, about: Mapping[str, Any], modules: Module
     elif manifest.kind == "sparse":
         table = modules.query.query_table(path) if modules.query else {}
         settings = SparseSettings(**shared, prompts=prompts_of(about), twice=modules.twice, **table)
-        analysis = (PieceTerms if _has_word_pieces(home / TOKENIZER) else VocabularyTerms).id
+        tokeniser = read_json(home / TOKENIZER).get("model") or {}  # older files do not name its type
+        kind = tokeniser.get("type", "WordPiece" if "max_input_chars_per_word" in tokeniser else "")
+        analysis = (PieceTerms if kind == "WordPiece" else VocabularyTerms).id
         manifest = replace(manifest, outputs=("weights",), terms="piece", analysis=analysis, pooling=modules.pooling)
     else:
         settings = RankerSettings(**shared, types=has_types(home), prompt=_prompts(about)[1], labels=_labels(name, config))
@@ -132,12 +134,6 @@ def _configuration(path: Path, home: Path, name: str) -> Any:
         hint = "Save it there with transformers' fast tokeniser: AutoTokenizer.from_pretrained(...).save_pretrained(DIR)."
         raise ModelError(f"The model {name!r} has no tokeniser: {home / TOKENIZER} is missing.", hint)
     return config
-
-
-def _has_word_pieces(file: Path) -> bool:
-    """Whether a tokeniser cuts word-pieces as BERT's does. Older files do not name the sort of their tokeniser."""
-    model = read_json(file).get("model") or {}
-    return bool(model.get("type", "WordPiece" if "max_input_chars_per_word" in model else "") == "WordPiece")
 
 
 def _kind(name: str, path: Path, config: Mapping[str, Any], about: Mapping[str, Any], kind: str) -> str:

@@ -252,6 +252,5 @@ def load(path: Path) -> tuple[JointModel, ModelFolder]:
     except (SafetensorError, OSError, RuntimeError) as error:  # cut short, or tensors of other shapes than the manifest says
         raise ModelError(f"The weights in {path} are damaged: {first_line(error)}.", "Copy the folder again.") from error
     if _hash(model, path, folder.manifest) != folder.manifest.hash:
-        problem = f"The model in {path} was altered: its weights, tokeniser or description are not those that were trained."
-        raise ModelError(problem, "Copy the folder again, or train it anew.")
+        raise ModelError(f"The model in {path} was altered after its training.", "Copy the folder again, or train it anew.")
     return model.eval(), folder

@@ -123,9 +123,8 @@ def write_dequantised(fp32: Path, int8: Path, file: Path) -> None:
         nodes.append(onnx.helper.make_node("DequantizeLinear", [part.name for part in parts], [converted], **axis))
         if converted != weight.name:
             nodes.append(onnx.helper.make_node("Transpose", [converted], [weight.name], perm=[1, 0]))
-        length = len(quantised.raw_data)
-        offset = content.find(quantised.raw_data)
-        onnx.external_data_helper.set_external_data(quantised, int8.name, offset, length)
+        data = quantised.raw_data
+        onnx.external_data_helper.set_external_data(quantised, int8.name, content.find(data), len(data))
         quantised.ClearField("raw_data")
         tensors += parts
     replace(graph.graph.initializer, tensors)

@@ -252,9 +252,7 @@ def batches(lengths: Sequence[int]) -> Iterator[list[int]]:
 
 def available_cores() -> int:
     """The number of processor cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def onnx_runtime() -> Any:

@@ -230,7 +230,7 @@ class Transport(ABC):
         if uuid is not None:
             self.cluster = first_url, cluster = self.cluster or (url, uuid[1])
             if cluster != uuid[1]:
-                raise UsageError(f"{first_url} and {url} belong to different clusters.", "Name nodes of one cluster.")
+                raise UsageError(f"{first_url} and {url} belong to different clusters.", "Give addresses of one cluster.")
         self._known.add(url)
 
     def _set_aside(self, connection: Any) -> None:
@@ -309,20 +309,16 @@ class ElasticsearchTransport(Transport):
 
 def _node(address: Address, access: Access) -> Any:
     """An address in the form that elasticsearch-py takes. Addresses of one cluster may differ in their scheme."""
-    from elastic_transport import NodeConfig  # noqa: PLC0415 - an extra
+    from elastic_transport.client_utils import url_to_node_config  # noqa: PLC0415 - an extra
 
-    parts, context = urlsplit(address.url), address.context
-    return NodeConfig(
-        scheme=parts.scheme,
-        host=parts.hostname or "",
-        port=parts.port or 0,
-        path_prefix=parts.path,
-        connections_per_node=access.connections,
-        http_compress=access.compress,
-        ssl_context=context,
-        verify_certs=context is None or context.verify_mode != ssl.CERT_NONE,
-        ssl_show_warn=False,
-    )
+    context = address.context
+    tls = {
+        "ssl_context": context,
+        "verify_certs": context is None or context.verify_mode != ssl.CERT_NONE,
+        "ssl_show_warn": False,
+    }
+    node = url_to_node_config(address.url)
+    return node.replace(connections_per_node=access.connections, http_compress=access.compress, **tls)
 
 
 def _host(address: Address) -> dict[str, Any]:

@@ -45,6 +45,7 @@ class MavenArtifact:
         group, name, version: Maven coordinates.
         sha256: Checksum of the archive.
         packaging: "zip" or "jar".
+        plugin: For a plugin of the server its folder below `plugins/`; "": the archive is another one.
     """
 
     group: str
@@ -52,6 +53,7 @@ class MavenArtifact:
     version: str
     sha256: str
     packaging: str = "zip"
+    plugin: str = ""
 
     @property
     def file_name(self) -> str:
@@ -175,25 +177,14 @@ def _bar(name: str, total: int) -> Iterator[Callable[[int], None]]:
         yield lambda count: progress.update(task, advance=count)
 
 
-@dataclass(frozen=True, slots=True)
-class Artifact(MavenArtifact):
-    """An archive of the server or of a plugin.
-
-    Attributes:
-        plugin: Folder of the plugin below `plugins/`; "" for the server itself.
-    """
-
-    plugin: str = ""
-
-
-def _plugin(name: str, sha256: str, folder: str = "") -> Artifact:
+def _plugin(name: str, sha256: str, folder: str = "") -> MavenArtifact:
     """The archive of a plugin; its folder has the name of the archive unless another is given."""
-    return Artifact("org.opensearch.plugin", name, f"{VERSION}.0", sha256, plugin=folder or name)
+    return MavenArtifact("org.opensearch.plugin", name, f"{VERSION}.0", sha256, plugin=folder or name)
 
 
 _SERVER_SHA256 = "a91faa1dc1cadc78cb278b4f63847e19e1627a4e9de698e14e7efc14ee37b286"
 ARTIFACTS = (
-    Artifact("org.opensearch.distribution.integ-test-zip", "opensearch", VERSION, _SERVER_SHA256),
+    MavenArtifact("org.opensearch.distribution.integ-test-zip", "opensearch", VERSION, _SERVER_SHA256),
     _plugin("opensearch-knn", "ac392ca28a39b3bf290648a422ef30cb149dda2963a9d7feb26060e932341c9a"),
     _plugin("neural-search", "6ef1b206e79391e2e36268e32dc34d27fd8b8a59a8eb0a7393c97d53b038e433", "opensearch-neural-search"),
 )
@@ -240,7 +231,7 @@ def shelf(cache: Path) -> Shelf:
     return Shelf(cache / VERSION, OVERRIDE)
 
 
-def unpack(archives: list[Path], target: Path, artifacts: Sequence[Artifact]) -> None:
+def unpack(archives: list[Path], target: Path, artifacts: Sequence[MavenArtifact]) -> None:
     """Unpack server and plugins into a temporary folder and rename it, so that `target` is complete or does not exist.
 
     Args:
@@ -249,7 +240,7 @@ def unpack(archives: list[Path], target: Path, artifacts: Sequence[Artifact]) ->
         artifacts: The artifact of each archive, in the order of `archives`; the server comes first.
 
     Raises:
-        TermweaveError: The disk is full, or an archive is damaged.
+        TermweaveError: The disk is full.
     """
     folders.make(target.parent)
     staging = Path(tempfile.mkdtemp(dir=target.parent, prefix="unpack-"))
@@ -265,8 +256,5 @@ def unpack(archives: list[Path], target: Path, artifacts: Sequence[Artifact]) ->
         server.rename(target)
     except OSError as error:
         raise disk_error(error, target) from error
-    except zipfile.BadZipFile as error:
-        hint = f"Delete {archives[0].parent} and start again."
-        raise TermweaveError(f"An archive of the server is damaged: {error}.", hint) from error
     finally:
         shutil.rmtree(staging, ignore_errors=True)

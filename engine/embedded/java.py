@@ -66,11 +66,6 @@ class Java:
     major: int = 0
     why_not: str = ""
 
-    @property
-    def executable(self) -> Path:
-        """The program `java`."""
-        return self.home / "bin" / "java"
-
 
 def find(say: Callable[[str], None] = lambda _: None, *, fetch: bool = True) -> Java:
     """Choose the Java installation for the server.

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 
+from termweave.declared_settings import number_in
 from termweave.dialect import OPENSEARCH
 from termweave.errors import UsageError
 
@@ -52,15 +53,11 @@ class Pruning:
             >>> Pruning.parse("30%"), Pruning.parse("0.05")
             (Pruning(share=0.3, below=0.0), Pruning(share=0.0, below=0.05))
         """
-        by_share = text.endswith("%")
-        try:
-            value = float(text.removesuffix("%")) / (100 if by_share else 1)
-        except ValueError:
-            value = -1.0
+        value = number_in(text)
         if not 0 <= value < 1:
             hint = "Write 0.05 for impacts below .05 of the largest, or 30% for the lightest 30 % of each document's terms."
             raise UsageError(f"{text!r} is not a value for --prune.", hint)
-        return cls(share=value) if by_share else cls(below=value)
+        return cls(share=value) if text.endswith("%") else cls(below=value)
 
     def apply(self, weights: TermWeights, w_max: float) -> TermWeights:
         """Keep the terms of one document whose impacts are stored, in their order; `w_max` is the impact at the top of the stored scale."""

@@ -118,10 +118,8 @@ def field_names(name: str) -> Callable[[object], list[str]]:
 
 def entries(name: str, plural: str, value: object) -> list[Any]:
     """Check that a value is a list of anything, and return it as a list. Arguments and errors are those of `texts`."""
-    if value is None:
-        raise UsageError(f"{name} is a list, not None.", f"Leave {name} out if you do not need it.")
-    if isinstance(value, str):
-        raise UsageError(f"{name} is a list of {plural}, not the text {value!r}.", f"Write {name}=[{value!r}].")
-    if not isinstance(value, Iterable):
-        raise UsageError(f"{name} is a list of {plural}, not {type(value).__name__}.", f"Write {name}=[...].")
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        shown = f"the text {value!r}" if isinstance(value, str) else "None" if value is None else type(value).__name__
+        hint = f"Leave {name} out if you do not need it." if value is None else f"Write {name}=[{value!r}]."
+        raise UsageError(f"{name} is a list of {plural}, not {shown}.", hint)
     return list(value)

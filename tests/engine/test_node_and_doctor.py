@@ -23,23 +23,20 @@ def test_without_a_node_status_says_how_to_start_one():
     assert isinstance(run(node.command, "logs").exception, UsageError)
 
 
-def test_doctor_names_everything_and_says_what_the_places_hold(monkeypatch):
+def test_doctor_names_everything_and_says_what_the_places_hold(monkeypatch, tmp_path):
     monkeypatch.delenv("OPENSEARCH_URL", raising=False)
+    monkeypatch.setattr("termweave.support.paths.state", lambda: tmp_path)
+    (tmp_path / "file").write_bytes(bytes(1_900_000))  # 1.8 of 1024 * 1024 bytes
     text = run(doctor.command).stdout
     for word in ("Python", "Java", "Memory", "Disk", "OpenSearch", "ONNX Runtime", "Shipped models", "Chosen model", "Folders"):
         assert word in text
+    (line,) = [each for each in text.splitlines() if each.split()[:1] == ["state"]]
+    assert line.endswith(" 1.9 MB")
     assert "hold" in text.splitlines()[-1]
     assert "termweave node start" in text
     answer = json.loads(run(doctor.command, "--json").stdout)
     assert {"state", "cache", "config", "models"} <= {each["name"] for each in answer["places"]}
     assert answer["ok"] == all(each["ok"] for each in answer["findings"])
-
-
-def test_a_place_has_the_size_that_every_other_message_says(monkeypatch, tmp_path):
-    monkeypatch.setattr("termweave.support.paths.state", lambda: tmp_path)
-    (tmp_path / "file").write_bytes(bytes(1_900_000))  # 1.8 of 1024 * 1024 bytes
-    (line,) = [each for each in run(doctor.command).stdout.splitlines() if each.split()[:1] == ["state"]]
-    assert line.endswith(" 1.9 MB")
 
 
 def test_doctor_says_what_an_old_elasticsearch_cannot_store(scripted):

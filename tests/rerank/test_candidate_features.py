@@ -1,15 +1,18 @@
-"""The features of candidates, each against its definition."""
+"""The features of candidates, each against its definition; folders of feature rankers that are damaged or hostile."""
 
+import json
 import math
 from datetime import UTC, datetime
 
 import numpy as np
 import pytest
 
-from termweave.errors import UsageError
+from termweave.encoders.manifest import Manifest, digest, write_manifest
+from termweave.errors import TermweaveError, UsageError
 from termweave.records import Encoding, TermWeights
 from termweave.rerank import Rules, candidate_features, neighbourhood
 from termweave.rerank.candidate_features import FeatureReader
+from termweave.rerank.feature_ranker import KIND, RATES, TREES, open_feature_ranker
 from termweave.rerank.rerankers import RerankRequest
 from termweave.signals.fusion import Ranked
 
@@ -37,9 +40,8 @@ def request_of():
         {"votes": [0]},
     ]
     terms = TermWeights(("parse", "json"), np.ones(2, np.float32))
-    return RerankRequest(
-        Encoding("parse json", terms, query), IDS, (1.0, 0.8, 0.6, 0.4, 0.2), vectors, None, None, lists, metadata
-    )
+    encoding = Encoding("parse json", terms, query)
+    return RerankRequest(encoding, IDS, (1.0, 0.8, 0.6, 0.4, 0.2), vectors, None, None, lists, metadata)
 
 
 def column(name, request, now=None):
@@ -97,25 +99,72 @@ def test_features_of_behaviour(request_of):
 def test_names_and_needs_belong_together():
     names = candidate_features.names(["weights", "dense"], TYPES, {"genre": ["drama"]})
     assert {"metadata.votes", "metadata.genre=drama", "metadata.released.age", "jaccard", "dense.spread"} <= set(names)
-    assert candidate_features.needs(names, TYPES) == {
-        "vectors", "signal.weights", "signal.dense", *(f"metadata.{name}" for name in TYPES)
-    }  # fmt: skip
-    assert candidate_features.needs(["score", "terms"], TYPES) == frozenset()
+    expected = {"vectors", "signal.weights", "signal.dense", *(f"metadata.{name}" for name in TYPES)}
+    assert candidate_features.needs(names, TYPES) == expected
     assert FeatureReader(("score", "cosine"), TYPES, frozenset({"score"})).needs == frozenset()
 
 
-@pytest.mark.parametrize(
-    ("feature", "types", "message"),
-    [
-        ("metadata.price", TYPES, r"no feature 'metadata\.price'"),
-        ("magic", TYPES, "no feature 'magic'"),
-        ("lexical.score", TYPES, "trained with the signal 'lexical'"),
-        ("metadata.genre", {"genre": "long"}, "trained with 'genre' as a long"),
-        ("metadata.genre.age", {"genre": "date"}, "trained with 'genre' as a date"),
-    ],
-)
+NOT_COMPUTED = [
+    ("metadata.price", TYPES, r"no feature 'metadata\.price'"),
+    ("lexical.score", TYPES, "trained with the signal 'lexical'"),
+    ("metadata.genre", {"genre": "long"}, "trained with 'genre' as a long"),
+    ("metadata.genre.age", {"genre": "date"}, "trained with 'genre' as a date"),
+]
+
+
+@pytest.mark.parametrize(("feature", "types", "message"), NOT_COMPUTED)
 def test_what_cannot_be_computed_is_said(request_of, feature, types, message):
     with pytest.raises(UsageError, match=message):
         FeatureReader((feature,), types).matrix(request_of)
     with pytest.raises(UsageError, match="no dense model"):
         column("cosine", RerankRequest(Encoding("x"), IDS, request_of.scores))
+
+
+#: Trees of LightGBM: one leaf for each value of one condition.
+CONTENT = """tree
+num_class=1
+feature_names=clicks
+
+Tree=0
+num_leaves=2
+num_cat=0
+split_feature=0
+threshold=1
+decision_type=2
+left_child=-1
+right_child=-2
+leaf_value=0.5 1.5
+internal_value=1
+
+end of trees
+"""
+SETTINGS = {"features": ["clicks"], "types": {}, "mode": {"weights": {"lexical": 1.0}, "fusion": "rrf"}, "clicks_until": "1.0"}
+
+
+def opened(folder, settings=SETTINGS, table='{"d": [1.0, 2.0]}', content=CONTENT):
+    for name, text in ((TREES, content), (RATES, table)):
+        if text is not None:
+            (folder / name).write_text(text)
+    files = {name: digest(folder / name) for name in (TREES, RATES) if (folder / name).is_file()}
+    write_manifest(folder, Manifest("x", KIND, ("scores",), "0" * 16, 0, settings=settings, files=files))
+    return open_feature_ranker(str(folder), "")
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        *({"settings": {**SETTINGS, name: value}} for name, value in (
+            ("features", None), ("features", [1]), ("features", ["clicks"] * 2), ("types", ["a"]), ("clicks_until", []),
+        )),
+        *({"settings": {**SETTINGS, "mode": mode}} for mode in (
+            [], {"weights": ["lexical"]}, {"weights": {"lexical": "1"}}, {"weights": {"lexical": -1}}, {"weights": {}},
+            {"weights": {"lexical": 1}, "fusion": []}, {"weights": {"lexical": 1}, "fusion": "none"},
+        )),
+        *({"table": table} for table in ("", "[1]", '{"d": 1}', '{"d": [1]}', '{"d": [null, 1]}', "[" * 100_000)),
+        {"content": None},
+    ],
+    ids=lambda changed: json.dumps(changed)[:60],
+)  # fmt: skip
+def test_a_damaged_folder_is_one_sentence(tmp_path, changed):
+    with pytest.raises(TermweaveError, match=None if "settings" in changed else "cannot be read"):
+        opened(tmp_path, **changed)

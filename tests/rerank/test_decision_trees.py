@@ -48,12 +48,7 @@ def test_scores_and_contributions_are_those_of_lightgbm(data, missing):
 @pytest.fixture
 def saved(tmp_path):
     """A function: our trees of a model of XGBoost."""
-
-    def call(model):
-        model.save_model(tmp_path / "model.json")
-        return decision_trees.read((tmp_path / "model.json").read_text())
-
-    return call
+    return lambda model: (model.save_model(tmp_path / "m.json"), decision_trees.read((tmp_path / "m.json").read_text()))[1]
 
 
 def test_scores_are_those_of_xgboost(data, saved):
@@ -147,15 +142,12 @@ BROKEN, NEITHER, NO_NUMBER = "do not fit together", "neither LightGBM nor XGBoos
         (xgboost_file(TREE | {"right_children": [-3, -1, -1]}), BROKEN),
         (xgboost_file(TREE | {"left_children": [10**30, -1, -1]}), NEITHER),
         (xgboost_file(TREE | {"split_indices": [0.7, 0, 0]}), NEITHER),
-        (xgboost_file(TREE | {"split_indices": [0]}), BROKEN),
         (xgboost_file(TREE | {"split_conditions": [0.5, 10**400, 1.0]}), NEITHER),
         (xgboost_file(TREE | {"split_conditions": [0.5, 1e30, 1.0]}), NO_NUMBER),
-        (xgboost_file(TREE | {"sum_hessian": {}}), NEITHER),
         (xgboost_file(TREE | {name: [] for name in TREE}), NEITHER),
         (xgboost_file(base_score="nan"), NEITHER),
         (xgboost_file(num_feature="1000000000"), "more than 10,000 features"),
         (xgboost_file(num_feature="-1"), "no name"),
-        (xgboost_file(learner={"feature_names": "x"}), NEITHER),
         (xgboost_file(learner={"feature_names": [1]}), NEITHER),
         (xgboost_file(learner={"attributes": {"best_iteration": "-5"}}), "no trees"),
         (xgboost_file(*[TREE] * 10_001), "more than 10,000 trees"),
@@ -178,10 +170,8 @@ LIGHTGBM = [
     (r"left_child=", "left_child=9 ", BROKEN),
     (r"left_child=\S+", "left_child=0", BROKEN),
     (r"split_feature=\d+", "split_feature=77", "no name"),
-    (r"split_feature=\d+", "split_feature=-99999999999999999999999", NEITHER),
     (r"leaf_value=\S+", "leaf_value=nan", NO_NUMBER),
     (r"internal_value=\S+ ", "internal_value=", BROKEN),  # the values of leaves would move
-    (r"num_cat=0", "num_cat=2", "categories"),
     (r"decision_type=\d+", "decision_type=3", "categories"),
     (r"decision_type=\d+", "decision_type=x", NEITHER),
     (r"threshold=\S+", "threshold=nan", NO_NUMBER),

@@ -78,30 +78,22 @@ def test_shares_sum_to_scores_that_stay_in_the_range_of_the_fusion():
     assert places[-1].score == pytest.approx(before["e"])
 
 
-def test_where_scores_or_logits_are_all_equal_the_others_decide():
+def test_where_scores_are_all_equal_the_logits_decide():
     places = order(candidates(dict.fromkeys(SCORES, 0.5)), DENSE, Reranking((counting(),)))
     assert [place.id for place in places] == ["e", "c", "d", "a", "b"]
-    result = rerank(texts=["one"] * 4)
-    totals = [0.5 * score + share for score, share in zip((0.9, 0.8, 0.6, 0.6), result.shares, strict=True)]
-    assert totals == sorted(totals, reverse=True)
 
 
 def test_a_budget_of_0_is_the_order_of_the_first_stage_and_opens_no_model():
-    scores = {"d": 0.9, "c": 0.5, "b": 0.5, "a": 0.1}
-    first = candidates(scores)
-    request = Reranking((CrossEncoderReranker("m"),)).within(0)  # there is no model m
-    reports = []
-    places = order(first, DENSE, request, report=reports.append)
+    first, reports = candidates({"d": 0.9, "c": 0.5, "b": 0.5, "a": 0.1}), []
+    places = order(first, DENSE, Reranking((CrossEncoderReranker("m"),)).within(0), report=reports.append)  # there is no model m
     assert [place.id for place in places] == [document for document, _ in fuse(first.lists, DENSE.weights).ranking]
     assert [(each.name, each.scored, each.candidates) for each in reports] == [("ranker@m", 0, 4)]
 
 
 def test_when_the_time_is_up_scored_documents_come_first_and_the_others_keep_their_order():
     reports = []
-    reranking = Reranking((counting(),)).within(2)  # a and c
-    places = order(candidates(), DENSE, reranking, report=reports.append)
-    assert [place.id for place in places[3:]] == ["d", "e"]
-    assert {place.id for place in places[:3]} == {"a", "b", "c"}
+    places = order(candidates(), DENSE, Reranking((counting(),)).within(2), report=reports.append)  # a and c
+    assert ([place.id for place in places[3:]], {place.id for place in places[:3]}) == (["d", "e"], {"a", "b", "c"})
     assert [place.score for place in places] == sorted((place.score for place in places), reverse=True)
     assert str(reports[0]).startswith("ranker@m scored 2 of 5 documents in its time budget")
 
@@ -122,80 +114,52 @@ def test_a_budget_is_shared_by_the_rankers_of_a_chain():
 def test_names(tmp_path, monkeypatch):
     folder = tmp_path / "model"
     folder.mkdir()
-    for text in (f"ranker@{folder}", str(folder)):
-        (stage,) = rerankers.choose(text).stages
-        assert stage == CrossEncoderReranker(str(folder))
     monkeypatch.chdir(tmp_path)
-    assert rerankers.choose("./model").stages == (CrossEncoderReranker("./model"),)
+    for text, model in ((f"ranker@{folder}", f"{folder}"), ("./model", "./model"), ("hf:team/model@v1", "hf:team/model@v1")):
+        assert rerankers.choose(text).stages == (CrossEncoderReranker(model),)
     with pytest.raises(UsageError, match="There is no reranker 'model'"):  # a folder of the working folder may be a download
         rerankers.choose("model")
-    assert rerankers.choose("hf:team/model@v1").stages == (CrossEncoderReranker("hf:team/model@v1"),)
     chain = rerankers.choose(f"rnn>{folder}")
     assert [stage.name for stage in chain.stages] == ["rnn", f"ranker@{folder}"]
     assert chain.needs == {"vectors", "texts"}
-    assert [stage.name for stage in rerankers.choose(f"ranker@{folder}>rnn").stages] == [f"ranker@{folder}", "rnn"]
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("ranker", r"ships no ranker, and no profile in use names one. Name a cross-encoder: "),
-        ("ranker@nowhere-at-all", r"no model named 'nowhere-at-all'"),
-        ("./nowhere", r"no model folder './nowhere'"),
-        ("hf:team", r"is not the name of a model on the hub"),
-        ("rankr", r"no reranker 'rankr'. Known: none, .*ranker, rnn, or the folder of a cross-encoder"),
-    ],
-)
-def test_wrong_names_are_one_sentence(name, message):
-    with pytest.raises(UsageError, match=message):
+WRONG = {
+    "ranker": r"ships no ranker, and no profile in use names one. Name a cross-encoder: ",
+    "ranker@nowhere-at-all": r"no model named 'nowhere-at-all'",
+    "hf:team": r"is not the name of a model on the hub",
+    "rankr": r"no reranker 'rankr'. Known: none, .*ranker, rnn, or the folder of a cross-encoder",
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_names_are_one_sentence(name):
+    with pytest.raises(UsageError, match=WRONG[name]):
         rerankers.choose(name)
 
 
-@pytest.mark.parametrize("make", [CrossEncoderReranker, lambda _, **options: ReciprocalNeighbours(**options)])
-@pytest.mark.parametrize("options", [{"candidates": 0}, {"weight": 1.5}, {"weight": float("nan")}], ids=str)
-def test_parameters_out_of_range_are_refused(make, options):
-    with pytest.raises(UsageError, match=r"needs at least 1 candidate|is a number from 0 to 1"):
-        make("m", **options)
+@pytest.mark.parametrize(
+    "make", [CrossEncoderReranker, lambda _, **options: ReciprocalNeighbours(**options)], ids=["ranker", "rnn"]
+)
+def test_parameters_out_of_range_are_refused(make):
+    for options in ({"candidates": 0}, {"weight": 1.5}, {"weight": float("nan")}):
+        with pytest.raises(UsageError, match=r"needs at least 1 candidate|is a number from 0 to 1"):
+            make("m", **options)
     for budget in ("80ms", -1.0):
-        with pytest.raises(UsageError):
+        with pytest.raises(UsageError, match="number of milliseconds"):
             CrossEncoderReranker("m", budget=budget)
 
 
-def test_for_one_query_no_text_is_scored_twice_and_the_budget_is_shared():
-    class Counting(WordCount):
-        calls = 0
-
-        def score_within(self, query, texts, seconds, windows=1):
-            self.calls += 1
-            return self.score(query, texts[: max(0, round(seconds * 1000))], windows)
-
-        def score(self, query, texts, windows=1):
-            self.scored = [*getattr(self, "scored", []), *texts]
-            return super().score(query, texts, windows)
-
-    scorer = Counting()
+def test_for_one_query_no_text_is_scored_twice():
+    scorer, scored = WordCount(), []
+    scorer.score = lambda query, texts, windows: scored.extend(texts) or WordCount.score(scorer, query, texts, windows)
     stage = CrossEncoderReranker("m", weight=1.0, scorer=scorer).for_one_query()
     first = order(candidates(), DENSE, Reranking((stage,)))
     deeper = order(candidates({**SCORES, "f": 0.05}), DENSE, Reranking((stage,)))
-    assert len(scorer.scored) == len(set(scorer.scored)) == 4
+    assert len(scored) == len(set(scored)) == 4
     assert [place.id for place in deeper if place.id != "f"] == [place.id for place in first]
-    limited = CrossEncoderReranker("m", scorer=Counting(), budget=1.4).for_one_query()
-    for _ in range(3):
-        reports = []
-        order(candidates(), DENSE, Reranking((limited,)), report=reports.append)
-        assert 1 <= reports[0].scored <= 4
-    assert CrossEncoderReranker("m", scorer=WordCount()).for_one_query() == CrossEncoderReranker("m")
+    assert stage == CrossEncoderReranker("m", weight=1.0)
     assert scorer.windows == 4  # of a long document
-
-
-def test_equal_scores_keep_the_order_of_the_first_stage():
-    lists = {"z": Ranked.from_scores([("q", 1.0), ("z", 0.5), ("a", 0.5), ("c", 0.0)])}
-    texts = dict.fromkeys("qzac", "one word")
-    found = Candidates(Encoding("q", None, None), lists, {}, {}, texts=texts)
-    mode = Mode("z", {"z": 1.0})
-    first = [place.id for place in order(found, mode)]
-    for budget in (None, 0.0, 1.0, 2.0, 3.0):
-        assert [place.id for place in order(found, mode, Reranking((counting(budget=budget),)))] == first
 
 
 QUERY = np.array([1.0, 0.0], dtype=np.float32)
@@ -258,24 +222,17 @@ class Weighed:
 
 
 def test_the_effect_of_a_word_is_what_the_logit_loses_without_all_of_its_places():
-    score = Weighed(cat=2.0, dog=-1.0, mat=0.5)
-    effects = occlusion.effects("The cat, the dog and the Cat on a mat.", score)
-    assert effects[:3] == [
-        {"word": "cat", "effect": 4.0},
-        {"word": "dog", "effect": -1.0},
-        {"word": "mat", "effect": 0.5},
-    ]
+    effects = occlusion.effects("The cat, the dog and the Cat on a mat.", Weighed(cat=2.0, dog=-1.0, mat=0.5))
+    assert [(each["word"], each["effect"]) for each in effects[:3]] == [("cat", 4.0), ("dog", -1.0), ("mat", 0.5)]
     assert {each["word"] for each in effects[3:]} == {"the", "and", "on", "a"}
 
 
 def test_a_long_text_is_searched_by_parts_first():
     words = [f"word{number}" for number in range(400)]
     random.Random(1).shuffle(words)
-    score = Weighed(word7=3.0, word300=-2.0)
-    effects = occlusion.effects(" ".join(words), score)
+    effects = occlusion.effects(" ".join(words), score := Weighed(word7=3.0, word300=-2.0))
     assert effects[:2] == [{"word": "word7", "effect": 3.0}, {"word": "word300", "effect": -2.0}]
-    assert len(effects) == occlusion.SHOWN
-    assert score.scored <= 1 + 16 + 64
+    assert (len(effects), score.scored <= 1 + 16 + 64) == (occlusion.SHOWN, True)
 
 
 def test_words_of_scripts_without_blanks_and_texts_without_words():

@@ -1,5 +1,6 @@
 """Fusion and modes: numbers in, numbers out."""
 
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -25,29 +26,17 @@ from termweave.statistics import CorpusStatistics
 LISTS = st.dictionaries(st.sampled_from("abcdefgh"), st.floats(-50, 50), max_size=8)
 
 
-def extents(name, ranked, spread):
-    """How much a list counts, written down once more."""
-    values = list(ranked.scores.values())
-    if not values:
-        return 0.0
-    apart = max(values) - min(values)
-    deviation = np.std(values)
-    return {
-        "adaptive": spread,
-        "min-max": 1.0,
-        "rrf": 1.0,
-        "z-score": apart / deviation if deviation > 0 else 0.0,
-        "sum": apart,
-    }[name]
-
-
-def value(name, ranked, document):
+def count_and_value(name, ranked, document, spread):
+    """How much a list counts, and the value of a document in it, written down once more."""
+    values = np.array(list(ranked.scores.values()))
+    if not len(values):
+        return 0.0, 0.0
+    apart, deviation = np.ptp(values), values.std()
+    count = {"adaptive": spread, "z-score": apart / (deviation or 1.0), "sum": apart}.get(name, 1.0)
     if document not in ranked.scores:
-        return 0.0
-    if name == "rrf":
-        return 61 / (61 + list(ranked.scores).index(document))
-    low, high = min(ranked.scores.values()), max(ranked.scores.values())
-    return (ranked.scores[document] - low) / (high - low) if high > low else 1.0
+        return count, 0.0
+    place = 61 / (61 + list(ranked.scores).index(document))
+    return count, place if name == "rrf" else (ranked.scores[document] - values.min()) / apart if apart > 0 else 1.0
 
 
 @given(LISTS, LISTS, st.floats(0.01, 0.99), st.sampled_from(sorted(METHODS)))
@@ -56,16 +45,53 @@ def test_a_fused_score_is_a_weighted_mean(first, second, share, name):
     weights = {"x": share, "y": 1 - share}
     fused = fuse(lists, weights, name)
     assert {document for document, _ in fused.ranking} == first.keys() | second.keys()
-    counts = {key: weights[key] * extents(name, ranked, float(bool(ranked.scores))) for key, ranked in lists.items()}
-    if sum(counts.values()) == 0:
-        counts = {key: weights[key] * bool(ranked.scores) for key, ranked in lists.items()}
     said = fused.signal_scores(first.keys() | second.keys())
     for document, score in fused.ranking:
-        expected = sum(counts[key] * value(name, lists[key], document) for key in lists) / sum(counts.values())
+        pairs = {key: count_and_value(name, ranked, document, 1.0) for key, ranked in lists.items()}
+        counts = {key: weights[key] * count for key, (count, _) in pairs.items()}
+        if sum(counts.values()) == 0:
+            counts = {key: weights[key] * bool(lists[key].scores) for key in lists}
+        expected = sum(counts[key] * pairs[key][1] for key in lists) / sum(counts.values())
         assert score == pytest.approx(expected, abs=1e-9)
         assert sum(each.share for each in said[document].values()) == pytest.approx(score)
         assert -1e-9 <= score <= 1 + 1e-9
     assert [score for _, score in fused.ranking] == sorted((score for _, score in fused.ranking), reverse=True)
+
+
+def test_fused_scores_are_those_of_ranx(monkeypatch):
+    """A library of its own (Bassani and Romelli, CIKM 2022), without compiling its kernels, which takes 20 s.
+
+    Our scores are weighted means in [0, 1], its scores are sums: between them lie a scale and a shift for each query, and an absent document.
+    """
+    monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ranx = pytest.importorskip("ranx")
+        draw = np.random.default_rng(0)
+        for _ in range(40):
+            both = [
+                {
+                    f"d{each}": float(score)
+                    for each, score in zip(draw.permutation(120)[:60], draw.uniform(low, high, 60), strict=True)
+                }
+                for low, high in ((-5, 30), (0.2, 0.9))
+            ]
+            ranked = {name: Ranked.from_scores(list(each.items())) for name, each in zip("ab", both, strict=True)}
+            common = sorted(both[0].keys() & both[1].keys())
+            for method, norm, theirs in (
+                ("min-max", "min-max", "wsum"),
+                ("z-score", "zmuv", "wsum"),
+                ("sum", None, "wsum"),
+                ("rrf", None, "rrf"),
+            ):
+                weights = (0.5, 0.5) if method == "rrf" else (0.7, 0.3)
+                found = dict(fuse(ranked, dict(zip("ab", weights, strict=True)), method).ranking)
+                params = {"k": 60} if method == "rrf" else {"weights": weights}
+                expected = ranx.fuse(runs=[ranx.Run({"q": each}) for each in both], norm=norm, method=theirs, params=params)
+                given, wanted = ([scores[each] for each in common] for scores in (found, expected.to_dict()["q"]))
+                (scale, shift), *_ = np.polyfit(given, wanted, 1, full=True)
+                assert scale > 0
+                np.testing.assert_allclose(np.array(given) * scale + shift, wanted, atol=1e-6)
 
 
 def test_what_the_missing_side_would_have_scored():
@@ -108,22 +134,6 @@ def test_adaptive_trusts_the_signal_that_tells_its_candidates_apart():
     assert fuse({"weights": words, "dense": certain}, weights).ranking[0][1] == pytest.approx(vectors / (vectors + apart))
 
 
-def test_a_model_whose_similarities_lie_close_together_counts_the_same():
-    """The lists of two models that differ in the scale of their similarities alone are fused alike."""
-
-    def fused(scale, spread):
-        dense = Dense.fit(Fitting(Capabilities(""), dimension=4, dense_spread=spread, statistics=CorpusStatistics("", 1, 50, {})))
-        lists = {
-            "weights": Ranked.from_scores([("a", 10.0), ("b", 4.0), ("c", 3.0)], 3, Weights()),
-            "dense": Ranked.from_scores([("c", 0.7 + scale * 0.4), ("b", 0.7 + scale * 0.3), ("a", 0.7)], 3, dense),
-        }
-        return fuse(lists, {"weights": 0.5, "dense": 0.5}).ranking
-
-    wide, narrow = fused(1.0, 0.44), fused(0.2, 0.088)
-    assert [document for document, _ in wide] == [document for document, _ in narrow]
-    assert [score for _, score in wide] == pytest.approx([score for _, score in narrow])
-
-
 def test_vectors_count_more_in_short_documents():
     def unit(length):
         statistics = CorpusStatistics("", 1, length, {})
@@ -146,15 +156,11 @@ def test_an_index_of_an_earlier_version_keeps_its_unit():
 
 
 def test_adaptive_trusts_words_less_where_no_document_holds_them_all():
-    def ranked(full_match_score):
-        return Ranked.from_scores([("a", 10.0), ("b", 9.0)], 2, Weights(unit=1.0), full_match_score=full_match_score)
+    def spread(full_match_score):
+        return Ranked.from_scores([("a", 10.0), ("b", 9.0)], 2, Weights(unit=1.0), full_match_score=full_match_score).spread
 
-    assert ranked(40.0).spread == pytest.approx(ranked(None).spread / 4)
-    assert ranked(10.0).spread == ranked(5.0).spread == ranked(None).spread == pytest.approx(0.1)
-    dense = Ranked.from_scores([("b", 0.33), ("a", 0.3)], 2, Dense(dimension=4, unit=0.4))
-    weights = {"weights": 0.5, "dense": 0.5}
-    assert fuse({"weights": ranked(10.0), "dense": dense}, weights).ranking[0][0] == "a"
-    assert fuse({"weights": ranked(100.0), "dense": dense}, weights).ranking[0][0] == "b"
+    assert spread(40.0) == pytest.approx(spread(None) / 4)
+    assert spread(10.0) == spread(5.0) == spread(None) == pytest.approx(0.1)
 
 
 def test_lists_that_tell_nothing_apart_leave_the_order_to_the_ids():
@@ -190,8 +196,8 @@ def test_modes_that_cannot_be_meant_are_refused(text):
 def test_what_modes_there_are_is_said_with_the_profiles():
     with pytest.raises(UsageError, match="no signal or profile 'tunde'") as caught:
         modes.parse("tunde", ["weights", "dense"], ["tuned"])
-    known = "Known: hybrid, weights, dense, or signals with weights (weights:0.6,dense:0.4); profiles of tune: tuned."
-    assert caught.value.hint == known
+    assert caught.value.hint.startswith("Known: hybrid, weights, dense, or signals with weights")
+    assert caught.value.hint.endswith("profiles of tune: tuned.")
     with pytest.raises(UsageError, match="'best'"):
         modes.parse("hybrid@best", ["lexical", "dense"])
 
@@ -213,9 +219,7 @@ def test_one_signal_alone_keeps_its_scores():
     assert {place.id: place.score for place in places} == dict(found.lists["dense"].scores)
 
 
-@pytest.mark.parametrize(
-    "reranking", [None, ReciprocalNeighbours(candidates=5), ReciprocalNeighbours(candidates=20, similarity="dense")]
-)
+@pytest.mark.parametrize("reranking", [None, ReciprocalNeighbours(candidates=5), ReciprocalNeighbours(20, similarity="dense")])
 @pytest.mark.parametrize("mode", [Mode("dense", {"dense": 1.0}), Mode("hybrid", {"weights": 0.6, "dense": 0.4})])
 def test_a_limit_gives_the_beginning_of_the_whole_order(mode, reranking):
     chosen = None if reranking is None else Reranking((reranking,))
@@ -227,26 +231,17 @@ def test_a_limit_gives_the_beginning_of_the_whole_order(mode, reranking):
 def test_vectors_decoded_together_are_those_decoded_one_by_one():
     found = candidates()
     halves = HalfVectors({document: to_half(vector) for document, vector in found.vectors.items() if document != "d003"})
-    ids = ["d001", "d003", "nobody", "d000"]
-    matrix = replace(found, vectors=halves).matrix(ids)
-    np.testing.assert_array_equal(matrix[0], halves["d001"])
-    np.testing.assert_array_equal(matrix[1:3], 0)
-    np.testing.assert_allclose(matrix, replace(found, vectors={key: found.vectors[key] for key in halves}).matrix(ids), atol=1e-3)
+    matrix = replace(found, vectors=halves).matrix(["d001", "d003", "nobody", "d000"])
+    np.testing.assert_array_equal(matrix[:3], [halves["d001"], np.zeros(16), np.zeros(16)])
+    np.testing.assert_allclose(matrix[3], found.vectors["d000"], atol=1e-3)
     assert sorted(halves) == sorted(set(found.vectors) - {"d003"})
-    assert len(halves) == 79
 
 
-@pytest.mark.parametrize(
-    ("capabilities", "weights", "said"),
-    [
-        (Capabilities("2.19.1"), {"a": 0.5, "b": 0.5}, "2.19.1\\) cannot fuse"),
-        (Capabilities("3.6.0", neural_sparse=True), {"a": 1.0}, "has 1"),
-        (Capabilities("3.6.0", neural_sparse=True), dict.fromkeys("abcdef", 1 / 6), "has 6"),
-    ],
-)
-def test_what_a_server_cannot_fuse_is_a_sentence(capabilities, weights, said):
-    with pytest.raises(UsageError, match=said):
-        hybrid_query.check(capabilities, Mode("asked", weights))
+def test_what_a_server_cannot_fuse_is_a_sentence():
+    able = Capabilities("3.6.0", neural_sparse=True)
+    for server, count, said in ((Capabilities("2.19.1"), 2, "2.19.1\\) cannot fuse"), (able, 1, "has 1"), (able, 6, "has 6")):
+        with pytest.raises(UsageError, match=said):
+            hybrid_query.check(server, Mode("asked", dict.fromkeys("abcdef"[:count], 1 / count)))
 
 
 def test_only_the_window_is_reranked_however_far_somebody_pages():

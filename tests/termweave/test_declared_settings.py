@@ -42,15 +42,9 @@ def test_texts_are_parsed_and_a_subclass_changes_a_default():
     assert parse(Building, {"blocks": [9, 3], "wait": 2}).blocks == (9, 3)  # as TOML has them
     assert (Sending().workers, Building().workers) == (4, 8)
     settings = settings_of(Building)
-    assert [(name, each.heading, each.default) for name, each in settings.items()] == [
-        ("vectors", "Models", "float"),
-        ("blocks", "Models", (16, 8)),
-        ("replicas", "Models", None),
-        ("fresh", "Models", False),
-        ("workers", "Sending", 8),
-        ("wait", "Sending", 1.5),
-        ("loading", "Sending", True),
-    ]
+    assert list(settings) == ["vectors", "blocks", "replicas", "fresh", "workers", "wait", "loading"]
+    assert [each.heading for each in settings.values()] == ["Models"] * 4 + ["Sending"] * 3
+    assert [each.default for each in settings.values()] == ["float", (16, 8), None, False, 8, 1.5, True]
     assert [each.type_name for each in settings.values()] == ["str", "list", "int", "bool", "int", "float", "bool"]
     assert settings["vectors"].choices == ("float", "byte")
 
@@ -60,7 +54,6 @@ def test_texts_are_parsed_and_a_subclass_changes_a_default():
     [
         ("workers", "0", "workers must be at least 1, not 0."),
         ("workers", "65", "workers must be at most 64, not 65."),
-        ("workers", "many", "workers must be a whole number, not many."),
         ("workers", True, "workers must be a whole number, not true."),
         ("workers", 1.0, "workers must be a whole number, not 1.0."),
         ("wait", "0", "wait must be above 0, not 0."),
@@ -69,7 +62,6 @@ def test_texts_are_parsed_and_a_subclass_changes_a_default():
         ("loading", "perhaps", "loading must be true or false, not perhaps."),
         ("vectors", "half", "vectors must be float or byte, not half."),
         ("blocks", "8,1", "blocks must be at least 2, not 8,1."),
-        ("blocks", "8,x", "blocks must be a whole number, not 8,x."),
     ],
 )
 def test_a_wrong_value_is_one_plain_sentence(name, value, message):

@@ -2,7 +2,6 @@
 
 import random
 from functools import cache, wraps
-from pathlib import Path
 
 import pytest
 
@@ -46,18 +45,17 @@ CONFIGURATIONS = {
 
 def word_pieces():
     """A BERT tokeniser: [CLS] ... [SEP]."""
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    names = {"unk": "[UNK]", "pad": "[PAD]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.BertNormalizer()
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    trainer = trainers.WordPieceTrainer(vocab_size=300, special_tokens=special, show_progress=False)
-    tokenizer.train_from_iterator(WORDS * 3, trainer)
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]",
-        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-        special_tokens=[(token, tokenizer.token_to_id(token)) for token in ("[CLS]", "[SEP]")],
+    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=300, special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"], show_progress=False
     )
-    return tokenizer, {"unk": "[UNK]", "pad": "[PAD]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+    tokenizer.train_from_iterator(WORDS * 3, trainer)
+    special = [(token, tokenizer.token_to_id(token)) for token in ("[CLS]", "[SEP]")]
+    forms = {"single": "[CLS] $A [SEP]", "pair": "[CLS] $A [SEP] $B:1 [SEP]:1"}
+    tokenizer.post_processor = processors.TemplateProcessing(**forms, special_tokens=special)
+    return tokenizer, names
 
 
 SPECIAL = {"unk": "<unk>", "pad": "<pad>", "cls": "<s>", "sep": "</s>", "mask": "<mask>"}
@@ -139,14 +137,11 @@ def made(tmp_path_factory):
     def make(architecture="bert", pooling="mean", *, dense=(), normalise=True, include_prompt=True, **options):
         parts = [modules.Transformer(str(backbone(architecture))), modules.Pooling(32, pooling, include_prompt=include_prompt)]
         torch.manual_seed(1)
-        width = 32 * (1 if isinstance(pooling, str) else len(pooling))
-        for size, activation in dense:
+        widths = [32 * (1 if isinstance(pooling, str) else len(pooling)), *(size for size, _ in dense)]
+        for width, (size, activation) in zip(widths, dense, strict=False):
             parts.append(modules.Dense(width, size, activation_function=activation))
-            width = size
-        if normalise:
-            parts.append(modules.Normalize())
         path = tmp_path_factory.mktemp("saved") / "model"
-        SentenceTransformer(modules=parts, device="cpu", **options).save(str(path))
+        SentenceTransformer(modules=[*parts, *[modules.Normalize()] * normalise], device="cpu", **options).save(str(path))
         return path, SentenceTransformer(str(path), device="cpu")
 
     return make
@@ -199,12 +194,6 @@ def ranked(tmp_path_factory):
         return path, CrossEncoder(str(path), device="cpu")
 
     return make
-
-
-@pytest.fixture(scope="session")
-def schemas():
-    """The folder of the JSON schemas."""
-    return Path(__file__).parents[3] / "docs" / "schemas"
 
 
 @pytest.fixture(scope="session")

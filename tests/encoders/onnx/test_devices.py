@@ -1,6 +1,10 @@
-"""Which graph runs where, and that a GPU's batches say what a CPU's single texts say."""
+"""Which graph runs where and by which class, what a GPU's batches say; forks; nothing is reported to anybody."""
 
-import threading
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from importlib.metadata import EntryPoint, EntryPoints
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,13 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from termweave import encoders, plugins
 from termweave.encoders import load
 from termweave.encoders.kinds import read_folder
-from termweave.encoders.kinds.base import _GPU_BLOCK
+from termweave.encoders.manifest import ModelFolder
 from termweave.encoders.model_lookup import resolve
 from termweave.encoders.onnx import runtime
-from termweave.encoders.onnx.runtime import PADDING, TOKEN_BUDGET, GraphInput, OnnxModel, batches, cuda_usable
-from termweave.errors import ModelError
+from termweave.encoders.onnx.runtime import PADDING, TOKEN_BUDGET, GraphInput, OnnxModel, batches, cuda_usable, onnx_runtime
+from termweave.encoders.text_encoder import TextEncoder
+from termweave.errors import ModelError, UsageError
 
 TEXTS = ["a", "The cat sat on the mat.", "Photosynthesis happens in the chloroplasts of plant cells. " * 9, "", "word " * 400]
 
@@ -66,20 +72,6 @@ def as_on_gpu(monkeypatch):
     monkeypatch.setattr(runtime, "CUDA", runtime.CPU)
 
 
-def test_batches_say_what_single_texts_say(shipped):
-    """What a GPU does, done on a CPU."""
-    model = OnnxModel(shipped, precision="dequantised")
-    rng = np.random.default_rng(5)
-    pieces = [rng.integers(1000, 20_000, length) for length in (3, 8, 9, 40, 41, 200)]
-    inputs = [GraphInput(each, rng.uniform(0, 1, (len(each), 2)).astype(np.float32)) for each in pieces]
-    alone = model.start(inputs, ("document", "dense"))()
-    model.on_gpu = True
-    together = model.start(inputs, ("document", "dense"))()
-    for one, other in zip(alone, together, strict=True):
-        for part, same in zip(one, other, strict=True):
-            np.testing.assert_allclose(part, same, atol=1e-5)
-
-
 @given(st.lists(st.integers(2, 512), max_size=300))
 def test_batches_are_nearly_full(lengths):
     found = list(batches(lengths))
@@ -90,31 +82,19 @@ def test_batches_are_nearly_full(lengths):
         assert len(sizes) * max(sizes) <= TOKEN_BUDGET
 
 
-def test_texts_of_all_lengths_come_back_in_their_order(shipped, as_on_gpu):
+def test_texts_of_all_lengths_come_back_in_their_order(as_on_gpu, monkeypatch):
     """More texts than one block holds: a GPU gets them sorted by length."""
-    texts = [f"the {'very ' * (number * 37 % 90)}long text {number}" for number in range(2 * _GPU_BLOCK + 3)]
-    encoder = load("fast", "fast")
-    encoder.encode(["opens it"], kind="document")
-    assert encoder._dense.graph.on_gpu
+    monkeypatch.setattr("termweave.encoders.kinds.base._GPU_BLOCK", 8)
+    texts = [f"the {'very ' * (number * 37 % 90)}long text {number}" for number in range(19)]
+    encoder, alone = load("fast", "fast"), load("fast", "fast", precision="dequantised")
+    for opened, on_gpu in ((encoder, True), (alone, False)):
+        opened.encode(["opens it"], kind="document")
+        opened._dense.graph.on_gpu = on_gpu
     found = encoder.encode(texts, kind="document")
     assert [each.text for each in found] == texts
-    some = [0, 1, _GPU_BLOCK, len(texts) - 1]
-    alone = load("fast", "fast", precision="dequantised")
-    alone._dense.graph.on_gpu = False
-    for one, other in zip((found[place] for place in some), alone.encode([texts[p] for p in some], kind="document"), strict=True):
+    for one, other in zip(found, alone.encode(texts, kind="document"), strict=True):
         np.testing.assert_allclose(one.vector, other.vector, atol=1e-5)
         np.testing.assert_allclose(one.weights.weights, other.weights.weights, atol=1e-4)
-
-
-def test_the_next_texts_are_prepared_while_one_batch_runs(shipped, as_on_gpu, monkeypatch):
-    """The graph waits for the tokeniser's second call: in turns it would wait for ever."""
-    model = OnnxModel(shipped)
-    prepared, compute = threading.Event(), model._compute
-    waiting = lambda *arguments: (prepared.wait(20) or pytest.fail("in turns"), compute(*arguments))[1]  # noqa: E731
-    monkeypatch.setattr(model, "_compute", waiting)
-    finish = model.start([ROW, ROW], ["dense"])
-    prepared.set()  # the second block
-    assert [len(result) for result in finish()] == [1, 1]
 
 
 def test_a_batch_that_does_not_fit_into_memory_is_halved(shipped, as_on_gpu, monkeypatch):
@@ -133,10 +113,6 @@ def test_a_batch_that_does_not_fit_into_memory_is_halved(shipped, as_on_gpu, mon
         np.testing.assert_allclose(one[0], other[0], atol=1e-5)
     assert max(sizes) > 3
     assert sum(size for size in sizes if size <= 3) == len(rows)
-
-
-def test_a_graph_that_fails_on_one_text_is_one_sentence(shipped, as_on_gpu, monkeypatch):
-    model = OnnxModel(shipped)
     broken = SimpleNamespace(run=lambda *_: (_ for _ in ()).throw(RuntimeError("CUDA failure 2: out of memory")))
     monkeypatch.setattr(model, "_session", broken)
     with pytest.raises(ModelError, match="failed on 1 texts of 9 tokens: CUDA failure 2: out of memory"):
@@ -147,16 +123,9 @@ class Driver:
     """What NVIDIA's driver says: no machine at hand has one."""
 
     def __init__(self, *, count=1, status=0, version=13000):
-        self.count, self.version = count, version
         self.cuInit = lambda _: status
-
-    def cuDeviceGetCount(self, count):  # noqa: N802 - NVIDIA's name
-        count.value = self.count
-        return 0
-
-    def cuDriverGetVersion(self, version):  # noqa: N802 - NVIDIA's name
-        version.value = self.version
-        return 0
+        self.cuDeviceGetCount = lambda answer: setattr(answer, "value", count)
+        self.cuDriverGetVersion = lambda answer: setattr(answer, "value", version)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +133,6 @@ class Driver:
     [
         ("CPU", {}, "This ONNX Runtime cannot use a GPU: pip install onnxruntime-gpu."),
         ("CUDA", None, "There is no NVIDIA driver: install it, or use a machine with a GPU."),
-        ("CUDA", {"count": 0}, "The NVIDIA driver finds no GPU: use a machine with one."),
         ("CUDA", {"status": 100}, "The NVIDIA driver finds no GPU: use a machine with one."),
         ("CUDA", {"version": 12040}, "too old: it knows CUDA 12.4, and ONNX Runtime needs CUDA 13. Update the driver."),
         ("CUDA", {"version": 13000}, ""),
@@ -183,3 +151,80 @@ def test_why_there_is_no_gpu_is_one_sentence(monkeypatch, provider, driver, says
     problem = runtime.cuda_problem.__wrapped__()
     assert problem.endswith(says)
     assert bool(problem) == bool(says)
+
+
+class Counting(OnnxModel):
+    """Runs as ours does, and counts."""
+
+    texts = 0
+
+    def start(self, inputs, outputs):
+        Counting.texts += len(inputs)
+        return super().start(inputs, outputs)
+
+
+@pytest.fixture
+def another_package(monkeypatch):
+    plugins.load.cache_clear()
+    points = EntryPoints([EntryPoint("counting", f"{__name__}:Counting", "termweave.encoders")])
+    monkeypatch.setattr(plugins, "installed", lambda: points)
+    yield
+    plugins.load.cache_clear()
+
+
+def made_for(runtime):
+    folder = read_folder(resolve("shipped"))
+    folder = ModelFolder(folder.path, replace(folder.manifest, runtime=runtime))
+    return TextEncoder(folder, folder)
+
+
+def test_a_model_is_run_by_what_it_names(another_package):
+    (found,) = made_for("counting").encode(["json functions"], kind="query")
+    assert Counting.texts == 1
+    with pytest.raises(UsageError, match="no encoder named 'other'"):
+        made_for("other").encode(["json"], kind="query")
+    assert np.linalg.norm(found.vector) == pytest.approx(1, abs=1e-6)
+    assert set(found.weights.terms) <= set(encoders.load().analyse(["json functions"])[0])
+
+
+_FORKS = """
+import os, signal
+from termweave.encoders import load
+encoder = load(threads=2)
+texts = ["a cat", "a dog", "a fish"]
+vectors = [each.vector.tobytes() for each in encoder.encode(texts, kind="document")]
+if not (child := os.fork()):
+    signal.alarm(60)
+    os._exit([each.vector.tobytes() for each in encoder.encode(texts, kind="document")] != vectors)
+raise SystemExit(os.waitpid(child, 0)[1])
+"""
+
+
+def test_a_forked_process_encodes_as_its_parent_does():
+    subprocess.run([sys.executable, "-c", _FORKS], env={**os.environ, "TOKENIZERS_PARALLELISM": "false"}, check=True)
+
+
+#: Where one of these is set, ONNX Runtime is silent by itself.
+SILENCED = {"CI", "ORT_DISABLE_TELEMETRY", "ORT_RUNNING_UNIT_TESTS"}
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from termweave.cli.verbs import doctor; doctor._runtime()",
+        "from termweave.encoders.onnx.runtime import cuda_usable as call; call()",
+    ],
+)
+def test_onnx_runtime_leaves_no_trace(code, tmp_path):
+    """Since 1.29 it sends its makers what runs where, unless it is told not to before it is imported."""
+    outside = {name: value for name, value in os.environ.items() if name not in SILENCED and not name.startswith("GITHUB_")}
+    home = {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache"), "XDG_DATA_HOME": str(tmp_path / "data")}
+    done = subprocess.run([sys.executable, "-c", code], env=outside | home, capture_output=True, text=True, check=True)
+    assert not done.stderr
+    assert not [file for file in tmp_path.rglob("*") if "onnxruntime" in file.name]
+
+
+def test_what_a_user_says_about_it_stands(monkeypatch):
+    monkeypatch.setenv("ORT_DISABLE_TELEMETRY", "true")
+    onnx_runtime()
+    assert os.environ["ORT_DISABLE_TELEMETRY"] == "true"

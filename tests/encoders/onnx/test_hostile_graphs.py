@@ -30,26 +30,22 @@ def external(onnx, kind, location):
         tensor.external_data.add(key=key, value=value)
     sparse = make.make_sparse_tensor(tensor, make.make_tensor("i", proto.INT64, [2], [0, 1]), [2])
     output = make.make_tensor_value_info("y", proto.FLOAT, [2])
-    identity = make.make_node("Identity", ["w"], ["y"])
     constant = make.make_node("Constant", [], ["y"], value=tensor)
     inner = make.make_graph([constant], "inner", [], [output])
     truth = make.make_node("Constant", [], ["c"], value=make.make_tensor("c", proto.BOOL, [], [True]))
-    branches = make.make_node("If", ["c"], ["y"], then_branch=inner, else_branch=inner)
     nodes = {
         "constant": [constant],
         "sparse constant": [make.make_node("Constant", [], ["y"], sparse_value=sparse)],
-        "subgraph": [truth, branches],
+        "subgraph": [truth, make.make_node("If", ["c"], ["y"], then_branch=inner, else_branch=inner)],
     }
-    graph = make.make_graph(nodes.get(kind, [identity]), "g", [], [output])
+    graph = make.make_graph(nodes.get(kind, [make.make_node("Identity", ["w"], ["y"])]), "g", [], [output])
     if kind == "initializer":
         graph.initializer.append(tensor)
     elif kind == "sparse initializer":
         graph.sparse_initializer.append(sparse)
-    own = make.make_function("", "Own", [], ["y"], [constant], [make.make_opsetid("", 17)])
-    functions = [own] if kind == "function" else []
-    model = make.make_model(graph, opset_imports=[make.make_opsetid("", 17)], functions=functions)
-    model.ir_version = 8
-    return model
+    opsets = [make.make_opsetid("", 17)]
+    functions = [make.make_function("", "Own", [], ["y"], [constant], opsets)] if kind == "function" else []
+    return make.make_model(graph, opset_imports=opsets, functions=functions, ir_version=8)
 
 
 KINDS = ["initializer", "sparse initializer", "constant", "sparse constant", "subgraph", "function"]
@@ -115,8 +111,7 @@ def test_a_graph_that_gives_something_else_is_refused(onnx, tmp_path, other):
     ids = make.make_tensor_value_info("input_ids", proto.INT64, ["texts", "tokens"])
     axis = make.make_tensor("axis", proto.INT64, [1], [2])
     graph = make.make_graph([*states, *_OTHERS[other](make.make_node)], "g", [ids], [output], [axis])
-    model = make.make_model(graph, opset_imports=[make.make_opsetid("", 17)])
-    model.ir_version = 8
+    model = make.make_model(graph, opset_imports=[make.make_opsetid("", 17)], ir_version=8)
     (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
     opened = OnnxModel(replace(read_folder(SHIPPED, check=False), graphs={"fp32": tmp_path / "model.onnx"}), precision="fp32")
     for texts in (1, 2):

@@ -13,7 +13,6 @@ from termweave.engine import EngineResponseError, connect
 from termweave.engine.client import retries
 from termweave.engine.client.retries import seconds_to_wait
 from termweave.errors import EngineUnreachable
-from termweave.indexer.enrichment import index_passes
 from termweave.settings import load
 
 BUSY = (429, {"error": {"type": "busy", "reason": "too many requests"}})
@@ -147,17 +146,6 @@ def test_a_repeated_request_does_not_wait_longer_for_its_answer_than_patience_la
     assert time.monotonic() - began < 10
 
 
-def test_a_user_who_waits_for_a_search_hears_of_it(server, scripted, monkeypatch):
-    monkeypatch.setattr(retries, "_NOTICEABLE", 0.1)
-    monkeypatch.setattr(retries, "_REMINDER", 0.2)
-    said = []
-    engine = server.watched(said.append)
-    scripted.queue, scripted.delays = [(200, {})], [1.0]
-    assert engine.request("GET", "/index/_count") == {}
-    assert said[0].startswith("OpenSearch has not answered GET /index/_count for 0 s. Waiting for the server, up to 60 s.")
-    assert said[-1].startswith("The server has answered after ")
-
-
 @pytest.mark.parametrize("final", [(400, {"error": "no"}), (404, {"error": "gone", "found": False}), (403, {"error": "no"})])
 def test_the_server_answers_again_is_said_once_the_work_goes_on(server, scripted, monkeypatch, final):
     """It was said before the error that ended the command, and by what tidied up after that."""
@@ -179,15 +167,3 @@ def test_the_server_answers_again_is_said_once_the_work_goes_on(server, scripted
     engine.request("GET", "/")  # somebody expected the error, and goes on
     assert said[1].startswith("The server has answered after ")
     assert len(said) == 2
-
-
-def test_an_answer_in_which_a_shard_is_missing_is_no_return_of_the_server(server, scripted, monkeypatch):
-    monkeypatch.setattr(retries, "_NOTICEABLE", 0.05)
-    said = []
-    engine = server.patient(1.0, said.append)
-    away = {"status": 503, "error": {"type": "away", "reason": "primary shard is not active"}}
-    scripted.answers["*"] = (200, {"items": [{"update": away}]})
-    with pytest.raises(EngineResponseError, match="primary shard is not active"):
-        index_passes.send(engine, "index", [({"_id": "a", "_seq_no": 1, "_primary_term": 1}, {"update": {"doc": {}}})])
-    assert said, "an outage of a second is said"
-    assert not [each for each in said if "has answered" in each], said

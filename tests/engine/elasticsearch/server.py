@@ -22,7 +22,7 @@ import psutil
 import pytest
 
 from termweave.engine.embedded import artifacts, folders, java, process, startup
-from termweave.engine.embedded.artifacts import Artifact
+from termweave.engine.embedded.artifacts import MavenArtifact
 from termweave.errors import TermweaveError
 
 #: Version -> SHA-256 of its archive.
@@ -55,14 +55,7 @@ _JVM = """\
 
 
 def start(version, more="xpack.security.enabled: false", prepare=lambda _: None, scheme="http"):
-    """Start a server; where it cannot be had, the test is skipped, or fails if a server was promised.
-
-    Args:
-        version: A key of `VERSIONS`.
-        more: Further lines of its settings.
-        prepare: Called with the server before it starts, to complete its configuration.
-        scheme: Of its address.
-    """
+    """Start a server; where it cannot be had, the test is skipped, or fails if a server was promised. `prepare` completes its configuration."""
     try:
         return ElasticsearchServer(version, more, prepare, scheme)
     except TermweaveError as error:
@@ -175,7 +168,7 @@ def _distribution(version):
     if not place.is_dir():
         folders.make(cache)
         folders.require_space(cache, 500_000_000, "Elasticsearch")
-        artifact = Artifact(_GROUP, "elasticsearch", version, VERSIONS[version])
+        artifact = MavenArtifact(_GROUP, "elasticsearch", version, VERSIONS[version])
         artifacts.unpack([artifacts.shelf(cache).archive(artifact)], place, [artifact])
     return place
 

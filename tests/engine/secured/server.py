@@ -19,11 +19,11 @@ from urllib.error import HTTPError
 import pytest
 
 from termweave.engine.embedded import artifacts, folders, java, process, startup
-from termweave.engine.embedded.artifacts import Artifact
+from termweave.engine.embedded.artifacts import MavenArtifact
 from termweave.errors import TermweaveError
 from tests.engine.certificates import Authority
 
-PLUGIN = Artifact(
+PLUGIN = MavenArtifact(
     "org.opensearch.plugin",
     "opensearch-security",
     "3.4.0.0",

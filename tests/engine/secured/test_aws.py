@@ -10,7 +10,6 @@ import hashlib
 import json
 import re
 import socket
-import sys
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -205,20 +204,15 @@ def test_a_session_that_ends_in_the_middle_of_a_build_ends_it_with_its_sentence_
 
 def test_credentials_that_renew_themselves_outlast_a_build(opensearch_engine, name, source, proxy, monkeypatch, tmp_path):
     """A program gives credentials that end soon (`credential_process`); boto3 asks it again, and every request uses what is valid."""
-    program, count = tmp_path / "credentials.py", tmp_path / "count"
+    count = tmp_path / "count"
     count.write_text("0")
-    for number in range(1, 100):
-        proxy.keys[f"ASIA{number:04}"] = (f"secret {number}", f"token {number}")
+    for number in range(1, 1000):
+        proxy.keys[f"ASIA{number}"] = (f"secret {number}", f"token {number}")
     end = (datetime.now(UTC) + timedelta(minutes=5)).isoformat()  # boto3 renews credentials that end within ten minutes
-    program.write_text(f"""
-import json, pathlib
-count = pathlib.Path({str(count)!r})
-number = min(int(count.read_text()) + 1, 99)
-count.write_text(str(number))
-print(json.dumps({{"Version": 1, "AccessKeyId": f"ASIA{{number:04}}", "SecretAccessKey": f"secret {{number}}",
-                  "SessionToken": f"token {{number}}", "Expiration": {end!r}}}))
-""")
-    (tmp_path / "config").write_text(f"[default]\ncredential_process = {sys.executable} {program}\n")
+    keys = '"Version": 1, "AccessKeyId": "ASIA%d", "SecretAccessKey": "secret %d", "SessionToken": "token %d"'
+    program = f'n=$(($(cat {count}) + 1)); echo $n >{count}; printf \'{{{keys}, "Expiration": "{end}"}}\' $n $n $n'
+    (tmp_path / "renew.sh").write_text(program)
+    (tmp_path / "config").write_text(f"[default]\ncredential_process = sh {tmp_path / 'renew.sh'}\n")
 
     def progress(*_):
         proxy.expired.update(f"token {number}" for number in range(1, int(count.read_text())))
