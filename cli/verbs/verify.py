@@ -181,8 +181,6 @@ def _advice(difference: Difference, state: _LedgerState, *, by_ledger: bool) -> 
         advice = "compare the index with its source: 'termweave verify NAME SOURCE'"
         return f"The index was updated from another host, so this host's ledger is out of date: {advice}."
     if not by_ledger and len(difference.altered) + len(difference.extra) == difference.counted > 0:
-        return (
-            "No document is the same: give --id-field, --title-field and --text-field as for 'termweave index', or index again."
-        )
+        return "No document is the same: give --id-field, --title-field and --text-field as 'index' got them, or index again."
     extra = "; --delete-missing deletes extra documents" if difference.extra else ""
     return f"To repair it, index again, or index with --update{extra}."
