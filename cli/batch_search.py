@@ -48,7 +48,7 @@ def answer_all(
     """
     run_file = "-" if run_file == "/dev/stdout" else run_file  # opening the device would truncate a file that it is redirected to
     if run_file == "-" and out.json:
-        raise click.UsageError("--run - prints the run itself, so --json cannot be used with it. Remove --json, or name a file.")
+        raise click.UsageError("'--run -' prints the run, so --json cannot print its result. Leave --json out, or name a file.")
     writable(None, [None if run_file == "-" else Path(run_file)])
     queries = _queries(queries_file)
     index = Index.pinned(server, name, **models)

@@ -114,7 +114,7 @@ def docker_missing() -> str:
     """Say why the tests cannot use a container; "": they can, as Docker with compose runs and pytest-docker is installed."""
     docker = shutil.which("docker")
     if docker is None:
-        return "The program docker is not here. Install Docker Engine."
+        return "The program docker is not installed. Install Docker Engine."
     if importlib.util.find_spec("pytest_docker") is None:
         return "The package pytest-docker is not installed."
     for command, advice in (

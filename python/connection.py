@@ -220,7 +220,7 @@ def index(
         check(connection=connection)
     if "delete_missing" in options or "allow_deletions" in options:
         raise UsageError(
-            "index() has no option 'delete_missing': it belongs to the way of updating.",
+            "index() has no option 'delete_missing', because it belongs to UpdateMode.",
             "Write update=termweave.indexer.UpdateMode(delete_missing=True).",
         )
     check_names(options, BuildOptions, "index() has", _NOT_OF_BUILDS)

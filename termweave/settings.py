@@ -104,7 +104,7 @@ def load(**flags: Any) -> Settings:
     """
     flags = {name: value for name, value in flags.items() if value is not None}
     if unknown := flags.keys() - Settings.model_fields.keys():
-        raise UsageError(f"There is no setting {min(unknown)!r}.", f"Known: {', '.join(Settings.model_fields)}.")
+        raise UsageError(f"There is no setting {min(unknown)!r}.", f"Settings: {', '.join(Settings.model_fields)}.")
     deciding, ignored = winners(_places(flags), Settings.model_fields)
     origins = {name: place.label(name) for name, place in deciding.items()}
     settings = _validated({name: place.values[name] for name, place in deciding.items()}, origins)
@@ -148,7 +148,7 @@ def _validated(values: Mapping[str, Any], origins: Mapping[str, str]) -> Setting
             where = flag(name) if origins[name] == "flag" else f"{name}, from {origins[name]},"
             shown = "what it is" if name in _SECRET else repr(each["input"])
             sentences.append(f"{where} cannot be {shown}: {reason[:1].lower()}{reason[1:]}")
-        raise UsageError(f"{'; '.join(sentences)}.", "Correct it there, or remove it.") from None
+        raise UsageError(f"{'; '.join(sentences)}.", "Correct the value there, or remove it.") from None
 
 
 def _places(flags: Mapping[str, Any]) -> list[SettingsPlace]:
@@ -177,7 +177,7 @@ def _read_file(file: Path) -> dict[str, Any]:
         text = file.read_text(encoding="utf-8-sig")  # editors may write a byte-order mark
         values = tomllib.loads(text)
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{file} cannot be read: {error}.", "Correct it, or move it away.") from None
+        raise UsageError(f"{file} cannot be read: {error}.", "Correct the file, or move it away.") from None
     except tomllib.TOMLDecodeError as error:
         reason = str(error).replace("at end of document", f"at its end, line {len(text.splitlines())}")
         hint = "Correct that line; a setting is written like timeout = 30."

@@ -116,7 +116,7 @@ def _refusal(name: str, place: SettingsPlace, url: Any, working_folders_file: st
         threat = _NEVER_FROM_WORKING_FOLDER[name]
         return f"is not used: a file in the working folder may not {threat}. If you want that, use {variable(name)}."
     if place.is_working_folder and not working_folders_file:
-        others = "a file in the working folder decides only about an address that no one but the file names"
+        others = "a file in the working folder counts only for an address that nothing else names"
         return f"is not used: {others}, and {here}"
     url_of_file = place.values.get("url") if place.is_file else None
     if url_of_file is not None and url_of_file != url:

@@ -121,7 +121,7 @@ class Drift:
         """The drift as a sentence for the user."""
         return (
             f"{self.moved:.0%} of the corpus's terms in documents have an idf that moved by more than {_MOVED}, {self.unseen:.0%} were never "
-            f"counted, and its documents are {self.length:.2f} times as long as those that were."
+            f"counted, and its documents are {self.length:.2f} times as long as the documents that were counted."
         )
 
 

@@ -14,7 +14,7 @@ import random
 import sys
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -43,6 +43,10 @@ if TYPE_CHECKING:
     from termweave.records import Qrels, Query, TermWeights
 
 DEPTH = 100
+#: The head of the table.
+_HEADER = (
+    f"| set | searched | queries | BM25 | weights | difference | p | dense | BM25 + dense | weights + dense |\n|{'---|' * 10}"
+)
 #: The card of a model that ships with termweave, with places for what its manifest says.
 _CARD = Path(__file__).parent / "shipped_card.md"
 #: What a language changes in the text.
@@ -131,10 +135,6 @@ class PoolFigures:
     learned_hybrid: float
     precision: str
 
-    HEADER: ClassVar[str] = (
-        "| set | searched | queries | BM25 | weights | difference | p | dense | BM25 + dense | weights + dense |\n|---|---|---|---|---|---|---|---|---|---|"
-    )
-
     def __str__(self) -> str:
         figures = f"{self.bm25:.4f} | {self.weights:.4f} | {self.weights - self.bm25:+.4f} | {self.p:.2g}"
         return (
@@ -160,11 +160,9 @@ def measure(encoder: TextEncoder, collection: Collection, pool: Pool, precision:
     queries, qrels = drawn(collection, pool)
     texts = [query.text for query in queries]
     query_terms = bm25_weights(texts, analysis, statistics, bm25, "query")
-    places = searched(
-        collection, pool, qrels, lambda: (bm25_weights(collection.texts, analysis, statistics, bm25, "document"), query_terms)
-    )
-    documents = [collection.texts[place] for place in places]
-    ids = [collection.ids[place] for place in places]
+    common = (analysis, statistics, bm25)
+    places = searched(collection, pool, qrels, lambda: (bm25_weights(collection.texts, *common, "document"), query_terms))
+    documents, ids = ([every[place] for place in places] for every in (collection.texts, collection.ids))
 
     encoded = encoder.encode(documents, kind="document", statistics=statistics)
     encoded_queries = encoder.encode(texts, kind="query", statistics=statistics)
@@ -192,7 +190,7 @@ def tables(rows: Sequence[PoolFigures]) -> str:
     """Format figures as Markdown, one table for each precision."""
     parts = []
     for precision in dict.fromkeys(row.precision for row in rows):
-        parts += [f"{precision} graph:", "", PoolFigures.HEADER, *(str(row) for row in rows if row.precision == precision), ""]
+        parts += [f"{precision} graph:", "", _HEADER, *(str(row) for row in rows if row.precision == precision), ""]
     return "\n".join(parts)
 
 

@@ -29,7 +29,7 @@ from termweave.encoders.backbones import BACKBONES
 from termweave.encoders.kinds import read_folder
 from termweave.encoders.manifest import GRAPHS, HEADS, MANIFEST, STATISTICS, TOKENIZER, Manifest, digests, write_manifest
 from termweave.encoders.onnx.export import export
-from termweave.errors import InputError, ModelError, TermweaveError, UsageError
+from termweave.errors import InputError, ModelError, TermweaveError
 from termweave.support import paths
 from termweave.support.messages import sized
 from termweave.training import backbone_model, model_folder
@@ -102,7 +102,7 @@ def build(data: Path, out: Path, keep: Path, changed: Mapping[str, object], with
         without: Names of data sets that are left out.
 
     Raises:
-        UsageError: A setting or a data set to leave out is not known.
+        UsageError: A setting is not known.
         InputError: Data sets are missing; the message names all of them.
         ModelError: The exported graph computes other numbers than torch, or the model is significantly below BM25 on a development split.
     """
@@ -110,15 +110,10 @@ def build(data: Path, out: Path, keep: Path, changed: Mapping[str, object], with
     preset = method.settings({**SETTINGS, **changed})
     settings = preset.fitted(made=False)
     every, development = (CHINESE_SOURCES, CHINESE_DEVELOPMENT) if language_of(settings) == "Chinese" else (SOURCES, DEVELOPMENT)
-    names = [source.set for source in every]
-    if unknown := set(without).difference(names):
-        raise UsageError(f"The recipe has no data set {', '.join(sorted(unknown))}.", f"It has {', '.join(names)}.")
     sources = [source for source in every if source.set not in without]
     if missing := [name for source in sources if not (data / (name := source.set.partition(":")[0])).is_dir()]:
-        raise InputError(
-            f"{data} lacks the data set{'s' * (len(missing) > 1)} {', '.join(missing)}.",
-            "Put BEIR folders of these names there, or name another folder with --data.",
-        )
+        hint = "Put BEIR folders of these names there, or name another folder with --data."
+        raise InputError(f"{data} lacks the data set{'s' * (len(missing) > 1)} {', '.join(missing)}.", hint)
     parts = [
         DataPart(source.set, set_up(str(data / source.set), of_source, keep, say), of_source, source.share)
         for source in sources
@@ -195,8 +190,7 @@ def ship(keep: Path, out: Path) -> None:
 
 def language_of(settings: TrainingParameters) -> str:
     """The language of the backbone in the settings; English if the backbone is not listed in `backbones.BACKBONES`."""
-    backbone = BACKBONES.get(settings.backbone)
-    return backbone.language if backbone else "English"
+    return BACKBONES[settings.backbone].language if settings.backbone in BACKBONES else "English"
 
 
 def name_of(changed: Mapping[str, object]) -> str:
@@ -259,12 +253,9 @@ def _prove(keep: Path, pools: Sequence[Pool], data: Path) -> None:
         rows.append(measure(encoder, Collection(data / pool.name), pool))
         say(f"{rows[-1].set}: BM25 {rows[-1].bm25:.4f}, weights {rows[-1].weights:.4f} (p {rows[-1].p:.2g})")
     record(keep, "development", rows)
-    worse = [row.set for row in rows if row.weights < row.bm25 and row.p < 0.05]
-    if worse:
-        raise ModelError(
-            f"The model is significantly worse than BM25 on {', '.join(worse)}, so it is not shipped.",
-            f"Read its card in {keep}.",
-        )
+    if worse := [row.set for row in rows if row.weights < row.bm25 and row.p < 0.05]:
+        message = f"The model is significantly worse than BM25 on {', '.join(worse)}, so it is not shipped."
+        raise ModelError(message, f"Read its card in {keep}.")
 
 
 def say(line: str) -> None:
@@ -280,7 +271,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--keep", type=Path, help="folder for everything [NAME among the models]")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting; repeatable")
     parser.add_argument("--quantise", action="store_true", help="write the graphs in --out again, without training")
-    parser.add_argument("--without", nargs="*", default=[], metavar="SET", help="leave data sets out")
+    names = [source.set for source in (*SOURCES, *CHINESE_SOURCES)]
+    parser.add_argument("--without", nargs="*", default=[], metavar="SET", choices=names, help="leave data sets out")
     options = parser.parse_args(arguments)
     try:
         changed = base.read_assignments(options.set)

@@ -220,7 +220,7 @@ def _route(name: str, endpoint: Endpoint) -> Route:
 
     async def answer_request(request: Request) -> Response:
         if request.method == "POST" and request.query_params:
-            raise UsageError("The parameters are in the address and in the body.", "Send all of them in the body.")
+            raise UsageError("The request has parameters both in its address and in its body.", "Send all of them in the body.")
         return await run_in_threadpool(answer, request, await request.body() if request.method == "POST" else None)
 
     return Route(f"/api/{name}", answer_request, methods=["GET", "POST"] if endpoint.takes_body else ["GET"])

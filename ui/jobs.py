@@ -64,8 +64,8 @@ class JobBoard:
         self._thread = Thread()
         self._lock = Lock()
 
-    def start(self, job: BackgroundJob, work: Callable[[Callable[..., None]], Any]) -> BackgroundJob:
-        """Add a job and begin its work in a thread; return the job.
+    def start(self, job: BackgroundJob, work: Callable[[Callable[..., None]], Any]) -> None:
+        """Add a job and begin its work in a thread.
 
         Args:
             job: The job, which gets the progress and the result of the work.
@@ -82,7 +82,6 @@ class JobBoard:
                 self._jobs.popitem(last=False)
             self._thread = Thread(target=_run, args=(job, work), daemon=True)
             self._thread.start()
-        return job
 
     def close(self) -> None:
         """Stop the running job if it can be stopped, and wait until it has ended. A job that cannot be stopped ends with the process."""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 #: How much less often than other processes it gets a processor: searches come first.
 _NICE = 10
-_RESUMED = "'Learn' on the page Learn goes on from where it was."
+_RESUMED = "The button Learn on the page Learn continues the training."
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class LearningProcess:
 
         Args:
             update: Called with (done, total, stage) to report progress.
-            say: Called with each sentence that the process reports.
+            say: Called with each sentence that the process reports; `update` gets the sentence as a stage, too.
 
         Raises:
             TermweaveError: The training failed or was stopped.
@@ -99,8 +99,7 @@ class LearningProcess:
                     raise TermweaveError(message["error"], message["hint"])
                 if "say" in message:
                     say(message["say"])
-                else:
-                    update(message["done"], message["total"], message["stage"])
+                update(message.get("done", 0), message.get("total"), message.get("stage", message.get("say")))
         if self._stopped:
             raise UsageError("The training was stopped.", _RESUMED)
         message = f"The training ended without a result (status {process.returncode})."

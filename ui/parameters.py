@@ -91,7 +91,7 @@ class Parameter:
         if self.kind != "flag":
             return text if self.kind == "text" else self._number(text)
         if text not in _YES:
-            raise UsageError(f"The parameter {self.name!r} is 1 or 0, not {text!r}.")
+            raise UsageError(f"The parameter {self.name!r} must be 1 or 0, not {text!r}.")
         return _YES[text]
 
     def readable(self, query: QueryParams) -> Any:
@@ -107,7 +107,7 @@ class Parameter:
         except ValueError:
             number = math.nan
         if not self.least <= number <= self.most:
-            raise UsageError(f"The parameter {self.name!r} is a number from {self.least} to {self.most}, not {text!r}.")
+            raise UsageError(f"The parameter {self.name!r} must be a number from {self.least} to {self.most}, not {text!r}.")
         return number
 
 

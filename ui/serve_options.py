@@ -61,18 +61,16 @@ class ServeOptions:
         if self.token is not None and len(self.token) < SHORTEST_TOKEN:
             advice = "Make one: python3 -c 'import secrets; print(secrets.token_urlsafe())'"
             raise UsageError(f"The token has fewer than {SHORTEST_TOKEN} characters.", advice)
-        for name in self.names:
-            if not _NAME.fullmatch(name):
-                raise UsageError(f"--name {name} is not the name of a host.", "Write it without https://, port and path.")
-        for proxy in self.proxies:
-            if not _is_address(proxy):
-                raise UsageError(f"--proxy {proxy} is not an IP address.", "Write the address of the proxy, such as 127.0.0.1.")
+        if wrong := [name for name in self.names if not _NAME.fullmatch(name)]:
+            raise UsageError(f"--name {wrong[0]} is not the name of a host.", "Write the name without https://, port and path.")
+        if wrong := [proxy for proxy in self.proxies if not _is_address(proxy)]:
+            raise UsageError(f"--proxy {wrong[0]} is not an IP address.", "Write the address of the proxy, such as 127.0.0.1.")
         if self.token is None and (self.names or self.proxies or not self._local):
             option = "--name or --proxy" if self._local else f"--host {self.host}"
             advice = "Add --token-file FILE, or leave the default address 127.0.0.1."
             raise UsageError(f"With {option} other machines can reach the pages, and no token protects them.", advice)
         if self.host in _EVERY and not self.names:
-            raise UsageError(f"Browsers cannot ask for the address {self.host}.", "Add --name HOST, the name of this machine.")
+            raise UsageError(f"Browsers cannot open the address {self.host}.", "Add --name HOST, the name of this machine.")
 
     @property
     def hosts(self) -> frozenset[str]:

@@ -224,10 +224,10 @@ def _lines(file: BinaryIO) -> Iterator[str]:
         InputError: A line is not UTF-8.
     """
     for number, line in enumerate(file, 1):
-        if number == 1:
-            line = line.removeprefix(BOM)  # noqa: PLW2901
         try:
-            yield text_line(line, "Save the file as UTF-8 and run the command again; nothing was deleted.").rstrip("\r\n")
+            yield text_line(
+                line.removeprefix(BOM), "Save the file as UTF-8 and run the command again; nothing was deleted."
+            ).rstrip("\r\n")
         except BadLine as bad:
             raise bad.at(file.name, number) from None
 
@@ -249,20 +249,15 @@ def _delete_documents(server: Engine, name: str, ids: list[str], out: Output, *,
     """Delete single documents from the live generation, after a confirmation."""
     present = deletion.find(server, name, ids)
     if present.absent:
-        out.say(f"Not in {name!r}: {few([repr(identity) for identity in present.absent])} ({len(present.absent):,}).")
+        absent = counted(len(present.absent), "id is", "ids are")
+        out.say(f"{absent} not in {name!r}: {few([repr(identity) for identity in present.absent])}.")
     if present.documents and not yes:
         documents = counted(len(present.documents), "document")
         cut = f" ({counted(len(present.passages), 'passage')})" if len(present.passages) != len(present.documents) else ""
         confirm(f"Delete {documents}{cut} from {name!r}?")
     deleted = deletion.remove_documents(server, name, present)
-    data: answers.Delete = {
-        "schema": "termweave.delete/1",
-        "name": name,
-        "deleted": [],
-        "generation": deleted.index,
-        "documents": deleted.documents,
-        "absent": deleted.absent,
-    }
+    data: answers.Delete = {"schema": "termweave.delete/1", "name": name, "deleted": [], "generation": deleted.index}
+    data["documents"], data["absent"] = deleted.documents, deleted.absent
     out.emit(data, f"{name}: {counted(len(deleted.documents), 'document')} deleted from {deleted.index}.")
 
 

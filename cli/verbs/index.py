@@ -55,8 +55,8 @@ if TYPE_CHECKING:
     ),
     flag(
         "--yes",
-        "With --delete-missing: delete more than 10% of the documents without asking; where nobody can be asked, that is refused "
-        "otherwise. It is done in a copy, so that 'termweave rollback' brings them back.",
+        "With --delete-missing: delete more than 10% of the documents without asking. Without --yes this is refused where nobody can be "
+        "asked, as in a script. A copy is changed, so that 'termweave rollback' brings the documents back.",
     ),
 )
 @option_group(
@@ -224,7 +224,7 @@ def _has_live_generation(server: Engine, name: str, out: Output) -> bool:
     generations.check_spelling(name)
     if generations.live(server, name) is not None:
         return True
-    out.say(f"{name!r} has no live generation to update, so it is built now (or its unfinished build is finished).")
+    out.say(f"The index {name!r} has no live generation to update: it is built, or its unfinished build is continued.")
     return False
 
 

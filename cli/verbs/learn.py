@@ -144,21 +144,17 @@ def why_missed(learned: Learned) -> tuple[str, str]:
     from termweave.learning.questions import more_to_confirm
 
     if max(learned.before, learned.after) < _NOTHING:
-        return f"The live search finds next to none of the answers (nDCG@10 {learned.before:.4f}), and nothing was changed.", (
-            "Look at some of the questions: the ids may be those of another corpus, or the clicks may be chance."
-        )
+        hint = "Look at some of the questions: the ids may be those of another corpus, or the clicks may be chance."
+        return f"The live search finds next to none of the answers (nDCG@10 {learned.before:.4f}), and nothing was changed.", hint
     if learned.generation is None:
-        return "No trained model ranks the held-out questions better than it did before training; nothing was changed.", (
-            learned.short_of_time or "More judged questions help most, more time (--minutes) sometimes."
-        )
+        hint = learned.short_of_time or "More judged questions help most, more time (--minutes) sometimes."
+        return "No trained model ranks the held-out questions better than it did before training; nothing was changed.", hint
     if learned.after <= learned.before:
-        return (
-            f"The new search is not better on the test questions ({_gain(learned)}); nothing was changed.",
-            learned.short_of_time or "Judge more questions.",
-        )
+        message = f"The new search is not better on the test questions ({_gain(learned)}); nothing was changed."
+        return message, learned.short_of_time or "Judge more questions."
     more = more_to_confirm(learned.needed, learned.parts)
     advice = f"About {counted(more, 'more judged question')} would show whether it is real."
     return f"The gain may be chance ({_gain(learned)}); nothing was changed.", (
-        f"{advice if more else 'It is too small for this test, which never has enough questions to show it.'} "
+        f"{advice if more else 'The gain is so small that no number of questions like these would show it.'} "
         f"'termweave promote {learned.name} {learned.generation}' makes it live anyway. {learned.short_of_time}".rstrip()
     )

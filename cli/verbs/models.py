@@ -122,8 +122,8 @@ def import_(*, graph: Path, name: str, pooling: str, query_prompt: str, document
 
     needs.check_packages("Importing")
     if Path(name).name != name or name.startswith(".") or is_taken(name):
-        advice = "Choose a plain name that is not in `termweave models`, or delete that model of yours."
-        raise UsageError(f"A model of yours cannot be called {name!r}.", advice)
+        advice = "Choose a plain name that 'termweave models' does not list, or delete your model of that name."
+        raise UsageError(f"Your model cannot be called {name!r}.", advice)
     tokenizer = graph.with_name("tokenizer.json")
     if not tokenizer.is_file():
         raise UsageError(f"{tokenizer} does not exist.", "Put the tokenizer.json of the graph beside it.")
@@ -177,7 +177,7 @@ def export(*, model: str, out_folder: Path | None, dataset: str | None, out: Out
         outputs = read_folder(path, check=False).manifest.outputs
         if "scores" in outputs:
             advice = "Leave --on out; to measure a cross-encoder, evaluate an index with --rerank."
-            raise UsageError(f"{model} is a cross-encoder, and --on compares term weights or vectors.", advice)
+            raise UsageError(f"{model} is a cross-encoder, and --on measures only models of term weights or vectors.", advice)
         sample = sample_cost.draw(dataset)
     out.say(f"Exporting {model} ...")
     parity = export(path, out_folder)

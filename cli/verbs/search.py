@@ -257,7 +257,7 @@ def weights(*, text: str, model: str | None, kind: Literal["document", "query"],
         typed = sys.stdin.buffer.read()
         text = typed.decode("utf-8", "replace")
         if text.encode() != typed:
-            out.warn("Standard input holds bytes that are not UTF-8; they are passed over.")
+            out.warn("Standard input holds bytes that are not UTF-8; these bytes are ignored.")
     encoder = encoders.load(weights=model or settings.load().weights, dense="")
     words = encoder.shade(text, kind=kind)
     terms = {word.term: word.weight for word in words if word.term}

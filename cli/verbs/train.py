@@ -98,7 +98,7 @@ def command(
     from termweave.training import needs
 
     if folder is None and not only_plan:
-        raise click.UsageError("--out DIR is missing: the folder of the run and of the model.")
+        raise click.UsageError("--out DIR is missing: name the folder for the run and the model.")
     chosen = base.get(method)
     settings = chosen.settings(base.read_assignments(assignments), {name: value for name, value in reading.items() if value})
     if chosen.torch:

@@ -143,7 +143,7 @@ def _ranker(rerank: str | None, budget: float | None) -> CrossEncoderReranker | 
         case (CrossEncoderReranker() as cross_encoder,):
             return cross_encoder if budget is None else cross_encoder.with_budget(budget)
     hint = "Write --rerank ranker@FOLDER, or ltr@FOLDER without a budget, or leave it out."
-    raise UsageError(f"tune takes one ranker, not {rerank!r}; it tries rNN anyway.", hint)
+    raise UsageError(f"'termweave tune' takes one ranker, not {rerank!r}. It tries the reranker rNN in any case.", hint)
 
 
 def _show(report: TuningReport, out: Output, *, adopted: bool) -> None:

@@ -183,7 +183,7 @@ def check_native_vectors(engine: Engine, mapping: Mapping[str, Any], settings: M
         return
     nodes = _answer(engine, "/_nodes", filter_path=f"nodes.*.attributes.{_ATTRIBUTE}").get("nodes") or {}
     if any(node["attributes"][_ATTRIBUTE] == "none" for node in nodes.values()):
-        native = "an engine in native code (Faiss, unless another is named), which would end the embedded node"
+        native = "an engine in native code (by default Faiss), whose library the embedded node lacks: the first document would end the node"
         hint = 'Give the field "method": {"name": "hnsw", "engine": "lucene"}, or use another OpenSearch.'
         raise UsageError(f"{field} is a knn_vector of {native}.", hint)
 

@@ -306,7 +306,7 @@ class Engine:
         except (ValueError, RecursionError) as error:
             if succeeded:
                 message = f"{url} answered {request}, but not in JSON."
-                raise EngineError(message, "Is it an OpenSearch, or a proxy in front of one?") from error
+                raise EngineError(message, server_errors.NOT_OURS) from error
             answer = None
         if not succeeded:
             raise server_errors.from_response(status, answer, text, url, request, self.product)
@@ -346,7 +346,7 @@ def connect(settings: Settings, *, pool_maxsize: int = 8) -> Engine:
         from termweave.engine.embedded import node  # noqa: PLC0415 - psutil, only where no address is given
 
         if (state := node.running()) is None:
-            hint = "Start one with: termweave node start (or give --url)."
-            raise EngineUnreachable("No OpenSearch was named, and no embedded node is running.", hint)
+            hint = "Start the embedded node with: termweave node start; or give --url."
+            raise EngineUnreachable("No address of an OpenSearch is given, and no embedded node is running.", hint)
         url = state.url
     return Engine(Access(credentials.addresses(settings, url), settings.timeout, pool_maxsize, settings.compress))

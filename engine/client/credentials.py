@@ -48,7 +48,7 @@ def addresses(settings: Settings, urls: str) -> tuple[Address, ...]:
     parts = each_address(urls)
     if len(parts) > 1 and any("@" in part and "://" not in part for part in parts):
         # The comma may belong to a password, of which nothing may be shown, or used as a port.
-        hint = "Write each with http:// or https://, and a comma in a password as %2C."
+        hint = "Write each address with http:// or https://, and a comma in a password as %2C."
         raise UsageError(f"The addresses {without_password(urls)!r} are not valid.", hint)
     split_parts = [split(part) for part in parts]
     # One context: the password of a client key is asked for once.
@@ -145,7 +145,7 @@ def _typed(question: str, instead: str) -> str:
 @cache
 def _from_command(command: str) -> str:
     """The password that a command prints. The command runs once per process, without a shell."""
-    hint = "Correct password_command; for example: keyring get termweave USER"
+    hint = "Correct the setting password_command; for example: keyring get termweave USER"
     try:
         # PYTHONSAFEPATH is for termweave's own processes: a program in Python may import from its folder.
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
@@ -212,7 +212,7 @@ def _trust_usual_authorities(context: ssl.SSLContext) -> None:
         context.load_verify_locations(cafile=file or usual, capath=folder or None)
     except OSError as error:
         place = "the package certifi" if usual else "$SSL_CERT_FILE or $SSL_CERT_DIR"
-        hint = "Correct it, or give --ca-certs."
+        hint = "Correct the path, or give --ca-certs."
         raise UsageError(f"The certificate authorities of {place} cannot be read: {error}.", hint) from error
 
 
@@ -290,10 +290,9 @@ def split(address: str) -> tuple[str, str | None, str | None]:
     from urllib3.exceptions import LocationParseError  # noqa: PLC0415 - with the client, 150 ms
     from urllib3.util import parse_url  # noqa: PLC0415
 
-    wrong, hint = f"The address {without_password(address)!r} is not valid", "Write it as https://host:9200."
+    wrong, hint = f"The address {without_password(address)!r} is not valid", "Write the address as https://host:9200."
     if "@" in address:  # a password with "/" or "#" in it ends the host
-        beside = "with --user and --password - beside it, or the password's /, #, ? as %2F, %23, %3F"
-        hint = f"Write it as https://host:9200, {beside}."
+        hint = "Write the address as https://host:9200 and give --user and --password -, or write the password's /, #, ? as %2F, %23, %3F."
     try:
         parts = urlsplit(address if "://" in address else f"http://{address}")
         host, port = parts.hostname, parts.port or (443 if parts.scheme == "https" else 9200)

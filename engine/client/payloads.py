@@ -143,7 +143,7 @@ class LastAnswers:
             missing = _missing(answer, request) if whole else ""
             place = missing or next(_wrong_below(answer, ""), None)
             if place is not None:
-                hint = "Look at what stands between, a proxy for example."
+                hint = "Check what stands between termweave and the server, such as a proxy."
                 return EngineError(f"{url} answered {request} with something that no OpenSearch sends: {place}.", hint)
         return None
 

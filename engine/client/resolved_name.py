@@ -135,7 +135,7 @@ def stands_for(engine: Engine, name: str) -> tuple[list[str], dict[str, Mapping[
     ways = [entry["aliases"].get(name, {}) for entry in entries.values()]
     if any(each.get(key) != ways[0].get(key) for each in ways for key in ("filter", "search_routing")):
         hint = "Search each index by its own name, or give the alias the same filter for all of them."
-        raise UsageError(f"The alias {name!r} has another filter or routing for each of {few(sorted(entries))}.", hint)
+        raise UsageError(f"The alias {name!r} has different filters or routings for the indices {few(sorted(entries))}.", hint)
     return sorted(indices), {alias: each for entry in entries.values() for alias, each in entry["aliases"].items()}
 
 
@@ -218,11 +218,11 @@ def default_pipeline(engine: Engine, index: str) -> DefaultPipeline:
     pipeline = _read_or_nothing(engine, f"/_search/pipeline/{quote(name)}").get(name)
     subject = f"The default search pipeline {name!r} of {index!r}"
     if pipeline is None:  # the server, too, refuses to search
-        raise UsageError(f"{subject} does not exist.", f"Create it, or take the setting {SETTING} away.")
+        raise UsageError(f"{subject} does not exist.", f"Create the pipeline, or remove the setting {SETTING}.")
     lists = [listed for key, listed in pipeline.items() if key.endswith("_processors")]
     processors = [processor for listed in lists for each in listed for processor in each.items()]
     if unknown := sorted({kind for kind, _ in processors} - _HIDE_NOTHING - {"filter_query"}):
-        hint = f"termweave cannot run them: copy what may be seen into an index of its own, or take the setting {SETTING} away."
+        hint = f"termweave cannot run these processors: copy the documents that may be seen into another index, or remove the setting {SETTING}."
         raise UsageError(f"{subject} has processors that may hide documents: {few(unknown)}.", hint)
     queries = [body["query"] for kind, body in processors if kind == "filter_query"]
     filters = [query for number, query in enumerate(queries) if query not in queries[:number]]
@@ -239,7 +239,7 @@ def shared_pipeline(engine: Engine, indices: Collection[str]) -> DefaultPipeline
     """
     pipelines = [default_pipeline(engine, index) for index in indices]
     if any((each.name, each.filters) != (pipelines[0].name, pipelines[0].filters) for each in pipelines):
-        hint = "Read each of them by itself."
+        hint = "Read each index by itself."
         raise UsageError(f"The indices {few(list(indices))} have different default search pipelines.", hint)
     return pipelines[0] if pipelines else DefaultPipeline()
 

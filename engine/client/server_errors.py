@@ -19,13 +19,14 @@ _CUT = ("RemoteDisconnected", "Connection aborted", "BadStatusLine", "Connection
 _PAGE_START = 10_000
 #: Characters of a response without a reason that a sentence shows.
 _LONGEST = 200
-_IS_IT = "Is it an OpenSearch, or a proxy in front of one?"
+#: What to do about an answer that no OpenSearch sends.
+NOT_OURS = "Check the address: a proxy or another server may answer there."
 #: Name of the usual server in messages.
 OPENSEARCH = "OpenSearch"
 _TITLE = re.compile(r"<title>(.*?)</title>", re.IGNORECASE | re.DOTALL)
 _BLOCK = re.compile(r"FORBIDDEN/\d+/index ([a-z-]+) \(api\)")
 _STATUS_HINTS: dict[int, str] = {
-    HTTPStatus.UNAUTHORIZED: "Give a user and a password that it knows: $TERMWEAVE_USER and $TERMWEAVE_PASSWORD (or --user NAME --password -).",
+    HTTPStatus.UNAUTHORIZED: "Give a user and a password that the server knows: $TERMWEAVE_USER and $TERMWEAVE_PASSWORD (or --user NAME --password -).",
     HTTPStatus.MISDIRECTED_REQUEST: "The server does not serve the host name in the address: write the name that it is configured for.",
     HTTPStatus.FORBIDDEN: "The role of this user lacks a permission; docs/permissions.md (docs/engines.md for Elasticsearch) lists those that termweave needs.",
 }
@@ -53,7 +54,7 @@ _TRUSTED = "give its certificate as --ca-certs; use --insecure for a test server
 #: https://docs.openssl.org/3.0/man3/X509_STORE_CTX_get_error/
 _CERTIFICATE_ERRORS = {
     10: ("has expired", "Renew the server's certificate; check the clock of this machine."),
-    18: ("is self-signed", f"If you trust it, {_TRUSTED}"),
+    18: ("is self-signed", f"If you trust the server, {_TRUSTED}"),
     19: ("is signed by an authority of the server's own", f"If you trust that authority, {_TRUSTED}"),
     20: ("is signed by an unknown authority", f"If you trust that authority, {_TRUSTED}"),
     21: ("comes without those that lead to its authority", "Let the server send them, or add them to the file of --ca-certs."),
@@ -139,7 +140,7 @@ class NotOpenSearch(EngineResponseError):
 
     def __init__(self, url: str, request: str, body: Any, status: int = 0) -> None:
         super().__init__(status, "no OpenSearch", body, hint="Check the address.")
-        self.message = f"What answers at {url} is no OpenSearch: it does not know {request}."
+        self.message = f"The server at {url} is not an OpenSearch: it does not know {request}."
 
 
 def from_exception(error: Exception, url: str, request: str, context: ssl.SSLContext | None, product: str) -> EngineError | None:
@@ -154,9 +155,9 @@ def from_exception(error: Exception, url: str, request: str, context: ssl.SSLCon
     """
     cause = error.__context__
     if isinstance(cause, AnswerTooLarge):
-        return EngineError(f"{url} answered {request} with more than {sized(LARGEST)}.", _IS_IT)
+        return EngineError(f"{url} answered {request} with more than {sized(LARGEST)}.", NOT_OURS)
     if isinstance(cause if isinstance(cause, UnicodeDecodeError) else error, UnicodeDecodeError):
-        return EngineError(f"{url} answered {request}, but not in UTF-8.", _IS_IT)
+        return EngineError(f"{url} answered {request}, but not in UTF-8.", NOT_OURS)
     kinds = {kind.__name__ for kind in type(error).__mro__}  # both client libraries call their exceptions alike
     timed_out = "ConnectionTimeout" in kinds
     if timed_out and "ConnectTimeoutError" not in str(getattr(error, "errors", "")):
@@ -214,7 +215,7 @@ def _unreachable(url: str, error: Exception, context: ssl.SSLContext | None) -> 
         hint = "Check the address, a firewall between, or allow more time with $TERMWEAVE_TIMEOUT."
         return EngineUnreachable(f"{url} did not accept a connection in time.", hint)
     if any(sign in text for sign in _CUT):
-        hint = "If it speaks TLS, write the address with https://; else look at its log."
+        hint = "If the server speaks TLS, write the address with https://; else look at the server's log."
         return EngineUnreachable(f"{url} closed the connection.", hint)
     return EngineUnreachable(f"No OpenSearch answers at {url}.", "Check the address, or start one with: termweave node start.")
 
@@ -235,7 +236,9 @@ def handshake_failure(error: BaseException, url: str, context: ssl.SSLContext | 
         cause = _said_to_a_listener(url, context) or cause
     if isinstance(cause, ssl.SSLCertVerificationError):
         other = f"was refused ({cause.verify_message})"
-        wrong, hint = _CERTIFICATE_ERRORS.get(cause.verify_code, (other, "Correct it; use --insecure for a test server only."))
+        wrong, hint = _CERTIFICATE_ERRORS.get(
+            cause.verify_code, (other, "Correct the certificate; use --insecure for a test server only.")
+        )
         return f"The certificate of {url} could not be verified: it {wrong}.", hint
     text = f"{cause} {error}".upper().replace(" ", "_")
     return next(((f"{url} {wrong}.", hint) for names, (wrong, hint) in _HANDSHAKE_ERRORS.items() if re.search(names, text)), None)
@@ -328,6 +331,6 @@ def block_hint(text: str) -> str:
         return "The server's disk is full: free some space; the index opens again by itself."
     if block := _BLOCK.search(text):
         setting = f"index.blocks.{block[1].replace('-', '_')}"
-        return f'Somebody set {setting} on it: PUT /INDEX/_settings with {{"{setting}": null}} takes it away.'
+        return f'Somebody set {setting} on the index; PUT /INDEX/_settings with {{"{setting}": null}} removes the block.'
     forbidden = "no permissions for [" in text or "is unauthorized for user [" in text  # OpenSearch's words, Elasticsearch's
     return _STATUS_HINTS[HTTPStatus.FORBIDDEN] if forbidden else ""

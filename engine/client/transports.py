@@ -230,7 +230,7 @@ class Transport(ABC):
         if uuid is not None:
             self.cluster = first_url, cluster = self.cluster or (url, uuid[1])
             if cluster != uuid[1]:
-                raise UsageError(f"{first_url} and {url} belong to different clusters.", "Name nodes of one cluster.")
+                raise UsageError(f"{first_url} and {url} belong to different clusters.", "Give addresses of one cluster.")
         self._known.add(url)
 
     def _set_aside(self, connection: Any) -> None:

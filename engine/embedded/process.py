@@ -64,7 +64,7 @@ PORT_TAKEN = "its port is taken by another program"
 
 #: Patterns in logs -> (what is wrong, what to do). The first match counts.
 _CAUSES = {
-    r"Address already in use": (PORT_TAKEN, "Choose another --port, or none: then a free one is found."),
+    r"Address already in use": (PORT_TAKEN, "Choose another --port, or leave --port out to use any free port."),
     r"No space left on device|Disk quota exceeded": ("the disk is full", "Free some space and start again."),
     # The server reports a lock error after any problem with its data folder, so the other problems come first.
     r"AccessDeniedException|Permission denied": (
@@ -191,7 +191,7 @@ def end(layout: Layout, pid: int, *, patience: float = 30.0) -> None:
             time.sleep(0.1)
         else:
             return
-    hint = "It belongs to another user, or waits for a disk: end it by hand."
+    hint = "The process belongs to another user, or waits for a disk: end it by hand."
     raise TermweaveError(f"Process {pid} does not end.", hint)
 
 

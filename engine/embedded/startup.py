@@ -215,6 +215,6 @@ def heap_size(last: int = 0) -> int:
     """
     total, available = total_and_available()
     if available < _PROCESS and not 0 < last < _LEAST:
-        hint = "Close other programs, or start it with less: --heap 400."
+        hint = "Close other programs, or start the server with less memory: --heap 400."
         raise TermweaveError(f"{sized(available)} of memory are free, and the server needs {sized(_PROCESS)}.", hint)
     return last or max(_LEAST, min(1024, total // 8 // 2**20))

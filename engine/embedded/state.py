@@ -117,7 +117,7 @@ def locked(home: Path, *, purpose: str, patience: float, say: Callable[[str], No
             except file_locks.Held as held:
                 if time.monotonic() >= until:
                     message = f"The embedded node is busy: {held.note or 'another process'} is still under way."
-                    raise TermweaveError(message, "Wait until it has ended, or stop that process.") from None
+                    raise TermweaveError(message, "Wait until that command has ended, or stop its process.") from None
                 # A command writes its note just after it took the lock, so an empty note is about to be filled.
                 if held.note and not announced:
                     say(f"Waiting for another command: {held.note}.")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from functools import cached_property
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -123,6 +122,7 @@ class IndexPasses:
         """
         self.engine.request("POST", f"/{quote(self.index)}/_refresh")
         self.source.skipped.clear()
+        piped = write and enriched_mapping.settings_of(self.engine, self.index).get("index.final_pipeline", "_none") != "_none"
         views = open_views(self.engine, self.index, [self.index], self.source.query, after)
         point = PointInTime(self.engine, self.source.query, views)
         counts = PassCounts(last={view.key: view.last for view in views})
@@ -136,7 +136,7 @@ class IndexPasses:
                     continue
                 if uuid_of(self.engine, self.index) != views[0].uuid:  # else the server would make an index of this name anew
                     raise InputError(f"The index {self.index!r} was deleted meanwhile.", _MADE_AGAIN)
-                unpiped = [(hit, self._unpiped(action)) for hit, action in writes]
+                unpiped = [(hit, _as_update(action)) for hit, action in writes] if piped else writes
                 written = send(self.engine, self.index, unpiped)
                 counts.written += written
                 counts.conflicts += len(writes) - written
@@ -149,18 +149,13 @@ class IndexPasses:
         self.total.documents = counts.documents if after is None else self.total.documents
         return counts
 
-    @cached_property
-    def _final_pipeline(self) -> bool:
-        """Whether the index has a final ingest pipeline, which the server runs on documents that are written as a whole, but not on updates."""
-        settings = enriched_mapping.settings_of(self.engine, self.index)
-        return bool(settings.get("index.final_pipeline", "_none") != "_none")
 
-    def _unpiped(self, action: dict[str, Any]) -> dict[str, Any]:
-        """Return an action that no pipeline of the application changes: writing a whole document becomes an update that replaces the stored document."""
-        if "index" not in action or not self._final_pipeline:
-            return action
-        script = {"lang": "painless", "source": "ctx._source = params.document", "params": {"document": action["index"]}}
-        return {"update": {"script": script}}
+def _as_update(action: dict[str, Any]) -> dict[str, Any]:
+    """Return an action on which the server runs no final ingest pipeline: writing a whole document becomes an update that replaces the stored one."""
+    if "index" not in action:
+        return action
+    script = {"lang": "painless", "source": "ctx._source = params.document", "params": {"document": action["index"]}}
+    return {"update": {"script": script}}
 
 
 def pages(point: PointInTime, source: Any, digest: str) -> Iterator[list[dict[str, Any]]]:

@@ -146,9 +146,7 @@ def taken_over(source: Source, options: BuildOptions) -> BuildOptions:
     if not index.reading.index.whole:
         raise UsageError("The documents were read without all their fields.", "Open the source with IndexReading(whole=True).")
     if len(index.mappings) != 1:
-        raise UsageError(
-            f"--keep-mapping keeps one mapping, and {index.name} stands for {len(index.mappings)} indices.", "Name one."
-        )
+        raise UsageError(f"--keep-mapping keeps one mapping, and {index.name} has {len(index.mappings)} indices.", "Name one.")
     ((concrete, mapping),) = index.mappings.items()
     answer = index.engine.request("GET", f"/{quote(concrete)}/_settings", params={"flat_settings": True})[concrete]["settings"]
     settings = {key: value for key, value in answer.items() if key.removeprefix("index.").startswith(_KEPT)}

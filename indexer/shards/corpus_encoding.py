@@ -27,9 +27,8 @@ from termweave.indexer.ledger.ledger import temporary_ledger
 from termweave.indexer.preparation import language_advice
 from termweave.indexer.preparation.corpus_pass import BuildProgress, length_warnings, read_corpus
 from termweave.indexer.preparation.passages import in_passages
-from termweave.indexer.shards import rows
 from termweave.indexer.shards.source import SAMPLE, STATISTICS, ShardManifest
-from termweave.indexer.shards.store import MANIFEST, ShardStore
+from termweave.indexer.shards.store import MANIFEST, ShardStore, columns, documents_of, encoded_table, text_columns, texts_table
 from termweave.support import private_files
 from termweave.support.extras import install
 from termweave.support.messages import first_line
@@ -109,7 +108,7 @@ class ShardEncoder:
         encode_texts = partial(encoder.encode, kind="document", statistics=begun.load_statistics(store))
 
         def encode(file: str) -> int:
-            blocks = rows.tables(store, _texts_of(file), rows.text_columns())
+            blocks = store.tables(_texts_of(file), text_columns())
             count = _write_encoded(store, begun, file, encode_texts, blocks)
             store.remove([_texts_of(file)])
             return count
@@ -158,13 +157,13 @@ def _plan(source: Source, folder: str, options: BuildOptions) -> tuple[encoders.
     names: dict[str, Any] = {"weights": options.weights, "dense": options.dense, "dense_query": options.dense_query}
     encoder = encoders.load(**names)
     possible = tuple(name for name in _SIGNALS if signal_class(name).needs in encoder.models)
-    if not possible:
-        raise UsageError("Without a model there is nothing to encode.", "Name a model, or index the corpus itself.")
     advice = language_advice.advise(source, encoder, options, possible)
     names, encoder = {**names, **advice.instead}, advice.encoder
     if not encoder.models:
         hint = "Name a model with --weights or --dense, or index the corpus itself: it gets the words of its language."
-        raise UsageError(f"No model knows the language of {source.name}, so there is nothing to encode.", hint)
+        raise UsageError(
+            f"There is no model, or none that knows the language of {source.name}: there is nothing to encode.", hint
+        )
     spreads = {"dense": encoder.dense_spread(), "weights": encoder.weights_spread()}
     models = {output: replace(model, spread=spreads.get(output, 0.0)) for output, model in encoder.models.items()}
     weights, dense = (_absolute(names[output]) if output in encoder.models else "none" for output in ("weights", "dense"))
@@ -211,7 +210,7 @@ def _counted(
         warnings=(*planned.warnings, *corpus.warnings, *long),
     )
     encode = partial(encoder.encode, kind="document", statistics=corpus.statistics)
-    _write_encoded(store, counted, SAMPLE, encode, [rows.texts_table(corpus.sample)])
+    _write_encoded(store, counted, SAMPLE, encode, [texts_table(corpus.sample)])
     counted.write(store)
     return counted
 
@@ -220,11 +219,11 @@ def _write_encoded(
     store: ShardStore, begun: ShardManifest, file: str, encode: Callable[[list[str]], Sequence[Encoding]], blocks: Iterable[Any]
 ) -> int:
     """Encode tables of texts and write them as a file; returns the number of texts."""
-    schema, count = rows.columns(begun.dimension), 0
-    with store.writing(file) as stream, rows.writer(stream, schema) as shard:
+    schema, count = columns(begun.dimension), 0
+    with store.writing_rows(file, schema) as shard:
         for texts in blocks:
-            contents = [document.content for document in rows.documents_of(texts)]
-            shard.write_table(rows.encoded_table(texts, encode(contents), begun.key(file), schema))
+            contents = [document.content for document in documents_of(texts)]
+            shard.write_table(encoded_table(texts, encode(contents), begun.key(file), schema))
             count += len(contents)
     return count
 
@@ -257,9 +256,9 @@ class _TextFiles:
         self.count += 1
         self.texts += sum(map(len, self._blocks))
         if file not in self._files:
-            with self._store.writing(_texts_of(file)) as stream, rows.writer(stream, rows.text_columns()) as shard:
+            with self._store.writing_rows(_texts_of(file), text_columns()) as shard:
                 for block in self._blocks:
-                    shard.write_table(rows.texts_table(block))
+                    shard.write_table(texts_table(block))
         self._blocks.clear()
 
 

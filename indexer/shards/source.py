@@ -13,8 +13,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from termweave.corpora.sources import Encodings, OpenedSource, Progress, Reader, Reading, Skips
 from termweave.errors import InputError, UsageError
-from termweave.indexer.shards import rows
-from termweave.indexer.shards.store import MANIFEST, ShardStore, holds_shards
+from termweave.indexer.shards.store import MANIFEST, ShardStore, columns, holds_shards
 from termweave.records import Document, ModelInfo  # noqa: TC001
 from termweave.statistics import CorpusStatistics
 from termweave.support.messages import counted, few
@@ -222,5 +221,5 @@ class EncodedFolder(OpenedSource, Reader):
 
     def _texts(self, file: str) -> Iterator[Document]:
         stored = self._manifest
-        for block in rows.encoded_documents(self._store, file, rows.columns(stored.dimension), stored.key(file)):
+        for block in self._store.encoded_documents(file, columns(stored.dimension), stored.key(file)):
             yield from block

@@ -77,7 +77,7 @@ def plan(engine: Engine, name: str, options: ConnectOptions) -> ConnectPlan:
     record = read_lineage(engine, index)
     if record.passages:
         advice = "Index without --passage-size, or search with termweave."
-        raise UsageError(f"{name!r} holds passages, and the server cannot group them by document.", advice)
+        raise UsageError(f"The index {name!r} holds passages, and the server cannot group them by document.", advice)
     mode, reranking = choose(record, options.mode, None)
     notes = _left_out(mode, reranking, profiles.rewriting(record, options.mode))
     parts, documents = _registered(engine, name), None
@@ -178,8 +178,8 @@ def remove(engine: Engine, name: str) -> list[str]:
         if each.description.startswith(registrations.marker(name))
     }
     if (registered or models) and (users := references(engine, {f"{name}-learned", f"{name}-documents", *models})):
-        advice = 'First change that; for an index: PUT INDEX/_settings with {"index.search.default_pipeline": null}.'
-        raise UsageError(f"{', '.join(map(str, users))} would fail without what 'termweave connect {name}' made.", advice)
+        advice = 'First remove these references. In an index: PUT INDEX/_settings with {"index.search.default_pipeline": null}.'
+        raise UsageError(f"{', '.join(map(str, users))} would fail without the parts of 'termweave connect {name}'.", advice)
     for path, kind in registered.items():
         engine.request("DELETE", path)
         removed.append(f"{kind} {path.rpartition('/')[2]}")
@@ -215,11 +215,11 @@ def _documents(record: Lineage, name: str, without: str) -> DocumentEncoding:
         raise UsageError(f"termweave writes the documents of {name!r} itself.", advice)
     enriching = f"{without}, and run 'termweave enrich' after changes."
     if inside := [field for field in (fields.title, *fields.text) if "." in field]:
-        raise UsageError(f"{inside[0]} lies inside another field.", enriching)
+        raise UsageError(f"The field {inside[0]} lies inside another field, where no ingest pipeline finds it.", enriching)
     needs = {each.name: each.needs for each in record.layout.signals if each.needs and each.name in registrations.ENCODED}
     models = {signal: record.models[output].hash for signal, output in needs.items()}
     if not models:
-        raise UsageError(f"An ingest pipeline writes the signals weights and dense, and {name!r} has neither.", enriching)
+        raise UsageError(f"An ingest pipeline writes the signals weights and dense; the index {name!r} has neither.", enriching)
     return registrations.DocumentEncoding(fields, models, record.source["enriched"].split(), record.layout.prefix)
 
 
@@ -242,7 +242,7 @@ def _registered(engine: Engine, name: str) -> dict[str, str]:
         if (part := registrations.answer_of(engine, "GET", path)) is None:
             continue
         if registrations.marker(name) not in orjson.dumps(part).decode():
-            advice = "termweave replaces nothing of others: give the index an alias of another name, and connect that."
+            advice = "termweave replaces no part of others: give the index an alias of another name, and connect this alias."
             raise UsageError(f"The server has a {kind} {path.rpartition('/')[2]} that termweave did not make.", advice)
         registered[path] = kind
     return registered

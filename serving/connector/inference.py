@@ -61,9 +61,7 @@ def check_server(engine: Engine, options: ConnectOptions | None = None) -> None:
     except EngineResponseError:  # this role may not ask: the server will refuse the endpoints
         licence = "trial"
     if licence not in _LICENCES:
-        raise UsageError(
-            f"With the licence {licence!r} Elasticsearch asks no model server: 'enterprise' or 'trial' does.", without
-        )
+        raise UsageError(f"With the licence {licence!r} Elasticsearch asks no model server; 'enterprise' can.", without)
     if _endpoints(engine) is None:
         raise UsageError(f"The server at {engine.url} lacks the inference API.", without)
     if options.fallback:

@@ -37,7 +37,7 @@ _HINTS = {
     '{"plugins.ml_commons.connector.private_ip_enabled": true}}.',
     "No eligible node": 'The cluster has no node of the role ml: PUT _cluster/settings with {"persistent": '
     '{"plugins.ml_commons.only_run_on_ml_node": false}}.',
-    "can only contain": "Models are named after the index: give it another name, or an alias in plain letters and digits, and connect that.",
+    "can only contain": "Models are named after the index: give the index another name, or connect an alias of plain letters and digits.",
 }
 
 

@@ -139,15 +139,18 @@ class IndexConnection:
     def model_bodies(self) -> dict[str, dict[str, Any]]:
         """Name -> registration of each remote model, with its connector. The cluster stores a token encrypted."""
         query = {"index": self.name, "models": dict(self.models), "signals": list(self.weights), "depth": self.options.candidates}
-        bodies = {f"{self.name}-query": self._remote("query", query, "query")}
+        bodies = {f"{self.name}-query": self._remote(f"{self.name}-query", "query", query, "query")}
         for signal, model in self.documents.models.items() if self.documents else ():
             request = {"model": f"{model}@{self.name}", "input_type": "document"}
             endpoint = {"weights": "sparse", "dense": "embeddings"}[signal]
-            bodies[f"{self.name}-{signal}"] = self._remote(endpoint, request, "input")
-        return {name: self._described(name, body) for name, body in bodies.items()}
+            bodies[f"{self.name}-{signal}"] = self._remote(f"{self.name}-{signal}", endpoint, request, "input")
+        return bodies
 
-    def _remote(self, endpoint: str, request: Mapping[str, Any], last: str) -> dict[str, Any]:
-        """The registration of a remote model that sends a request to an endpoint of the model server; the cluster fills in the last field, `last`."""
+    def _remote(self, name: str, endpoint: str, request: Mapping[str, Any], last: str) -> dict[str, Any]:
+        """The registration of a remote model that sends a request to an endpoint of the model server; the cluster fills in the last field, `last`.
+
+        The fingerprint in the description changes whenever the registration changes, except for the token.
+        """
         bearer = {"Authorization": "Bearer ${credential.token}"} if self.options.token else {}
         action = {
             "action_type": "predict",
@@ -170,16 +173,13 @@ class IndexConnection:
             "client_config": {"max_connection": CONNECTIONS, "connection_timeout": _CONNECT, "read_timeout": _READ},
             "actions": [action],
         }
-        return {"function_name": "remote", "connector": connector}
-
-    def _described(self, name: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Add to a registration its name, the token, and a description whose fingerprint changes whenever the registration changes."""
+        body = {"function_name": "remote", "connector": connector}
         models = ", ".join(f"{output} {model}" for output, model in self.models.items())
         fingerprint = blake2b(json.dumps(body, sort_keys=True).encode(), digest_size=8).hexdigest()
         description = f"{marker(self.name)} models {models}, fingerprint {fingerprint}"
         credential = {"token": self.options.token} if self.options.token else {"none": "none"}  # ml-commons insists on one
-        connector = {**body["connector"], "name": name, "description": marker(self.name), "credential": credential}
-        return {**body, "name": name, "description": description, "connector": connector}
+        connector |= {"name": name, "description": marker(self.name), "credential": credential}
+        return {**body, "name": name, "description": description}
 
     def bodies(self, models: Mapping[str, str]) -> dict[str, dict[str, Any]]:
         """Path -> body of each part other than models, in the order in which they are written: the search pipeline last.

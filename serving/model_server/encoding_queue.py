@@ -33,7 +33,7 @@ class QueueFull(TermweaveError):
     """The queue takes no more texts: too many wait, or the server is about to end."""
 
     def __init__(self, waiting: int) -> None:
-        super().__init__(f"{waiting:,} texts wait." if waiting else "The server is about to end.", "Try again later.")
+        super().__init__(f"{waiting:,} texts wait to be encoded." if waiting else "The model server ends.", "Try again later.")
 
 
 @dataclass(eq=False)

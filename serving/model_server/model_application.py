@@ -195,11 +195,11 @@ async def _encoded(request: Request, name: str, body: EncodingRequest) -> tuple[
     output = next(each for each, endpoint in KINDS.items() if endpoint == name)
     if output not in model.outputs:
         endpoints = " and ".join(f"/v1/{KINDS[each]}" for each in model.outputs) or "nothing that is served"
-        raise UnknownModel(f"The model {model.names[0]!r} ({model.id}) does not give /v1/{name}.", f"It gives {endpoints}.")
+        raise UnknownModel(f"The model {model.names[0]!r} ({model.id}) does not answer /v1/{name}.", f"It answers {endpoints}.")
     if body.dimensions not in {None, model.dimension}:
         raise UsageError(f"The vectors of {model.id} have {model.dimension} numbers.", "Leave 'dimensions' out.")
     lane = (model.encoder, model.generation and model.generation.index, name, body.kind)
-    encode = partial(model.weights if output == "weights" else model.counted_vectors, kind=body.kind)
+    encode = partial(model.weights if output == "weights" else model.vectors, kind=body.kind)
     results = await _awaited(request, state.queue.submit(lane, encode, body.texts))
     kind, usage = "sparse", {}
     if output == "dense":

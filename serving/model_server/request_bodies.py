@@ -111,7 +111,7 @@ def read_query(body: bytes) -> QueryRequest:
     signals = fields["signals"]
     texts = all(isinstance(text, str) for text in (*fields["models"].values(), *signals))
     if not texts or not 1 <= fields["depth"] <= 10_000 or not 0 < len(set(signals)) == len(signals):
-        raise UsageError("'models', 'signals' or 'depth' has a value that it cannot have.", _ADVICE)
+        raise UsageError("'models', 'signals' or 'depth' has an invalid value.", _ADVICE)
     _check_depth(fields["query"])
     taken = client_query.read(fields["query"])
     if taken is not None:
@@ -162,9 +162,11 @@ def _texts(fields: Mapping[str, Any]) -> tuple[str, ...]:
     for place, text in enumerate(texts):
         where = f"'input[{place}]'" if listed else "'input'"
         if not isinstance(text, str):
-            raise UsageError(f"{where} is {_type(text)}, not a text.", "Send a text, or a list of texts; tokens are not taken.")
+            raise UsageError(
+                f"{where} is {_type(text)}, not a text.", "Send a text, or a list of texts. Tokens are not accepted."
+            )
         if not text.strip():
-            raise UsageError(f"{where} is an empty text.", "Leave it out: it has nothing to search for.")
+            raise UsageError(f"{where} is an empty text.", "Leave this text out.")
         _check_length(where, text, LONGEST, "Cut it into passages.")
     return tuple(texts)
 

@@ -93,18 +93,23 @@ class ServedModel(ModelListing):
             for output in self.outputs:
                 (self.weights if output == "weights" else self.vectors)(["open"], kind)
 
-    def vectors(self, texts: Sequence[str], kind: Kind) -> list[Any]:
-        """The vector ``(d,)`` of each text; for an index as its field stores the vector of a document, or as a search sends the vector of a query."""
-        encoded, signal = self._encoded("dense", texts, kind), self._signal("dense")
-        if signal is None:
-            return [each.vector for each in encoded]
-        if kind == "document":
-            return [signal.stored_vector(each.vector) for each in encoded]
-        return [signal.query_vector(each.vector)[0] for each in encoded]
+    def vectors(self, texts: Sequence[str], kind: Kind) -> list[tuple[Any, int]]:
+        """The vector ``(d,)`` of each text, and the number of tokens that the model has read of the text.
+
+        For an index a vector is as its field stores the vector of a document, or as a search sends the vector of a query.
+        """
+        encoded, signal = self._encoded("dense", texts, kind)
+        vectors = [each.vector for each in encoded]
+        if signal is not None:
+            vectors = [signal.stored_vector(each) if kind == "document" else signal.query_vector(each)[0] for each in vectors]
+        dense = self._encoders["dense"]
+        most = dense.models["dense"].max_length
+        lengths = dense.lengths([text[: most * _CHARACTERS] for text in texts])  # to count all of a long text takes a second
+        return [(vector, min(length, most)) for vector, length in zip(vectors, lengths, strict=True)]
 
     def weights(self, texts: Sequence[str], kind: Kind) -> list[dict[str, float]]:
         """Term -> weight for each text; for an index as its field stores the weights of a document, or as a search sends the weights of a query."""
-        encoded, signal = self._encoded("weights", texts, kind), self._signal("weights")
+        encoded, signal = self._encoded("weights", texts, kind)
         if signal is None:
             return [{} if each.weights is None else each.weights.as_dict() for each in encoded]
         if kind == "document":
@@ -112,8 +117,11 @@ class ServedModel(ModelListing):
         assert self.engine is not None
         return [signal.query_features(each, self.engine.capabilities) for each in encoded]
 
-    def _encoded(self, output: str, texts: Sequence[str], kind: Kind) -> list[Encoding]:
+    def _encoded(self, output: str, texts: Sequence[str], kind: Kind) -> tuple[list[Encoding], Any]:
         """Encode texts for one output, by the statistics of the index if there is one.
+
+        Returns:
+            The encodings, and the signal of the index that stores this output; None: the model serves no index, or the index lacks the signal.
 
         Raises:
             ModelError: A computed number is not finite.
@@ -124,19 +132,8 @@ class ServedModel(ModelListing):
             numbers = each.vector if output == "dense" or each.weights is None else each.weights.weights
             if numbers is not None and not np.isfinite(numbers).all():
                 advice = "The model folder is damaged or was exported from a diverged training."
-                raise ModelError(f"The model {self.names[0]!r} gave a number that is not finite.", advice)
-        return encoded
-
-    def counted_vectors(self, texts: Sequence[str], kind: Kind) -> list[tuple[Any, int]]:
-        """The vector of each text, with the number of tokens that the model has read of the text."""
-        dense = self._encoders["dense"]
-        most = dense.models["dense"].max_length
-        lengths = dense.lengths([text[: most * _CHARACTERS] for text in texts])  # to count all of a long text takes a second
-        return [(vector, min(length, most)) for vector, length in zip(self.vectors(texts, kind), lengths, strict=True)]
-
-    def _signal(self, name: str) -> Any:
-        """The signal of the index that stores the output `name`; None: the model serves no index, or the index lacks the signal."""
-        return next(iter(self.generation.signals({name})), None) if self.generation else None
+                raise ModelError(f"The model {self.names[0]!r} gave NaN or infinity.", advice)
+        return encoded, next(iter(self.generation.signals({output})), None) if self.generation else None
 
 
 class UnknownModel(UsageError):
@@ -264,7 +261,7 @@ class ServedModels:
         of_index = {"weights"} if kind_of(manifest).needs_statistics and folder.statistics is None else set()
         outputs = tuple(output for output in KINDS if output in {*manifest.outputs} - of_index)
         if not outputs:
-            message = f"The model {name!r} gives neither vectors nor, without the statistics of an index, term weights."
+            message = f"The model {name!r} gives no vectors, and its term weights need the statistics of an index."
             raise UsageError(message, "Name an encoder with --model, or serve an index: 'termweave serve --models'.")
         weights, dense = (name if output in outputs else "none" for output in ("weights", "dense"))
         encoder = self._shared(encoders.load(weights, dense))

@@ -151,14 +151,6 @@ USABLE = """[...document.querySelectorAll('a[href], button, input, select, texta
     !each.disabled && each.type !== 'hidden' && each.checkVisibility())"""
 
 
-def tab_to(browser, selector):
-    for _ in range(200):
-        browser.press("Tab")
-        if browser.do(f"document.activeElement.matches({selector!r})"):
-            return
-    raise AssertionError(f"Tab does not reach {selector}")
-
-
 @pytest.mark.parametrize("path", TABBED)
 def test_tab_reaches_everything_and_shows_where_it_is(browser, address, path):
     browser.open(address + path)
@@ -181,36 +173,6 @@ def test_tab_reaches_everything_and_shows_where_it_is(browser, address, path):
     missing = [browser.do(f"{USABLE}[{place}].outerHTML.slice(0, 120)") for place in set(range(count)) - reached]
     assert missing == []
     assert hidden == []
-
-
-def test_the_first_tab_skips_the_navigation(browser, address):
-    browser.open(f"{address}/book")
-    browser.press("Tab")
-    assert browser.do("document.activeElement.className") == "skip"
-    assert browser.do("document.activeElement.getBoundingClientRect().left") >= 0
-    browser.press("Enter")
-    browser.press("Tab")
-    assert browser.do("document.activeElement.closest('main') !== null")
-
-
-def test_a_search_and_its_options_need_no_mouse(browser, address):
-    browser.open(f"{address}/search")
-    assert browser.do("document.activeElement.name") == "q"
-    browser.tell("Input.insertText", text="run a function")
-    browser.press("Enter")
-    browser.until("document.querySelectorAll('article.hit').length > 3")
-    tab_to(browser, "details.options > summary, form summary")
-    browser.press("Enter")
-    assert browser.do("document.activeElement.parentElement.open")
-    tab_to(browser, "input[name=compare]")
-    browser.press(" ")
-    browser.press("Enter")
-    browser.until(
-        "new URLSearchParams(location.search).get('compare') === '1' && document.body?.innerText.includes('of the best are the same')",
-    )
-    tab_to(browser, "article.hit summary")
-    browser.press("Enter")
-    assert browser.do("document.activeElement.parentElement.open")
 
 
 def test_a_key_that_is_held_down_takes_back_one_grade(browser, address, opensearch_engine, attacked):  # noqa: F811 - the fixture above

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 
-import orjson
-import pytest
-
 import termweave as tw
 from termweave.cli import run
 from tests.catalog.declared_fields import FIELDS, checked, documents, numbers, refused
+from tests.indexer.enrichment.conftest import write
 
 #: Types that OpenSearch has, and the tests' Elasticsearch has not.
 MORE = {
@@ -38,7 +36,6 @@ def of_opensearch(index):
         assert "'flat.a' lies in a flat_object" in refused(index, sort="flat.a")
 
 
-@pytest.mark.engine
 def test_fields_of_a_mapping(opensearch_engine, name, tmp_path):
     path, mapping = tmp_path / "docs.jsonl", tmp_path / "mapping.json"
     path.write_text("\n".join(map(json.dumps, documents(**VALUES, plain=lambda n: n))), encoding="utf-8")
@@ -51,7 +48,6 @@ def test_fields_of_a_mapping(opensearch_engine, name, tmp_path):
     assert numbers(index, where="prose=words 3") == [3]  # metadata of any type are also compared as text
 
 
-@pytest.mark.engine
 def test_fields_of_an_application(opensearch_engine, name):
     index = application_index(opensearch_engine, name, FIELDS | MORE, documents(**VALUES))
     checked(index)
@@ -65,7 +61,6 @@ def application_index(engine, name, fields, filled):
     index = f"{name}-app"
     properties = {"title": {"type": "text"}, "text": {"type": "text"}, **fields}
     engine.request("PUT", f"/{index}", body={"mappings": {"properties": properties}})
-    data = b"".join(orjson.dumps(line) + b"\n" for each in filled for line in ({"index": {"_id": each.pop("id")}}, each))
-    assert not engine.request("POST", f"/{index}/_bulk", body=data, params={"refresh": True})["errors"]
+    write(engine, index, {each.pop("id"): each for each in filled})
     assert run(["enrich", index, "--signals", "weights", "--url", engine.url]) == 0
     return tw.connect(engine.url).index(index)

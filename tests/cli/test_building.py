@@ -6,26 +6,19 @@ import time
 
 import pytest
 
-from .conftest import beir, valid
+from .conftest import beir, valid, write_qrels
 
 LEXICAL = ("--weights", "none", "--dense", "none")
 
 
-def test_standard_input_is_indexed(termweave, name):
+def test_list_shows_every_index_with_what_is_live(termweave, name, monkeypatch):
     done = termweave("index", "-", name, *LEXICAL, stdin='{"_id": "a", "text": "from a pipe"}\n')
-    assert "1 document in" in done.stdout
-    assert "left out" in done.stderr
-
-
-def test_list_shows_every_index_with_what_is_live(termweave, folder, name, monkeypatch):
-    termweave("index", str(folder), name, *LEXICAL)
-    rows = {row["name"]: row for row in valid(termweave("list", "--json").stdout, "list")["indices"]}
-    row = rows[name]
-    assert (row["documents"], row["generations"], row["signals"], row["models"]) == (6, 1, ["lexical"], {})
-    assert row["generation"].startswith(f"{name}-")
-    assert row["bytes"] > 0
+    assert ("1 document in" in done.stdout, "left out" in done.stderr) == (True, True)
+    row = next(row for row in valid(termweave("list", "--json").stdout, "list")["indices"] if row["name"] == name)
+    assert (row["documents"], row["generations"], row["signals"], row["models"]) == (1, 1, ["lexical"], {})
+    assert (row["generation"].startswith(f"{name}-"), row["bytes"] > 0) == (True, True)
     (line,) = [line.split() for line in termweave("list").stdout.splitlines() if line.split()[:1] == [name]]
-    assert (line[1], line[-3:]) == ("6", ["lexical", row["generation"], "1"])
+    assert (line[1], line[-3:]) == ("1", ["lexical", row["generation"], "1"])
     monkeypatch.setattr("termweave.indexer.generations.listing.names", lambda _: ["deleted-while-it-lists"])
     assert "deleted-while-it-lists" not in termweave("list", "--json").stdout
 
@@ -83,15 +76,6 @@ def test_a_generation_that_misses_its_gate_is_not_published(termweave, folder, o
     assert opensearch_engine.request("GET", f"/{name}*/_alias") == built
 
 
-def test_a_gate_without_judged_queries_names_the_option(termweave, tmp_path):
-    corpus = tmp_path / "docs.csv"
-    corpus.write_text("id,text\n1,tea\n")
-    for more, reason in (([], "without queries and judgements"), (["--on", "nowhere"], "no file or folder 'nowhere'")):
-        said = termweave("index", str(corpus), "cli-gate", "--require", "nDCG@10>=0.4", *more, status=2).stderr
-        assert reason in said
-        assert "\n--on DATASET names the judged queries of the gate. A data set is" in said
-
-
 def test_a_generation_that_is_worse_than_the_live_one_is_not_published(termweave, opensearch_engine, tmp_path, name):
     good = {f"d{number}": f"subject{number} with words of its own" for number in range(8)}
     judged = tmp_path / "judged"
@@ -107,10 +91,10 @@ def test_a_generation_that_is_worse_than_the_live_one_is_not_published(termweave
     missed = termweave(*build, "--json", status=3)
     assert "not surely within 0.05 (8 queries)" in missed.stderr
     assert valid(missed.stdout, "index")["gates"][0]["gate"].startswith(f"nDCG@10 within 0.05 of {name}-")
-    (judged / "qrels" / "other.tsv").write_text("query-id\tcorpus-id\tscore\nq0\tnew\t1\n")
+    write_qrels(judged, "other", {"q0": "new"})
     built = opensearch_engine.request("GET", f"/{name}*/_alias")
     refused = termweave(*build, "--analyzer", "english", "--on", f"{judged}:other", status=1).stderr
-    assert re.search(rf"Not one judged document of judged is in the index '{name}-[^']*'\.", refused), refused
+    assert f"Not one judged document of judged is in the index '{name}-" in refused
     assert opensearch_engine.request("GET", f"/{name}*/_alias") == built  # nothing was built for this
     assert opensearch_engine.request("GET", f"/_alias/{name}") == before
     assert "needs a new generation" in termweave(*build, "--update", status=2).stderr
@@ -125,7 +109,7 @@ def test_a_generation_that_is_worse_than_the_live_one_is_not_published(termweave
 def test_documents_are_deleted_by_their_ids(termweave, folder, tmp_path, name):
     termweave("index", str(folder), name, *LEXICAL, "--passage-size", "8")
     question = termweave("delete", name, "--id", "timer", "--id", "nobody", stdin="n\n", status=1).stderr
-    assert f"Not in '{name}': 'nobody' (1)." in question
+    assert f"1 id is not in '{name}': 'nobody'." in question
     assert f"Delete 1 document (2 passages) from '{name}'?" in question
     ids = tmp_path / "ids.txt"
     ids.write_text("timer\njson\n\nnobody\n", encoding="utf-8-sig")  # as Windows writes it
@@ -149,16 +133,14 @@ def test_vectors_that_would_end_the_embedded_node_are_refused(termweave, opensea
     mapping, source = tmp_path / "mapping.json", tmp_path / "corpus.jsonl"
     source.write_text('{"_id": "a", "text": "a red sofa", "picture": [0.5, 0.5]}\n')
     picture = {"type": "knn_vector", "dimension": 2}
+    faiss = picture | {"method": {"name": "hnsw", "engine": "faiss"}}
     build = ("index", str(source), name, "--mapping", str(mapping))
-    for field in (picture, picture | {"method": {"name": "hnsw", "engine": "faiss"}}):
-        for whole, called in (
-            ({"properties": {"picture": field}}, "picture"),
-            ({"dynamic_templates": [{"any": {"match": "picture", "mapping": field}}]}, "A field of a dynamic template"),
-        ):
-            mapping.write_text(json.dumps(whole))
-            refused = termweave(*build, status=2).stderr
-            assert f"{called} is a knn_vector" in refused
-            assert '"engine": "lucene"' in refused
+    for whole, called in (
+        ({"properties": {"picture": picture}}, "picture"),
+        ({"dynamic_templates": [{"any": {"match": "picture", "mapping": faiss}}]}, "A field of a dynamic template"),
+    ):
+        mapping.write_text(json.dumps(whole))
+        assert f"{called} is a knn_vector" in termweave(*build, status=2).stderr
     mapping.write_text(json.dumps({"properties": {"picture": picture | {"method": {"name": "hnsw", "engine": "lucene"}}}}))
     termweave(*build)
     mapping.write_text(json.dumps({"properties": {"picture": picture}}))
@@ -183,20 +165,14 @@ def test_settings_and_mapping_of_ones_own_are_merged_or_refused(termweave, folde
     assert opensearch_engine.request("POST", f"/{name}/_search", body=raw)["hits"]["hits"][0]["_id"] == "timer"
     termweave("index", str(folder), name, "--update", "--new")
     assert "all there" in termweave("verify", name, str(folder), "--deep").stdout
-    for option, file, content, said in (
-        ("--mapping", mapping, '{"properties": {"id": {"type": "text"}}}', "properties.id.type cannot be 'text'"),
-        ("--settings", settings, '{"number_of_shards": 3}', "Use --shards"),
-        ("--settings", settings, "[1]", "is not a JSON object"),
-    ):
-        file.write_text(content)
-        assert said in termweave(*build, option, str(file), status=2).stderr
+    mapping.write_text('{"properties": {"id": {"type": "text"}}}')
+    assert "properties.id.type cannot be 'text'" in termweave(*build, "--mapping", str(mapping), status=2).stderr
 
 
 def test_a_plan_is_printed_and_nothing_is_built(termweave, folder):
     data = valid(termweave("index", str(folder), "cli-plan", "--plan", "--json").stdout, "plan")
     assert (data["documents"], data["clauses"]["of"]) == (6, "queries")
     shown = termweave("index", str(folder), "cli-plan", "--plan")
-    assert "passages   6" in shown.stdout
     assert re.search(r"^disk +needs .* of free space on the server during the build$", shown.stdout, re.MULTILINE)
     assert "1 document without any text" in shown.stderr
     termweave("generations", "cli-plan", status=2)

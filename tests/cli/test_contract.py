@@ -1,4 +1,4 @@
-"""The command line's contract without a server: help, usage, sentences, exit statuses."""
+"""The command line's contract without a server: help, usage, sentences, exit statuses; and no text from outside commands the terminal."""
 
 import errno
 import io
@@ -8,20 +8,19 @@ import re
 import subprocess
 import sys
 import tomllib
-from dataclasses import replace
 from pathlib import Path
 
 import click
 import jsonschema
 import pytest
-from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
-from termweave.cli import VERBS, cli, hit_list, run
-from termweave.cli.output import Output
-from termweave.cli.verbs import generations, node
-from termweave.indexer.generations.listing import Generation
-from termweave.records import Hit
+from termweave.cli import VERBS, cli, run
+from termweave.cli.output import Output, _console
+from termweave.errors import EngineError
 from termweave.support import paths
+from termweave.support.messages import printable
 from termweave.ui.api import ENDPOINTS
 
 ROOT = Path(__file__).parents[2]
@@ -63,7 +62,6 @@ def test_the_commands_page_and_the_schemas_are_what_the_commands_say():
         ("--nothing", 2, "--nothing"),
         ("index", 2, "Missing argument"),
         ("index /no/such/folder docs", 2, "/no/such/folder"),
-        ("index docs docs --within -1", 2, "within"),
         (f"index corpus.jsonl docs --shards {2**31}", 2, f"not {2**31}."),
         ("search docs query", 5, "No OpenSearch answers at http://127.0.0.1:9"),
         ("search docs query --show-query --html page.html", 2, "--show-query sends no search"),
@@ -79,7 +77,6 @@ def test_the_commands_page_and_the_schemas_are_what_the_commands_say():
         ("serve --model shipped --rerank rnn", 2, "are for pages"),
         ("serve --model shipped --host 0.0.0.0", 2, "no token protects"),
         ("learn docs --minutes nan", 2, "nan is not a finite number."),
-        ("verify docs", 5, "termweave node start"),
         ("verify docs --skip-bad --deep", 2, "need a SOURCE, because they say how it is read"),
         pytest.param(
             *("weights acat --html /dev/full", 1, "The disk is full: free some space"),
@@ -91,18 +88,14 @@ def test_mistakes_end_in_a_sentence_and_the_right_status(capsys, monkeypatch, li
     monkeypatch.setenv("OPENSEARCH_URL", NOWHERE[1])
     assert run(line.split()) == status
     captured = capsys.readouterr()
-    assert said in captured.err
-    assert "Traceback" not in captured.err
-    assert captured.out == ""
+    assert (said in captured.err, "Traceback" in captured.err, captured.out) == (True, False, "")
 
 
 @pytest.mark.parametrize("arguments", [[], ["node"], ["config"]])
 def test_a_group_without_a_verb_shows_its_help_line_by_line(capsys, arguments):
     assert run(arguments) == 2
     shown = capsys.readouterr().err.splitlines()
-    assert shown[0].startswith("Usage: termweave")
-    assert "  Examples:" in shown
-    assert max(map(len, shown)) <= 110
+    assert (shown[0].startswith("Usage: termweave"), "  Examples:" in shown, max(map(len, shown)) <= 110) == (True, True, True)
 
 
 def raising(monkeypatch, error):
@@ -119,9 +112,8 @@ def test_a_fault_of_our_own_is_a_sentence_and_a_report(capsys, monkeypatch, own_
     error.__cause__ = ValueError("caf\udce9")
     raising(monkeypatch, error)
     assert run(["config", "show"]) == 1
-    captured = capsys.readouterr()
-    assert "A fault in termweave itself: ZeroDivisionError: inside" in captured.err
-    assert "Traceback" not in captured.err
+    said = capsys.readouterr().err
+    assert ("A fault in termweave itself: ZeroDivisionError: inside" in said, "Traceback" in said) == (True, False)
     assert "ValueError: caf\\udce9" in (own_places / "state" / "faults.log").read_text()
     raising(monkeypatch, ZeroDivisionError("inside"))
     assert run(["config", "show", "--verbose"]) == 1
@@ -218,21 +210,6 @@ def test_config_shows_what_is_not_used_for_the_address_in_use(tmp_path):
     assert done.stderr.count("\n") == 2
 
 
-@pytest.mark.parametrize("width", [60, 80, 200])
-def test_generations_are_named_whole_with_their_state_in_any_terminal(width):
-    name = f"{'long-' * 6}docs-20261121210000-0123abcd"
-    each = Generation(name, "2026-11-21T21:00:00.123+00:00", "a-source-of-many-words", 12_345, 9_000_000, True, True, "")
-    each = replace(each, signals={"lexical": {}, "weights": {}}, options={"--passage-size": "200"})
-    console = Console(width=width, file=io.StringIO())
-    console.print(generations._table([each], console.width))
-    lines = console.file.getvalue().splitlines()
-    assert lines[1].split()[:2] == ["generation", "state"]
-    assert "".join(line.split()[0] for line in lines[3:] if line.strip()) == name
-    assert "live" in lines[3]
-    assert ("2026-11-21 21:00:00" in lines[3]) == (width > 80)
-    assert ("lexical, weights --passage-size 200 " in lines[3]) == (width == 200)
-
-
 def test_a_library_that_logs_does_not_make_others_speak():
     """A graph is quantised so, and then a client that loses a connection would print a traceback."""
     program = """
@@ -265,8 +242,7 @@ def test_a_closed_stream_is_no_fault(tmp_path, stream, arguments, status, said):
 def test_a_terminal_that_lacks_a_character_shows_another(tmp_path):
     environment = {**os.environ, "PYTHONIOENCODING": "latin-1", "XDG_STATE_HOME": str(tmp_path)}
     done = python("-m", "termweave", "weights", "a good 👍", env=environment)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.split()[1::2] in (["?", "good"], ["good", "?"])
+    assert (done.returncode, done.stderr, {*done.stdout.split()[1::2]}) == (0, "", {"?", "good"})
 
 
 def test_a_path_that_is_not_utf8_is_shown_in_json(monkeypatch, capsys):
@@ -275,40 +251,66 @@ def test_a_path_that_is_not_utf8_is_shown_in_json(monkeypatch, capsys):
     assert json.loads(capsys.readouterr().out)["folders"]["settings"]["path"] == "/nowhere/caf\ufffd"
 
 
-def test_what_to_try_next_is_what_this_shell_finds(monkeypatch, tmp_path):
-    program = tmp_path / "bin" / "termweave"
-    program.parent.mkdir()
-    program.touch(0o755)
-    for typed, path, called in (
-        (program, tmp_path, str(program)),
-        (program, program.parent, "termweave"),
-        ("/somewhere/termweave/__main__.py", program.parent, f"{sys.executable} -m termweave"),
-    ):
-        monkeypatch.setattr(sys, "argv", [str(typed)])
-        monkeypatch.setenv("PATH", str(path))
-        assert node.called() == called
+#: Commands of a terminal, and markup of rich, which would swallow "[old]" and fail at "[/b]".
+HOSTILE = "doc\x1b[2J\x9b31m\u202egnp.exe\u2066\u2028\r\x07[old] [/b]"
+COMMANDS = set("\x1b\x9b\u202e\u2066\u2028\r\x07")
 
 
-@pytest.mark.parametrize("explained", [False, True])
-def test_every_line_of_a_passage_is_indented(capsys, monkeypatch, explained):
-    text = "A first line.\n\n\nA second\tone that is " + "very " * 40 + "long."
-    told = {"score": 1.0, "parts": [], "text": text, "words": [{"start": 2, "end": 7, "share": 0.0}]}
-    hit = Hit("a", 1.0, 1, fields={"text": text}, signals={}, explanation=told if explained else None)
-    monkeypatch.setenv("COLUMNS", "60")
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    hit_list.show([hit], Output())
-    passage = [line for line in capsys.readouterr().out.splitlines()[1:] if "in all" not in line]
-    assert len(passage) > 1
-    assert all(line.startswith("     ") and line.strip() for line in passage)
-    assert " ".join(" ".join(passage).split()).startswith("A first line. A second one that is very")
+@pytest.mark.parametrize("lines", [False, True])
+def test_a_text_is_shown_without_commands_and_keeps_its_length(lines):
+    safe = printable(HOSTILE, lines=lines)
+    assert (COMMANDS & set(safe), len(safe)) == (set(), len(HOSTILE))
+    assert printable("Größe 日本 ▲ שלום", lines=lines) == "Größe 日本 ▲ שלום"
+    assert printable("a\n\tb", lines=lines) == ("a\n\tb" if lines else "a  b")
 
 
-@pytest.mark.parametrize("name", ["search", "evaluate"])
-def test_help_lists_what_most_users_need_first_and_the_connection_last(capsys, name):
-    assert run([name, "--help"]) == 0
-    text = capsys.readouterr().out
-    headings = re.findall(r"^(\w[\w ]*):$", text, flags=re.MULTILINE)
-    assert (headings[0], headings[-2:], "Models" in headings) == ("Options", ["Output", "Connection"], True)
-    options = text[text.index("Options:") :]
-    listed = re.findall(r"^  (--url|--weights|--json(?!-)|-h)", options, flags=re.MULTILINE)
-    assert listed == ["--weights", "--json", "-h", "--url"]
+@pytest.mark.parametrize(
+    "error",
+    [
+        EngineError(f"OpenSearch answered 400: {HOSTILE}\nError: all is deleted.", f"Look at {HOSTILE}."),
+        click.UsageError(f"There is no file {HOSTILE}\nError: all is deleted."),
+        OSError(2, "No such file", f"{HOSTILE}\nError: all is deleted"),
+        ValueError(f"{HOSTILE}\nError: all is deleted"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_is_one_line_without_commands(monkeypatch, capsys, error):
+    def main(**_):
+        raise error
+
+    monkeypatch.setattr(cli, "main", main)
+    assert run([]) in {1, 2}
+    shown = capsys.readouterr().err
+    assert not COMMANDS & set(shown)
+    assert "Error: all is deleted" in shown
+    assert not any(line.startswith("Error: all") for line in shown.splitlines())
+
+
+def table():
+    cells = Table("id")
+    cells.add_row(HOSTILE)
+    return cells
+
+
+@pytest.mark.parametrize("result", [lambda: HOSTILE, lambda: Text(HOSTILE), table], ids=["string", "text", "table"])
+def test_neither_a_result_nor_a_remark_has_commands_or_loses_text(capsys, result):
+    Output().emit({}, result)
+    for method in ("say", "detail", "warn"):
+        getattr(Output(verbose=True), method)(f"Reading {HOSTILE}\nError: no")
+    shown = capsys.readouterr()
+    assert not COMMANDS & set(shown.out + shown.err)
+    assert "[old] [/b]" in shown.out
+    assert shown.err.count("\n") == 3
+
+
+def test_colours_of_our_own_stay():
+    file = io.StringIO()
+    _console(file=file, force_terminal=True, color_system="standard").print(Text(HOSTILE, "red"))
+    assert file.getvalue().startswith("\x1b[31mdoc\ufffd[2J")
+
+
+def test_json_is_exact_and_escaped(capsys):
+    Output(json=True).emit({"id": HOSTILE}, "")
+    shown = capsys.readouterr().out
+    assert not COMMANDS & set(shown)
+    assert json.loads(shown) == {"id": HOSTILE}

@@ -1,6 +1,5 @@
 """`kill -9` after each write of `promote` and `tune`, and while a judge grades: nothing is lost, half done or different afterwards."""
 
-import json
 import os
 import signal
 import subprocess
@@ -12,10 +11,11 @@ import pytest
 from termweave import corpora
 from termweave.catalog.generations import live
 from termweave.cli import run
-from termweave.evaluation.book.store import INDEX, BookGrade, BookQuery, JudgementBook
+from termweave.evaluation.book.store import BookGrade, BookQuery, JudgementBook
 from termweave.indexer import BuildOptions, build
 from termweave.search import Index, profiles
 from tests.indexer.builds import check, numbered
+from tests.ui.conftest import remove_book
 
 from .conftest import beir
 
@@ -87,14 +87,17 @@ def test_promote(opensearch_engine, name, tmp_path, killed):
 
 
 def test_tune(opensearch_engine, name, tmp_path, killed, capsys):
-    folder = judged(tmp_path)
+    things = ["kettle", "lamp", "chair", "towel", "bicycle", "umbrella", "sofa", "ladder", "mirror", "pillow"]
+    documents = {
+        f"d{place}": f"A {thing} is cleaned in {place + 3} steps with vinegar." for place, thing in enumerate(4 * things)
+    }
+    texts = {f"q{place}": f"how do I clean a {things[place % 10]} in {place} steps" for place in range(24)}
+    folder = beir(tmp_path / "beir", documents, texts, {})
     built(opensearch_engine, name, folder)
-    texts = {query["_id"]: query["text"] for query in map(json.loads, (folder / "queries.jsonl").read_text().splitlines())}
     index = Index.open(opensearch_engine, name)
     default, words = index.run(texts, k=4).scores, index.run(texts, k=10, mode="weights").scores
-    rows = "".join(  # what the default does not find among the best, so that there is something to tune
-        f"{query}\t{document}\t1\n" for query in texts for document in [*(words[query].keys() - default[query].keys())]
-    )
+    # What the default does not find among the best, so that there is something to tune.
+    rows = "".join(f"{query}\t{document}\t1\n" for query in texts for document in words[query].keys() - default[query].keys())
     (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + rows)
     command(opensearch_engine, "tune", name, str(folder), "--profile", "whole", "--adopt")
     whole = profile(opensearch_engine, name, "whole")
@@ -125,22 +128,11 @@ def test_judge(opensearch_engine, name):
         book.set_grade(BookGrade("ann", "q1", "d0", 3))
         assert next(each.grade for each in book.grades("ann") if each.document == "d0") == 3
     finally:
-        body = {"query": {"term": {"book": name}}}
-        opensearch_engine.request("POST", f"/{INDEX}/_delete_by_query", params={"refresh": True}, body=body)
+        remove_book(opensearch_engine, name)
 
 
 def built(engine, name, source, **options):
     return build(engine, corpora.open_source(source), name, BuildOptions(**options)).index
-
-
-def judged(tmp_path):
-    """A corpus of forty texts with two dozen queries."""
-    things = ["kettle", "lamp", "chair", "towel", "bicycle", "umbrella", "sofa", "ladder", "mirror", "pillow"]
-    documents = {
-        f"d{place}": f"A {thing} is cleaned in {place + 3} steps with vinegar." for place, thing in enumerate(4 * things)
-    }
-    queries = {f"q{place}": f"how do I clean a {things[place % 10]} in {place} steps" for place in range(24)}
-    return beir(tmp_path / "beir", documents, queries, {})
 
 
 def profile(engine, name, called):

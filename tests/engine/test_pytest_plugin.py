@@ -104,7 +104,7 @@ def test_nothing_is_left_of_a_session_that_is_ended_while_its_container_starts(p
 @pytest.mark.parametrize(
     ("environment", "reason"),
     [
-        ({"PATH": str(Path(sys.executable).parent)}, "The program docker is not here."),
+        ({"PATH": str(Path(sys.executable).parent)}, "The program docker is not installed."),
         ({"DOCKER_HOST": "unix:///nowhere"}, "Docker's engine does not answer."),
         ({"DOCKER_CONFIG": "/nowhere"}, "Docker's plugin compose is not installed."),
         ({"OPENSEARCH_VERSION": "0.0.0"}, "Error response from daemon: "),

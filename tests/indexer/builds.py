@@ -1,7 +1,5 @@
 """What the tests of builds share: small corpora, and verification of what is live."""
 
-from __future__ import annotations
-
 from termweave.catalog.generations import live
 from termweave.dialect import dialect_of
 from termweave.indexer import BuildOptions, verify, verify_against_source
@@ -44,6 +42,6 @@ def clean(engine, name, source=None):
 def sources(engine, index):
     """The `_source` of each document of an index, with the signals' fields."""
     engine.request("POST", f"/{index}/_refresh")
-    body = {"size": 100, "_source": dialect_of(engine.capabilities).source()}
+    body = {"size": 1_000, "_source": dialect_of(engine.capabilities).source()}
     hits = engine.request("POST", f"/{index}/_search", body=body)["hits"]["hits"]
     return {hit["_id"]: hit["_source"] for hit in hits}

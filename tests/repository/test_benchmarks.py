@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import lzma
 import os
 import random
+import re
 import shlex
 import subprocess
 import sys
-import tarfile
 import tomllib
 import uuid
 import venv
@@ -17,8 +16,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.gpu import pack
-from benchmarks.gpu import run as unpack
 from termweave import cli
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -33,61 +30,48 @@ MODULES = {
 }
 #: Run by other tests: tests/engine/elasticsearch, tests/learning, tests/training, tests/serving/connector.
 ELSEWHERE = {"any_client", "engines", "feature_ranker", "learning"}
-#: Scripts that need no data set, with what they print.
-SYNTHETIC = {
-    "indexing": ("verify: 40 documents intact", "reading 200 documents"),
-    "latency": ("150 documents, OpenSearch", "| hybrid+rNN |"),
-    "latency --learned": ("| content |", "ratio of the medians"),
-    "throughput": ("150 documents, 8 clients", "| hybrid+rNN, batches |"),
-    "serving": ("start until the address is printed", "| /api/search |"),
-}
-#: Scripts that read a data set and the index that retrieval.py made of it: arguments, and what is printed.
-INDEXED = {
-    "enriched_index": (["{set}", "--queries", "3"], ("weights,dense:", "bytes a document more", "hybrid:", "times the match")),
-    "misspelt": (["{set}", "--mode", "lexical"], ("| squad | 24 |",)),
-    "impacts": (["{set}"], ("## Quantisation", "| squad | weights |", "| 0.03 |", "| a tenth, drawn |")),
-}
-#: Scripts that make models or measure one; they need torch and a base model. encoding.py measures the one that the fixture `trained` makes.
 SMALL = "--set backbone={base} --set steps=4 --set every=2"
-MODEL = "--model {trained} --full {trained} --fewer {trained}"
-TRAINING = {
-    "fusion": (
-        "--data {data} --work {work}/fusion --models shipped --sets squad cranfield",
-        ("| hybrid + rNN 0.9 |", "| earlier rule |", "hybrid minus earlier rule:"),
+PAPER = "--data {data} --work {tmp_path} --set backbone={base} --set steps=2 --set every=2 --set batch=4 --set precision=fp32"
+#: A call of a script -> what it prints. {squad} has an index that retrieval.py made; {base} is a model that knows nothing, {trained} one of a few steps.
+CALLS = {
+    "indexing --quick": ("verify: 40 documents intact", "reading 200 documents"),
+    "latency --quick": ("150 documents, OpenSearch", "| hybrid+rNN |"),
+    "latency --quick --learned": ("| content |", "ratio of the medians"),
+    "throughput --quick": ("150 documents, 8 clients", "| hybrid+rNN, batches |"),
+    "serving --quick": ("start until the address is printed", "| /api/search |"),
+    "enriched_index {squad} --queries 3": ("weights,dense:", "bytes a document more", "hybrid:", "times the match"),
+    "misspelt {squad} --mode lexical": ("| squad | 24 |",),
+    "impacts {squad}": ("## Quantisation", "| squad | weights |", "| 0.03 |", "| a tenth, drawn |"),
+    "fusion --data {data} --work {tmp_path} --models shipped --sets squad cranfield": (
+        "| hybrid + rNN 0.9 |", "| earlier rule |", "hybrid minus earlier rule:",
     ),
-    "term_weights": (
-        f"--data {{data}} --results {{work}}/results.jsonl --sets cranfield --seeds 0 --variants frozen {SMALL}",
-        ("| BM25, stemmed words |", "| frozen |"),
+    f"term_weights --data {{data}} --results {{tmp_path}}/results.jsonl --sets cranfield --seeds 0 --variants frozen {SMALL}": (
+        "| BM25, stemmed words |", "| frozen |",
     ),
-    "training_speed": (
-        "steps --data {data}/squad --backbone {base} --batch 4 --steps 3 --rounds 1",
-        ("| sentence-transformers |", "sentence-transformers / termweave"),
+    "training_speed steps --data {data}/squad --backbone {base} --batch 4 --steps 3 --rounds 1": (
+        "| sentence-transformers |", "sentence-transformers / termweave",
     ),
-    "model_server": (
-        "--backbone {base} --quick",
-        ("| single queries | 8 | termweave, shipped |", "| batches of 32 texts | 8 | sentence-transformers |"),
+    "model_server --backbone {base} --quick": (
+        "| single queries | 8 | termweave, shipped |", "| batches of 32 texts | 8 | sentence-transformers |",
     ),
-    "encoding": (
-        f"speed padding quality --data {{data}} --base {{base}} --sets cranfield --count 4 --rounds 1 {MODEL}",
-        ("| texts | pieces, mean |", "| corpus | texts | CPU |", "| all layers, int8 | fewer layers |"),
+    "encoding speed padding quality --data {data} --base {base} --sets cranfield --count 4 --rounds 1 --model {trained} --full {trained} "
+    "--fewer {trained}": ("| texts | pieces, mean |", "| corpus | texts | CPU |", "| all layers, int8 | fewer layers |"),
+    "rankers speed {squad} --model {ranker} --quick": ("| sentence-transformers |", "| int8 |", "| 20 |"),
+    "rankers quality {squad} --model {ranker} --index {prefix}-squad --candidates 12 --queries 20": (
+        "20 questions, hybrid, best 12 reranked", "| int8, 25% of the time", "| best k | stated risk |",
     ),
-}
-#: Tables of reproduction.py: arguments, and what is printed. One of each family of models, and one that trains nothing.
-TABLES = {
-    "coder": (
-        "--sets stackfaq --backbones all-MiniLM-L6-v2 --rows hard --beside cranfield --seeds 2 --set candidates=4",
-        ("| base | ", "| hard | ", "after rNN"),
+    # tables of papers: one of each family of models, and one that trains nothing
+    f"reproduction coder --sets stackfaq --backbones all-MiniLM-L6-v2 --rows hard --beside cranfield --seeds 2 {PAPER} --set candidates=4": (
+        "| base | ", "| hard | ", "after rNN",
     ),
-    "fectek": ("--sets squad --rows DeepCT '+ FCM + TKGM'", ("| BM25 |  | ", "| DeepCT | ", "| + FCM + TKGM | ")),
-    "sir": (
-        "--sets stackfaq --rows 'V1 top' 'V4 top' --set blocks=4,3,2 --set candidates=12",
-        ("| base | ", "| V1 top | ", "| V4 top | "),
+    f"reproduction fectek --sets squad --rows DeepCT '+ FCM + TKGM' {PAPER}": ("| BM25 |  | ", "| DeepCT | ", "| + FCM + TKGM | "),
+    f"reproduction sir --sets stackfaq --rows 'V1 top' 'V4 top' {PAPER} --set blocks=4,3,2 --set candidates=12": (
+        "| base | ", "| V1 top | ", "| V4 top | ",
     ),
-    "rnn": (
-        "--sets squad cranfield --backbones all-MiniLM-L6-v2",
-        ("| all-MiniLM-L6-v2 | dense + rNN, chosen | ", "| all-MiniLM-L6-v2 | hybrid |"),
+    "reproduction rnn --sets squad cranfield --backbones all-MiniLM-L6-v2 --data {data} --work {tmp_path}": (
+        "| all-MiniLM-L6-v2 | dense + rNN, chosen | ", "| all-MiniLM-L6-v2 | hybrid |",
     ),
-}
+}  # fmt: skip
 TOPICS = ("river", "engine", "garden", "planet", "violin", "castle", "harbour", "desert", "forest", "market", "winter", "copper")
 
 
@@ -166,82 +150,41 @@ def prefix(opensearch_engine):
 
 
 @pytest.fixture(scope="module")
-def figures(data, prefix, opensearch_engine):
-    """What retrieval.py prints; it leaves its index."""
-    return printed("retrieval", str(data / "squad"), "--name", prefix, url=opensearch_engine.url)
+def squad(data, prefix, opensearch_engine):
+    """A data set of which retrieval.py has made the index PREFIX-squad."""
+    output = printed("retrieval", str(data / "squad"), "--name", prefix, url=opensearch_engine.url)
+    assert all(part in output for part in ("| nDCG@10 | BM25 |", "| squad |", "hybrid+rNN"))
+    return data / "squad"
+
+
+@pytest.fixture(scope="module")
+def ranker(base, tmp_path_factory):
+    """A cross-encoder that knows nothing."""
+    transformers = pytest.importorskip("transformers", reason="making models needs the extra [train]")
+    pytest.importorskip("sentence_transformers", reason="the comparison needs sentence-transformers")
+    model = tmp_path_factory.mktemp("ranker")
+    transformers.BertForSequenceClassification(transformers.AutoConfig.from_pretrained(base, num_labels=1)).save_pretrained(model)
+    transformers.AutoTokenizer.from_pretrained(base).save_pretrained(model)
+    return model
 
 
 def test_every_script_is_run():
     scripts = {path.stem for path in BENCHMARKS.glob("*.py")} - MODULES
-    synthetic = {each.partition(" ")[0] for each in SYNTHETIC}
-    assert scripts == {*synthetic, *INDEXED, *TRAINING, *ELSEWHERE, "retrieval", "rankers", "reproduction"}
+    assert scripts == {*(call.partition(" ")[0] for call in CALLS), *ELSEWHERE, "retrieval"}
 
 
 @pytest.mark.slow
 @pytest.mark.nightly
-@pytest.mark.parametrize("script", SYNTHETIC)
-def test_a_script_without_a_data_set_runs_on_its_smallest_input(script, opensearch_engine):
-    name, *options = script.split()
-    output = printed(name, "--quick", *options, url=opensearch_engine.url)
-    for part in SYNTHETIC[script]:
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: " ".join(call.split()[:2]))
+def test_a_script_runs_on_its_smallest_input(call, request, tmp_path, opensearch_engine):
+    names = {name: request.getfixturevalue(name) for name in re.findall(r"{(\w+)}", call)}
+    arguments, where = shlex.split(call.format(**names)), {"url": opensearch_engine.url, "home": tmp_path / "cache"}
+    output = printed(*arguments, **where)
+    for part in CALLS[call]:
         assert part in output
-
-
-@pytest.mark.slow
-@pytest.mark.nightly
-@pytest.mark.parametrize("script", INDEXED)
-def test_a_script_runs_on_the_index_of_a_small_set(script, data, prefix, figures, tmp_path, opensearch_engine):
-    assert all(part in figures for part in ("| nDCG@10 | BM25 |", "| squad |", "hybrid+rNN"))
-    arguments, expected = INDEXED[script]
-    names = {"set": data / "squad", "index": f"{prefix}-squad"}
-    output = printed(script, *(each.format(**names) for each in arguments), url=opensearch_engine.url)
-    for part in expected:
-        assert part.format(**names) in output
-
-
-@pytest.mark.slow
-@pytest.mark.nightly
-@pytest.mark.parametrize("script", TRAINING)
-def test_a_script_that_makes_models_runs_on_a_small_one(script, data, base, trained, tmp_path, opensearch_engine):
-    arguments, expected = TRAINING[script]
-    names = {"data": data, "base": base, "trained": trained, "work": tmp_path}
-    output = printed(script, *arguments.format(**names).split(), url=opensearch_engine.url, home=tmp_path / "cache")
-    for part in expected:
-        assert part in output
-
-
-@pytest.mark.slow
-@pytest.mark.nightly
-@pytest.mark.parametrize("table", TABLES)
-def test_a_papers_table_is_made_on_small_sets_and_read_from_its_rows(table, data, base, tmp_path):
-    arguments, expected = TABLES[table]
-    small = "" if table == "rnn" else f"--set backbone={base} --set steps=2 --set every=2 --set batch=4 --set precision=fp32"
-    command = (table, "--data", data, "--work", tmp_path, *shlex.split(arguments), *small.split())
-    output = printed("reproduction", *command, home=tmp_path / "cache")
-    for part in expected:
-        assert part in output
-    assert json.loads(output.splitlines()[-1])["commits"]
-    assert printed("reproduction", *command, "--finished", home=tmp_path / "cache") == output
-
-
-@pytest.mark.slow
-@pytest.mark.nightly
-def test_rankers_are_timed_and_measured(data, base, prefix, figures, tmp_path, opensearch_engine):
-    del figures
-    transformers = pytest.importorskip("transformers", reason="making models needs the extra [train]")
-    pytest.importorskip("sentence_transformers", reason="the comparison needs sentence-transformers")
-    model = tmp_path / "ranker"
-    config = transformers.AutoConfig.from_pretrained(base, num_labels=1)
-    transformers.BertForSequenceClassification(config).save_pretrained(model)
-    transformers.AutoTokenizer.from_pretrained(base).save_pretrained(model)
-    where = {"url": opensearch_engine.url, "home": tmp_path / "cache"}
-    timed = printed("rankers", "speed", str(data / "squad"), "--model", str(model), "--quick", **where)
-    for part in ("| sentence-transformers |", "| int8 |", "| 20 |"):
-        assert part in timed
-    index = ("--index", f"{prefix}-squad", "--candidates", "12", "--queries", "20")
-    measured = printed("rankers", "quality", str(data / "squad"), "--model", str(model), *index, **where)
-    for part in ("20 questions, hybrid, best 12 reranked", "| int8, 25% of the time", "| best k | stated risk |"):
-        assert part in measured
+    if call.startswith("reproduction"):
+        assert json.loads(output.splitlines()[-1])["commits"]
+        assert printed(*arguments, "--finished", **where) == output
 
 
 def test_a_benchmark_without_a_server_ends_in_a_sentence():
@@ -284,27 +227,3 @@ def test_what_a_gpu_will_run_is_packed_and_runs_without_network_on_a_processor(d
     assert set(results["speed"]["ratio"]) < set(results["speed"]["rates"])
     assert all(results["training"][method]["loss_difference"] < 1e-3 for method in ("coder", "fectek", "dtr", "sir"))
     assert results["learn"]["row"]["set"] == "stackfaq"
-
-
-@pytest.mark.parametrize(
-    ("file", "content", "sentence"),
-    [
-        ("pack.json", None, "holds no pack.json. Copy the folder"),
-        ("pack.001", None, "pieces are missing: pack.001."),
-        ("pack.001", b"x" * 40, "pack.001 is cut: it holds 40 bytes of 100. Copy it again."),
-        ("pack.000", b"x" * 100, "pack.000 is damaged: its bytes are not those"),
-    ],
-)
-def test_a_pack_that_is_not_whole_is_one_sentence(tmp_path, file, content, sentence):
-    """A pack of one text in pieces of 100 bytes."""
-    pieces = pack.Pieces(tmp_path, 100)
-    (tmp_path / "text").write_bytes(random.Random(0).randbytes(250))
-    with lzma.open(pieces, "wb") as packed, tarfile.open(fileobj=packed, mode="w|") as tar:
-        tar.add(tmp_path / "text", "text")
-    pieces.finish({"python": "3.12", "packages": {}})
-    unpack.unpacked(tmp_path, tmp_path / "into")
-    assert (tmp_path / "into" / "text").read_bytes() == (tmp_path / "text").read_bytes()
-    (tmp_path / file).write_bytes(content) if content else (tmp_path / file).unlink()
-    with pytest.raises(SystemExit) as ended:
-        unpack.unpacked(tmp_path, tmp_path / "again")
-    assert sentence in str(ended.value)

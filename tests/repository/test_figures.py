@@ -52,42 +52,35 @@ def two(tmp_path, monkeypatch):
     (tmp_path / "good.py").write_text("print('text'); print('| a | b |'); print('|---|---:|'); print('| c | 1 |')")
     flag = tmp_path / "flag"
     (tmp_path / "bad.py").write_text(f"import pathlib, sys; print('half'); sys.exit(not pathlib.Path({str(flag)!r}).exists())")
-    rows = [
-        Figures(*row)
-        for row in (("one", "README.md", "a", f"{tmp_path}/good.py"), ("two", "README.md", "b", f"{tmp_path}/bad.py"))
-    ]
-    monkeypatch.setattr(figures, "FIGURES", rows)
-    monkeypatch.setattr(figures, "HOME", tmp_path / "home")
-    monkeypatch.setattr(figures, "RESULTS", tmp_path / "results")
+    rows = [Figures(name, "README.md", "a", f"{tmp_path}/{script}.py") for name, script in (("one", "good"), ("two", "bad"))]
+    for name, value in (("FIGURES", rows), ("HOME", tmp_path / "home"), ("RESULTS", tmp_path / "results")):
+        monkeypatch.setattr(figures, name, value)
     return flag
 
 
 def test_what_is_done_stays_and_what_failed_begins_again(two, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["figures.py"])
-    assert figures.main() == 1
-    assert "Failed: two." in capsys.readouterr().out
+    def made(status, *arguments):
+        monkeypatch.setattr(sys, "argv", ["figures.py", *arguments])
+        assert figures.main() == status
+        return capsys.readouterr().out
+
+    assert "Failed: two." in made(1)
     result = json.loads((figures.RESULTS / "one.json").read_text())
-    assert result["tables"] == [[["a", "b"], ["c", "1"]]]
-    assert result["what"] == "a"
+    assert (result["tables"], result["what"]) == ([[["a", "b"], ["c", "1"]]], "a")
     assert re.fullmatch("[0-9a-f]{40}", result["commit"])
     assert not (figures.HOME / "two.txt").exists()
     two.touch()
-    assert figures.main() == 0
-    printed = capsys.readouterr().out
+    printed = made(0)
     assert "one: " not in printed.replace("done: ", "")
     assert "All is done" in printed
     monkeypatch.setattr(figures, "_shipped", lambda: "another model")
-    monkeypatch.setattr(sys, "argv", ["figures.py", "--list"])
-    assert figures.main() == 0
-    assert capsys.readouterr().out.count("to do") == 2
-    monkeypatch.setattr(sys, "argv", ["figures.py", "three"])
+    assert made(0, "--list").count("to do") == 2
     with pytest.raises(SystemExit):
-        figures.main()
+        made(0, "three")
 
 
 def test_a_result_is_compared_with_the_one_before(two, tmp_path, capsys):
-    one = figures.FIGURES[0]
     for shown, changed in (("1", 2), ("1", 0), ("2", 1)):
         (tmp_path / "good.py").write_text(f"print('| a | b |'); print('|---|---:|'); print('| c | {shown} |')")
-        assert figures.made(one, tmp_path, tmp_path)
+        assert figures.made(figures.FIGURES[0], tmp_path, tmp_path)
         assert f"{changed} of 2 rows differ" in capsys.readouterr().out

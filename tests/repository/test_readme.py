@@ -43,7 +43,6 @@ def lines_and_numbers(output):
     return [text for text, _ in lines], [float(number) for _, numbers in lines for number in numbers]
 
 
-@pytest.mark.engine
 @pytest.mark.parametrize("page", PAGES)
 def test_the_example_prints_what_the_page_shows(page, opensearch_engine, tmp_path):
     name = f"kitchen{uuid.uuid4().hex[:8]}"

@@ -7,7 +7,6 @@ import dataclasses
 import json
 import os
 import random
-import shutil
 import subprocess
 import sys
 from contextlib import suppress
@@ -306,10 +305,9 @@ def test_a_search_logs_the_features_that_training_reads(index, folder, model, tm
             assert float(rows["socket module", hit.id][each["feature"]]) == pytest.approx(each["value"], rel=1e-6)
 
 
-@pytest.mark.parametrize("given", [{"mode": "hybrid"}, {"rerank": "rnn>boost@votes:0.2"}], ids=str)
-def test_a_log_changes_no_score_and_is_read_by_others(index, tmp_path, given):
+def test_a_log_changes_no_score_and_is_read_by_others(index, tmp_path):
     datasets = pytest.importorskip("sklearn.datasets")
-    log, table = tmp_path / "log.txt", tmp_path / "log.csv"
+    log, table, given = tmp_path / "log.txt", tmp_path / "log.csv", {"rerank": "rnn>boost@votes:0.2"}
     same_ranking(*(index.search("socket module", **given, k=300, **logged) for logged in ({"log_features": str(log)}, {})))
     queries = {"q1": "socket module", "q2": "", "q3": "timer part"}
     run_of = index.run(queries, **given, log_features=str(table))
@@ -318,13 +316,9 @@ def test_a_log_changes_no_score_and_is_read_by_others(index, tmp_path, given):
     rows, labels, groups = datasets.load_svmlight_file(str(log), query_id=True)
     logged = table_of(table)
     names = list(next(iter(logged.values())))[1:]
-    assert names[:3] == ["score", "rank", "terms"]
     assert {"lexical.score", "weights.rank", "dense.value", "cosine", "jaccard", "metadata.votes"} <= set(names)
-    assert {query for query, _ in logged} == {"q1", "q3"}
+    assert ({query for query, _ in logged}, set(labels), set(groups)) == ({"q1", "q3"}, {0.0}, {1})
     first = [row for (query, _), row in logged.items() if query == "q1"]
-    assert rows.shape == (len(first), len(names))
-    assert set(labels) == {0.0}
-    assert set(groups) == {1}
     column = names.index("metadata.votes")
     assert rows[:, column].toarray()[:, 0].tolist() == [float(row["metadata.votes"]) for row in first]
     assert [int(row["rank"]) for row in first] == list(range(1, len(first) + 1))
@@ -370,14 +364,11 @@ def test_mistakes_are_said_in_a_sentence(index, folder, otherwise_judged, model,
         assert train(data, index.name, tmp_path / "out", *sets, more=more) in {1, 2}
         assert words in capsys.readouterr().err
         assert not (tmp_path / "out").exists()
-    damaged = shutil.copytree(model, tmp_path / "damaged")
-    (damaged / "trees.txt").write_text("tree\n")
     for given, error, words in (
         ({"rerank": "ltr"}, UsageError, "no profile in use names one"),
         ({"rerank": f"ltr@{tmp_path / 'nothing'}"}, UsageError, "no model folder"),
         ({"rerank": f"ltr@{model}", "server_fusion": True}, UsageError, "there is one list"),
         ({"rerank": "ltr@shipped"}, ModelError, "not a feature ranker"),
-        ({"rerank": f"ltr@{damaged}"}, ModelError, "was altered"),
     ):
         with pytest.raises(error, match=words):
             index.search("timer", **given)

@@ -142,7 +142,7 @@ def test_a_checkpoint_that_cannot_be_written_is_an_error_of_the_system(folder, b
 
     monkeypatch.setattr(transformers.Trainer, "_save_checkpoint", limited)
     said = train(folder, base, tmp_path / "out", settings=(*SMALL, "steps=2", "every=2"), status=1)
-    assert f"The system says: {os.strerror(errno.EFBIG)}" in said
+    assert os.strerror(errno.EFBIG) in said
     for write in (save_torch, torch.save):
         resource.setrlimit(resource.RLIMIT_FSIZE, (1024, limits[1]))
         try:

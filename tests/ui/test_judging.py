@@ -27,16 +27,14 @@ def field(page, name):
 def test_a_judge_grades_skips_undoes_and_exports(client, attacked, book):
     added = post(client, "/book/add", index=attacked, typed="run a function later\n\nparse json\nparse json")
     assert added.headers["location"] == f"/book?index={attacked}&added=2"
-    judging = f"/judge?index={attacked}&judge=ann"
-    seen = []
+    judging, seen = f"/judge?index={attacked}&judge=ann", []
     for grade in ("3", "0", "skip"):
         page = client.get(judging).text
         given = {name: field(page, name) for name in ("index", "judge", "query", "document")}
         assert given["document"] in {token(each) for query in book.queries() for each in query.pool}
         assert not re.search(r"\b(lexical|dense|weights|hybrid|score|rank)\b", page.partition("<main")[2])  # blind
         seen.append(given)
-        answer = post(client, "/judge/grade", **given, grade=grade)
-        assert answer.status_code == 303
+        assert post(client, "/judge/grade", **given, grade=grade).status_code == 303
     assert len({each["document"] for each in seen}) == 3
     graded = {token(each.document): each.grade for each in book.grades("ann")}
     assert graded == dict(zip((each["document"] for each in seen), (3, 0, None), strict=True))
@@ -48,11 +46,8 @@ def test_a_judge_grades_skips_undoes_and_exports(client, attacked, book):
     assert {each["grade"] for each in valid(client.get("/api/grades"), "grades")["grades"]} == {3, 0, None}
     undone = post(client, "/judge/undo", index=attacked, judge="ann")
     assert field(client.get(undone.headers["location"]).text, "document") == seen[2]["document"]
-    qrels = client.get(f"/book/qrels.tsv?index={attacked}")
-    assert qrels.headers["content-disposition"].startswith("attachment")
-    lines = qrels.text.splitlines()
-    assert lines[0] == "query-id\tcorpus-id\tscore"
-    assert len(lines) == 3
+    lines = client.get(f"/book/qrels.tsv?index={attacked}").text.splitlines()
+    assert (lines[0], len(lines)) == ("query-id\tcorpus-id\tscore", 3)
     queries = [json.loads(line) for line in client.get(f"/book/queries.jsonl?index={attacked}").text.splitlines()]
     assert [each["text"] for each in queries] == ["run a function later", "parse json"]
 
@@ -120,9 +115,8 @@ def test_a_hit_of_another_generation_is_rated(client, opensearch_engine, name, t
 
 
 def test_a_judge_sees_metadata_and_is_told_that_a_book_is_empty(client, attacked, book):
-    for address in (f"/judge?index={attacked}", f"/judge?index={attacked}&judge=ann"):
-        page = client.get(address).text
-        assert ("has no documents to judge yet" in page, "are judged" in page) == (True, False)
+    page = client.get(f"/judge?index={attacked}&judge=ann").text
+    assert ("has no documents to judge yet" in page, "are judged" in page) == (True, False)
     book.add([BookQuery("q", "json", ("json",))])
     page = client.get(f"/judge?index={attacked}&judge=ann").text
     assert f'<dt>year</dt><dd dir="auto">{2000 + list(DOCUMENTS).index("json")}</dd>' in page
@@ -136,6 +130,8 @@ def test_downloads_know_generations_and_refuse_what_does_not_exist(client, opens
             for index in (attacked, resolve_index(opensearch_engine, attacked), "nosuch")
         )
         assert "q" in of_name.text == of_generation.text
+        headers = of_name.headers
+        assert (headers["content-disposition"], "html" in headers["content-type"]) == (f'attachment; filename="{path}"', False)
         assert (refused.status_code, "no index named" in refused.text) == (400, True)
 
 
@@ -147,9 +143,8 @@ def test_a_query_is_edited_with_its_grades_and_removed_with_them(client, attacke
     sent = {"index": attacked, "query": token(query.id)}
     post(client, "/book/edit", **sent, text="自然语言处理")
     edited = book.queries()[0]
-    assert (edited.id, edited.text) == (query.id, "自然语言处理")
+    assert (edited.id, edited.text, len(book.grades())) == (query.id, "自然语言处理", 2)
     assert set(query.pool) | {"zh"} <= set(edited.pool)
-    assert len(book.grades()) == 2
     assert post(client, "/book/edit", **sent, text=" ").status_code == 400
     page = client.get(f"/book?index={attacked}&scores=1").text
     row = page.partition("自然语言处理</a>")[2].partition("</tr>")[0]
@@ -159,11 +154,8 @@ def test_a_query_is_edited_with_its_grades_and_removed_with_them(client, attacke
     values = per_query(index.run(texts, k=10), book.qrels(), list(texts), measures=("nDCG@10",))["nDCG@10"]
     assert f'data-label="nDCG@10">{values[0]:.3f}</td>' in row
     assert f"<strong>{values.mean():.3f}</strong>" in page
-    assert post(client, "/book/remove", **sent).status_code == 303
-    assert [each.id for each in book.queries()] == [other.id]
-    assert [each.query for each in book.grades()] == [other.id]
-    gone = post(client, "/book/remove", **sent)
-    assert (gone.status_code, "does not have this query any more" in gone.text) == (400, True)
+    assert [post(client, "/book/remove", **sent).status_code for _ in range(2)] == [303, 400]
+    assert [each.id for each in book.queries()] == [each.query for each in book.grades()] == [other.id]
 
 
 def test_the_former_words_of_an_edited_query_are_another_query(client, attacked, book):
@@ -202,7 +194,7 @@ def test_an_uploaded_query_is_the_one_with_its_words_or_is_named(client, attacke
 
 def test_queries_of_an_import_have_a_text(client, attacked, book):
     sent = {"index": attacked, "judge": "ann", "qrels": ("qrels.tsv", b"q\tjson\t2\n")}
-    for wrong in ("q parse json", "q", "q\t", '{"_id": "q"}'):
+    for wrong in ("q parse json", '{"_id": "q"}'):
         answer = post(client, "/book/import", **sent, texts=wrong)
         assert (answer.status_code, "The list of queries" in answer.text, book.queries()) == (400, True, []), wrong
     assert post(client, "/book/import", **sent, texts='{"_id": "q", "text": "parse json"}\n\n').status_code == 303
@@ -214,9 +206,8 @@ def test_a_rating_keeps_the_note_of_the_judge(client, attacked, book):
     (query,) = book.queries()
     book.set_grade(BookGrade("ann", query.id, "json", 2, "a note"))
     sent = {"index": attacked, "judge": "ann ", "q": "parse json", "document": "json"}
-    assert post(client, "/judge/rate", **sent, grade="1").status_code == 303
+    post(client, "/judge/rate", **sent, grade="1")
     assert [(each.judge, each.grade, each.note) for each in book.grades()] == [("ann", 1, "a note")]
-    assert f"ann: 1 of {len(query.pool)}" in client.get("/judge", params={"index": attacked, "judge": " ann"}).text
     assert valid(client.get("/api/judge", params={"judge": "ann "}), "judge")["done"] == 1
 
 
@@ -229,6 +220,9 @@ def test_the_forms_above_are_all_there_are(client):
     routes = client.app._app.routes
     posted = {route.path for route in routes if "POST" in (getattr(route, "methods", None) or ())}
     assert {path for path in posted if not path.startswith("/api/")} == {*FORMS, "/login"}
+    assert not [
+        route.path for route in routes if route.path in FORMS and "GET" in route.methods
+    ]  # links of other sites are followed
     answers = {"search", "explain", "compare", "requests", "encode"}  # these read the same by GET
     assert {path for path in posted if path.startswith("/api/")} == {f"/api/{name}" for name in answers}
     assert client.post("/api/search", json={"q": "json"}, headers={"sec-fetch-site": "cross-site"}).status_code == 403

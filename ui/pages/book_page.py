@@ -144,11 +144,11 @@ def _edit(workspace: Workspace, book: JudgementBook, form: FormData) -> None:
     """Change the words of a query: documents that the new words find are added for judging, and grades stay."""
     text = check_query(text_of(form, "text")).strip()
     if not text:
-        raise UsageError("The query is empty.", "Type its words, or remove it.")
+        raise UsageError("The query is empty.", "Type the words of the query, or remove the query.")
     query = query_of(book, form)
     if text != query.text:
         if any(each.text == text for each in book.queries()):
-            raise UsageError("The book has a query with these words.", "Remove one of the two, or type other words.")
+            raise UsageError("The book already has a query with these words.", "Remove one of the two, or type other words.")
         (query_with_pool,) = pooled(workspace.index(text_of(form, "index")), [Query(query.id, text)])
         book.change(query.id, query_with_pool.pool, text=text)
 
@@ -157,9 +157,9 @@ def _add(workspace: Workspace, book: JudgementBook, form: FormData) -> dict[str,
     typed = [line.strip() for line in text_of(form, "typed").splitlines() if line.strip()]
     texts, uploaded = list(dict.fromkeys(typed)), _queries_of(bytes_of(form, "file"), "The file")
     if not (count := len(texts) + len(uploaded)):
-        raise UsageError("There is no query to add.", "Type one on each line, or choose a file.")
+        raise UsageError("There is no query to add.", "Type one query on each line, or choose a file.")
     if count > _MOST:
-        raise UsageError(f"These are {count:,} queries.", f"Add at most {_MOST:,} at once.")
+        raise UsageError(f"You gave {count:,} queries.", f"Add at most {_MOST:,} at once.")
     queries = book.queries()
     ids, places = {query.id for query in queries}, placed(uploaded, queries)
     if other := [each.id for each, place in zip(uploaded, places, strict=True) if each.id in ids and place.id not in ids]:

@@ -31,7 +31,7 @@ LIMITS = ReadingLimits(unpacked=64_000_000, lines=200_000, line=1_000_000)
 
 
 def form_route(path: str, answer: Callable[[Request, FormData], Response], *, changes: bool = True) -> Route:
-    """Make a route that receives a form. Forms that other sites send were refused before, by `ui.protection.csrf`.
+    """Make a route that receives a form. Forms that other sites send were refused before, by `ui.protection.request_filter.forgery`.
 
     Args:
         path: Path of the address.

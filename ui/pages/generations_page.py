@@ -77,7 +77,9 @@ def _promote(request: Request, form: FormData) -> Response:
     name, generation = text_of(form, "index"), text_of(form, "generation")
     listing.list_generations(workspace.engine, name)  # refuses a name that is not of termweave; none of them need be live
     if (now := generations.live(workspace.engine, name) or "") != text_of(form, "live"):
-        raise UsageError(f"Meanwhile {now or 'nothing'} is live.", "Open the page again and see what changes now.")
+        raise UsageError(
+            f"Meanwhile the generation {now or 'none'} is live.", "Open the page again, and look at what changes now."
+        )
     act: Act = "rollback" if text_of(form, "act") == "rollback" else "promote"
     publication.promote(workspace.engine, name, generation, act)
     workspace.indices.forget(name)

@@ -180,9 +180,9 @@ def _evaluate(workspace: Workspace, form: FormData) -> tuple[dict[str, str], Wor
 
     required = [gates.parse(line.strip()) for line in text_of(form, "gates").splitlines() if line.strip()]
     if len(required) > _MOST_GATES:
-        raise UsageError(f"These are {len(required)} gates.", f"Give at most {_MOST_GATES}.")
+        raise UsageError(f"You gave {len(required)} gates.", f"Give at most {_MOST_GATES}.")
     if any(gate.run is not None for gate in required):  # a request must not make this process read a file
-        raise UsageError("Pages compare with no saved run.", "Write 'nDCG@10>=0.4', or use 'termweave evaluate --require'.")
+        raise UsageError("A page cannot compare with a saved run.", "Write 'nDCG@10>=0.4', or use 'termweave evaluate'.")
     name, against = workspace.chosen(text_of(form, "index")), text_of(form, "against")
     other = workspace.pinned(against) if against else None
 
@@ -251,23 +251,14 @@ def _learn(request: Request, form: FormData) -> Response:
     if obstacles := _obstacles():
         raise UsageError(" ".join(obstacles))
     process = LearningProcess(LearningJob(workspace.options.settings, name, workspace.options.models or {}))
-    job = BackgroundJob("learn", f"Learning for {name}", {"index": name})
-    job.stop = process.stop
-
-    def work(update: Callable[..., None]) -> dict[str, Any]:
-        def say(line: str) -> None:
-            job.remarks.append(line)
-            update(0, None, line)
-
-        return process.run(update, say)
-
-    request.app.state.jobs.start(job, work)
+    job = BackgroundJob("learn", f"Learning for {name}", {"index": name}, stop=process.stop)
+    request.app.state.jobs.start(job, lambda update: process.run(update, job.remarks.append))
     return see_other("/learn", index=name, job=job.id)
 
 
 def _stop(request: Request, form: FormData) -> Response:
     job = request.app.state.jobs.find(text_of(form, "job"), "learn")
     if not job.running:
-        raise UsageError("This run has ended.", "Open the page again.")
+        raise UsageError("This learning run has ended.", "Open the page again.")
     job.stop()
     return see_other("/learn", index=job.about["index"], job=job.id)

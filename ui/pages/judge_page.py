@@ -135,7 +135,7 @@ def _grade(request: Request, form: FormData) -> Response:
     query = query_of(book, form)
     document = next((each for each in query.pool if token(each) == text_of(form, "document")), None)
     if document is None:
-        raise UsageError("The book does not ask about this document.", "Open the page again.")
+        raise UsageError("This document is not among the documents to judge for the query.", "Open the page again.")
     book.set_grade(BookGrade(judge, query.id, document, grade, text_of(form, "note").strip()))
     return see_other("/judge", index=name, judge=judge)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
@@ -152,14 +153,14 @@ def show(request: Request) -> Response:
         "error": None,
         "json": page_address("/api/search", [(name, value) for name, value in address.pairs if name in _API]),
         "controls": parameters.CONTROLS,
-        "typing": _Suggestions(workspace),
+        "typing": _suggestions(workspace),
         "index": "",
     }
     status = 200
     try:
         values = context["values"] = parameters.read(query, parameters.PAGE)
         context["index"] = workspace.chosen(values["index"])
-        context["typing"] = _Suggestions(workspace, context["index"])
+        context["typing"] = _suggestions(workspace, context["index"])
         if values["q"].strip():
             context |= _results(workspace, values, address)
     except NoIndexYet:
@@ -281,44 +282,35 @@ def best_of(hits: Sequence[Hit]) -> float:
     return max((sum(max(0.0, part["share"]) for part in parts) for parts in explained), default=0.0)
 
 
-class _Suggestions:
-    """Suggestions for the input boxes of the search form; if the index cannot be opened, most lists are empty."""
+def _suggestions(workspace: Workspace, name: str = "") -> dict[str, Any]:
+    """Suggestions for the input boxes of the search form; if the index cannot be opened, most lists are empty.
 
-    def __init__(self, workspace: Workspace, name: str = "") -> None:
-        self._workspace, self._name = workspace, name
-        self._index: Index | None = None
-        if name:
-            with suppress(TermweaveError):
-                self._index = workspace.index(name)
+    Modes are the profiles of the index, hybrid with each fusion method, and each signal alone; facets are at most twelve fields whose values a search can
+    count; places are the names of all indices, and of the generations of this index.
+    """
+    index: Index | None = None
+    if name:
+        with suppress(TermweaveError):
+            index = workspace.index(name)
+    modes = ["hybrid"]
+    if index is not None:
+        modes = [*index.lineage.profiles, "hybrid", *index.signals, *(f"hybrid@{method}" for method in METHODS)]
+    return {
+        "modes": modes,
+        "rerankers": ["none", "rnn", "rnn@dense", *workspace.options.rerankers],
+        "facets": [] if index is None else index.layout.able()[:12],
+        "passages": index is not None and bool(index.lineage.passages),
+        "places": lambda: [] if index is None else workspace.places(index.book),
+        "weighted": partial(_weighted, workspace, name),
+    }
 
-    def modes(self) -> list[str]:
-        """Search modes of the index: its profiles, hybrid with each fusion method, and each signal alone."""
-        if self._index is None:
-            return ["hybrid"]
-        return [*self._index.lineage.profiles, "hybrid", *self._index.signals, *(f"hybrid@{name}" for name in METHODS)]
 
-    def weighted(self, mode: str, name: str = "") -> Mode | None:
-        """A mode with a weight for every signal of the index, for the sliders; None: the mode cannot be read, or the index has only one signal."""
-        try:
-            index = self._workspace.index(name or self._name)
-            chosen = index.choose(mode or None)[0]
-        except TermweaveError:
-            return None
-        weights = {signal: chosen.weights.get(signal, 0.0) for signal in index.signals}
-        return replace(chosen, weights=weights) if len(weights) > 1 else None
-
-    def rerankers(self) -> list[str]:
-        """Names of the rerankers that pages may use."""
-        return ["none", "rnn", "rnn@dense", *self._workspace.options.rerankers]
-
-    def facets(self) -> list[str]:
-        """Names of fields whose values a search can count (facets), at most twelve."""
-        return [] if self._index is None else self._index.layout.able()[:12]
-
-    def passages(self) -> bool:
-        """Whether the index stores documents cut into passages; False if the index cannot be opened."""
-        return self._index is not None and bool(self._index.lineage.passages)
-
-    def places(self) -> list[str]:
-        """Names of all indices, and of the generations of this index; empty if the index cannot be opened."""
-        return [] if self._index is None else self._workspace.places(self._index.book)
+def _weighted(workspace: Workspace, first: str, mode: str, name: str = "") -> Mode | None:
+    """A mode with a weight for every signal of an index, for the sliders; None: the mode cannot be read, or the index has only one signal."""
+    try:
+        index = workspace.index(name or first)
+        chosen = index.choose(mode or None)[0]
+    except TermweaveError:
+        return None
+    weights = {signal: chosen.weights.get(signal, 0.0) for signal in index.signals}
+    return replace(chosen, weights=weights) if len(weights) > 1 else None

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING
 from starlette.exceptions import HTTPException
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from termweave.ui.protection.csrf import SAFE
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -23,6 +21,8 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.types import ASGIApp, Message, Receive, Send
 
+#: Methods that change nothing.
+SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 #: Requests that one client may send at once, and how many more each second.
 BURST, EACH_SECOND = 2_000, 500
 #: Wrong tokens that one client may give at once, and how many more each second.
@@ -137,7 +137,7 @@ async def answer_in_time(app: ASGIApp, request: Request, receive: Receive, send:
     late = True
     _LATE.add(answering)
     answering.add_done_callback(_LATE.discard)
-    hint = "Ask for less." if request.method in SAFE else "What it changes may still be done: look before you send it again."
+    hint = "Ask for less." if request.method in SAFE else "The change may still be made: look before you send it again."
     message = f"The answer took more than {ANSWER_WITHIN:g} seconds."
     await problem(request, HTTPStatus.GATEWAY_TIMEOUT, message, hint)(request.scope, receive, send)
 

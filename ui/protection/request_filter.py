@@ -16,7 +16,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from termweave.ui.protection import limits
-from termweave.ui.protection.csrf import SAFE, forgery
 from termweave.ui.rendering import local_path, page_address, problem, see_other
 
 if TYPE_CHECKING:
@@ -102,8 +101,8 @@ class RequestFilter:
         """The answer that refuses a request; None: the request is allowed."""
         length = request.headers.get("content-length", "0")
         if _name(request.headers.get("host", "")) not in self._options.hosts:
-            message = "This server does not know the name that the address has."
-            hint = "Open the address that 'termweave serve' printed, or start it with --name."
+            message = "This server does not know the name of the host in the address."
+            hint = "Open the address that 'termweave serve' printed, or start the server with --name."
             return self._problem(request, HTTPStatus.BAD_REQUEST, message, hint)
         if self._requests is not None and not self._requests.allows(request):
             return self._too_many(request, "Too many requests.", "Wait a second and try again.", 1)
@@ -134,11 +133,39 @@ def _to_sign_in(request: Request) -> Response:
     """Redirect a browser to `/login`, which afterwards leads back to the requested page, or to the page whose form was refused."""
     if "hx-request" in request.headers:  # of the script of a page: the page is loaded again, and asks for the token itself
         return Response(status_code=HTTPStatus.UNAUTHORIZED, headers={"hx-refresh": "true"})
-    lost = {} if request.method in SAFE else {"lost": "1"}
+    lost = {} if request.method in limits.SAFE else {"lost": "1"}
     referer = request.headers.get("referer", "").partition("://")[2].partition("/")[2]
     page = page_address(quote(request.scope["path"]), parse_qsl(request.scope["query_string"].decode("latin-1")))
     place = local_path(f"/{referer}" if lost else page)
     return see_other("/login", **({"next": place} if place else {}), **lost)
+
+
+def forgery(request: Request) -> tuple[str, str]:
+    """The reason why a request may be forged by a page of another site (CSRF), and a hint what to do; two empty texts: the request is accepted.
+
+    Links from other sites are accepted. Requests by their scripts, pictures or frames are refused: they could only spy on answers or cause load.
+
+    A browser states in headers which page sent a request, and no script can change these headers. `Sec-Fetch-Site` comes with every request to https and to
+    this machine (Chrome 76, Edge 79, Firefox 90, Safari 16.4), `Origin` with every form to any address (Chrome and Safari for ten years,
+    Firefox 70). `Sec-Fetch-Site` decides where it is present; else `Origin` is compared with `Host`, which a proxy may have replaced.
+    Forms carry no token, as in datasette 1.0 and in Go 1.25 (`http.CrossOriginProtection`; https://words.filippo.io/csrf). Unlike
+    in both, a form without either header is refused: an older browser may have sent it. A JSON body needs neither header: no form sends JSON, and
+    a script of another site would first have to ask for permission (a CORS preflight), which is not answered.
+    """
+    headers, safe = request.headers, request.method in limits.SAFE
+    site, origin, host = headers.get("sec-fetch-site"), headers.get("origin"), headers.get("host", "").lower()
+    link = safe and headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest", "document") == "document"
+    foreign = site not in {None, "same-origin", "none"} and not link
+    if not safe and site is None and origin is not None:
+        foreign = origin.lower() not in {f"http://{host}", f"https://{host}"}
+    if foreign:
+        hint = "Open the page on this server. A proxy before it must pass the header Host on."
+        return "The request came from a page of another site.", hint
+    json = headers.get("content-type", "").partition(";")[0].strip().lower() == "application/json"
+    if not safe and site is None and origin is None and not json:
+        hint = "Use a newer browser; a program sends the header Origin, or JSON with 'Content-Type: application/json'."
+        return "The request does not say which page sent it.", hint
+    return "", ""
 
 
 def _name(host: str) -> str:

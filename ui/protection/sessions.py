@@ -56,7 +56,7 @@ class Sessions:
         """Begin a session for the client of a request, by a cookie in the answer."""
         began, secure = str(int(time.time())), request.scope["scheme"] == "https"
         value = f"{began}.{self._signature(began)}"
-        # Not "strict": a browser would then not send it with a link of another site. Forms are guarded by `csrf`, and a GET changes nothing.
+        # Not "strict": a browser would then not send it with a link of another site. Forms are guarded by `request_filter.forgery`, and a GET changes nothing.
         answer.set_cookie(_cookie(request), value, max_age=LIFE, httponly=True, samesite="lax", secure=secure)
 
     def _signature(self, began: str) -> str:

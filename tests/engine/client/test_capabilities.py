@@ -41,7 +41,7 @@ def test_what_may_not_be_asked_is_answered_carefully(scripted, root, other, expe
     [
         ((200, {"hello": "world"}), "is neither an OpenSearch"),
         ((401, b"Unauthorized"), "401"),  # a wrong password does not make a poor server
-        ((200, []), "is no OpenSearch"),
+        ((200, []), "is not an OpenSearch"),
         ((302, b""), "302"),
         ((400, b"<html>"), "400"),
         ((500, {}), "500"),

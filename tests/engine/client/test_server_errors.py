@@ -53,7 +53,7 @@ def page(title):
             403,
             refused("index [x] blocked by: [FORBIDDEN/8/index write (api)];"),
             "index [x]",
-            "Somebody set index.blocks.write on it",
+            "Somebody set index.blocks.write on the index",
         ),
         (403, refused("index [x] blocked by: [FORBIDDEN/12/index read-only / allow delete (api)];"), "index [x]", "disk is full"),
         (400, page("400 No required SSL certificate was sent"), "400 No required SSL", "$TERMWEAVE_CLIENT_CERT"),
@@ -61,7 +61,7 @@ def page(title):
         (400, page("400 The plain HTTP request was sent to HTTPS port"), "400 The plain", "https://"),
         (421, page("421 Misdirected Request"), "421 Misdirected Request", "does not serve the host name"),
         # They may have been given, and wrong.
-        (401, b"Unauthorized", "Unauthorized", "Give a user and a password that it knows: $TERMWEAVE_USER"),
+        (401, b"Unauthorized", "Unauthorized", "Give a user and a password that the server knows: $TERMWEAVE_USER"),
         # What is sent may hold a password, and a POST would become a GET.
         (301, page("301 Moved Permanently"), "301 Moved Permanently", "perhaps with https://"),
         (404, {"error": "alias [docs] missing", "status": 404}, "alias [docs] missing", ""),
@@ -135,7 +135,7 @@ def test_a_server_of_something_else_is_called_that(scripted, answer):
     scripted.answers["*"] = answer
     with connect(load(url=scripted.url)) as engine:
         for ask in (Index.open, listing.list_generations, generations.live):
-            with pytest.raises(NotOpenSearch, match=f"{scripted.url} is no OpenSearch") as caught:
+            with pytest.raises(NotOpenSearch, match=f"{scripted.url} is not an OpenSearch") as caught:
                 ask(engine, "docs")
             assert caught.value.hint == "Check the address."
 

@@ -118,8 +118,8 @@ def test_an_index_is_built_and_searched_with_tls_a_password_and_a_prefix_of_the_
             assert [hit.id for hit in Index.open(engine, name).search("number7", mode="lexical", k=1)] == ["d7"]
             assert clean(engine, name) == 30
         for change, said, hint in (
-            ({"password": "wrong"}, "401", "Give a user and a password that it knows"),
-            ({"password": "päss:wörd", "url": nginx.url.removesuffix("/here")}, "is no OpenSearch", "Check the address."),
+            ({"password": "wrong"}, "401", "Give a user and a password that the server knows"),
+            ({"password": "päss:wörd", "url": nginx.url.removesuffix("/here")}, "is not an OpenSearch", "Check the address."),
             ({"password": "päss:wörd", "url": nginx.url.replace("https", "http")}, "400", "Write the address with https://."),
         ):
             with connect(load(**trust | change)) as engine, pytest.raises(EngineError, match=said) as caught:

@@ -12,7 +12,7 @@ from termweave.cli import run
 from termweave.corpora import IndexReading, open_source
 from termweave.dialect import dialect_of
 from termweave.engine.client import retries
-from termweave.errors import EngineError, UsageError
+from termweave.errors import EngineError
 from termweave.indexer.enrichment import enrichment, index_passes
 from termweave.rerank.candidate_features import FeatureReader
 from termweave.rerank.rerankers import Reranker, RerankResult
@@ -156,15 +156,10 @@ def test_pages_rules_rankers_and_rewriting_read_the_fields_of_the_application(sh
             return RerankResult([float(len(text)) for text in request.texts])
 
     assert len(opened.search("sofa", rerank=Longest())) == 10
-    best = opened.search("a lamp", rerank="decay@day:1:7d", k=1, explain=True)[0]
-    assert best.id == "p27"  # the 28th
-    assert best.explanation["parts"][-1]["worth"] > 0
     named = opened.search("a lamp for b1", rerank="match@name:0.5>match@brand:0.5", k=30, explain=True)
     found = {hit.id: {tuple(part["matched"]) for part in hit.explanation["parts"] if "matched" in part} for hit in named}
     assert named[0].id == "p7"
     assert (found["p7"], found["p2"]) == ({("lamp",), ("b1",)}, {("lamp",), ()})
-    with pytest.raises(UsageError, match="reads points, and 'brand' holds"):
-        opened.search("a lamp", rerank="decay@brand:1:1km:50,7")
     names = ("metadata.stock", "metadata.day.age", "metadata.brand=b1")
     recorder = FeatureRecorder(FeatureReader(names, opened.layout.kinds, now=datetime(2024, 2, 1, tzinfo=UTC)), 30)
     (candidates,) = opened.candidates(["a lamp"], ["dense"], needs=recorder.needs)
@@ -174,7 +169,6 @@ def test_pages_rules_rankers_and_rewriting_read_the_fields_of_the_application(sh
     assert {hit.fields["text"].split()[1] for hit in opened.search('"warm light"', rewrite="operators", k=9)} == {"lamp"}
     answer = opened.answer("a wodoen chiar -1", rewrite="operators,spelling", k=3)
     assert answer.remarks[0].startswith("Searched for 'a wooden chair' instead of")
-    assert len(opened.search("lamp", collapse="brand", k=30)) == 15 + 3  # 15 without a brand
 
 
 def test_documents_that_the_application_routes_are_found(shop, enrich, opensearch_engine):
@@ -206,10 +200,10 @@ def test_what_does_not_allow_it_is_said_before_anything_is_written(shop, enrich,
     assert opensearch_engine.request("GET", f"/{index}/_mapping") == before
 
 
-@pytest.mark.parametrize("kind", ["long", "text", None])
+@pytest.mark.parametrize("kind", ["long", "text"])
 def test_fields_of_the_application_keep_names_that_termweave_uses_elsewhere(shop, enrich, opensearch_engine, kind):
     """Rails and Django write the number of a row as `id`."""
-    index = shop({"id": {"type": "keyword" if kind == "text" else kind}, "passage": {"type": kind}} if kind else {})
+    index = shop({"id": {"type": "keyword" if kind == "text" else kind}, "passage": {"type": kind}})
     passages = {number: f"a parasol {number}" if kind == "text" else number for number in range(2, 5)}
     values = {f"p{number}": {"id": 100 + number, "vector": [1, 2], "weights": "heavy"} for number in range(30)}
     for number, passage in passages.items():
@@ -218,13 +212,9 @@ def test_fields_of_the_application_keep_names_that_termweave_uses_elsewhere(shop
     before = sources(opensearch_engine, index)
     enrich(index, fields=("--text-field", "passage" if kind == "text" else "name"))
     found = Index.open(opensearch_engine, index)
-    options = {
-        "rerank": "boost@passage" if kind == "long" else "boost@stock",
-        "sort": "stock:desc",
-        "facets": ["stock"],
-        "totals": True,
-    }
-    answer = found.answer("parasol", mode="weights", k=3, fields=["text", "*"], explain=True, **options)
+    rules = {"rerank": f"boost@{'passage' if kind == 'long' else 'stock'}", "sort": "stock:desc"}
+    options = {"fields": ["text", "*"], "facets": ["stock"], "totals": True, "explain": True}
+    answer = found.answer("parasol", mode="weights", k=3, **rules, **options)
     assert [hit.id for hit in answer.hits] == ["p4", "p3", "p2"]
     assert ({each.value for each in answer.facets["stock"]}, answer.totals.passing) == ({"2", "3", "4"}, 30)
     for hit in answer.hits:
@@ -235,9 +225,7 @@ def test_fields_of_the_application_keep_names_that_termweave_uses_elsewhere(shop
     assert {hit.id for hit in found.search("", like=["p2"], mode="weights", k=2)} == {"p3", "p4"}
     title, shown, metadata = searching.content_of(found, "p3")
     assert (title, shown.startswith("a parasol"), ("metadata", "plain") in searching.metadata_of(metadata)) == ("", True, True)
-    if kind:
-        assert [each.id for each in found.search("parasol", where="id>=103 AND id<=104", sort="id:desc")] == ["p4", "p3"]
-        assert found.search("parasol", where="id=104")[0].id == "p4"
+    assert [each.id for each in found.search("parasol", where="id>=103 AND id<=104", sort="id:desc")] == ["p4", "p3"]
     enrich(index, "--remove", fields=())
     assert sources(opensearch_engine, index) == before
 
@@ -262,40 +250,22 @@ def test_lexical_searches_the_text_fields_of_the_application_with_its_weights(sh
         answer = opensearch_engine.request("POST", f"/{index}/_search", body={"size": 30, "query": query, "search_pipeline": {}})
         return {hit["_id"]: hit["_score"] for hit in answer["hits"]["hits"]}
 
-    assert {hit.id: hit.score for hit in hits("warm lamps", k=30)} == of_server({"match": {"name": "warm lamps"}})
+    assert {hit.id: hit.score for hit in hits("warm lamps", k=30)} == of_server({"match": {"name": "warm lamps"}})  # exact
     done = enrich(index, "--lexical-field", "name", "--lexical-field", "brand^2.5", fields=())
     assert (done["written"], done["signals"]) == (0, ["lexical", "weights"])
     fields = {"query": "warm light Lamp", "type": "most_fields", "fields": ["name", "brand^2.5"]}
     found = hits("warm light Lamp", k=30, explain=True)
     assert {hit.id: hit.score for hit in found} == of_server({"multi_match": fields})
     assert found[0].id == "p2"  # in both fields
-    for hit in found:
-        (part,) = hit.explanation["parts"]
-        assert sum(term["share"] for term in part["terms"]) == pytest.approx(hit.score, rel=1e-5)
-    assert {term["term"] for term in found[0].explanation["parts"][0]["terms"]} == {"warm", "light", "lamp", "Lamp"}
-
+    shares = [{term["term"]: term["share"] for term in hit.explanation["parts"][0]["terms"]} for hit in found]
+    assert [sum(each.values()) for each in shares] == [pytest.approx(hit.score, rel=1e-5) for hit in found]
+    assert shares[0].keys() == {"warm", "light", "lamp", "Lamp"}
     write(opensearch_engine, index, {"new": {"name": "a hammock", "brand": "Lamp"}})
     assert [hit.id for hit in hits("hammock", explain=True)] == ["new"]
     answer = Index.open(opensearch_engine, index).answer("hammock", mode="lexical:0.5,weights:0.5", totals=True, highlight=True)
     assert (answer.hits[0].id, answer.totals.matching) == ("new", 1)
     assert "1 of 31 documents is not enriched yet and found by lexical alone" in " ".join(answer.remarks)
     assert [hit.id for hit in hits('"a hammock" -sofa', rewrite="operators", where="id=new OR exists(brand)")] == ["new"]
-
-
-def test_documents_that_were_copied_from_an_enriched_index_are_enriched_anew(shop, enrich, opensearch_engine, name):
-    """POST /_reindex copies what an enrichment wrote, too."""
-    index, copy = shop(), f"{name}-copy"
-    enrich(index, *WEIGHTS)
-    settings = {"index.knn": True} if dialect_of(opensearch_engine.capabilities).vector_settings() else {}
-    mappings = {"dynamic": False, "properties": {"name": {"type": "text"}}}
-    opensearch_engine.request("PUT", f"/{copy}", body={"settings": settings, "mappings": mappings})
-    only = {"query": {"range": {"stock": {"lt": 10}}}}  # other statistics than those of all
-    body = {"source": {"index": index, **only}, "dest": {"index": copy}}
-    opensearch_engine.request("POST", "/_reindex", params={"refresh": True}, body=body)
-    assert enrich(copy, *WEIGHTS)["written"] == 10
-    assert Index.open(opensearch_engine, copy).search("kettle", k=1)[0].id in {"p4", "p9"}
-    enrich(copy, "--remove")
-    assert enrich(copy)["written"] == 10
 
 
 def test_an_index_that_an_earlier_version_enriched_goes_on_as_it_is(shop, enrich, opensearch_engine):
@@ -352,10 +322,9 @@ def test_a_killed_enrichment_goes_on_where_it_was(shop, enrich, opensearch_engin
     assert 15 <= done == sum(sent) < 30
     said = enrich(index, *WEIGHTS)
     assert (said["documents"], said["written"]) == (30, 30 - done)
-    assert f"{done} of 30 documents had the fields already, with the same content: they were not written again." in said["notes"]
-    before = {key: each for key, each in stored.items() if "termweave" in each}
+    assert f"{done} of 30 documents had the fields already" in " ".join(said["notes"])
     after = sources(opensearch_engine, index)
-    assert {key: after[key] for key in before} == before
+    assert all(after[key] == each for key, each in stored.items() if "termweave" in each)
 
 
 def test_the_learned_field_needs_a_closed_index_for_a_moment_and_its_removal_another(shop, enrich, opensearch_engine):
@@ -377,8 +346,7 @@ def test_the_learned_field_needs_a_closed_index_for_a_moment_and_its_removal_ano
     for words, stays in (((), True), (("--yes",), False), ((), False)):  # what nobody allows to take away stays
         enrich(index, "--remove", *words, fields=())
         assert ("termweave_learned_search" in settings()) == stays
-    assert opensearch_engine.request("POST", f"/{index}/_search", body={})["hits"]["total"]["value"] == 30  # it is open
-    assert enrich(index, "--signals", "learned", "--yes")["written"] == 30
+    assert enrich(index, "--signals", "learned", "--yes")["written"] == 30  # it is open
 
 
 def test_the_statistics_never_touch_an_index_of_the_application(shop, enrich, opensearch_engine, name):
@@ -388,8 +356,7 @@ def test_the_statistics_never_touch_an_index_of_the_application(shop, enrich, op
     before = opensearch_engine.request("GET", f"/{index}/_mapping")
     assert f"'{own}', where the statistics of an enrichment are stored" in enrich(index, status=2)
     assert opensearch_engine.request("GET", f"/{index}/_mapping") == before
-    assert enrich(index, "--signals", "dense")["written"] == 30
-    assert enrich(index, "--remove")["removed"] == 30
+    assert enrich(index, "--signals", "dense")["written"] == enrich(index, "--remove")["removed"] == 30
     assert opensearch_engine.request("GET", f"/{own}/_doc/0")["_source"] == {"visits": 3}
     opensearch_engine.request("DELETE", f"/{own}")
     opensearch_engine.request("PUT", f"/{name}-visits", body={"aliases": {own: {}}})

@@ -181,7 +181,7 @@ def test_an_index_that_joins_a_name_is_counted_until_it_is_enriched_alike(
     assert Index.open(engine, f"{name}-few").answer("chair", k=40, totals=True).totals.passing == 6
     filtered["filter"] = {"match_all": {}}
     engine.request("POST", "/_aliases", body={"actions": [{"add": filtered}]})
-    with pytest.raises(UsageError, match="has another filter or routing for each"):
+    with pytest.raises(UsageError, match="has different filters or routings"):
         Index.open(engine, f"{name}-few")
     assert enrich(three, "--remove", fields=())["removed"] == 30
     assert statistics_store.is_complete(engine, one)

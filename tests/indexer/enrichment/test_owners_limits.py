@@ -27,24 +27,22 @@ def said(engine, capsys, *arguments, status=0):
     return printed.err if status else printed.out
 
 
-@pytest.mark.parametrize(("window", "terms"), [(10, 7), (1, 1)])
-def test_small_limits_of_an_index_divide_what_is_read(shop, enrich, opensearch_engine, capsys, window, terms):
+def test_small_limits_of_an_index_divide_what_is_read(shop, enrich, opensearch_engine, capsys):
     index = shop()
     whole = sources(opensearch_engine, index)
-    put(opensearch_engine, index, max_result_window=window, max_terms_count=terms)
+    put(opensearch_engine, index, max_result_window=10, max_terms_count=7)
     assert enrich(index, "--plan")["to_write"] == 30
     assert enrich(index)["written"] == 30
-    if window > 1:
-        options = ("-k", "30", "--fields", "stock", "--sort", "stock", "--collapse", "stock", "--json")
-        hits = json.loads(said(opensearch_engine, capsys, "search", index, "green tea", *options))["hits"]
-        assert [hit["fields"]["stock"] for hit in hits] == list(range(30))
-        found = Index.open(opensearch_engine, index)
-        assert int(found.search("green tea", rerank="rnn", k=30, highlight=True)[0].id[1:]) % 5 == 4
-        if opensearch_engine.has_search_pipelines:  # what the server fuses is not divided
-            with pytest.raises(EngineError) as raised:
-                found.search("green tea", server_fusion=True)
-            assert "lower --candidates to index.max_result_window" in raised.value.hint
-            assert len(found.search("green tea", server_fusion=True, candidates=10)) == 10
+    options = ("-k", "30", "--fields", "stock", "--sort", "stock", "--collapse", "stock", "--json")
+    hits = json.loads(said(opensearch_engine, capsys, "search", index, "green tea", *options))["hits"]
+    assert [hit["fields"]["stock"] for hit in hits] == list(range(30))
+    found = Index.open(opensearch_engine, index)
+    assert int(found.search("green tea", rerank="rnn", k=30, highlight=True)[0].id[1:]) % 5 == 4
+    if opensearch_engine.has_search_pipelines:  # what the server fuses is not divided
+        with pytest.raises(EngineError) as raised:
+            found.search("green tea", server_fusion=True)
+        assert "lower --candidates to index.max_result_window" in raised.value.hint
+        assert len(found.search("green tea", server_fusion=True, candidates=10)) == 10
     assert enrich(index)["written"] == 0
     assert enrich(index, "--remove", fields=())["removed"] == 30
     put(opensearch_engine, index, max_result_window=None)

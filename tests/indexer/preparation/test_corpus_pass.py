@@ -8,17 +8,14 @@ import numpy as np
 import orjson
 import pytest
 
-from termweave.catalog.generations import live
 from termweave.encoders.text_encoder import TextEncoder
 from termweave.errors import InputError, ModelError, RefusedDocuments
-from termweave.indexer import BuildOptions, build, verify_against_source
+from termweave.indexer import BuildOptions
 from termweave.indexer.ledger import storage
-from termweave.indexer.pipeline import dead_letters, throttle
+from termweave.indexer.pipeline import dead_letters
 from termweave.records import TermWeights
 from termweave.search import Index
-from tests.indexer.builds import LEXICAL, check, numbered
-
-pytestmark = pytest.mark.engine
+from tests.indexer.builds import LEXICAL, numbered
 
 STRANGE = [
     {"_id": "empty", "title": "", "text": ""},
@@ -47,67 +44,67 @@ STRANGE = [
 
 
 @pytest.mark.parametrize("options", [LEXICAL, BuildOptions()], ids=["lexical", "all signals"])
-def test_strange_documents_all_arrive_and_verify_deep(opensearch_engine, name, corpus, options):
-    source = corpus(STRANGE)
-    built = build(opensearch_engine, source, name, options)
-    assert built.documents == len(STRANGE)
+def test_strange_documents_all_arrive_and_verify_deep(desk, options):
+    source = desk.source(STRANGE)
+    built = desk.build(source, options)
     assert any(note.startswith("1 document without any text") for note in built.notes)
     if options != LEXICAL:
         assert "1 word of more than 200 characters left out of the term weights." in built.notes
-    found = check(opensearch_engine, name)
-    assert (found.ok, found.counted, found.altered) == (True, len(STRANGE), [])
-    assert verify_against_source(opensearch_engine, built.index, source).ok
-    index = Index.open(opensearch_engine, name)
-    (hit, *_) = index.search("metadata", k=3, where=[{"term": {"metadata.year": "2020"}}], mode="lexical")
+    assert built.documents == desk.clean(source) == len(STRANGE)
+    (hit, *_) = searched(desk).search("metadata", k=3, where=[{"term": {"metadata.year": "2020"}}], mode="lexical")
     assert (hit.id, hit.fields["metadata"]["tags"], len(hit.fields["metadata"]["abstract"])) == ("meta", ["a", "b"], 100_000)
 
 
-def test_broken_json_and_one_id_with_two_contents_are_named_by_line_or_skipped_by_wish(opensearch_engine, name, corpus):
+def searched(desk):
+    return Index.open(desk.engine, desk.name)
+
+
+def refused(desk):
+    """The dead letters of the last build, and their file."""
+    (file,) = storage.folder(desk.engine).glob(f"{desk.name}*.refused.jsonl")
+    return [orjson.loads(line) for line in file.read_bytes().splitlines()], str(file)
+
+
+def test_broken_json_and_one_id_with_two_contents_are_named_by_line_or_skipped_by_wish(desk):
     twice = [{"_id": "a", "text": "first"}, {"_id": "b", "text": "x"}, {"_id": "b", "text": "x"}, {"_id": "a", "text": "second"}]
     broken = [*twice[:3], b'{"_id": "broken', twice[3]]
     for documents, said in (
         (broken, "line 4"), (twice, "line 4 has the id 'a' of line 1, with other content"), ([b""], "no documents"),
     ):  # fmt: skip
         with pytest.raises(InputError, match=said):
-            build(opensearch_engine, corpus(documents), name, LEXICAL)
-        assert live(opensearch_engine, name) is None
-        assert not list(storage.folder(opensearch_engine).glob(f"{name}*.sqlite*"))
-    built = build(opensearch_engine, corpus(broken, skip_bad=True), name, replace(LEXICAL, skip_bad=True))
-    assert built.documents == 2
+            desk.build(documents)
+        assert desk.live is None
+        assert not list(storage.folder(desk.engine).glob(f"{desk.name}*.sqlite*"))
+    built = desk.build(desk.source(broken, skip_bad=True), replace(LEXICAL, skip_bad=True))
     assert any("line 4" in note for note in built.notes)
     assert "1 document left out, with the id and content of an earlier document." in built.notes
-    assert Index.open(opensearch_engine, name).search("first", mode="lexical")[0].id == "a"
-    assert check(opensearch_engine, name).ok
+    assert searched(desk).search("first", mode="lexical")[0].id == "a"
+    assert built.documents == desk.clean() == 2
 
 
 @pytest.mark.usefixtures("long_ids")
-def test_a_document_that_the_engine_refuses_is_named_and_nothing_is_published(opensearch_engine, name, corpus):
-    documents = [*numbered(5), {"_id": "y" * 40_000, "text": "an id that no field can hold"}]
+def test_a_document_that_the_engine_refuses_is_named_and_nothing_is_published(desk):
     with pytest.raises(RefusedDocuments, match=r"line 6.*immense") as raised:
-        build(opensearch_engine, corpus(documents), name, LEXICAL)
-    assert live(opensearch_engine, name) is None
-    (file,) = storage.folder(opensearch_engine).glob(f"{name}*.refused.jsonl")
-    assert str(file) in raised.value.hint
-    assert orjson.loads(file.read_bytes())["line"] == 6
-    assert build(opensearch_engine, corpus(numbered(3)), name, LEXICAL).documents == 3  # a mended source begins anew
+        desk.build([*numbered(5), {"_id": "y" * 40_000, "text": "an id that no field can hold"}])
+    assert desk.live is None
+    ((letter,), file) = refused(desk)
+    assert file in raised.value.hint
+    assert letter["line"] == 6
+    assert desk.build(3).documents == 3  # a mended source begins anew
 
 
-def test_a_run_of_which_everything_is_refused_ends_early_and_goes_on_by_wish(opensearch_engine, name, corpus, monkeypatch):
-    for limit in ("FIRST", "SMALLEST", "LARGEST"):
-        monkeypatch.setattr(throttle, limit, 16 * 1024)
+def test_a_run_of_which_everything_is_refused_ends_early_and_goes_on_by_wish(desk, small_steps, monkeypatch):
     monkeypatch.setattr(dead_letters, "_HOPELESS", 200)
-    source = corpus([{**each, "year": "long ago"} for each in numbered(3000)])
+    source = desk.source([{**each, "year": "long ago"} for each in numbered(1000)])
     wrong = replace(LEXICAL, mapping={"properties": {"year": {"type": "integer"}}})
     stopped = r"of the first \d+ documents, so the build was stopped: 'd\d+' \(line \d+\): failed to parse"
     with pytest.raises(RefusedDocuments, match=stopped):
-        build(opensearch_engine, source, name, wrong)
-    (file,) = storage.folder(opensearch_engine).glob(f"{name}*.refused.jsonl")
-    assert 200 <= len(file.read_bytes().splitlines()) < 3000
-    with pytest.raises(RefusedDocuments, match="refused 3,000 of 3,000"):  # an index of nothing is never meant
-        build(opensearch_engine, source, name, replace(wrong, allow_refused=1.0))
-    assert live(opensearch_engine, name) is None
-    mended = build(opensearch_engine, corpus([{**each, "year": 1999} for each in numbered(3000)]), name, wrong)
-    assert (mended.documents, check(opensearch_engine, name).ok) == (3000, True)
+        desk.build(source, wrong)
+    assert 200 <= len(refused(desk)[0]) < 1000
+    with pytest.raises(RefusedDocuments, match="refused 1,000 of 1,000"):  # an index of nothing is never meant
+        desk.build(source, replace(wrong, allow_refused=1.0))
+    assert desk.live is None
+    assert desk.build([{**each, "year": 1999} for each in numbered(1000)], wrong).documents == desk.clean() == 1000
 
 
 def altered(monkeypatch, change):
@@ -126,13 +123,11 @@ def scaled(by):
 
 
 @pytest.mark.parametrize("everywhere", [False, True])
-def test_weights_that_all_quantise_to_zero_still_find_the_document(opensearch_engine, name, corpus, monkeypatch, everywhere):
+def test_weights_that_all_quantise_to_zero_still_find_the_document(desk, monkeypatch, everywhere):
     altered(monkeypatch, scaled(1e-30))
     documents = numbered(10)[7:8] if everywhere else numbered(10)
-    built = build(opensearch_engine, corpus(documents), name, BuildOptions(dense="none"))
-    assert built.documents == len(documents)
-    assert check(opensearch_engine, name).ok
-    assert Index.open(opensearch_engine, name).search("number7", mode="weights")[0].id == "d7"
+    assert desk.build(documents, BuildOptions(dense="none")).documents == desk.clean() == len(documents)
+    assert searched(desk).search("number7", mode="weights")[0].id == "d7"
 
 
 @pytest.mark.parametrize(
@@ -143,23 +138,21 @@ def test_weights_that_all_quantise_to_zero_still_find_the_document(opensearch_en
         (lambda each: replace(each, vector=each.vector * np.float32(np.nan)), "NaN for document 'd7'"),
     ],
 )
-def test_what_a_broken_model_gives_is_said_and_nothing_is_published(opensearch_engine, name, corpus, monkeypatch, change, said):
+def test_what_a_broken_model_gives_is_said_and_nothing_is_published(desk, monkeypatch, change, said):
     altered(monkeypatch, change)
     with pytest.raises(ModelError, match=said):
-        build(opensearch_engine, corpus(numbered(10)), name, BuildOptions())
-    assert live(opensearch_engine, name) is None
+        desk.build(10, BuildOptions())
+    assert desk.live is None
 
 
-def test_a_document_of_a_hundred_thousand_terms_is_taken_or_refused_with_advice(opensearch_engine, name, corpus, monkeypatch):
+def test_a_document_of_a_hundred_thousand_terms_is_taken_or_refused_with_advice(desk, monkeypatch):
     """Seen on 3.6.0: words as many as one likes, weighted features some 60,000."""
     terms = tuple(f"{number:x}" for number in range(100_000))
-    source = corpus([*numbered(7), {"_id": "d7", "text": f"number7 {' '.join(terms)}"}])
-    built = build(opensearch_engine, source, name, LEXICAL)
-    assert (built.documents, check(opensearch_engine, name).ok) == (8, True)
-    assert Index.open(opensearch_engine, name).search("1869f", mode="lexical")[0].id == "d7"
+    desk.build([*numbered(7), {"_id": "d7", "text": f"number7 {' '.join(terms)}"}])
+    assert desk.clean() == 8
+    assert searched(desk).search("1869f", mode="lexical")[0].id == "d7"
     weights = TermWeights(terms, np.ones(len(terms), np.float32))
     altered(monkeypatch, lambda encoding: replace(encoding, weights=weights))
     with pytest.raises(RefusedDocuments, match=r"1 of 8 documents: 'd7' \(line 8\): too many tokens"):
-        build(opensearch_engine, corpus([*numbered(7), {"_id": "d7", "text": "number7"}]), name, BuildOptions(dense="none"))
-    (file,) = storage.folder(opensearch_engine).glob(f"{name}*.refused.jsonl")
-    assert "--passage-size" in orjson.loads(file.read_bytes())["advice"]
+        desk.build([*numbered(7), {"_id": "d7", "text": "number7"}], BuildOptions(dense="none"))
+    assert "--passage-size" in refused(desk)[0][0]["advice"]

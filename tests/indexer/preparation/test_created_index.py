@@ -7,17 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from termweave.catalog.generations import live
 from termweave.catalog.layout import DocumentLayout
 from termweave.errors import EngineError, UsageError, VerificationFailed
-from termweave.indexer import BuildOptions, UpdateMode, build, update
-from termweave.indexer.generations import listing
+from termweave.indexer import BuildOptions
 from termweave.indexer.pipeline.pipeline import Pipeline
 from termweave.search import Index
 from tests.conftest import SHARED
-from tests.indexer.builds import LEXICAL, clean, numbered, sources
-
-pytestmark = pytest.mark.engine
+from tests.indexer.builds import LEXICAL, sources
 
 CASES = SHARED / "cases" / "templates" / "templates.json"
 TEAS = [
@@ -55,14 +51,14 @@ def case(what):
     return json.loads(CASES.read_text())[what]
 
 
-def check_stored(engine, name, source):
-    assert clean(engine, name, source) == 3
-    index = Index.open(engine, name)
+def check_stored(desk, source):
+    assert desk.clean(source) == 3
+    index = Index.open(desk.engine, desk.name)
     assert index.lineage.types == {"price": "long"}
     for mode in ("lexical", "weights", "dense"):
         (hit,) = index.search("how to rinse a kettle", k=1, mode=mode, fields=("text",))
         assert (hit.id, hit.fields["text"]) == ("a", TEAS[0]["text"]), mode
-    assert sources(engine, name)["a"].keys() >= {"vector", "weights", "typed", "text"}
+    assert sources(desk.engine, desk.name)["a"].keys() >= {"vector", "weights", "typed", "text"}
 
 
 SHORT = {"text": {"type": "keyword", "ignore_above": 3}, "id": {"type": "keyword", "ignore_above": 1}}
@@ -70,58 +66,56 @@ FORCED = {"mappings": {"_routing": {"required": True}, "dynamic": True, "propert
 
 
 @pytest.mark.parametrize(
-    ("what", "older"),
-    [("drop-fields", False), ("change-text", True), ("no-source", False), ("forced", True)],
+    ("what", "older"), [("drop-fields", False), ("change-text", True), ("no-source", False), ("forced", True)]
 )
-def test_templates_of_the_cluster_do_not_change_what_is_stored(opensearch_engine, name, corpus, cluster, what, older):
+def test_templates_of_the_cluster_do_not_change_what_is_stored(desk, cluster, what, older):
     parts = {"template": {"template": FORCED}} if what == "forced" else case(what)
     cluster(**{key: value["template"] if key == "template" else value for key, value in parts.items()}, older=older)
-    source = corpus(TEAS)
-    build(opensearch_engine, source, name, BuildOptions())
-    check_stored(opensearch_engine, name, source)
-    source = corpus([*TEAS[:2], {**TEAS[2], "text": "Bread goes stale in the fridge."}])
-    update(opensearch_engine, source, name, BuildOptions(), UpdateMode(new=older))
-    check_stored(opensearch_engine, name, source)
+    source = desk.source(TEAS)
+    desk.build(source, BuildOptions())
+    check_stored(desk, source)
+    source = desk.source([*TEAS[:2], {**TEAS[2], "text": "Bread goes stale in the fridge."}])
+    desk.update(source, BuildOptions(), new=older)
+    check_stored(desk, source)
 
 
-def test_what_a_template_forces_on_scores_and_fields_is_named(opensearch_engine, name, corpus, cluster):
+def test_what_a_template_forces_on_scores_and_fields_is_named(desk, cluster):
     analyzer = {"index.analysis.analyzer.default_search.type": "english"}
     settings = {"index.similarity.default.type": "boolean", "index.mapping.ignore_malformed": "true", **analyzer}
     cluster({"settings": settings})
     for forced, value in settings.items():  # who wants a setting says so
         others = {key: each for key, each in settings.items() if key != forced}
         with pytest.raises(UsageError, match=f"did not ask for: {forced} {value}") as error:
-            build(opensearch_engine, corpus(TEAS), name, replace(LEXICAL, settings=others))
-        assert repr(name) in error.value.hint
-        assert not opensearch_engine.request("GET", f"/{name}*")
-    build(opensearch_engine, corpus(TEAS), name, replace(LEXICAL, settings=settings))
+            desk.build(TEAS, replace(LEXICAL, settings=others))
+        assert repr(desk.name) in error.value.hint
+        assert not desk.engine.request("GET", f"/{desk.name}*")
+    desk.build(TEAS, replace(LEXICAL, settings=settings))
 
 
-def test_a_document_that_the_server_changes_is_read_back_and_not_published(opensearch_engine, name, corpus, cluster, monkeypatch):
+def test_a_document_that_the_server_changes_is_read_back_and_not_published(desk, cluster, monkeypatch):
     cluster({"settings": {"index.final_pipeline": ""}}, CHANGED)
-    run = Pipeline.run
+    run, pipeline_of_cluster = Pipeline.run, {"index.final_pipeline": desk.name}
 
     def meddle(pipeline, progress):
-        opensearch_engine.request("PUT", f"/{pipeline.target.index}/_settings", body={"index.final_pipeline": name})
+        desk.engine.request("PUT", f"/{pipeline.target.index}/_settings", body=pipeline_of_cluster)
         return run(pipeline, progress)
 
     monkeypatch.setattr(Pipeline, "run", meddle)
     with pytest.raises(VerificationFailed, match="2 altered") as error:
-        build(opensearch_engine, corpus(TEAS), name, LEXICAL)
+        desk.build(TEAS)
     assert "ingest pipeline" in error.value.hint
-    assert live(opensearch_engine, name) is None
+    assert desk.live is None
     monkeypatch.undo()
-    built = build(opensearch_engine, corpus(TEAS), name, LEXICAL)  # it resumes, and switches the pipeline off
-    assert built.sent == 2
-    assert clean(opensearch_engine, name) == 3
-    opensearch_engine.request("PUT", f"/{built.index}/_settings", body={"index.final_pipeline": name})
-    source = corpus([*TEAS[:2], {**TEAS[2], "text": "No bread in a kettle."}])
-    update(opensearch_engine, source, name, LEXICAL)
-    assert clean(opensearch_engine, name, source) == 3
+    assert desk.build(TEAS).sent == 2  # it resumes, and switches the pipeline off
+    assert desk.clean() == 3
+    desk.request("PUT", "/_settings", body=pipeline_of_cluster)
+    source = desk.source([*TEAS[:2], {**TEAS[2], "text": "No bread in a kettle."}])
+    desk.update(source)
+    assert desk.clean(source) == 3
 
 
 @pytest.mark.parametrize("signal", ["content", "weights", "vector"])
-def test_what_no_search_finds_is_not_published(opensearch_engine, name, corpus, monkeypatch, signal):
+def test_what_no_search_finds_is_not_published(desk, monkeypatch, signal):
     """The documents come back as they were sent, and are not in the index of that signal."""
     mapping = DocumentLayout.mapping
 
@@ -135,22 +129,22 @@ def test_what_no_search_finds_is_not_published(opensearch_engine, name, corpus, 
     monkeypatch.setattr(DocumentLayout, "mapping", unsearched)
     expected = "a search of lexical does not find it" if signal == "content" else f"could not search .*{signal}"
     with pytest.raises((VerificationFailed, EngineError), match=expected.replace("vector", "dense")):
-        build(opensearch_engine, corpus(numbered(3)), name, BuildOptions())
-    assert not any(each.complete for each in listing.list_generations(opensearch_engine, name))
+        desk.build(3, BuildOptions())
+    assert not any(each.complete for each in desk.generations)
 
 
-def test_stop_words_alone_are_found_by_no_search_and_are_no_fault(opensearch_engine, name, corpus):
-    documents = [{"_id": "a", "text": "to be or not to be"}, {"_id": "b", "text": "..."}]
-    assert build(opensearch_engine, corpus(documents), name, BuildOptions()).documents == 2
+def test_stop_words_alone_are_found_by_no_search_and_are_no_fault(desk):
+    assert desk.build({"a": "to be or not to be", "b": "..."}, BuildOptions()).documents == 2
 
 
-@pytest.mark.parametrize("kind", ["ngram", "keyword"])
-def test_an_analyzer_of_the_user_decides_what_a_word_is(opensearch_engine, name, corpus, kind):
+@pytest.mark.parametrize(
+    "tokenizer", [{"type": "ngram", "min_gram": 2, "max_gram": 3}, {"type": "keyword"}], ids=["ngram", "keyword"]
+)
+def test_an_analyzer_of_the_user_decides_what_a_word_is(desk, tokenizer):
     """Parts of words are more tokens than a query may have clauses, and a text that is one token is not that of title and text together."""
-    tokenizer = {"type": "ngram", "min_gram": 2, "max_gram": 3} if kind == "ngram" else {"type": "keyword"}
     analysis = {"tokenizer": {"parts": tokenizer}, "analyzer": {"own": {"tokenizer": "parts"}}}
     options = replace(LEXICAL, analyzer="own", settings={"index.analysis": analysis})
     texts = [{"_id": str(number), "title": f"title {number}", "text": f"word{number}abc " * 400} for number in range(3)]
-    assert build(opensearch_engine, corpus(texts), name, options).sent == 3
+    assert desk.build(texts, options).sent == 3
     texts[0]["text"] = "another text " * 400
-    assert update(opensearch_engine, corpus(texts), name, options).counts.changed == 1
+    assert desk.update(texts, options).counts.changed == 1

@@ -15,7 +15,7 @@ from termweave.indexer import BuildOptions, build
 from termweave.indexer.options import Window
 from termweave.indexer.preparation import corpus_pass, estimate
 from termweave.support import paths
-from tests.indexer.builds import LEXICAL
+from tests.indexer.builds import LEXICAL, numbered
 
 
 @pytest.fixture
@@ -24,11 +24,6 @@ def corpus(corpus):
     return partial(corpus, skip_bad=True)
 
 
-def numbered(count):
-    return [{"_id": f"d{each}", "title": f"title {each}", "text": f"some text about the number{each}"} for each in range(count)]
-
-
-@pytest.mark.engine
 def test_what_would_go_wrong_is_said_before(opensearch_engine, corpus):
     french = "Le chat mange la souris dans la maison que nous avons louée pour nos vacances " * 4
     foreign = ("重庆是中国西南部的一个直辖市。" * 5, "Москва является столицей России", french)
@@ -45,12 +40,9 @@ def test_what_would_go_wrong_is_said_before(opensearch_engine, corpus):
     assert (found.documents, found.passages, found.exact) == (12, 12, True)
     said = "\n".join(found.warnings)
     for part in (
-        "'d1' (line 7; line 2 is kept). Without --skip-bad the build stops with an error",
-        "8% of the documents are longer than the 256 word-pieces",
-        "knows the language of corpus.jsonl only in part",
-        "1 document without any text",
-        "line 8",
-    ):
+        "'d1' (line 7; line 2 is kept). Without --skip-bad the build stops with an error", "8% of the documents are longer than the 256 word-pieces",
+        "knows the language of corpus.jsonl only in part", "1 document without any text", "line 8",
+    ):  # fmt: skip
         assert part in said, part
     assert found.encode_seconds > 0
     plain = estimate.estimate_build(corpus(numbered(6)), opensearch_engine.capabilities, LEXICAL, ["one two three", "four"])
@@ -58,7 +50,6 @@ def test_what_would_go_wrong_is_said_before(opensearch_engine, corpus):
     assert (plain.clauses.mean, plain.clauses.most, plain.clauses.of) == (2.0, 3, "queries")
 
 
-@pytest.mark.engine
 def test_a_part_of_a_large_source_is_extrapolated(opensearch_engine, corpus, monkeypatch):
     monkeypatch.setattr(estimate, "_READ", 15_000)
     found = estimate.estimate_build(corpus(numbered(30_000)), opensearch_engine.capabilities, LEXICAL)
@@ -66,10 +57,9 @@ def test_a_part_of_a_large_source_is_extrapolated(opensearch_engine, corpus, mon
     assert found.documents == pytest.approx(30_000, rel=0.2)
 
 
-@pytest.mark.engine
 @pytest.mark.parametrize("options", [LEXICAL, replace(LEXICAL, passages=Window(160, 120))], ids=["whole", "passages"])
 def test_a_plan_writes_nothing_and_counts_and_weighs_what_is_built(opensearch_engine, name, shared, own_places, options):
-    source, before = corpora.open_source(shared / "data" / "nfcorpus"), set((own_places / "state").rglob("*"))
+    source, before = corpora.open_source(shared / "data" / "cranfield"), set((own_places / "state").rglob("*"))
     found = estimate.estimate_build(source, opensearch_engine.capabilities, options)  # it has no server to write to
     assert set((own_places / "state").rglob("*")) == before
     built = build(opensearch_engine, source, name, options)
@@ -79,7 +69,6 @@ def test_a_plan_writes_nothing_and_counts_and_weighs_what_is_built(opensearch_en
     assert found.index_bytes == pytest.approx(weighed, rel=0.35)
 
 
-@pytest.mark.engine
 def test_statistics_that_have_drifted_are_said_before_an_update(
     opensearch_engine, name, corpus, shared, tmp_path, capsys, monkeypatch
 ):

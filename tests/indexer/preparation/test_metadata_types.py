@@ -1,22 +1,16 @@
 """The types of metadata: inferred from all values, with conflicts said."""
 
-import doctest
-
 import pytest
 
 from termweave.catalog import typed_fields
 from termweave.indexer.preparation.metadata_types import TypeInference
 
 
-def inferred(*documents):
-    inference = TypeInference()
+def inferred(*documents, **options):
+    inference = TypeInference(**options)
     for metadata in documents:
         inference.count(metadata)
     return inference
-
-
-def test_the_examples_of_the_module():
-    assert doctest.testmod(typed_fields).failed == 0
 
 
 def test_types_are_those_of_all_values():
@@ -30,9 +24,7 @@ def test_types_are_those_of_all_values():
 
 
 def decided(values, *, commas=False, declared=""):
-    inference = TypeInference({"x": declared} if declared else None, commas=commas)
-    for value in values:
-        inference.count({"x": value})
+    inference = inferred(*({"x": value} for value in values), declared={"x": declared} if declared else None, commas=commas)
     return inference.types()["x"], " ".join(inference.notes())
 
 
@@ -53,7 +45,6 @@ def test_a_text_that_says_that_there_is_no_value_is_missing_and_is_named(values,
         (["12.5"] * 10 + ["on request"], "double"),
         (["12.5"] * 9 + ["on request", "sold out"], "keyword"),
         ([12.5, "x" * 300, *[3] * 20], "double"),  # however long the odd one is
-        (["01234", "12345678"], "keyword"),
         (["text"] * 20 + ["42"], "keyword"),
         (["2025-01-01"] * 20 + ["2024-02-30", "03/04/2025"], "date"),
         ([True, "unknown"], "keyword"),  # three values to count, and no order
@@ -82,10 +73,8 @@ def test_what_is_doubtful_is_text_and_is_said_with_the_option(values, said):
     ("values", "form", "first"),
     [
         (["12,50", "1.299,00", "7,00"], "decimal-comma", 12.5),
-        (["1.299,00", "12,50"], "decimal-comma", 1299),
         (["1\u202f299,00", "2"], "decimal-comma", 1299),
         (["1,299.00", "5"], "decimal-point", 1299),
-        (["1'299.50", "5"], "decimal-point", 1299.5),
         (["1,299", "5.25"], "decimal-point", 1299),
         (["03/04/2025", "24/12/2025"], "day-month-year", "2025-04-03T00:00:00+00:00"),
         (["03/04/2025", "12/24/2025 10:30"], "month-day-year", "2025-03-04T00:00:00+00:00"),
@@ -117,9 +106,8 @@ def test_what_cannot_be_a_field_is_left_out():
 
 def test_an_update_says_what_does_not_fit():
     types = {"year": "long", "price": "double", "cost": "decimal-comma"}
-    inference = TypeInference(types)
-    for metadata in ({"year": "n/a", "price": 3, "cost": "12,50"}, {"year": 5, "new": 1, "cost": "12.5"}):
-        inference.count(metadata)
+    documents = {"year": "n/a", "price": 3, "cost": "12,50"}, {"year": 5, "new": 1, "cost": "12.5"}
+    inference = inferred(*documents, declared=types)
     misfits, new = inference.against({**types, "cost": "double"})
     assert "'cost' (1, not numbers), 'year' (1, not whole numbers)" in misfits
     assert "no type for: 'new'" in new

@@ -15,18 +15,11 @@ from termweave.indexer import BuildOptions, build, update, verify_against_source
 from termweave.indexer.job import Job
 from termweave.indexer.options import Window
 from termweave.search import Index
-from tests.indexer.builds import check
+from tests.indexer.builds import check, sources
 
 from .conftest import texts
 
 BM25 = {"weights": "bm25-german", "dense": "none"}
-
-
-def documents_of(engine, name):
-    """id -> `_source` of all documents."""
-    engine.request("POST", f"/{name}/_refresh")
-    hits = engine.request("POST", f"/{name}/_search", body={"size": 5_000})["hits"]["hits"]
-    return {hit["_id"]: hit["_source"] for hit in hits}
 
 
 @pytest.fixture
@@ -43,7 +36,7 @@ def same(opensearch_engine, name, encode, tmp_path):
         if direct.lineage.statistics:
             first, second = (statistics_store.load(opensearch_engine, each.generation, each.lineage) for each in (direct, shards))
             assert first.to_bytes() == second.to_bytes()
-        assert documents_of(opensearch_engine, f"{name}-a") == documents_of(opensearch_engine, f"{name}-b")
+        assert sources(opensearch_engine, f"{name}-a") == sources(opensearch_engine, f"{name}-b")
         first, second = (each.run(queries, k=1_000).scores for each in (direct, shards))
         assert any(first.values())
         # compiled code adds in another order

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from termweave.engine import EngineResponseError
 from termweave.errors import TermweaveError
 from termweave.serving.connector import ml_commons
 from termweave.serving.connector.connection import references
@@ -45,6 +46,21 @@ def test_every_place_that_names_a_pipeline(opensearch_engine, clean):
         f"ingest pipeline {clean}-outer (processors.pipeline.name: {ingest})",
     }
     assert references(opensearch_engine, {f"{clean}-other"}) == []
+
+
+def test_a_model_that_the_server_still_calls_deployed_is_undeployed_again(monkeypatch):
+    """ml-commons answers that a model is undeployed although it could not note it, and then refuses to delete the model."""
+    sent, refusals = [], [EngineResponseError(400, "Model cannot be deleted in deploying or deployed state", "deployed state")]
+
+    class Server:
+        def request(self, method, path, **_):
+            sent.append(f"{method} {path.rpartition('/')[2]}")
+            if method == "DELETE" and refusals:
+                raise refusals.pop()
+
+    monkeypatch.setattr(ml_commons.time, "sleep", lambda _: None)
+    ml_commons.delete(Server(), "m")
+    assert sent == ["POST _undeploy", "DELETE m"] * 2
 
 
 @pytest.mark.nightly

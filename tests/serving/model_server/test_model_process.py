@@ -4,7 +4,6 @@ import json
 import signal
 import socket
 import threading
-import time
 from contextlib import ExitStack
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
@@ -13,6 +12,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from tests.ui import processes
+from tests.ui.processes import until
 
 
 @pytest.fixture
@@ -23,10 +23,7 @@ def serving(own_places):
         def start(*arguments):
             server = processes.serving("--model", "shipped", *arguments, XDG_STATE_HOME=str(own_places / "xdg-state"))
             process, said = started.enter_context(server)
-            end = time.monotonic() + 180
-            while status(Request(f"{said['url']}ready")) != 200:
-                assert time.monotonic() < end
-                time.sleep(0.1)
+            until(lambda: status(Request(f"{said['url']}ready")) == 200, 180)
             return process, said["url"]
 
         yield start
@@ -60,14 +57,12 @@ def test_requests_under_way_are_answered_when_it_ends(serving):
     asking = [threading.Thread(target=lambda: answers.append(status(sparse(url, LONG)))) for _ in range(2)]
     for thread in asking:
         thread.start()
-    while not waiting(url):
-        time.sleep(0.02)
+    until(lambda: waiting(url))
     process.send_signal(signal.SIGINT)
     assert process.wait(120) == 0
     for thread in asking:
         thread.join()
-    assert len(answers) == 2
-    assert set(answers) <= {200, 503}
+    assert (len(answers), set(answers) <= {200, 503}) == (2, True)
     assert "Traceback" not in process.stderr.read()
 
 
@@ -77,14 +72,10 @@ def test_a_question_passes_a_large_request_whose_texts_leave_the_queue_with_its_
     with socket.create_connection((place.hostname, place.port)) as client:
         head = f"POST /v1/sparse HTTP/1.1\r\nHost: {place.netloc}\r\nContent-Type: application/json\r\nContent-Length: {len(request.data)}\r\n\r\n"
         client.sendall(head.encode() + request.data)
-        while not waiting(url):
-            time.sleep(0.02)
+        until(lambda: waiting(url))
         assert status(sparse(url, ["a"])) == 200
         assert waiting(url) > 50
-    began = time.monotonic()
-    while waiting(url):
-        assert time.monotonic() - began < 5, "200 texts take longer than that"
-        time.sleep(0.02)
+    until(lambda: not waiting(url), 5)  # 200 texts take longer than that
     process.send_signal(signal.SIGTERM)
     process.wait(120)
     assert "Traceback" not in process.stderr.read()

@@ -54,17 +54,11 @@ def test_there_is_a_clause_for_each_weight_of_the_pipeline(ask):
     assert "neural_sparse" in ask(WORDS, signals=["weights"], models={"weights": SHIPPED}).json()["query"]
 
 
-def test_a_query_without_words_comes_back(ask):
-    for query in ({"match_all": {}}, {"query_string": {"query": "title:json"}}, {"match": {"text": "  "}}):
+def test_a_query_without_words_comes_back_and_one_may_be_deep(ask):
+    for query in ({"match_all": {}}, {"query_string": {"query": "title:json"}}, nested(99, {"match_all": {}})):
         assert ask(query).json() == {"query": query}
-
-
-def test_a_query_as_deep_as_it_may_be(ask):
     assert ask(nested(98)).json()["query"] == ask(WORDS).json()["query"]
-    filters = {"bool": {"must": WORDS, "filter": nested(97)}}
-    assert ask(filters).status_code == 200
-    without = nested(99, {"match_all": {}})
-    assert ask(without).json()["query"] == without
+    assert ask({"bool": {"must": WORDS, "filter": nested(97)}}).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -74,9 +68,8 @@ def test_a_query_as_deep_as_it_may_be(ask):
         (WORDS, {"signals": ["learned"]}, 404, "does not have the signal 'learned' any more"),
         (WORDS, {"index": "another"}, 400, "The index 'another' is not served here"),
         (WORDS, {"depth": "20"}, 400, "The body is not index (str), models (dict), signals (list), depth (int), query (dict)"),
-        (WORDS, {"signals": ["dense"] * 20_000}, 400, "'signals' or 'depth' has a value that it cannot have"),
+        (WORDS, {"signals": ["dense"] * 20_000}, 400, "'signals' or 'depth' has an invalid value"),
         ({"bool": {"must": WORDS, "filter": [{"term": {"id": "x" * 5000}}] * 2000}}, {}, 422, "The filters of the query"),
-        ({"bool": {"must": ["x"]}}, {}, 400, "A clause in the 'must' of a bool is not an object"),
         (nested(100), {}, 422, "more than 200 objects and lists inside one another"),
         ({"match": {"text": "a " * 600_000}}, {}, 422, "The text of the query has 1,200,000 characters"),
         (WORDS, {"index": "x" * 300}, 400, "at most 255 bytes"),
