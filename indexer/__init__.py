@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from termweave.indexer.builder import build, up_to_date
     from termweave.indexer.job import IndexingResult
     from termweave.indexer.options import BuildOptions
-    from termweave.indexer.update_plan import LARGE_DELETION, LargeDeletion, UpdateMode, UpdatePlan, plan_update
-    from termweave.indexer.updater import update
+    from termweave.indexer.update_plan import LARGE_DELETION, LargeDeletion, UpdateMode, UpdatePlan
+    from termweave.indexer.updater import plan_update, update
     from termweave.indexer.verification import Difference, verify, verify_against_source
 
 __all__ = ["BuildOptions", "Difference", "IndexingResult", "LargeDeletion", "UpdateMode", "UpdatePlan"]
@@ -24,8 +24,8 @@ _MODULES = {
     "build_plan": ("plan",),
     "builder": ("build", "up_to_date"),
     "job": ("IndexingResult",),
-    "update_plan": ("LARGE_DELETION", "LargeDeletion", "UpdateMode", "UpdatePlan", "plan_update"),
-    "updater": ("update",),
+    "update_plan": ("LARGE_DELETION", "LargeDeletion", "UpdateMode", "UpdatePlan"),
+    "updater": ("plan_update", "update"),
     "verification": ("Difference", "verify", "verify_against_source"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}

@@ -151,8 +151,7 @@ def plan(source: Source, capabilities: Capabilities, options: BuildOptions) -> B
         advice = LanguageAdvice(analyzer, signals, none, tuple(brought.warnings), notes=tuple(brought.notes))
     signals = advice.signals
     if options.vectors != "float" and not dialect_of(capabilities).byte_vectors:
-        hint = "Leave --vectors out."
-        raise UsageError("--vectors byte is for OpenSearch; termweave does not ask an Elasticsearch for such vectors.", hint)
+        raise UsageError("--vectors byte needs OpenSearch, and this server is an Elasticsearch.", "Leave --vectors out.")
     needed = {signal_class(name).needs for name in signals}
     models = {output: model for output, model in models.items() if output.removesuffix("_query") in needed}
     fingerprint = _fingerprint(source, models, options, {"signals": signals, "analyzer": advice.analyzer})
@@ -172,7 +171,7 @@ def prompt_warnings(models: Mapping[str, ModelInfo]) -> list[str]:
             texts = " and ".join(f"{text!r} before a {kind}" for kind, text in expected.items())
             warnings.append(
                 f"The model {model.name!r} was probably trained with {texts}, and its folder has no prompts, so its vectors are worse. "
-                f"Save a copy that has them: SentenceTransformer(MODEL, prompts={dict(expected)}).save(DIR)."
+                f"Save a copy of the model with these prompts: SentenceTransformer(MODEL, prompts={dict(expected)}).save(DIR)."
             )
     return warnings
 
@@ -186,7 +185,7 @@ def _adopted(source: Source, brought: Encodings, options: BuildOptions) -> Build
     window = Window.from_lineage(brought.passages)
     if options.passages not in {None, window}:
         unit = f"passages of {window.size} words" if window else "whole documents"
-        hint = "Leave --passage-size out, or encode again with it."
+        hint = "Leave --passage-size out, or run 'termweave encode' again with this --passage-size."
         raise UsageError(f"{source.name} was encoded as {unit}, and --passage-size asks for others.", hint)
     return replace(options, passages=window, skip_bad=brought.skip_bad)
 
@@ -206,7 +205,7 @@ def _models_of_corpus(source: Source, brought: Encodings, options: BuildOptions)
         if used is None or used.hash != model.hash:
             flag = f"--{output.replace('_', '-')}"
             how = f"with {used.name!r} ({used.hash[:8]})" if used else "without such a model"
-            hint = f"Leave {flag} out, or encode again with it, into another folder."
+            hint = f"Leave {flag} out, or run 'termweave encode' again with {flag}, into another folder."
             raise UsageError(f"{source.name} was encoded {how}, and {flag} names {model.name!r} ({model.hash[:8]}).", hint)
     return {output: model for output, model in brought.models.items() if choices[output.removesuffix("_query")] not in NONE}
 
@@ -225,12 +224,10 @@ def _choose_signals(
         if obstacle is None:
             chosen.append(name)
         elif options.signals:
-            hint = "Leave it out of --signals, or supply what it needs."
+            hint = f"Remove {name} from --signals, or supply what this signal needs."
             raise UsageError(f"The signal {name!r} cannot be built: {obstacle}.", hint)
         else:
             notes.append(f"The signal {name!r} is left out: {obstacle}.")
-    if not chosen:
-        raise UsageError("No signal is left to index with.", "Name some with --signals lexical,weights,dense.")
     return tuple(sorted(chosen, key=lambda name: (_ORDER.index(signal_class(name).needs), name))), tuple(notes)
 
 

@@ -102,7 +102,7 @@ class Build(Job):
         self._closing.callback(target.ledger.close)
         target.notes[:0], target.warnings[:0] = planned.notes, planned.warnings
         if self.live is not None and (other := rebuild_options.differences(self.live.lineage, planned)):
-            target.notes.append(f"Unlike the live generation before it: {other}.")
+            target.notes.append(f"Differences from the live generation before this build: {other}.")
 
     def _begin(self, planned: BuildPlan, progress: BuildProgress) -> BuildTarget:
         """Read the source once, and create the empty index of a new generation; returns the generation, ready to be written."""
@@ -185,8 +185,8 @@ class Build(Job):
     def advise(self, difference: Difference) -> str:
         """Mark missing and altered documents as unsent, so that the same command sends them again, and return advice that says so."""
         self.target.ledger.mark_unsent([*difference.missing, *difference.altered])
-        advice = "with --fresh" if difference.extra else "again: it sends what is missing or altered"
-        return f"It was not published. Run the same command {advice}."
+        advice = "with --fresh" if difference.extra else "again, which sends the missing and altered documents"
+        return f"This generation was not published. Run the same command {advice}."
 
     def rejected(self) -> None:
         """Mark the generation as incomplete: an earlier command whose gate refused the generation may have marked it as complete."""

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Self
 from termweave.catalog import generations, statistics_store
 from termweave.catalog.lineage import CHANGING, Lineage, unless_missing
 from termweave.errors import RefusedDocuments, VerificationFailed
-from termweave.indexer.generations import publication
+from termweave.indexer.generations import index_setup, publication
 from termweave.indexer.ledger import storage
 from termweave.indexer.pipeline import dead_letters
 from termweave.indexer.pipeline.pipeline import Pipeline
-from termweave.indexer.verification import Difference, changed_by_server, verify_written
+from termweave.indexer.verification import Difference, verify_written
 from termweave.support import arguments
 
 if TYPE_CHECKING:
@@ -286,8 +286,11 @@ class Job(ABC):
         target.notes += dead_letters.check_share(target.ledger, target.index, self.options.allow_refused)
         difference = verify_written(engine, target.index, target.lineage, target.ledger, changes.sample)
         if not difference.ok:
-            cause = f" {changed_by_server(engine, target.index)}" if difference.inside else ""
-            raise VerificationFailed(f"{target.index} {difference}.", f"{self.advise(difference)}{cause}")
+            hint = self.advise(difference)
+            if difference.inside:
+                hint += " The server changes documents when it stores them: look for an ingest pipeline or a plugin."
+                hint += f" {index_setup.template_advice(engine, target.index)}".rstrip()
+            raise VerificationFailed(f"{target.index} {difference}.", hint)
 
     def keep_statistics(self, index: str, statistics: CorpusStatistics | None) -> None:
         """Store the statistics of a generation if the cluster lacks them, because they are new or somebody deleted them."""

@@ -128,7 +128,7 @@ def _types(value: Any) -> Any:
     names = {"keyword": "text", "long": "integer", "double": "number", **dict(zip(DECLARED, DECLARED, strict=True))}
     if wrong := next((f"{name}={kind}".lstrip("=") for name, kind in value.items() if not name or str(kind) not in names), ""):
         hint = f"Write FIELD=TYPE, where TYPE is one of {', '.join(DECLARED)}."
-        raise UsageError(f"--types {wrong}: there is no such type, or no field is named before the =.", hint)
+        raise UsageError(f"--types {wrong}: the type does not exist, or the field before the = is missing.", hint)
     return {name: names[kind] for name, kind in value.items()}
 
 
@@ -163,17 +163,12 @@ class BuildOptions:
     model: Annotated[
         str | Path | None,
         _model(
-            "Model for term weights and vectors, in one pass: small (better), fast, chinese, or another one; stands for --weights MODEL --dense "
-            "MODEL.",
+            "Model for term weights and vectors in one pass: small (better), fast, chinese, or another one; replaces --weights and --dense.",
             "the shipped one; chinese for Chinese text, where it is installed",
         ),
     ] = None
-    weights: Annotated[
-        str | Path | None, _model("Weights model: folder, package, name or hf:OWNER/NAME; 'none' for no learned weights.")
-    ] = None
-    dense: Annotated[
-        str | Path | None, _model("Dense model: the same, also in the layout of sentence-transformers; 'none' for no vectors.")
-    ] = None
+    weights: Annotated[str | Path | None, _model("Weights model: a folder, package, name, hf:OWNER/NAME, or 'none'.")] = None
+    dense: Annotated[str | Path | None, _model("Dense model: likewise, also a folder of sentence-transformers.")] = None
     dense_query: Annotated[
         str | Path | None,
         _model(
@@ -209,9 +204,7 @@ class BuildOptions:
     ] = field(default_factory=dict)
     mapping: Annotated[
         Mapping[str, Any],
-        _fixed_on_server(
-            "Further mapping (JSON): your own properties are filled from the metadata of the same name.", "FILE", convert=_mapping
-        ),
+        _fixed_on_server("Further fields (JSON mapping), filled from metadata of the same name.", "FILE", convert=_mapping),
     ] = field(default_factory=dict)
     keep_mapping: Annotated[
         bool,
@@ -276,9 +269,7 @@ class BuildOptions:
         Le(LARGEST),
     ] = None
     workers: Annotated[int, _sending("Connections that send at the same time."), Ge(1), Le(64)] = 4
-    patience: Annotated[
-        float, _sending("Seconds to keep trying while the server is overloaded or away.", "SECONDS", "120"), Ge(0)
-    ] = 120.0
+    patience: Annotated[float, _sending("Seconds to retry while the server is busy or away.", "SECONDS", "120"), Ge(0)] = 120.0
     loading: Annotated[bool, _sending("Send without refresh and replicas, and restore both at the end.")] = True
     allow_refused: Annotated[
         float,
@@ -301,7 +292,7 @@ class BuildOptions:
         for name in ("weights", "dense"):
             if getattr(self, name) not in {None, self.model}:
                 hint = "Leave --model out, and name two models with --weights and --dense."
-                raise UsageError(f"--model names the model of both, and --{name} another one.", hint)
+                raise UsageError(f"--model names one model for term weights and vectors, and --{name} names another.", hint)
             object.__setattr__(self, name, self.model)
 
 

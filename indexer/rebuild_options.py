@@ -103,7 +103,7 @@ def remark(options: BuildOptions, taken: BuildOptions) -> list[str]:
     names = [each.name for each in fields(BuildOptions) if getattr(options, each.name) != getattr(taken, each.name)]
     values = in_flags({name: getattr(taken, name) for name in names})
     flags = " ".join(flag if value == "yes" else f"{flag} {clipped(value)}" for flag, value in values.items())
-    return [f"Built as the live generation was, with {flags} (--defaults: without)."] if flags else []
+    return [f"Built like the live generation, with {flags}. Add --defaults to build without these options."] if flags else []
 
 
 def _mapping(engine: Engine, live: LiveGeneration) -> Mapping[str, Any]:
@@ -210,11 +210,7 @@ def refuse_other(engine: Engine, live: LiveGeneration, options: BuildOptions, na
             keys = [key for key, part in value.items() if part != stored.get(key) and as_text(part) != as_text(stored.get(key))]
             stored, value = ({key: each.get(key) for key in keys} for each in (stored, value))
         if stored != value:
-            raise UsageError(
-                f"An update cannot change {setting.flag}: the live generation was built with {clipped(in_words(stored))}, "
-                f"not {clipped(in_words(value))}.",
-                f"To update, remove {setting.flag}; to build anew, remove --update.",
-            )
+            raise _changed(setting.flag, clipped(in_words(stored)), clipped(in_words(value)))
     for output in ("weights", "dense"):
         if flag := next((f"--{name}" for name in (output, "model") if name in names), ""):
             _check_model(live.lineage, output, getattr(options, output), flag)
@@ -239,10 +235,14 @@ def _check_model(lineage: Lineage, output: str, model: str | Path | None, flag: 
     name = "none" if model in NONE else str(model or DEFAULT)
     manifest = None if model in NONE else read_folder(resolve(name), check=False, name=name).manifest
     if (stored.hash if stored else None) != (manifest.hash if manifest else None):
-        built = f"with {stored.name!r} ({stored.hash})" if stored else f"without a model for --{output}"
-        other = f"with {name!r} ({manifest.hash})" if manifest else "without one"
-        hint = f"To update, remove {flag}; to build anew with this model, remove --update."
-        raise UsageError(f"An update cannot change {flag}: the live generation was built {built}, not {other}.", hint)
+        built = f"{stored.name} ({stored.hash})" if stored else "no model"
+        raise _changed(flag, built, f"{name} ({manifest.hash})" if manifest else "no model")
+
+
+def _changed(flag: str, before: str, now: str) -> UsageError:
+    """Return the error for an update with another value of an option than the live generation was built with."""
+    hint = f"To update, remove {flag}; to build anew, remove --update."
+    return UsageError(f"An update cannot change {flag}: the live generation was built with {before}, not {now}.", hint)
 
 
 def options_of(engine: Engine, live: LiveGeneration, models: Mapping[str, Any]) -> BuildOptions:
@@ -263,8 +263,8 @@ def options_of(engine: Engine, live: LiveGeneration, models: Mapping[str, Any]) 
         if any(name.startswith(("index.analysis.", "index.similarity.")) and name not in usual for name in settings):
             obstacle = "--settings"
     if obstacle:
-        message = f"{lineage.name!r} was built with {obstacle}, which only its own 'termweave index' command knows."
-        raise UsageError(message, "Train with 'termweave train', and build with that command and --weights MODEL.")
+        message = f"{lineage.name!r} was built with {obstacle}, so that only the user's own 'termweave index' command can build it again."
+        raise UsageError(message, "Train a model with 'termweave train', and run that command with --weights MODEL.")
     values = of_generation(lineage) | {"mapping": _mapping(engine, live)}
     values |= {name: setting.stored(lineage) for name, setting in build_settings().items() if setting.stored}
     values |= {name: int(settings[f"index.number_of_{name}"]) for name in ("shards", "replicas")}

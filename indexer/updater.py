@@ -7,30 +7,38 @@ weights have one scale; only a build counts them anew. An update may be stopped 
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from termweave.catalog import audit, generations, statistics_store
 from termweave.catalog.lineage import CHANGING, Lineage, ModelLineage, read_lineage
 from termweave.encoders.recorded_models import encoder_of, remember
 from termweave.errors import EngineError, UsageError
-from termweave.indexer import update_plan
+from termweave.indexer import rebuild_options
 from termweave.indexer.generations import copy as generation_copy
 from termweave.indexer.generations import index_setup, publication
 from termweave.indexer.generations.deletion import PAGE, remove
 from termweave.indexer.job import BuildTarget, Changes, IndexingResult, Job, PublicationCheck
 from termweave.indexer.ledger import diff, storage, unfinished_builds
-from termweave.indexer.ledger.ledger import Ledger, temporary_file
+from termweave.indexer.ledger.ledger import Ledger, readable_errors, temporary_file
 from termweave.indexer.options import BuildOptions, Window
-from termweave.indexer.preparation.corpus_pass import drift_after_update
+from termweave.indexer.preparation.corpus_pass import CorpusPass, blocks, drift_after_update, read_corpus
+from termweave.indexer.preparation.metadata_types import TypeInference
 from termweave.indexer.preparation.passages import in_passages
-from termweave.indexer.update_plan import DEFAULT_MODE, UpdateMode
+from termweave.indexer.update_plan import DEFAULT_MODE, LARGE_DELETION, LargeDeletion, UpdateMode, UpdatePlan
 from termweave.indexer.verification import SAMPLE, Difference, verify
 from termweave.support.batching import in_parts
 from termweave.support.messages import counted, few
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
     from termweave.corpora import Source
+    from termweave.encoders import TextEncoder
     from termweave.engine import Engine
     from termweave.indexer.pipeline.pipeline import Pipeline
     from termweave.indexer.preparation.corpus_pass import BuildProgress
@@ -73,6 +81,31 @@ def update(
     return Update(engine, source, name, options, gate, mode=mode).run(progress)
 
 
+def plan_update(
+    engine: Engine,
+    source: Source,
+    name: str,
+    options: BuildOptions,
+    mode: UpdateMode = DEFAULT_MODE,
+    progress: BuildProgress = lambda *_: None,
+) -> UpdatePlan:
+    """Compare a source with the live generation of `name`, as an update does, and change nothing. No model is loaded.
+
+    Args:
+        engine: The server.
+        source: The corpus.
+        name: The alias.
+        options: Only `skip_bad` and the options named in `mode.options` matter.
+        mode: How the update would change the index.
+        progress: Called with (stage, done, total or None).
+
+    Raises:
+        UsageError: No generation is live, or an option that was given has another value in the live generation.
+        TermweaveError: The source cannot be read, or the server cannot be reached.
+    """
+    return Update(engine, source, name, options, mode=mode).plan(progress)
+
+
 @dataclass
 class Update(Job):
     """An update of the live generation, or of a copy of it.
@@ -90,28 +123,109 @@ class Update(Job):
         advice = "Update from the corpus itself, or leave --update out: a build from the folder runs no model."
         self.source.refuse_encodings("an update weighs documents with the statistics of the live generation", advice)
         if self.gate is not None and not self.mode.new:
-            hint = "Add --new, or leave the gate out."
-            raise UsageError("A gate needs a new generation: a change within the live generation is live at once.", hint)
+            hint = "Add --new, or remove --require."
+            raise UsageError("A gate (--require) needs a new generation: searches see changes of the live one at once.", hint)
 
     def read(self, progress: BuildProgress) -> None:
         """Read the source into a ledger of its own, and count what would be deleted."""
-        engine, options, mode = self.engine, self.options, self.mode
-        live = self.live = update_plan.live_to_update(engine, self.source, self.name, options, mode)
+        options, mode, live = self.options, self.mode, self.find()
         models = {
             output if {output, "model"} & set(mode.options) else f"{output}_otherwise": model
             for output, model in (("weights", options.weights), ("dense", options.dense))
         }
         self.encoder = encoder_of(live.lineage, self.name, models, new_query=options.dense_query)
         remember(self.encoder.models.values())
-        self._statistics = statistics_store.load(engine, live.index, live.lineage)
-        self.source = in_passages(self.source, Window.from_lineage(live.lineage.passages))
-        path = self._path = self._closing.enter_context(temporary_file())
-        counter = self.encoder if self._statistics else None
-        self._corpus = update_plan.read_source(engine, live, self.source, path, counter, options, progress)
+        self._statistics = statistics_store.load(self.engine, live.index, live.lineage)
+        self.survey(self.encoder if self._statistics else None, progress)
         if mode.delete_missing:
-            counts = update_plan.compare(engine, live, path)
-            self.mode, deletion = update_plan.admit(counts, mode, self.name, unreadable=bool(self.source.skipped))
+            deletion = self.admit(self.compare())
             self.large = None if deletion.allowed else deletion
+
+    def plan(self, progress: BuildProgress) -> UpdatePlan:
+        """Compare the source with the live generation, and change nothing. No model is loaded, and no lock is taken."""
+        with self._closing:
+            live, corpus = self.find(), self.survey(None, progress)
+            counts = self.compare()
+        deletion = self.admit(counts)
+        return UpdatePlan(
+            name=self.name,
+            index=live.index,
+            documents=counts.stored,
+            counts=counts,
+            deletions=deletion.deletions,
+            share=deletion.share,
+            allowed=deletion.allowed,
+            new=self.mode.new,
+            notes=tuple(corpus.notes),
+            warnings=tuple(corpus.warnings),
+        )
+
+    def find(self) -> generations.LiveGeneration:
+        """Find the live generation, and check that it can be updated from the source.
+
+        Raises:
+            UsageError: No generation is live; an option that was given has another value there; or the generation keeps the mapping of its
+                source (--keep-mapping), and the source was read without all fields of its documents.
+        """
+        engine, source, name = self.engine, self.source, self.name
+        live = generations.find_live(engine, name)
+        if live is None:
+            hint = f"Build {name} first: run the same command without --update."
+            raise UsageError(f"There is no index {name!r} to update.", hint)
+        rebuild_options.refuse_other(engine, live, self.options, self.mode.options)
+        if "kept" in live.lineage.source and not (source.index and source.index.reading.index.whole):
+            message = f"{name!r} was built with --keep-mapping, and documents without their old fields cannot be added to it."
+            raise UsageError(message, f"Add --keep-mapping, and name as SOURCE the index that {name} was built from.")
+        self.live = live
+        return live
+
+    def survey(self, encoder: TextEncoder | None, progress: BuildProgress) -> CorpusPass:
+        """Read the source once and enter its documents in a ledger of their own.
+
+        If the source gives only changed documents, the ledger lists all other documents as the live generation holds them.
+
+        Args:
+            encoder: The encoder whose analysis counts the statistics; None: no statistics are counted.
+            progress: Called with (stage, done, total or None).
+        """
+        live = self.live
+        source = self.source = in_passages(self.source, Window.from_lineage(live.lineage.passages))
+        path = self._path = self._closing.enter_context(temporary_file())
+        read = partial(read_corpus, source, skip_bad=self.options.skip_bad, progress=progress, types=live.lineage.layout.forms)
+        if (identities := source.identities()) is None:
+            with Ledger(path) as ledger:
+                corpus = self._corpus = read(encoder, ledger)
+            return corpus
+        with storage.snapshot(self.engine, live.index, path) as ledger:
+            diff.adopt(self.engine, live.index, ledger, live.lineage.layout)
+            unknown, anything = _forget_missing(path, identities), False
+            for block in blocks(source.documents()):
+                changed = {document.source_id for document in block}
+                ledger.forget(changed)
+                unknown -= changed
+                anything = True
+            corpus = self._corpus = read(None, ledger) if anything else CorpusPass(None, [], [], [], TypeInference())
+            if (lacking := len(unknown) - source.skipped.count) > 0:
+                corpus.warnings.append(
+                    f"{self.name} lacks {counted(lacking, 'document')} of {source.name} that did not change, so that --since does not read "
+                    "them. Update once without --since."
+                )
+            return corpus
+
+    def compare(self) -> diff.ChangeCounts:
+        """Count the changes between the source and what the live generation stores. The generation's own ledger stays as it is."""
+        live = self.live
+        with storage.snapshot(self.engine, live.index, self._path.with_name("stored.sqlite")) as ledger:
+            diff.adopt(self.engine, live.index, ledger, live.lineage.layout)
+            with diff.LedgerDiff(ledger.path, self._path) as difference:
+                return difference.counts
+
+    def admit(self, counts: diff.ChangeCounts) -> LargeDeletion:
+        """Let an update with a large deletion change a copy of the live generation; returns the error with which to refuse it unless `allowed` is true."""
+        mode = self.mode
+        deletions = counts.gone if mode.delete_missing and not self.source.skipped else 0
+        self.mode = replace(mode, new=mode.new or deletions > LARGE_DELETION * counts.stored)
+        return LargeDeletion(self.name, deletions, counts.stored, mode.allow_deletions)
 
     def open(self, progress: BuildProgress) -> BuildTarget:
         """Open the live generation, or a copy of it, for writing."""
@@ -134,16 +248,33 @@ class Update(Job):
             return BuildTarget(index, lineage, self._statistics, ledger, self.lease, [], [])
 
     def _copied(self, progress: BuildProgress) -> tuple[str, Ledger]:
-        """Copy the live generation. A copy that an earlier command began for the same source is finished."""
+        """Copy the live generation, and return the copy and its ledger. A copy that an earlier command began for the same source is finished."""
         engine, live = self.engine, self.live
         generation_copy.require_reindex(engine)
         base = [live.index, live.lineage.updated, self.source.fingerprint]
-        unfinished = unfinished_builds.copy_to_finish(engine, self.name, base)
-        index, ledger = unfinished or generation_copy.begin(engine, live, self._statistics, self._now, base)
+        index, ledger = unfinished_builds.copy_to_finish(engine, self.name, base) or self._begin_copy(base)
         with ledger.closed_on_error():
             if not ledger.get("copied"):
                 generation_copy.run(engine, live.index, index, progress)
                 ledger.put("copied", value=True)
+            return index, ledger
+
+    def _begin_copy(self, base: list[str]) -> tuple[str, Ledger]:
+        """Create an empty copy of the live generation and its ledger.
+
+        Args:
+            base: What changes of the copy are based on: the live generation, the time of its last update, and the fingerprint of the source.
+        """
+        engine, live, index = self.engine, self.live, generations.new_index(self.name)
+        with storage.snapshot(engine, live.index, storage.file_of(engine, index)).closed_on_error() as ledger:
+            lineage = replace(live.lineage, created=self._now, complete=False)
+            for key, value in {"name": self.name, "base": base, "lineage": lineage.as_meta(), "state": "copying"}.items():
+                ledger.put(key, value)
+            settings = index_setup.create_like(engine, index, live.index, lineage)
+            ledger.put("settings", settings)
+            if self._statistics is not None:
+                replicas = {"index.number_of_replicas": settings["number_of_replicas"]}
+                statistics_store.save(engine, index, self._statistics, replicas)
             return index, ledger
 
     def send(self, pipeline: Pipeline, progress: BuildProgress) -> Changes:
@@ -174,7 +305,7 @@ class Update(Job):
             return []
         documents = counted(count, "document was", "documents were")
         if without_ledger:
-            taken = f"This host has no ledger of {index}: {documents} taken as stored, by the digests beside them"
+            taken = f"This host has no ledger of {index}, the record of what was sent: {documents} taken as stored, by the digests in the index"
             return [f"{taken} ('termweave verify NAME --deep' reads them back)."]
         cause = "(an update from another host, an interrupted update, or damage)"
         back = "They were read back; those that do not agree with their own digests count as changed."
@@ -187,7 +318,7 @@ class Update(Job):
         if deleted and skipped:  # an entry that cannot be read may be one of them
             gone, unread = counted(deleted, "document"), counted(skipped.count, "entry", "entries")
             target.warnings.append(
-                f"Not deleted: {gone} that the source does not have, because {unread} of it could not be read and may be these. "
+                f"Not deleted: {gone} that the source does not have, because {unread} of the source could not be read and may be among them. "
                 "Correct the source and update again, or name what to delete: 'termweave delete NAME --ids FILE'."
             )
             deleted = 0
@@ -207,7 +338,7 @@ class Update(Job):
         """Return advice for an index that differs from its ledger after an update."""
         ids = [repr(identity) for identity in (*difference.extra, *difference.altered)]
         if not ids:
-            return "Run the same command again: it sends what is missing."
+            return "Run the same command again, which sends the missing documents."
         return (
             f"Stored, but not in the source, or damaged: {few(ids)}. Another program, or an update from another host, may have written them: look "
             f"first, with 'termweave verify {self.name} SOURCE'. 'termweave delete {self.name} --id ID' deletes one."
@@ -253,3 +384,14 @@ class Update(Job):
             moved = f"pointed {name!r} at {now!r}" if now else f"removed the alias {name!r}"
             hint = f"'termweave promote {name} {target.index}' publishes it."
             raise EngineError(f"{target.index!r} was updated, and is not live: meanwhile somebody {moved}.", hint)
+
+
+def _forget_missing(path: Path, pages: Iterator[list[str]]) -> set[str]:
+    """Remove from a ledger the documents that the source does not have; returns the ids of documents that the source has and the ledger does not."""
+    with readable_errors(path, "written"), closing(sqlite3.connect(path)) as db, db:
+        db.execute("CREATE TEMP TABLE present (id TEXT PRIMARY KEY) WITHOUT ROWID")
+        for page in pages:
+            db.executemany("INSERT OR IGNORE INTO present VALUES (?)", [(identity,) for identity in page])
+        db.execute("DELETE FROM documents WHERE coalesce(parent, id) NOT IN (SELECT id FROM present)")
+        lacking = db.execute("SELECT id FROM present EXCEPT SELECT coalesce(parent, id) FROM documents")
+        return {identity for (identity,) in lacking}

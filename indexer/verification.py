@@ -73,7 +73,7 @@ class Difference:
 
     def __str__(self) -> str:
         count = counted(self.counted, "document or passage", "documents and passages")
-        lost = f"; {self.lost}, its statistics, is gone" if self.lost else ""
+        lost = f"; the index with its statistics, {self.lost}, is gone" if self.lost else ""
         wrong = f"{len(self.missing):,} missing, {len(self.extra):,} extra, {len(self.altered):,} altered"
         return f"holds {count} and should hold {self.expected:,}: {wrong}{lost}"
 
@@ -122,12 +122,6 @@ def verify_written(engine: Engine, index: str, lineage: Lineage, ledger: Ledger,
     if difference.ok:
         _check_findability(engine, index, lineage.layout, sample)
     return difference
-
-
-def changed_by_server(engine: Engine, index: str) -> str:
-    """Return advice for the case that a server stores documents otherwise than it acknowledged them."""
-    cause = "The server stores them otherwise than it took them: look for an ingest pipeline or a plugin that changes documents."
-    return f"{cause} {template_advice(engine, index)}".rstrip()
 
 
 def verify_against_source(
@@ -273,8 +267,8 @@ def _check_findability(engine: Engine, index: str, layout: DocumentLayout, ident
             except EngineResponseError as error:
                 if signal.text_fields:  # the user's analyzer may make more tokens of a text than a query may have
                     continue
-                hint = error.hint
-                raise VerificationFailed(f"{engine.product} could not search {signal.name}: {error.message}", hint) from error
+                message = f"{engine.product} could not search the signal {signal.name}: {error.message}"
+                raise VerificationFailed(message, error.hint) from error
             if hits:
                 lost = ""
                 break
@@ -290,11 +284,7 @@ def _query(signal: Signal, stored: Mapping[str, Any]) -> Encoding:
     """Make a query of a stored document: the beginning of its text, and the weights and vector that the index stores of it."""
     weights = signal.impacts_of(stored) if isinstance(signal, WeightedTerms) else None
     vector = from_half(stored[VECTOR_FIELD]) if VECTOR_FIELD in stored else None
-    return Encoding(_text(stored), weights if weights is not None and len(weights) else None, vector)
-
-
-def _text(stored: Mapping[str, Any]) -> str:
-    return stored_content(stored)[:_CHARACTERS]
+    return Encoding(stored_content(stored)[:_CHARACTERS], weights if weights is not None and len(weights) else None, vector)
 
 
 def _has_words(engine: Engine, index: str, signal: Signal, stored: Mapping[str, Any]) -> bool:
@@ -304,7 +294,7 @@ def _has_words(engine: Engine, index: str, signal: Signal, stored: Mapping[str, 
     """
     if not signal.text_fields:
         return True
-    body = {"field": next(iter(signal.text_fields)), "text": _text(stored)}
+    body = {"field": next(iter(signal.text_fields)), "text": stored_content(stored)[:_CHARACTERS]}
     try:
         return len(engine.request("POST", f"/{index}/_analyze", body=body)["tokens"]) > 1
     except EngineError:

@@ -1,4 +1,4 @@
-"""A copy of the live generation, made by the server: `index --update --new` changes the copy in place of the live generation.
+"""The server's task that copies the live generation: `index --update --new` changes the copy in place of the live generation.
 
 `_reindex` copies each `_source` with its digests, so nothing is encoded again; verification proves afterwards that everything arrived.
 If the copying is interrupted, the copy is kept, and the next update of the same live generation from the same source continues it
@@ -10,55 +10,21 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from dataclasses import replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from termweave.catalog import generations, statistics_store
 from termweave.engine import Engine, EngineResponseError
 from termweave.engine.client.connection import quote
 from termweave.engine.client.server_errors import block_hint
 from termweave.errors import EngineError
-from termweave.indexer.generations import index_setup
-from termweave.indexer.ledger import storage
 
 if TYPE_CHECKING:
-    from termweave.indexer.ledger.ledger import Ledger
     from termweave.indexer.preparation.corpus_pass import BuildProgress
-    from termweave.statistics import CorpusStatistics
 
 #: Documents that the task copies at a time; a document of the shipped model has about 4 kB.
 _STEP = 1000
 #: Seconds between questions about the task.
 _POLL = 0.3
-
-
-def begin(
-    engine: Engine, live: generations.LiveGeneration, statistics: CorpusStatistics | None, created: str, base: list[str]
-) -> tuple[str, Ledger]:
-    """Create an empty copy of the live generation, which is not published.
-
-    Args:
-        engine: The server.
-        live: The generation to copy.
-        statistics: The statistics of its weights, which the copy keeps.
-        created: `Lineage.created` of the copy.
-        base: What changes of the copy are based on: the live generation, the time of its last update, and the fingerprint of the source.
-
-    Returns:
-        The copy and its ledger.
-    """
-    name = live.lineage.name
-    index = generations.new_index(name)
-    with storage.snapshot(engine, live.index, storage.file_of(engine, index)).closed_on_error() as ledger:
-        lineage = replace(live.lineage, created=created, complete=False)
-        for key, value in {"name": name, "base": base, "lineage": lineage.as_meta(), "state": "copying"}.items():
-            ledger.put(key, value)
-        ledger.put("settings", index_setup.create_like(engine, index, live.index, lineage))
-        if statistics is not None:
-            copies = ledger.get("settings")["number_of_replicas"]
-            statistics_store.save(engine, index, statistics, {"index.number_of_replicas": copies})
-        return index, ledger
 
 
 def require_reindex(engine: Engine) -> None:
@@ -111,7 +77,7 @@ def run(engine: Engine, live: str, index: str, progress: BuildProgress) -> None:
     reason = failure.get("cause", failure).get("reason", failure) if failure else response.get("canceled")
     if reason:
         hint = f"{block_hint(str(reason))} Run the command again: it continues from there.".lstrip()
-        raise EngineError(f"The engine could not copy {live}: {reason}.", hint)
+        raise EngineError(f"The server could not copy {live}: {reason}.", hint)
 
 
 def stop(engine: Engine, index: str) -> None:

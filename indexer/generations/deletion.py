@@ -165,7 +165,8 @@ def remove_documents(engine: Engine, name: str, deletion: Deletion) -> Deletion:
     with storage.lease(engine, name) as lease:
         index = lineages.resolve_index(engine, name)
         if index != deletion.index:
-            raise UsageError(f"{name!r} points at {index!r} by now.", "Run the command again.")
+            message = f"Nothing was deleted: meanwhile another command pointed {name!r} at {index!r}."
+            raise UsageError(message, "Run the command again.")
         lineage = lineages.read_lineage(engine, index)
         present, absent = _find(engine, index, deletion.documents), _find(engine, index, deletion.absent)
         after = _without(lineage, present) if present.documents else lineage

@@ -25,10 +25,7 @@ if TYPE_CHECKING:
 
 #: Part of the server's reason for not creating an index -> what to do. The first match wins.
 _ADVICE = (
-    (
-        "source is not supported",
-        "Leave index.derived_source out of the file of --settings: no server derives weights and vectors.",
-    ),
+    ("source is not supported", "Leave index.derived_source out of the --settings file: no server derives weights and vectors."),
     ("Limit of total fields", "Put a larger index.mapping.total_fields.limit into the file of --settings."),
     ("Limit of mapping depth", "Put a larger index.mapping.depth.limit into the file of --settings."),
     ("analyzer", "Name an analyzer that the server has (english, german, cjk, standard), or define it with --settings FILE."),
@@ -101,7 +98,7 @@ def _create(engine: Engine, index: str, body: dict[str, Any], **params: Any) -> 
     if forced:
         differences = "; ".join(map(clipped, forced))
         advice = template_advice(engine, index)
-        raise UsageError(f"The cluster gives {index} what termweave did not ask for: {differences}.", advice)
+        raise UsageError(f"The cluster created {index} with what termweave did not ask for: {differences}.", advice)
 
 
 def create_like(engine: Engine, index: str, model: str, lineage: Lineage) -> dict[str, Any]:
@@ -172,7 +169,11 @@ def finish_loading(engine: Engine, index: str, refresh_interval: Any, replicas: 
 
 
 def wait_for_copies(engine: Engine, index: str, next_step: str) -> None:
-    """Wait for the replicas of an index, at most `_COPYING` seconds, and tell the user if they are not up by then.
+    """Wait for the replicas of an index, at most `_COPYING` seconds, and tell the user if not all are up by then.
+
+    The wait ends early when no copy is under way, as where the cluster has too few nodes. A copy that is not placed yet may be about to be:
+    the cluster looks which nodes have parts of it ("in-flight fetch"), or copies of other indices come first. So two looks in a row must
+    find nothing under way.
 
     Args:
         engine: The server.
@@ -180,34 +181,22 @@ def wait_for_copies(engine: Engine, index: str, next_step: str) -> None:
         next_step: What happens next to the index, as the verb of the sentence to the user: "is published".
     """
     with suppress(EngineResponseError):  # this user may not ask: the copies go on
-        if not _are_up(engine, index):
-            engine.outage.say(
-                f"{index} {next_step} though not all of its replicas are up: documents are lost if a node fails now. "
-                "GET /_cluster/allocation/explain says what they wait for."
-            )
-
-
-def _are_up(engine: Engine, index: str) -> bool:
-    """Wait until every shard has its copies (True), or until no copy is under way (False), as where the cluster has too few nodes.
-
-    A copy that is not placed yet may be about to be: the cluster looks which nodes have parts of it ("in-flight fetch"), or copies of
-    other indices come first. So two looks in a row must find nothing under way.
-    """
-    began, idle, announced = time.monotonic(), 0, False
-    while (waited := time.monotonic() - began) < _COPYING:
-        health = engine.request("GET", f"/_cluster/health/{index}")
-        if health["status"] == "green":
-            return True
-        if waited > _NOTICEABLE and not announced:
-            announced = True
-            engine.outage.say(f"Waiting for the replicas of {index}, up to {_COPYING - waited:.0f} s.")
-        under_way = health["number_of_in_flight_fetch"] or health["number_of_pending_tasks"]
-        under_way = under_way or engine.request("GET", "/_cluster/health")["initializing_shards"]
-        idle = 0 if under_way else idle + 1
-        if idle == 2:
-            return False
-        time.sleep(_LOOK)
-    return False
+        began, idle, announced = time.monotonic(), 0, False
+        while idle < 2 and (waited := time.monotonic() - began) < _COPYING:
+            health = engine.request("GET", f"/_cluster/health/{index}")
+            if health["status"] == "green":
+                return
+            if waited > _NOTICEABLE and not announced:
+                announced = True
+                engine.outage.say(f"Waiting for the replicas of {index}, up to {_COPYING - waited:.0f} s.")
+            under_way = health["number_of_in_flight_fetch"] or health["number_of_pending_tasks"]
+            under_way = under_way or engine.request("GET", "/_cluster/health")["initializing_shards"]
+            idle = 0 if under_way else idle + 1
+            time.sleep(_LOOK)
+        engine.outage.say(
+            f"{index} {next_step} though not all of its replicas are up: documents are lost if a node fails now. "
+            "GET /_cluster/allocation/explain says what the replicas wait for."
+        )
 
 
 def template_advice(engine: Engine, index: str) -> str:
@@ -216,7 +205,7 @@ def template_advice(engine: Engine, index: str) -> str:
         return ""
     noun = "The index template" if len(names) == 1 else "The index templates"
     return (
-        f"{noun} {few([repr(name) for name in names])} of the cluster may do that: correct it, exclude this name from its patterns, "
+        f"{noun} {few([repr(name) for name in names])} of the cluster may cause this: correct the template, exclude this name from its patterns, "
         "or set what you want instead in the file of --settings."
     )
 

@@ -74,7 +74,7 @@ def list_generations(engine: Engine, name: str) -> list[Generation]:
     """List all generations of a name, newest first.
 
     Raises:
-        UsageError: The name has no generation.
+        UsageError: The name has no generation: nothing has this name, or it is the name of a single generation.
     """
     lineages.check_one(name)
     params = {"filter_path": "*.mappings._meta.termweave", "expand_wildcards": "open,closed"}
@@ -84,7 +84,12 @@ def list_generations(engine: Engine, name: str) -> list[Generation]:
     ours = {index: meta for index, meta in metas.items() if meta.get("name") == name}
     metas = {index: meta for index, meta in ours.items() if "enriched" not in meta.get("source", {})}
     if not metas:
-        raise _no_generations(engine, name)
+        if not lineages.exists(engine, name):
+            hint = lineages.known_names(engine) or "This server has no index that termweave made, as far as this user may see."
+            raise UsageError(f"There is no index named {name!r} at {engine.url}.", hint)
+        lineage = lineages.read_lineage(engine, lineages.resolve_index(engine, name))  # refuses what termweave did not make
+        lineages.refuse_enriched(lineage)
+        raise one_generation(name, lineage)
     generations = _generations(engine, metas, live_index_of(engine, name))
     return sorted(generations, key=lambda generation: (generation.created, generation.index), reverse=True)
 
@@ -116,16 +121,6 @@ def state_of(generation: Generation) -> str:
 def closed_error(index: str) -> UsageError:
     """Return the error for a closed index."""
     return UsageError(f"The index {index!r} is closed.", f"Open it first (POST /{index}/_open), and run the command again.")
-
-
-def _no_generations(engine: Engine, name: str) -> UsageError:
-    """Return the error for a name without generations: nothing has this name, or it is the name of a single generation."""
-    if not lineages.exists(engine, name):
-        hint = lineages.known_names(engine) or "No name is known there."
-        return UsageError(f"There is no index named {name!r} at {engine.url}.", hint)
-    lineage = lineages.read_lineage(engine, lineages.resolve_index(engine, name))  # refuses what termweave did not make
-    lineages.refuse_enriched(lineage)
-    return one_generation(name, lineage)
 
 
 def one_generation(name: str, lineage: lineages.Lineage) -> UsageError:

@@ -81,8 +81,9 @@ class Lease:
 
     def lost(self) -> EngineError:
         """Return the error for a builder that has lost its lease."""
-        hint = "Look whether that build runs. If not, run this command again: it resumes."
-        return EngineError(f"Another build of {self.name!r} has taken over, or somebody has removed the lease of this one.", hint)
+        hint = "Look whether another build runs. If not, run this command again: it resumes."
+        message = f"Another build of {self.name!r} has taken over, or somebody removed the lock of this build from {INDEX}."
+        return EngineError(message, hint)
 
     def take(self) -> None:
         """Take the lease of the name, also one of this host's own dead process or one that has expired.
@@ -101,9 +102,8 @@ class Lease:
             ours = (holder["place"], holder["host"]) == (self._place, self._host)
             if not ours and not self._expired(holder, version):
                 raise TermweaveError(
-                    f"Another build of {self.name!r} is running on {holder['host']} "
-                    f"(process {holder['process']}, since {holder['since']}).",
-                    f"Wait until it has ended, or stop it. If it was killed, its lease ends by itself after {2 * EXPIRY:.0f} s at most.",
+                    f"Another build of {self.name!r} is running on {holder['host']} (process {holder['process']}, since {holder['since']}).",
+                    f"Wait until it has ended, or stop it. If it was killed, its lock expires after {2 * EXPIRY:.0f} s at most.",
                 )
             if self._write(version):
                 break
@@ -140,8 +140,8 @@ class Lease:
         if abs(time.time() - holder["renewed"]) < EXPIRY:
             return False
         self.engine.outage.say(
-            f"The build of {self.name!r} on {holder['host']} (process {holder['process']}) does not renew its lease. "
-            f"Looking for {EXPIRY:.0f} s whether it lives."
+            f"The build of {self.name!r} on {holder['host']} (process {holder['process']}) does not renew its lock. "
+            f"Watching for {EXPIRY:.0f} s whether that build is still alive."
         )
         written, until = self._written(), time.monotonic() + EXPIRY
         while time.monotonic() < until:

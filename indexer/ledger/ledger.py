@@ -293,7 +293,7 @@ def readable_errors(path: Path, action: str) -> Iterator[None]:
         hint = (
             "Free some disk space or check the permissions of that folder, then run the command again: it resumes."
             if isinstance(error, sqlite3.OperationalError)  # from the system: no space, no permission
-            else f"It is damaged: remove {path}*. The index itself is not affected: 'termweave verify NAME SOURCE' compares it with its source, "
+            else f"The file is damaged: remove {path}*. The index itself is not affected: 'termweave verify NAME SOURCE' compares it with its source, "
             "and 'termweave index SOURCE NAME --update' writes a new ledger. An unfinished build starts from the beginning."
         )
         raise TermweaveError(f"The ledger {path} cannot be {action}: {error}.", hint) from error

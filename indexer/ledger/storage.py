@@ -131,7 +131,7 @@ def existing(engine: Engine, index: str) -> Ledger:
     path = file_of(engine, index)
     if not path.exists():
         hint = "Compare with the source instead: 'termweave verify NAME SOURCE'."
-        raise UsageError(f"The ledger of {index!r} is not on this host.", hint)
+        raise UsageError(f"This host has no ledger of {index!r}, the record of what was sent.", hint)
     return Ledger(path)
 
 

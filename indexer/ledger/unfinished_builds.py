@@ -73,7 +73,7 @@ def copy_to_finish(engine: Engine, name: str, base: list[str]) -> tuple[str, Led
     Args:
         engine: The server.
         name: The alias.
-        base: What the update is based on, as `generations.copy.begin` takes it: a copy that holds documents of another source must not be published.
+        base: What the update is based on, as `Update` says it: a copy that holds documents of another source must not be published.
 
     Returns:
         The copy and its open ledger; None if there is nothing to continue.

@@ -11,11 +11,16 @@ whose response was lost is simply sent again.
 409 for a document       a version conflict: the document is there, so it counts as acknowledged
 anything else            sending ends; the ledger lists what is missing, and the same command resumes
 =======================  ========================================================================================
+
+All workers share one throttle. An overloaded server does not recover if each connection counts its own failures and they take turns:
+a failure on one connection is a pause for all, and pauses grow until a request succeeds. Only the monotonic clock is read, so setting
+the clock cannot end or prolong a pause.
 """
 
 from __future__ import annotations
 
 import queue
+import random
 import re
 import threading
 import time
@@ -28,7 +33,6 @@ from termweave.engine import Engine, EngineResponseError
 from termweave.engine.client.server_errors import block_hint, known_status
 from termweave.errors import EngineError, EngineUnreachable
 from termweave.indexer.generations.index_setup import writer
-from termweave.indexer.pipeline import throttle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -55,7 +59,16 @@ _LATER = frozenset({429, 500, 502, 503, 504})
 _OWN_FAULT = frozenset({400, 413})
 #: In the reason of a 429 (OpenSearch 3.6.0): bytes of the request, and bytes of all requests that the server takes at a time.
 _PRESSURE = re.compile(r"operation_bytes=(\d+), max_\w+_bytes=(\d+)")
-_LATER_HINT = "See its log, and lower --workers. Run the command again: it resumes."
+MB = 1024 * 1024
+#: Bytes of one `_bulk` request.
+SMALLEST, FIRST, LARGEST = 1 * MB, 2 * MB, 16 * MB
+#: Batches grow while a request takes fewer seconds than the first number, and shrink when it takes more than the second.
+_QUICK, _SLOW = 0.25, 2.0
+_GROW, _SHRINK = 1.5, 0.7
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 20.0
+#: The size limit never falls below this many bytes.
+_LEAST_LIMIT = 64 * 1024
+_LATER_HINT = "See the log of the server, and lower --workers. Run the command again: it resumes."
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +124,10 @@ def _outcome_of(batch: Sequence[BulkItem], answer: Any, index: str) -> Outcome:
         EngineError: The response does not have one entry for each document.
     """
     if len(answer.get("items", ())) != len(batch):
-        raise EngineError("The response to _bulk is not one of OpenSearch.", "Look for a proxy between that changes responses.")
+        raise EngineError(
+            "The response to _bulk is not one that OpenSearch gives.",
+            "Look for a proxy before the server that changes responses.",
+        )
     outcome = Outcome()
     for item, entry in zip(batch, answer["items"], strict=True):
         (result,) = entry.values()
@@ -125,10 +141,10 @@ def _outcome_of(batch: Sequence[BulkItem], answer: Any, index: str) -> Outcome:
             outcome.refused.append((item.id, reason))
         elif status == HTTPStatus.NOT_FOUND:
             outcome.closed = True
-            hint = "Run 'termweave index' again: it begins anew."
+            hint = "Run 'termweave index' again, which begins a new generation."
             outcome.fatal = EngineError(f"{index} was deleted while it was being built.", hint)
         else:
-            outcome.fatal = EngineError(f"The engine takes no documents: {reason} (status {status}).", _hint(reason))
+            outcome.fatal = EngineError(f"The server takes no documents: {reason} (status {status}).", _hint(reason))
     return outcome
 
 
@@ -144,10 +160,10 @@ def _temporary(status: int, reason: str, index: str) -> EngineError:
     """Return the error with which sending ends if a rejected document is still rejected when the patience is used up."""
     if status == HTTPStatus.SERVICE_UNAVAILABLE:
         return EngineError(
-            f"The engine cannot write to {index}: {reason}.",
+            f"The server cannot write to {index}: {reason}.",
             "A shard is missing: GET /_cluster/allocation/explain says why. When it is back, run the command again: it resumes.",
         )
-    return EngineError(f"The engine keeps rejecting documents: {reason}.", _hint(reason) if block_hint(reason) else _LATER_HINT)
+    return EngineError(f"The server keeps rejecting documents: {reason}.", _hint(reason) if block_hint(reason) else _LATER_HINT)
 
 
 def _hint(reason: str) -> str:
@@ -159,6 +175,106 @@ def reason_of(result: dict[str, Any]) -> str:
     error = result.get("error") or {}
     cause = error.get("caused_by") or {}
     return ": ".join(part for part in (error.get("reason"), cause.get("reason")) if part) or f"status {result['status']}"
+
+
+class Throttle:
+    """The throttle of one sender.
+
+    Args:
+        patience: Seconds without progress after which a failure ends the sending.
+        stop: Set when nothing more is to be sent; ends pauses.
+
+    Attributes:
+        size: Bytes that the next batch should have, between 1 and 16 MB.
+        waited: Seconds in which nothing succeeded although requests were sent.
+        last_error: The last failure since something succeeded; None: the last request succeeded.
+    """
+
+    def __init__(self, patience: float, stop: threading.Event) -> None:
+        self.size = FIRST
+        self.waited = 0.0
+        self.last_error: EngineError | None = None
+        self._patience = patience
+        self._stop = stop
+        self._lock = threading.Lock()
+        self._size_limit = LARGEST
+        self._failures = 0
+        self._pause_until = 0.0
+        self._failing_since: float | None = None
+
+    def wait(self) -> int:
+        """Wait until the pause that all workers share is over.
+
+        Returns:
+            A ticket for `succeeded` and `failed`. A failure whose request began before a pause does not prolong the pause.
+        """
+        while not self._stop.is_set():
+            with self._lock:
+                left, ticket = self._pause_until - time.monotonic(), self._failures
+            if left <= 0:
+                return ticket
+            self._stop.wait(left)
+        return self._failures
+
+    def patience_left(self) -> float | None:
+        """Return the seconds until failures end the sending; None: the last request succeeded."""
+        with self._lock:
+            return None if self._failing_since is None else self._failing_since + self._patience - time.monotonic()
+
+    def succeeded(self, ticket: int, size: int, seconds: float) -> None:
+        """Note that a request was answered and all its documents are acknowledged or refused.
+
+        Args:
+            ticket: What `wait` returned before the request.
+            size: Bytes of the request.
+            seconds: How long it took.
+        """
+        with self._lock:
+            if self._failing_since is not None:
+                self.waited += time.monotonic() - self._failing_since
+            self._failing_since = self.last_error = None
+            if ticket == self._failures:
+                self._failures = 0
+            if seconds > _SLOW:
+                self.size = max(SMALLEST, int(self.size * _SHRINK))
+            elif seconds < _QUICK and size >= self.size // 2:  # a small last batch says nothing about large ones
+                self.size = min(self._size_limit, int(self.size * _GROW))
+
+    def failed(self, ticket: int, error: EngineError, *, progress: bool = False) -> None:
+        """Note that a request, or some of its documents, must be sent again: all workers pause, each time longer.
+
+        Args:
+            ticket: What `wait` returned before the request.
+            error: The error that is raised if patience is over. Its `retry_after`, if it has one, is the shortest pause.
+            progress: Whether some of the documents were acknowledged or refused.
+
+        Raises:
+            EngineError: `error`, if nothing has succeeded for as long as patience lasts.
+        """
+        now = time.monotonic()
+        with self._lock:
+            self.last_error = error
+            if progress:
+                self._failing_since = None
+            elif self._failing_since is None:
+                self._failing_since = now
+            end = None if self._failing_since is None else self._failing_since + self._patience
+            if end is not None and now >= end:
+                raise error
+            if ticket != self._failures:  # another worker failed first: its pause holds for this one, too
+                return
+            self._failures += 1
+            self.size = max(SMALLEST, self.size // 2)
+            longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** (self._failures - 1))
+            pause = random.uniform(longest / 2, longest)  # noqa: S311 - not a secret
+            pause = max(pause, getattr(error, "retry_after", None) or 0.0)
+            self._pause_until = now + pause if end is None else min(now + pause, end)  # the last attempt is made at the end
+
+    def limit_size(self, size: int) -> None:
+        """Note that the server takes no request of this many bytes: batches stay below half of it."""
+        with self._lock:
+            self._size_limit = max(_LEAST_LIMIT, min(self._size_limit, size // 2))
+            self.size = min(self.size, self._size_limit)
 
 
 class BulkSender:
@@ -177,10 +293,8 @@ class BulkSender:
         taken: How many documents the workers have taken.
     """
 
-    def __init__(
-        self, engine: Engine, index: str, lease: Lease, stop: threading.Event, *, workers: int = 2, patience: float = 120.0
-    ) -> None:
-        self.throttle = throttle.Throttle(patience, stop)
+    def __init__(self, engine: Engine, index: str, lease: Lease, stop: threading.Event, *, workers: int, patience: float) -> None:
+        self.throttle = Throttle(patience, stop)
         self.taken = 0
         self._engine, self._index, self._lease, self._stop = engine, index, lease, stop
         self._path = f"/{writer(index, lease.number)}/_bulk"
@@ -248,13 +362,13 @@ class BulkSender:
             error.hint = error.hint or _LATER_HINT
             self._failed(ticket, error, began)
             # A server may be too loaded for any request of this size: its limit is in bytes.
-            return _halves(batch) if error.status == HTTPStatus.TOO_MANY_REQUESTS or len(body) > throttle.SMALLEST else [batch]
+            return _halves(batch) if error.status == HTTPStatus.TOO_MANY_REQUESTS or len(body) > SMALLEST else [batch]
         except EngineUnreachable as error:
             hint = f"{error.hint} When it is back, run the command again: it resumes.".lstrip()
             # A request that our patience cut short says nothing new of the server: the error before it does.
             earlier = self.throttle.last_error if timeout is not None and timeout < self._engine.timeout else None
             self._failed(ticket, earlier or EngineUnreachable(error.message, hint), began)
-            return _halves(batch) if len(body) > throttle.SMALLEST else [batch]
+            return _halves(batch) if len(body) > SMALLEST else [batch]
         outcome = _outcome_of(batch, answer, self._index)
         if outcome.closed and exists(self._engine, self._index):
             outcome.fatal = self._lease.lost()

@@ -23,8 +23,11 @@ _HOPELESS, _TAKEN = 1000, 0.1
 _SPLIT = "Split the document, index with --passage-size 160, or raise"
 #: A part of the server's reason -> what to do. The first match wins.
 _ADVICE = (
-    ("immense term", "Shorten the field it names: a term has at most 32,766 bytes."),
-    ("too many tokens for field", "Split it, or index with --passage-size 160: a document can hold about 60,000 weighted terms."),
+    ("immense term", "Shorten the field that the reason names: a term has at most 32,766 bytes."),
+    (
+        "too many tokens for field",
+        "Split the document, or index with --passage-size 160: a document can hold about 60,000 weighted terms.",
+    ),
     ("http.max_content_length", f"{_SPLIT} http.max_content_length on the server (client_max_body_size on nginx)."),
     ("indexing_pressure.memory.limit", f"{_SPLIT} indexing_pressure.memory.limit on the server."),
     ("dimension", "Index with the model that the index was built with."),

@@ -1,7 +1,5 @@
 """What the tests of builds share: small corpora, and verification of what is live."""
 
-from __future__ import annotations
-
 from termweave.catalog.generations import live
 from termweave.dialect import dialect_of
 from termweave.indexer import BuildOptions, verify, verify_against_source

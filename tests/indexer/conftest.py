@@ -1,7 +1,5 @@
 """What the tests of faults share: a corpus, a build as a process that can be killed, and somebody who searches all the time."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -24,7 +22,7 @@ from termweave.errors import EngineError
 from termweave.indexer import LARGE_DELETION, UpdateMode, build, update, verify
 from termweave.indexer.generations.listing import list_generations
 from termweave.indexer.ledger import storage
-from termweave.indexer.pipeline import throttle
+from termweave.indexer.pipeline import bulk_sender
 from termweave.indexer.preparation import corpus_pass
 from termweave.settings import load
 
@@ -33,11 +31,11 @@ from .builds import LEXICAL, check, clean, command, numbered
 #: Blocks of 100 documents and batches of 64 KB: many small steps to be killed between, on a corpus that is indexed in seconds.
 PRELUDE = """
 import sys
-from termweave.indexer.pipeline import throttle
+from termweave.indexer.pipeline import bulk_sender
 from termweave.indexer.preparation import corpus_pass
 corpus_pass._BLOCK_DOCUMENTS = 100
-throttle.SMALLEST, throttle.FIRST = 16 * 1024, 64 * 1024
-throttle.LARGEST = 64 * 1024
+bulk_sender.SMALLEST, bulk_sender.FIRST = 16 * 1024, 64 * 1024
+bulk_sender.LARGEST = 64 * 1024
 """
 
 
@@ -130,27 +128,22 @@ class Bench:
     @contextmanager
     def searching(self, word):
         """Somebody searches the live name all the time and always finds all documents of the live generation, in which the word is."""
-        engine = connect(load(url=self.url, timeout=20))
-        ended = threading.Event()
-        wrong, answers = [], [0]
-        expected = engine.request("POST", f"/{self.name}/_count", body=_having(word))["count"]
-        assert expected > 0
+        engine, ended, found = connect(load(url=self.url, timeout=20)), threading.Event(), []
+
+        def count(**options):
+            answer = engine.request("POST", f"/{self.name}/_count", body={"query": {"match": {"title": word}}}, **options)
+            # A generation that waits for its shards answers in part, and says so.
+            return answer["count"] if answer["_shards"]["successful"] == answer["_shards"]["total"] else expected
 
         def search():
             while not ended.wait(0.05):
                 try:
-                    found = engine.request("POST", f"/{self.name}/_count", body=_having(word), retry=False)
+                    found.append(count(retry=False))
                 except EngineError as error:
-                    wrong.append(str(error))
-                    continue
-                answers[0] += 1
-                # A generation that waits for its shards answers in part, and says so.
-                if (
-                    found["_shards"]["failed"] == 0 == found["_shards"]["total"] - found["_shards"]["successful"]
-                    and found["count"] != expected
-                ):
-                    wrong.append(found)
+                    found.append(str(error))
 
+        expected = 0
+        expected = count()
         thread = threading.Thread(target=search, daemon=True)
         thread.start()
         try:
@@ -159,12 +152,8 @@ class Bench:
             ended.set()
             thread.join(30)
             engine.close()
-        assert wrong == []
-        assert answers[0] > 0
-
-
-def _having(word):
-    return {"query": {"match": {"title": word}}}
+        assert expected > 0
+        assert set(found) == {expected}
 
 
 @pytest.fixture
@@ -274,7 +263,7 @@ def small_steps(monkeypatch):
     """Blocks of 50 documents and batches of 4 KB."""
     monkeypatch.setattr(corpus_pass, "_BLOCK_DOCUMENTS", 50)
     for size in ("SMALLEST", "FIRST", "LARGEST"):
-        monkeypatch.setattr(throttle, size, 4096)
+        monkeypatch.setattr(bulk_sender, size, 4096)
 
 
 @pytest.fixture

@@ -1,6 +1,4 @@
-"""A TCP proxy before a real server that misbehaves by chance, from a seed: it drops, delays and cuts connections mid-response."""
-
-from __future__ import annotations
+"""Proxies before a real server that misbehave: one is away or slow, one turns requests away by chance, from a seed."""
 
 import random
 import socket
@@ -8,31 +6,18 @@ import threading
 import time
 from contextlib import suppress
 
-_CHUNK = 16_384
+from tests.engine.forwarding import ForwardingProxy
 
 
 class Proxy:
-    """Forwards to a server; a share of the answers is cut off after the server has applied the request: the client does not know.
+    """Forwards bytes to a server on this host.
 
-    Args:
-        port: Of the server, on this host.
-        seed: Of the chances; which connection meets them depends on the threads.
-        refuse: Share of the connections that are closed before anything is forwarded.
-        cut: Share of the responses that end in the middle.
-        lose: Share of the requests that end in the middle.
-        delay: Seconds that a response waits, at most.
-
-    While `away` is set, the server cannot be reached. `heard` is what came from the client, a connection each.
+    While `away` is set, the server cannot be reached. `delay`: seconds that a response waits, at most.
     """
 
-    def __init__(self, port, *, seed=0, refuse=0.0, cut=0.0, lose=0.0, delay=0.0):
+    def __init__(self, port):
         self._target = ("127.0.0.1", port)
-        self._chance = random.Random(seed)
-        self._lock = threading.Lock()
-        self.refuse, self.cut, self.lose, self.delay = refuse, cut, lose, delay
-        self.away = False
-        self.faults = 0
-        self.heard = []
+        self.away, self.delay = False, 0.0
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
@@ -43,47 +28,65 @@ class Proxy:
     def __exit__(self, *_):
         self._listener.close()
 
-    def _happens(self, share):
-        with self._lock:
-            hit = self._chance.random() < share
-            self.faults += hit
-        return hit
-
     def _accept(self):
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            if self.away or self._happens(self.refuse):
-                client.close()
-                continue
-            try:
-                server = socket.create_connection(self._target)
-            except OSError:
-                client.close()
-                continue
-            threading.Thread(target=self._pump, args=(client, server, self.lose, False), daemon=True).start()
-            threading.Thread(target=self._pump, args=(server, client, self.cut, True), daemon=True).start()
-
-    def _pump(self, source, sink, share, answers):
-        heard = bytearray()
-        if not answers:
-            self.heard.append(heard)
         with suppress(OSError):
-            while data := source.recv(_CHUNK):
-                if self.away:
-                    break
-                if not answers:
-                    heard += data
+            while True:
+                client, _ = self._listener.accept()
+                try:
+                    server = None if self.away else socket.create_connection(self._target)
+                except OSError:
+                    server = None
+                if server is None:
+                    client.close()
+                    continue
+                threading.Thread(target=self._pump, args=(client, server, False), daemon=True).start()
+                threading.Thread(target=self._pump, args=(server, client, True), daemon=True).start()
+
+    def _pump(self, source, sink, answers):
+        with suppress(OSError):
+            while (data := source.recv(16_384)) and not self.away:
                 if answers and self.delay:
-                    time.sleep(self._chance.uniform(0, self.delay))
-                # A request of a few hundred bytes is a question; only what carries documents is worth cutting.
-                if (answers or len(data) > 1000) and self._happens(share):
-                    sink.sendall(data[: len(data) // 2])
-                    break
+                    time.sleep(random.uniform(0, self.delay))
                 sink.sendall(data)
         for each in (source, sink):
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
         source.close()
+
+
+class BusyProxy(ForwardingProxy):
+    """Forwards to a server, except for the requests that it turns away: 429 with a Retry-After, or 503.
+
+    Args:
+        share: Share of the requests that are turned away, with `status`.
+        surely: Part of a path; the first request whose path contains it is turned away, whatever the chances.
+        always: Part of a path; every request whose path contains it is turned away.
+
+    `requests` and `turned_away` are (method, path) of each; `contents` are (path, headers, body) of what was let pass.
+    """
+
+    #: The server's answers come as they are: their headers are not passed on.
+    _OF_A_HOP = ForwardingProxy._OF_A_HOP | {"accept-encoding"}
+
+    def __init__(self, url, *, share=0.0, seed=0, status=429, surely="", always=""):
+        self.share, self.status = share, status
+        self.requests, self.turned_away, self.contents = [], [], []
+        self._surely, self._always = surely, always
+        self._chance, self._lock = random.Random(seed), threading.Lock()
+        super().__init__(url)
+
+    def intercept(self, method, path, headers, body):
+        """Turn the request away, or let it pass."""
+        with self._lock:
+            busy = self._chance.random() < self.share
+            if self._surely and self._surely in path:
+                busy = busy or not any(self._surely in turned for _, turned in self.turned_away)
+            busy = busy or bool(self._always and self._always in path)
+            self.requests.append((method, path))
+            if busy:
+                self.turned_away.append((method, path))
+            else:
+                self.contents.append((path, headers, body))
+        return (
+            (self.status, b'{"error": {"type": "busy", "reason": "too many requests"}}', {"Retry-After": "0"}) if busy else None
+        )

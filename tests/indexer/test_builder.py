@@ -1,29 +1,29 @@
-"""Building on a real OpenSearch: names, settings, generations, and who may build."""
-
-from __future__ import annotations
+"""Building on a real OpenSearch: names, settings, generations, vectors of bytes, and builds that were stopped."""
 
 from dataclasses import replace
 
 import pytest
 
+from termweave.catalog.generations import find_live
+from termweave.cli import run
 from termweave.errors import EngineError, UsageError
-from termweave.indexer import build
+from termweave.indexer import BuildOptions, build, build_plan
+from termweave.indexer.generations import publication
 from termweave.indexer.generations.publication import publish
+from termweave.indexer.job import Job
 from termweave.indexer.ledger import storage
 from termweave.indexer.pipeline.pipeline import Pipeline
+from termweave.indexer.stored_documents import LiveDocuments
+from termweave.learning.preparation import LearningTask, prepare
+from termweave.records import Capabilities
 from termweave.search import Index
 from tests.indexer.builds import LEXICAL
+from tests.indexer.conftest import stopping
 
 pytestmark = pytest.mark.engine
 
 
-@pytest.mark.parametrize("bad", ["Upper", "-dash", "with space", "a/b", "", "x" * 300, "star*", "_under"])
-def test_names_that_cannot_be_are_refused_before_anything_is_read(desk, bad):
-    with pytest.raises(UsageError, match="name of an index"):
-        build(desk.engine, desk.source(1), bad, LEXICAL)
-
-
-def test_an_index_or_an_alias_of_somebody_else_is_never_touched_also_one_that_comes_meanwhile(desk):
+def test_an_index_or_an_alias_of_somebody_else_is_never_touched_also_one_that_comes_meanwhile(desk, capsys):
     """An application that writes to NAME before the alias is there lets the server make an index of that name."""
 
     def comes(_=None):
@@ -33,6 +33,10 @@ def test_an_index_or_an_alias_of_somebody_else_is_never_touched_also_one_that_co
     comes()
     with pytest.raises(UsageError, match="does not touch it"):
         desk.build(3)
+    for verb in (["rollback"], ["delete", "--yes"]):
+        desk.run(*verb, status=2)
+        said = f"The index '{desk.name}' was not built by termweave, nor enriched.\nAdd signals to it with 'termweave enrich"
+        assert said in capsys.readouterr().err
     desk.engine.request("DELETE", f"/{desk.name}")
     with pytest.raises(UsageError, match="does not touch it"):
         desk.build(3, gate=comes)
@@ -76,3 +80,128 @@ def test_settings_for_loading_are_restored(desk, monkeypatch):
     assert settings(built.index) == ("1", None)
     missing = "though not all of its replicas are up: documents are lost if a node fails now."  # the cluster has one node
     assert [line.partition(missing)[0] for line in said] == [f"{built.index} is published "]
+
+
+def test_bytes_rank_as_floats_are_verified_and_explained(desk, tmp_path, capsys):
+    texts, scores = (
+        {"d0": "Rinse the kettle with vinegar.", "d1": "Grind coffee.", "d2": "Keep bread in a bag.", "d3": "Prune roses."},
+        {},
+    )
+    for vectors in ("float", "byte"):
+        desk.build(texts, BuildOptions(vectors=vectors))
+        index = Index.open(desk.engine, desk.name)
+        scores[vectors] = {hit.id: hit.score for hit in index.search("a clean kettle", mode="dense", k=4)}
+    assert list(scores["byte"]) == list(scores["float"])
+    assert scores["byte"] == pytest.approx(scores["float"], abs=0.01)
+    mapping = desk.request("GET", "/_mapping")[index.generation]["mappings"]
+    assert mapping["properties"]["vector"]["data_type"].lower() == "byte"
+    assert desk.check().ok
+    hit = index.explain("a clean kettle", "d0")
+    assert sum(each.share for each in hit.signals.values()) == pytest.approx(hit.score)
+
+    # An update keeps what the generation has, and refuses another value.
+    desk.source({**texts, "d4": "Boil water for tea."})
+    words = ["index", str(tmp_path / "corpus.jsonl"), desk.name, "--update", "--url", desk.engine.url]
+    assert run(words) == 0
+    assert desk.check().ok
+    capsys.readouterr()
+    assert run([*words, "--vectors", "float"]) == UsageError.exit_status
+    assert "--vectors" in capsys.readouterr().err
+
+
+def test_byte_vectors_are_for_opensearch(corpus):
+    elastic = Capabilities("9.2.0", "elasticsearch", knn=True, sparse_vector=True)
+    with pytest.raises(UsageError, match="vectors byte needs OpenSearch"):
+        build_plan.plan(corpus([{"_id": "d", "text": "x"}]), elastic, BuildOptions(vectors="byte"))
+
+
+def stopped(desk, source, options=LEXICAL):
+    """A build that is stopped when all documents were sent."""
+    with stopping(Job, "_verify"), pytest.raises(KeyboardInterrupt):
+        desk.build(source, options)
+
+
+def test_an_unfinished_generation_of_another_source_is_named_until_fresh(desk):
+    stopped(desk, 10)
+    with pytest.raises(UsageError, match="None of its generations is published"):
+        Index.open(desk.engine, desk.name)
+    other = desk.source(12, name="other.jsonl")
+    begun = r"unfinished generation.*: source was corpus.jsonl \(.*\) and is other.jsonl \(.{8}\)\."
+    with pytest.raises(UsageError, match=begun):
+        desk.build(other)
+    same = desk.source(10)
+    for setting, said in (
+        ({"shards": 2}, "shards was 1 and is 2"),
+        ({"dense": None}, "signals was lexical and is dense,lexical; dense was none and is .*"),
+        ({"skip_bad": True}, "skip_bad, what keep_mapping takes over, or the version of termweave"),
+    ):
+        with pytest.raises(UsageError, match=rf"with another source, model or setting: {said}"):
+            desk.build(same, replace(LEXICAL, **setting))
+    assert desk.build(other, replace(LEXICAL, fresh=True)).documents == 12
+    assert len(desk.engine.request("GET", f"/{desk.name}-*/_alias")) == 1  # the unfinished one is gone
+
+
+def test_a_trial_that_was_stopped_blocks_no_build(desk):
+    """`learn` builds from the live documents; whoever stops it has no command that would finish the trial generation."""
+
+    def trial():
+        return LiveDocuments(desk.engine, find_live(desk.engine, desk.name))
+
+    desk.build(4)
+    stopped(desk, trial())
+    task = LearningTask(desk.name, "no-such-questions", minutes=1)
+    with pytest.raises(UsageError, match="no-such-questions"):  # `learn` goes on with it
+        prepare(desk.engine, task)
+    (unfinished,) = [each.index for each in desk.generations if not each.complete]
+    assert desk.build(5, replace(LEXICAL, fresh=True)).documents == 5
+    indices = [each.index for each in desk.generations]
+    assert (len(indices), unfinished in indices) == (3, True)  # hours of `learn` are not deleted on the way
+    assert desk.build(trial()).documents == 5
+    assert unfinished not in [each.index for each in desk.generations]  # it has other documents
+    stopped(desk, 6)
+    with pytest.raises(UsageError, match="has an unfinished generation"):  # before anything is trained
+        prepare(desk.engine, task)
+
+
+def test_a_generation_that_was_whole_but_not_yet_published_is_published(desk):
+    with stopping(publication, "publish"), pytest.raises(KeyboardInterrupt):
+        desk.build(10)
+    built = desk.build(10)
+    assert (built.documents, built.sent, built.index) == (10, 0, desk.live)
+
+
+def test_a_generation_published_but_not_marked_so_is_never_thrown_away(desk):
+    built = desk.build(4)
+    with storage.existing(desk.engine, built.index) as ledger:
+        ledger.put("state", "building")  # killed between the swap and the note of it
+    other = desk.build(desk.source(5, name="other.jsonl"), replace(LEXICAL, fresh=True))
+    assert desk.engine.request("GET", f"/{built.index}/_count")["count"] == 4
+    assert desk.live == other.index
+
+
+def test_a_build_that_died_surveying_leaves_nothing_behind(desk):
+    index = f"{desk.name}-20200101000000-dead"
+    with storage.open_(desk.engine, index) as ledger:
+        ledger.put("name", desk.name)
+        ledger.put("state", "surveying")
+    for each in (index, f"{index}.stats"):
+        desk.engine.request("PUT", f"/{each}")
+    desk.build(2)
+    assert not {index, f"{index}.stats"} & {*desk.engine.request("GET", f"/{desk.name}-*/_alias")}
+    assert not (storage.folder(desk.engine) / f"{index}.sqlite").exists()
+
+
+def test_an_index_deleted_while_it_is_built_is_neither_made_again_nor_published(desk, monkeypatch):
+    run = Pipeline.run
+
+    def meddle(pipeline, progress):
+        pipeline.engine.request("DELETE", f"/{pipeline.target.index}")
+        return run(pipeline, progress)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Pipeline, "run", meddle)
+        with pytest.raises(EngineError, match="was deleted while it was being built"):
+            desk.build(10)
+    assert desk.live is None
+    assert not [index for index in desk.engine.request("GET", f"/{desk.name}-*/_alias") if not index.endswith(".stats")]
+    assert desk.build(10).documents == 10

@@ -1,82 +1,52 @@
-"""What `index`, `verify` and `delete` say on a real OpenSearch: sentences that are true and name the next step."""
+"""What `index` and `verify` say on a real OpenSearch, also of documents that it refuses: true sentences that name the next step."""
 
-from __future__ import annotations
-
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
 import orjson
 import pytest
 
-from termweave.catalog.generations import live
 from termweave.cli import run
-from termweave.indexer.generations import listing
 from termweave.indexer.job import Job
 from termweave.indexer.ledger import storage
+from termweave.search import Index
 
-from .builds import numbered
+from .builds import LEXICAL, command, numbered
 from .conftest import stopping
+from .proxy import BusyProxy
 
 pytestmark = pytest.mark.engine
+LONG_ID = "y" * 40_000
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--update", "--yes"], "--yes belongs to --update --delete-missing"),
-        (["--new"], "belong to --update"),
-        (["--fresh", "--update"], "leave out --fresh or --update"),
-    ],
-)
-def test_options_that_mean_nothing_together_are_refused(tmp_path, capsys, arguments, said):
-    assert run(["index", str(tmp_path), "docs", *arguments]) == 2
-    assert said in capsys.readouterr().err
-
-
-def test_what_is_being_built_is_not_deleted(opensearch_engine, name, index, capsys):
-    index(numbered(3))
-    with storage.lease(opensearch_engine, name):
-        assert run(["delete", name, "--yes", "--url", opensearch_engine.url]) == 1
-        assert f"Another build of '{name}' is running on this host" in capsys.readouterr().err
-    assert len(listing.list_generations(opensearch_engine, name)) == 1
-    assert run(["delete", name, "--yes", "--url", opensearch_engine.url]) == 0
-    assert live(opensearch_engine, name) is None
-
-
-def test_what_its_gate_refused_is_whole_and_stays_until_somebody_decides(opensearch_engine, name, index, tmp_path, capsys):
-    def verb(*arguments, status=0):
-        assert run([*arguments, "--url", opensearch_engine.url]) == status
-        return capsys.readouterr()
-
-    (tmp_path / "queries.jsonl").write_text('{"_id": "q", "text": "number1"}\n')
-    (tmp_path / "qrels").mkdir()
-    (tmp_path / "qrels" / "test.tsv").write_text("q\td3\t1\n")  # which the query does not find
-    gate = ["--require", "nDCG@10>=0.99", "--on", str(tmp_path)]
-
-    def refused(*options):
-        said = index(numbered(5), *gate, *options, status=3).err
-        newest = listing.list_generations(opensearch_engine, name)[0]
-        assert (newest.complete, newest.live, newest.documents, bool(newest.missed)) == (True, False, 5, True)
-        assert f"'termweave promote {name} {newest.index}' publishes it anyway, 'termweave prune {name}' removes it." in said
+def test_what_its_gate_refused_is_whole_and_stays_until_somebody_decides(desk, capsys):
+    def refused(**options):
+        assert desk.build(5, replace(LEXICAL, **options), gate=lambda _: "No.").missed == "No."
+        newest = desk.generations[0]
+        assert (newest.complete, newest.live, newest.documents, newest.missed) == (True, False, 5, "No.")
         return newest.index
+
+    def count():
+        return desk.engine.request("GET", f"/{desk.name}/_count")["count"]
 
     first = refused()
     assert refused() == first  # the same build asks its gate again
-    index(numbered(4))  # another source leaves it where it is
-    second = refused("--fresh")
-    assert {first, second} < {each.index for each in listing.list_generations(opensearch_engine, name)}
-    assert verb("generations", name).out.count("refused by its gate") == 2
-    index(numbered(6))
-    verb("rollback", name)
-    assert opensearch_engine.request("GET", f"/{name}/_count")["count"] == 4  # not one of the two that are newer
-    verb("promote", name, second)
-    assert opensearch_engine.request("GET", f"/{name}/_count")["count"] == 5
-    verb("verify", name)
-    index(numbered(7))
-    verb("rollback", name)  # newest before the live one that was published
-    verb("prune", name, "--keep", "9", "--yes")
-    assert {first, second} & {each.index for each in listing.list_generations(opensearch_engine, name)} == {second}
+    desk.build(4)  # another source leaves it where it is
+    second = refused(fresh=True)
+    desk.run("generations")
+    assert capsys.readouterr().out.count("refused by its gate") == 2
+    desk.build(6)
+    desk.run("rollback")
+    assert count() == 4  # not one of the two that are newer
+    desk.run("promote", second)
+    assert count() == 5
+    desk.run("verify")
+    desk.build(7)
+    desk.run("rollback")  # newest before the live one that was published
+    desk.run("prune", "--keep", "9", "--yes")
+    assert {first, second} & {each.index for each in desk.generations} == {second}
 
 
 def test_a_passage_and_a_document_of_one_id_are_named_and_none_is_dropped(index):
@@ -89,36 +59,33 @@ def test_a_passage_and_a_document_of_one_id_are_named_and_none_is_dropped(index)
     index([long, odd])  # whole, each has its own
 
 
-def test_an_unfinished_first_build_is_finished_by_an_update(opensearch_engine, name, index):
+def test_an_unfinished_first_build_is_finished_by_an_update(desk, index):
     with stopping(Job, "_verify"):
         assert "acknowledged 3 of 3 documents. Run the same command to continue" in index(numbered(3), status=130).err
-    (unfinished,) = listing.list_generations(opensearch_engine, name)
+    (unfinished,) = desk.generations
     assert (unfinished.complete, unfinished.documents) == (False, None)
     assert "its unfinished build is finished" in index(numbered(3), "--update").err
-    (whole,) = listing.list_generations(opensearch_engine, name)
+    (whole,) = desk.generations
     assert (whole.index, whole.documents) == (unfinished.index, 3)
 
 
-def test_a_damaged_ledger_is_said_to_be_that_and_the_advice_works(opensearch_engine, name, index, tmp_path, capsys):
+def test_a_damaged_ledger_is_said_to_be_that_and_the_advice_works(desk, index, tmp_path, capsys):
     index(numbered(3))
-    path = storage.folder(opensearch_engine) / f"{live(opensearch_engine, name)}.sqlite"
+    path = storage.file_of(desk.engine, desk.live)
     path.write_bytes(b"no database at all" * 1000)
-    assert run(["verify", name, "--url", opensearch_engine.url]) == 1
+    desk.run("verify", status=1)
     said = capsys.readouterr().err
-    assert f"It is damaged: remove {path}*" in said
+    assert f"The file is damaged: remove {path}*" in said
     assert "disk space" not in said
-    assert run(["verify", name, str(tmp_path / "corpus.jsonl"), "--url", opensearch_engine.url]) == 0
+    desk.run("verify", str(tmp_path / "corpus.jsonl"))
     for each in path.parent.glob(f"{path.name}*"):
         each.unlink()
     index(numbered(3), "--update")
-    assert run(["verify", name, "--url", opensearch_engine.url]) == 0
+    desk.run("verify")
 
 
-def test_a_long_run_prints_lines_of_json(opensearch_engine, name, tmp_path, capsys):
-    file = tmp_path / "docs.jsonl"
-    file.write_text("".join(f'{{"id": "{number}", "text": "a river {number}"}}\n' for number in range(40)))
-    assert run(["index", str(file), name, "--signals", "lexical", "--json-lines", "--url", opensearch_engine.url]) == 0
-    shown = capsys.readouterr()
+def test_a_long_run_prints_lines_of_json(index):
+    shown = index(numbered(40), "--json-lines")
     lines = [orjson.loads(line) for line in shown.out.splitlines()]
     assert shown.err == ""
     for line in lines:
@@ -129,5 +96,55 @@ def test_a_long_run_prints_lines_of_json(opensearch_engine, name, tmp_path, caps
     assert (progress[-1]["done"], progress[-1]["total"]) == (40, 40)
     assert {line["schema"] for line in lines} == {"termweave.progress/1", "termweave.remark/1", "termweave.index/1"}
     assert (lines[-1]["schema"], lines[-1]["documents"]) == ("termweave.index/1", 40)
-    assert run(["index", str(file), name, "--signals", "lexical", "--json-lines", "-q", "--url", opensearch_engine.url]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 1
+    assert len(index(numbered(40), "--json-lines", "-q").out.splitlines()) == 1
+
+
+@pytest.mark.parametrize("more", ["--update --new", "verify --deep"])
+def test_the_lineage_of_the_live_generation_is_read_once(desk, tmp_path, more):
+    index = desk.build(20).index
+    desk.source([*numbered(18), {"_id": "new", "text": "something new"}])
+    with BusyProxy(desk.engine.url) as proxy:
+        words = command(tmp_path / "corpus.jsonl", desk.name, proxy.url, *more.split())
+        assert run(["verify", desk.name, "--deep", "--url", proxy.url] if more.startswith("verify") else words) == 0
+    assert proxy.requests.count(("GET", f"/{index}/_mapping")) + proxy.requests.count(("GET", f"/{desk.name}/_mapping")) == 1
+
+
+@pytest.mark.usefixtures("long_ids")
+def test_what_was_refused_is_counted_nowhere_and_said_everywhere(desk, index, tmp_path, capsys):
+    odd = [{"_id": f"{number}{LONG_ID}", "text": "an id that no field can hold"} for number in range(4)]
+    first = index([*numbered(196), *odd], "--allow-refused", "5%")
+    assert f"{desk.name}: 196 documents in" in first.out
+    assert "refused 4 of 200" in first.err
+    assert "a term has at most 32,766 bytes" in first.err  # what to do, and not only in the file
+    assert Index.open(desk.engine, desk.name).lineage.documents == 196
+    again = index([*numbered(197), *odd], "--allow-refused", "5%", "--update", "--json")
+    found = orjson.loads(again.out)
+    assert found["update"] == {"new": 1, "changed": 0, "unchanged": 196, "gone": 0, "refused": 4, "deleted": 0, "outdated": 0}
+    assert found["documents"] == 197
+    desk.run("verify")
+    assert "4 documents or passages were refused" in capsys.readouterr().err
+    desk.run("verify", str(tmp_path / "corpus.jsonl"), "--json", status=4)
+    told = capsys.readouterr()
+    assert len(orjson.loads(told.out)["refused"]) == 4
+    assert "correct them in the source" in told.err
+    assert "to mend it" not in told.err
+
+
+@pytest.mark.parametrize("parts", [(1, 1), (1, 40), (40, 1), (40, 20)])
+def test_a_changed_document_that_is_refused_stays_what_it_was_also_in_passages(desk, index, tmp_path, capsys, parts):
+    (mapping := tmp_path / "own.json").write_text('{"properties": {"year": {"type": "integer"}}}')
+    before, after = ({"_id": "long", "text": "This is a sentence of a text. " * part} for part in parts)
+    index([*numbered(3), {**before, "year": 1999}], "--mapping", str(mapping), "--passage-size", "20")
+    for _ in range(2):
+        told = index([*numbered(3), {**after, "year": "long ago"}], "--update", "--allow-refused", "99%")
+        assert "0 new, 0 changed, 1 refused, 3 unchanged" in told.out
+        assert f"{desk.name}: 4 documents" in told.out
+        assert "Correct the value in the source" in told.err
+        assert [hit.id for hit in Index.open(desk.engine, desk.name).search("sentence", mode="lexical")] == ["long"]
+        desk.run("verify", "--deep")
+        assert " refused" in capsys.readouterr().err
+    desk.run("verify", str(tmp_path / "corpus.jsonl"), status=4)
+    assert parts != (1, 1) or "refused all documents that differ" in capsys.readouterr().err
+    assert "refused" not in index([*numbered(3), {**after, "year": 2000}], "--update").out
+    desk.run("verify", str(tmp_path / "corpus.jsonl"))
+    assert "refused" not in capsys.readouterr().err

@@ -3,8 +3,6 @@
 RECORD_ORDERS=1 pytest tests/indexer/test_order_of_writes.py -n 0     record anew, after a change that is meant
 """
 
-from __future__ import annotations
-
 import os
 import re
 import threading
@@ -15,11 +13,9 @@ from pathlib import Path
 import pytest
 
 from termweave.catalog.generations import live
-from termweave.catalog.lineage import CHANGING, read_lineage
+from termweave.catalog.lineage import CHANGING
 from termweave.engine.client.connection import Engine
-from termweave.errors import TermweaveError
 from termweave.indexer import BuildOptions, UpdateMode, build, update
-from termweave.indexer.generations import listing
 from termweave.indexer.ledger.ledger import Ledger
 from termweave.indexer.pipeline.pipeline import Pipeline
 from tests.indexer.builds import clean, numbered, sources
@@ -110,36 +106,23 @@ def updated(engine, source, name, mode=IN_PLACE, gate=None):
     assert update(engine, source, name, WEIGHTS, mode, gate=gate).missed == (no(name) if gate else "")
 
 
-def first(engine, name, corpus):
-    rebuilt(engine, corpus(BEFORE), name)
-
-
-def stopped(engine, name, corpus):
+def stopped(engine, source, name):
     with stopping(Pipeline, "run"), pytest.raises(KeyboardInterrupt):
-        rebuilt(engine, corpus(AFTER), name)
+        rebuilt(engine, source, name)
 
 
-def again(engine, name, corpus):
-    first(engine, name, corpus)
-    stopped(engine, name, corpus)
-
-
-def missed(engine, name, corpus):
-    first(engine, name, corpus)
-    rebuilt(engine, corpus(AFTER), name, no)
-
-
-#: Case -> what is there before, the command.
+#: Case -> what is done before, as pairs of command and documents; the command.
+FIRST, STOPPED = (rebuilt, BEFORE), (stopped, AFTER)
 CASES = {
-    "first build": (lambda *_: None, rebuilt),
-    "build": (first, rebuilt),
-    "resumed first build": (stopped, rebuilt),
-    "resumed build": (again, rebuilt),
-    "build that misses its gate": (first, partial(rebuilt, gate=no)),
-    "resumed build that missed its gate": (missed, rebuilt),
-    "update in place": (first, updated),
-    "update by copy": (first, partial(updated, mode=COPY)),
-    "update by copy that misses its gate": (first, partial(updated, mode=COPY, gate=no)),
+    "first build": ([], rebuilt),
+    "build": ([FIRST], rebuilt),
+    "resumed first build": ([STOPPED], rebuilt),
+    "resumed build": ([FIRST, STOPPED], rebuilt),
+    "build that misses its gate": ([FIRST], partial(rebuilt, gate=no)),
+    "resumed build that missed its gate": ([FIRST, (partial(rebuilt, gate=no), AFTER)], rebuilt),
+    "update in place": ([FIRST], updated),
+    "update by copy": ([FIRST], partial(updated, mode=COPY)),
+    "update by copy that misses its gate": ([FIRST], partial(updated, mode=COPY, gate=no)),
 }
 
 
@@ -190,8 +173,13 @@ def killed(step):
 def test_the_order_is_that_of_the_recording_and_killed_at_a_step_the_same_command_ends_alike(
     server, name, corpus, recordings, case
 ):
-    prepare, command = CASES[case]
-    prepare(server, f"{name}-whole", corpus)
+    earlier, command = CASES[case]
+
+    def prepare(called):
+        for step, documents in earlier:
+            step(server, corpus(documents), called)
+
+    prepare(f"{name}-whole")
     with recorded(f"{name}-whole") as lines, killed(0) as steps:
         command(server, corpus(AFTER), f"{name}-whole")
     if os.environ.get("RECORD_ORDERS"):
@@ -203,7 +191,7 @@ def test_the_order_is_that_of_the_recording_and_killed_at_a_step_the_same_comman
     assert len(expected) == 20
     for number in range(KILLS):
         kill = f"{name}-{number}"
-        prepare(server, kill, corpus)
+        prepare(kill)
         before = live(server, kill)
         source = corpus(AFTER)
         with killed(1 + round(steps[0] * (number + 0.5) / KILLS)), pytest.raises(Killed):
@@ -212,33 +200,3 @@ def test_the_order_is_that_of_the_recording_and_killed_at_a_step_the_same_comman
         command(server, source, kill)
         clean(server, kill, source)
         assert sources(server, live(server, kill)) == expected
-
-
-@pytest.mark.usefixtures("long_ids")
-@pytest.mark.parametrize(("fault", "said"), [("refused", "immense"), ("falsified", "1 altered")])
-def test_what_is_refused_or_falsified_in_an_update_in_place_leaves_it_changing(server, name, corpus, monkeypatch, fault, said):
-    first(server, name, corpus)
-    run = Pipeline.run
-
-    def meddle(pipeline, progress):
-        sent = run(pipeline, progress)
-        falsified = {"doc": {"text": "another text"}}
-        pipeline.engine.request("POST", f"/{pipeline.target.index}/_update/d0", body=falsified, params={"refresh": True})
-        return sent
-
-    refused = [{"_id": "y" * 40_000, "text": "x"}] if fault == "refused" else []
-    with monkeypatch.context() as patch:
-        if fault == "falsified":
-            patch.setattr(Pipeline, "run", meddle)
-        with pytest.raises(TermweaveError, match=said), recorded(name) as lines:
-            updated(server, corpus([*AFTER, *refused]), name)
-    (generation,) = listing.list_generations(server, name)
-    assert read_lineage(server, generation.index).fingerprint == CHANGING
-    assert [line for line in lines if "_mapping " in line] == [
-        "PUT /GENERATION0/_mapping complete, changing, 20 documents",
-    ]
-    assert [line for line in lines if line.startswith("ledger")] == ["ledger: updating"]
-    if fault == "falsified":
-        server.request("DELETE", f"/{generation.index}/_doc/d0", params={"refresh": True})
-    updated(server, corpus(AFTER), name)
-    clean(server, name, corpus(AFTER))

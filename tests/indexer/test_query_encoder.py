@@ -5,15 +5,17 @@ import json
 import pytest
 
 import termweave as tw
-from termweave.catalog.lineage import read_lineage
 from termweave.cli import run
 from termweave.encoders import load
 from termweave.errors import ModelError
+from termweave.search import Index
+
+from .conftest import write_lines
 
 pytest.importorskip("torch", reason="making models needs the extra [train]")
 pytestmark = pytest.mark.engine
 
-DOCUMENTS = {"cat": "The cat sat on the mat.", "dog": "A dog barked.", "city": "Zürich is a city in Switzerland."}
+TEXTS = {"cat": "The cat sat on the mat.", "dog": "A dog barked.", "city": "Zürich is a city in Switzerland."}
 
 
 @pytest.fixture(scope="module")
@@ -35,65 +37,60 @@ def folders(tmp_path_factory):
 
 
 @pytest.fixture
-def source(tmp_path):
-    file = tmp_path / "docs.jsonl"
-    file.write_text("".join(json.dumps({"_id": key, "text": text}) + "\n" for key, text in DOCUMENTS.items()))
-    return file
+def command(opensearch_engine, name, tmp_path, capsys):
+    """A function that runs `termweave index` over the texts, and returns what it said."""
+
+    def call(*arguments, status=0):
+        path = write_lines(tmp_path / "docs.jsonl", [{"_id": key, "text": text} for key, text in TEXTS.items()])
+        words = ["index", path, name, "--weights", "none", "--url", opensearch_engine.url, *arguments]
+        assert run([str(each) for each in words]) == status
+        return capsys.readouterr()
+
+    return call
 
 
 def expected(folders, queries):
     """Document -> dot product of its vector with the vector of a query from another model."""
     (query,) = load(weights="none", dense=folders / queries).encode(["the cat"], kind="query")
-    rows = load(weights="none", dense=folders / "documents").encode(list(DOCUMENTS.values()), kind="document")
-    return dict(zip(DOCUMENTS, (float(row.vector @ query.vector) for row in rows), strict=True))
+    rows = load(weights="none", dense=folders / "documents").encode(list(TEXTS.values()), kind="document")
+    scores = {key: float(row.vector @ query.vector) for key, row in zip(TEXTS, rows, strict=True)}
+    return pytest.approx(scores, abs=1e-5)
 
 
-def scores(url, name):
-    hits = tw.connect(url).index(name).search("the cat", mode="dense", k=3)
-    return {hit.id: hit.score for hit in hits}
+def test_a_query_encoder_is_changed_without_encoding_documents(folders, command, desk):
+    def searched():
+        index = Index.open(desk.engine, desk.name)
+        return index.lineage, {hit.id: hit.score for hit in index.search("the cat", mode="dense", k=3)}
 
-
-def test_a_query_encoder_is_changed_without_encoding_documents(folders, source, name, opensearch_engine, capsys):
-    url = opensearch_engine.url
-    base = ["index", str(source), name, "--weights", "none", "--url", url]
-    assert run([*base, "--dense", str(folders / "documents"), "--dense-query", str(folders / "queries"), "--quiet"]) == 0
-    assert scores(url, name) == pytest.approx(expected(folders, "queries"), abs=1e-5)
-    before = tw.connect(url).index(name)
-    models = before.lineage.models
-    assert models["dense"].hash != models["dense_query"].hash
-
-    capsys.readouterr()
-    assert run([*base, "--update", "--dense-query", str(folders / "others"), "--json"]) == 0
-    captured = capsys.readouterr()
-    assert json.loads(captured.out)["sent"] == 0
-    assert "Queries are encoded by 'others' from now on" in captured.err
-    assert scores(url, name) == pytest.approx(expected(folders, "others"), abs=1e-5)
-    after = read_lineage(opensearch_engine, before.generation)
-    assert after.models["dense"] == models["dense"]
+    command("--dense", folders / "documents", "--dense-query", folders / "queries")
+    before, scores = searched()
+    assert scores == expected(folders, "queries")
+    assert before.models["dense"].hash != before.models["dense_query"].hash
+    told = command("--update", "--dense-query", folders / "others", "--json")
+    assert json.loads(told.out)["sent"] == 0
+    assert "Queries are encoded by 'others' from now on" in told.err
+    after, scores = searched()
+    assert scores == expected(folders, "others")
+    assert after.models["dense"] == before.models["dense"]
     assert after.models["dense_query"].hash == load(weights="none", dense=folders / "others").models["dense"].hash
     assert after.fingerprint == ""
-    assert run(["verify", name, "--deep", "--quiet", "--url", url]) == 0
+    desk.run("verify", "--deep")
+    command("--update", "--new", "--dense-query", "none")  # in a copy
+    after, scores = searched()
+    assert scores == expected(folders, "documents")
+    assert "dense_query" not in after.models
+    desk.run("rollback")
+    assert searched()[1] == expected(folders, "others")
 
-    assert run([*base, "--update", "--new", "--dense-query", "none", "--quiet"]) == 0  # in a copy
-    assert scores(url, name) == pytest.approx(expected(folders, "documents"), abs=1e-5)
-    assert "dense_query" not in tw.connect(url).index(name).lineage.models
-    assert run(["rollback", name, "--quiet", "--url", url]) == 0
-    assert scores(url, name) == pytest.approx(expected(folders, "others"), abs=1e-5)
 
-
-def test_what_does_not_fit_is_one_sentence(folders, source, name, opensearch_engine, capsys):
-    url = opensearch_engine.url
-    base = ["index", str(source), name, "--weights", "none", "--url", url, "--quiet"]
-    assert run([*base, "--dense", "none", "--dense-query", str(folders / "queries")]) == 2
-    assert "no model gives vectors of documents" in capsys.readouterr().err
-    assert run([*base, "--dense", str(folders / "documents"), "--dense-query", str(folders / "narrow")]) != 0
-    assert "gives 16 numbers, the document encoder 'documents' 32" in capsys.readouterr().err
-    assert run([*base, "--dense", str(folders / "documents")]) == 0
-    for options, sentence in (
-        (["--dense-query", str(folders / "narrow")], "gives 16 numbers, the document encoder 'documents' 32"),
-        (["--dense", str(folders / "others"), "--dense-query", str(folders / "queries")], "was built with 'documents'"),
-    ):
-        assert run([*base, "--update", *options]) != 0
-        assert sentence in capsys.readouterr().err
+def test_what_does_not_fit_is_one_sentence(folders, command, desk):
+    documents, narrow = ("--dense", folders / "documents"), ("--dense-query", folders / "narrow")
+    widths = "gives 16 numbers, the document encoder 'documents' 32"
+    assert "no model gives vectors of documents" in command("--dense", "none", *narrow, status=2).err
+    assert widths in command(*documents, *narrow, status=1).err
+    command(*documents)
+    assert widths in command("--update", *narrow, status=1).err
+    others = ("--dense", folders / "others", "--dense-query", folders / "queries")
+    assert "was built with documents (" in command("--update", *others, status=2).err
     with pytest.raises(ModelError, match="was built with the dense model"):
-        tw.connect(url).index(name, dense=folders / "others")
+        tw.connect(desk.engine.url).index(desk.name, dense=folders / "others")

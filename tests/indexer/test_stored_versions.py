@@ -1,13 +1,14 @@
-"""What earlier versions stored is read by this one: indices with statistics and ledgers, a model's manifest, a settings file.
+"""What earlier versions stored is read by this one: indices with statistics and ledgers, a model's manifest, a settings file; and snapshots.
 
 `tests/fixtures/VERSION/` was made by `tests/fixtures/stored_indices.py` of that version. A file there never changes: if this test
 fails, users' indices cannot be read any more either.
 """
 
-from __future__ import annotations
-
 import json
+import shutil
 import sqlite3
+import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 
 import orjson
@@ -15,16 +16,20 @@ import pytest
 
 from termweave import corpora
 from termweave.catalog import generations
+from termweave.catalog.profiles import Profile
 from termweave.catalog.statistics_store import companion
 from termweave.cli import run
 from termweave.encoders.manifest import Manifest
-from termweave.indexer import UpdateMode, build, update
-from termweave.indexer.generations import publication
+from termweave.engine import connect
+from termweave.engine.embedded import folders
+from termweave.indexer import BuildOptions, UpdateMode, build, update
+from termweave.indexer.generations import listing, publication
 from termweave.indexer.ledger import storage
 from termweave.search import Index
 from termweave.settings import load
-from tests.fixtures.stored_indices import INDICES, NAME, QUERIES, answers
+from tests.fixtures.stored_indices import INDICES, NAME, QUERIES, answers, documents
 from tests.indexer.builds import check, clean
+from tests.indexer.conftest import own_node
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 VERSIONS = sorted(path.name for path in FIXTURES.iterdir() if path.is_dir() and (path / "documents.jsonl").exists())
@@ -120,3 +125,57 @@ def test_a_manifest_and_a_settings_file_are_read(version, monkeypatch):
     monkeypatch.delenv("OPENSEARCH_URL", raising=False)
     settings = load()
     assert (settings.url, settings.user, settings.timeout) == ("https://search.example.org:9200", "jane", 30)
+
+
+@contextmanager
+def cluster(folder):
+    """A cluster of its own that may use the folder of snapshots."""
+    with own_node(f"path.repo: ['{folder}']\n") as state, connect(load(url=state.url)) as engine:
+        engine.request("PUT", "/_snapshot/backup", body={"type": "fs", "settings": {"location": str(folder)}})
+        yield engine
+
+
+DOCS = "docs"
+
+
+def snapshot(engine, method, path=""):
+    """Make a snapshot or restore it; returns its indices."""
+    body = {"indices": f"{DOCS}-*", "include_global_state": False}
+    answer = engine.request(method, f"/_snapshot/backup/one{path}", params={"wait_for_completion": True}, body=body)["snapshot"]
+    assert answer["shards"]["failed"] == 0
+    return sorted(answer["indices"])
+
+
+@pytest.mark.engine
+@pytest.mark.slow
+@pytest.mark.nightly
+def test_a_snapshot_is_restored_in_another_cluster(corpus, tmp_path, monkeypatch, capsys, request):
+    """What a user has after restoring: everything but the ledger, which is a file of the host that built the index."""
+    changed = [*documents()[1:], {"_id": "new", "text": "A document about lamps."}]
+    folder = Path(tempfile.mkdtemp(prefix="termweave-snapshots-"))  # not in tmp_path: the server's user must come through
+    request.addfinalizer(lambda: shutil.rmtree(folder, ignore_errors=True))
+    folders.make_private(folder)
+    with cluster(folder) as engine:
+        older = build(engine, corpus(documents()), DOCS, BuildOptions()).index
+        opened = Index.open(engine, DOCS)
+        opened.adopt(Profile("mine", dict.fromkeys(opened.signals, 1 / len(opened.signals)), "rrf", {"candidates": 10}))
+        mode = UpdateMode(new=True, delete_missing=True, allow_deletions=1)
+        index = update(engine, corpus(changed, name="changed.jsonl"), DOCS, BuildOptions(), mode=mode).index
+        expected = answers(Index.open(engine, DOCS))
+        assert all(expected["hybrid"][query] for query in QUERIES)
+        assert snapshot(engine, "PUT") == sorted([older, f"{older}.stats", index, f"{index}.stats"])
+
+    with cluster(folder) as engine:
+        monkeypatch.setattr("termweave.support.paths.state", lambda: tmp_path / "state of another host")
+        monkeypatch.setattr("termweave.support.paths.cache", lambda: tmp_path / "cache of another host")
+        snapshot(engine, "POST", "/_restore")
+        assert [each.index for each in listing.list_generations(engine, DOCS)] == [index, older]
+        restored = Index.open(engine, DOCS)
+        assert (restored.generation, restored.lineage.profile, answers(restored)) == (index, "mine", expected)
+        assert run(["verify", DOCS, "--url", engine.url]) == 2
+        assert "Compare with the source instead: 'termweave verify NAME SOURCE'" in capsys.readouterr().err
+        assert run(["verify", DOCS, str(tmp_path / "changed.jsonl"), "--deep", "--url", engine.url]) == 0
+        counts = update(engine, corpus(documents(), name="again.jsonl"), DOCS, BuildOptions()).counts
+        assert (counts.new, counts.changed) == (1, 0)  # the digests came along: nothing else is sent
+        assert run(["rollback", DOCS, "--url", engine.url]) == 0
+        assert generations.live(engine, DOCS) == older

@@ -1,14 +1,21 @@
-"""Updates on a real OpenSearch: what changed is sent, what is gone is deleted on demand, and a whole new build would give the same."""
+"""Updates on a real OpenSearch: what changed is sent, what is gone is deleted on demand; the plan, and the refusal of a large deletion."""
 
-from __future__ import annotations
-
+import json
+import os
+import pty
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
+import jsonschema
 import pytest
 
 from termweave import corpora
-from termweave.errors import VerificationFailed
-from termweave.indexer import BuildOptions, up_to_date
+from termweave.catalog.lineage import CHANGING
+from termweave.cli import run
+from termweave.errors import TermweaveError, UsageError, VerificationFailed
+from termweave.indexer import BuildOptions, LargeDeletion, UpdateMode, plan_update, up_to_date, update, updater
 from termweave.indexer.job import Job
 from termweave.indexer.ledger import storage
 from termweave.indexer.ledger.diff import ChangeCounts
@@ -16,7 +23,7 @@ from termweave.indexer.options import Window
 from termweave.indexer.pipeline.pipeline import Pipeline
 from termweave.search import Index
 from termweave.support import paths
-from tests.indexer.builds import LEXICAL
+from tests.indexer.builds import LEXICAL, command, numbered
 from tests.indexer.conftest import stopping
 
 pytestmark = pytest.mark.engine
@@ -25,7 +32,7 @@ WINDOW = Window(20, 15)
 IN_PLACE_OR_NOT = pytest.mark.parametrize("new", [False, True], ids=["in place", "new generation"])
 
 
-def numbered(count):
+def texts(count):
     return {f"d{number}": f"text about number{number}" for number in range(count)}
 
 
@@ -33,7 +40,7 @@ def numbered(count):
     ("options", "new"), [(LEXICAL, False), (LEXICAL, True), (BuildOptions(), True)], ids=["in place", "copy", "copy with models"]
 )
 def test_only_what_differs_is_sent_and_only_on_demand_deleted(desk, new, options):
-    documents = numbered(20)
+    documents = texts(20)
     built = desk.build(documents, options)
     statistics = Index.open(desk.engine, desk.name).lineage.statistics
     documents |= {"d3": "changed entirely", "fresh": "a new document"}
@@ -69,7 +76,10 @@ def test_what_cannot_be_read_is_not_taken_for_gone(desk, tmp_path):
     desk.build(corpora.open_source(path))
     broken = updated(*lines[:3], lines[3][:-2], lines[4].replace("text 4", "changed"))
     assert (broken.counts, broken.deleted, broken.documents) == (ChangeCounts(new=0, changed=1, unchanged=3, gone=1), 0, 5)
-    assert "Not deleted: 1 document that the source does not have, because 1 entry of it could not be read" in broken.warnings[0]
+    assert (
+        "Not deleted: 1 document that the source does not have, because 1 entry of the source could not be read"
+        in broken.warnings[0]
+    )
     assert desk.clean() == 5
     assert updated(*lines, "{").warnings == ()  # nothing is missing
     assert updated(*lines[1:]).deleted == 1
@@ -91,8 +101,8 @@ def test_passages_come_and_go_with_their_documents(desk):
 
 
 def test_without_its_ledger_the_stored_digests_are_compared(desk):
-    storage.forget(desk.engine, desk.build(numbered(30)).index)
-    source = desk.source(numbered(30) | {"d7": "other"})
+    storage.forget(desk.engine, desk.build(texts(30)).index)
+    source = desk.source(texts(30) | {"d7": "other"})
     updated = desk.update(source)
     assert (updated.counts.changed, updated.sent) == (1, 1)
     assert "no ledger" in updated.notes[0]
@@ -107,33 +117,24 @@ def alter(desk, identity, **fields):
     return stored
 
 
-def test_what_somebody_else_did_to_the_index_is_mended(desk):
-    source = desk.source(numbered(30))
-    desk.build(source)
-    desk.request("DELETE", "/_doc/d7")
-    alter(desk, "d8", _id="d9", id="d9")
-    updated = desk.update(source)
-    assert updated.counts == ChangeCounts(new=1, changed=1, unchanged=28, gone=0)
-    assert "2 documents were not stored as this host's ledger said" in updated.notes[0]
-    desk.clean(source)
-
-
 @IN_PLACE_OR_NOT
-def test_damage_is_never_taken_into_the_ledger(desk, new):
-    source, options = desk.source(numbered(30)), BuildOptions(dense="none")
+def test_what_somebody_else_did_to_the_index_is_mended_and_damage_is_never_taken_into_the_ledger(desk, new):
+    source, options = desk.source(texts(30)), BuildOptions(dense="none")
     desk.build(source, options)
-    stored = desk.request("GET", "/_doc/d8")["_source"]
+    desk.request("DELETE", "/_doc/d7")
+    stored = alter(desk, "d10", _id="d11", id="d11")
     weights = {**stored["weights"], next(iter(stored["weights"])): 1}
-    alter(desk, "d8", weights=weights, encoding_digest=stored["encoding_digest"] + 1)
+    alter(desk, "d10", weights=weights, encoding_digest=stored["encoding_digest"] + 1)
     alter(desk, "d9", text="other", source_digest=4711)
     updated = desk.update(source, options, new=new)
-    assert (updated.counts, updated.sent) == (ChangeCounts(new=0, changed=2, unchanged=28, gone=0), 2)
+    assert (updated.counts, updated.sent) == (ChangeCounts(new=1, changed=3, unchanged=26, gone=0), 4)
+    assert "4 documents were not stored as this host's ledger said" in updated.notes[0]
     desk.clean(source)
-    assert desk.request("GET", "/_doc/d8")["_source"] == stored
+    assert desk.request("GET", "/_doc/d10")["_source"] == stored
 
 
 def test_damage_of_a_document_that_the_source_lost_is_named_until_it_is_deleted(desk):
-    documents = numbered(30)
+    documents = texts(30)
     desk.build(documents)
     alter(desk, "d8", encoding_digest=7)
     del documents["d8"]
@@ -147,8 +148,8 @@ def test_damage_of_a_document_that_the_source_lost_is_named_until_it_is_deleted(
 
 @pytest.mark.parametrize(("claims", "way"), [("zzz", "--delete-missing"), ("d10", "delete --id"), (None, "--delete-missing")])
 def test_a_foreign_document_stays_extra_until_it_is_deleted(desk, claims, way):
-    source = desk.source(numbered(30))
-    desk.build(source)
+    desk.build(texts(30))
+    source = desk.source(texts(30) | {"d7": "changed"})
     if claims:
         alter(desk, "d10", id=claims, _id="zzz")
     else:
@@ -156,18 +157,20 @@ def test_a_foreign_document_stays_extra_until_it_is_deleted(desk, claims, way):
     for _ in range(2):
         with pytest.raises(VerificationFailed, match=r"1 extra, 0 altered.*'zzz'.*look first.*--id"):
             desk.update(source)
-    with storage.existing(desk.engine, desk.live) as ledger:
-        assert ledger.total == 30
+        with storage.existing(desk.engine, desk.live) as ledger:
+            assert (ledger.total, ledger.get("state")) == (30, "updating")
+        assert Index.open(desk.engine, desk.name).lineage.fingerprint == CHANGING  # its content is not what the build made
     if way == "delete --id":
         desk.run("delete", "--id", "zzz", "--yes")
         desk.update(source)
     else:
         assert desk.update(source, delete=True).deleted == 1
     assert desk.clean(source) == 30
+    assert Index.open(desk.engine, desk.name).lineage.fingerprint == ""
 
 
 def test_what_another_host_changed_is_kept_and_no_damage(desk, monkeypatch, tmp_path, capsys):
-    desk.build(numbered(10))
+    desk.build(texts(10))
     desk.run("delete", "--id", "d7", "--yes")
     desk.run("verify")
     alter(desk, "d8", encoding_digest=7)
@@ -175,43 +178,36 @@ def test_what_another_host_changed_is_kept_and_no_damage(desk, monkeypatch, tmp_
     assert "or index with --update" in capsys.readouterr().err
     with monkeypatch.context() as there:
         there.setattr(paths, "state", lambda: tmp_path / "elsewhere")
-        desk.update({**numbered(10), "theirs": "added by another host"})
+        desk.update({**texts(10), "theirs": "added by another host"})
         desk.run("verify")
     desk.run("verify", status=VerificationFailed.exit_status)
     said = capsys.readouterr().err
     assert "updated from another host" in said
     assert "Index again" not in said
-    assert desk.update(numbered(10)).counts == ChangeCounts(new=0, changed=1, unchanged=9, gone=1)  # d8 is mended here
+    assert desk.update(texts(10)).counts == ChangeCounts(new=0, changed=1, unchanged=9, gone=1)  # d8 is mended here
     assert desk.clean() == 11
 
 
 def test_a_file_that_comes_or_goes_meanwhile_hides_no_other(desk, tmp_path, monkeypatch):
     """A folder is read twice; its documents are told apart by their ids, not by their places."""
     (folder := tmp_path / "texts").mkdir()
-    for each in "bcd":
-        (folder / f"{each}.txt").write_text(f"text of {each}")
     run = Pipeline.run
 
-    def between(change):
-        def changed(self, progress):
-            change()
-            return run(self, progress)
+    def write(names, text, meanwhile):
+        for each in names:
+            (folder / f"{each}.txt").write_text(f"{text} of {each}")
+        monkeypatch.setattr(Pipeline, "run", lambda *arguments: (meanwhile(), run(*arguments))[1])
+        return corpora.open_source(folder)
 
-        monkeypatch.setattr(Pipeline, "run", changed)
-
-    between(lambda: (folder / "a.txt").write_text("came meanwhile"))
-    assert desk.build(corpora.open_source(folder)).documents == 3
-    for each in "cd":
-        (folder / f"{each}.txt").write_text(f"changed text of {each}")
-    between((folder / "b.txt").unlink)
-    updated = desk.update(corpora.open_source(folder))
+    assert desk.build(write("bcd", "text", lambda: (folder / "a.txt").write_text("came meanwhile"))).documents == 3
+    updated = desk.update(write("cd", "changed text", (folder / "b.txt").unlink))
     assert (updated.counts.new, updated.counts.changed, updated.sent) == (1, 2, 3)
     desk.clean()
 
 
 @IN_PLACE_OR_NOT
 def test_a_repeated_update_that_finds_nothing_left_to_do_is_from_its_own_source(desk, new):
-    before, after = desk.source(numbered(3), name="before.jsonl"), desk.source(numbered(5), name="after.jsonl")
+    before, after = desk.source(texts(3), name="before.jsonl"), desk.source(texts(5), name="after.jsonl")
     desk.build(before)
     desk.update(before)
     assert up_to_date(desk.engine, before, desk.name, LEXICAL)  # there was nothing to change
@@ -223,3 +219,115 @@ def test_a_repeated_update_that_finds_nothing_left_to_do_is_from_its_own_source(
     stored = Index.open(desk.engine, desk.name).lineage
     assert (stored.source["name"], stored.fingerprint, bool(stored.updated)) == ("after.jsonl", "", True)
     assert up_to_date(desk.engine, before, desk.name, LEXICAL) is None
+
+
+SCHEMA = Path(__file__).parents[2] / "docs" / "schemas" / "update-plan.1.json"
+DELETE = UpdateMode(delete_missing=True)
+ANALYSIS = '{"analyzer": {"own": {"type": "custom", "tokenizer": "standard", "filter": ["lowercase"]}}}'
+
+
+def test_after_an_answer_a_large_deletion_changes_a_copy_and_the_source_is_not_read_again(desk, monkeypatch):
+    with pytest.raises(UsageError, match="no index"):
+        plan_update(desk.engine, desk.source(3), desk.name, LEXICAL)
+    built, source = desk.build(30), desk.source(4)
+    plan = plan_update(desk.engine, source, desk.name, LEXICAL, DELETE)
+    assert (plan.documents, plan.deletions, plan.share, plan.allowed, plan.new) == (30, 26, 0.87, False, True)
+    with updater.Update(desk.engine, source, desk.name, LEXICAL, mode=DELETE) as job:
+        job.read(lambda *_: None)
+        assert (job.large.deletions, job.large.documents) == (26, 30)
+        with pytest.raises(LargeDeletion):
+            job.write(lambda *_: None)
+        with pytest.raises(TermweaveError, match="Another build of"):  # what was counted cannot change meanwhile
+            desk.update(source)
+        with monkeypatch.context() as patch:
+            patch.delattr(updater, "read_corpus")
+            job.large = None
+            done = job.write(lambda *_: None)
+    assert done.counts == plan.counts == ChangeCounts(new=0, changed=0, unchanged=4, gone=26)
+    assert (done.deleted, done.documents, desk.clean(source)) == (26, 4, 4)
+    assert desk.live == done.index != built.index
+    desk.run("rollback")
+    assert desk.live == built.index
+    assert desk.clean(desk.source(30)) == 30
+    updated = update(desk.engine, desk.source(27), desk.name, LEXICAL, DELETE)
+    assert (updated.deleted, updated.index) == (3, built.index)  # a tenth is deleted in place
+
+
+@pytest.fixture
+def deletion(desk, tmp_path):
+    """The words of a command that would delete 26 of 30 documents."""
+    desk.build(30)
+    desk.source(4)
+    return command(tmp_path / "corpus.jsonl", desk.name, desk.engine.url, "--update", "--delete-missing")
+
+
+def count(desk):
+    return desk.request("GET", "/_count")["count"]
+
+
+def test_the_plan_deletes_nothing_and_without_a_terminal_it_is_refused(desk, deletion, capsys):
+    before = desk.request("GET", "/_mapping")
+    assert run([*deletion, "--plan"]) == 0
+    shown = capsys.readouterr().out
+    assert "delete     26, more than the 10% that may be deleted without --yes" in shown
+    assert "where      a copy" in shown
+    assert run([*deletion, "--plan", "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    jsonschema.validate(plan, json.loads(SCHEMA.read_text()))
+    assert (plan["deletions"], plan["documents"], plan["allowed"]) == (26, 30, False)
+    assert run(deletion) == 2
+    said = capsys.readouterr().err
+    assert f"would delete 26 of 30 documents of '{desk.name}', and 10% may be deleted" in said
+    assert "add `--yes` (in Python UpdateMode(allow_deletions=0.87))" in said
+    with pytest.raises(UsageError, match="allow_deletions must be a share from 0 to 1"):
+        UpdateMode(allow_deletions=float("nan"))
+    assert len(desk.generations) == 1
+    assert desk.request("GET", "/_mapping") == before
+    assert count(desk) == 30
+    assert run([*deletion, "--yes"]) == 0
+    assert "26 deleted" in capsys.readouterr().out
+    assert count(desk) == 4
+
+
+def test_a_terminal_is_asked(desk, deletion, own_places):
+    program = f"import sys; from termweave.cli import run; sys.exit(run({deletion!r}))"
+    environment = {**os.environ, "XDG_STATE_HOME": str(own_places / "state"), "PYTHONWARNINGS": "ignore"}
+    for answer, status, left in (("n", 1, 30), ("\x04", 2, 30), ("y", 0, 4)):
+        master, slave = pty.openpty()
+        streams = {"stdin": slave, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with subprocess.Popen([sys.executable, "-c", program], **streams, env=environment) as child:
+            os.write(master, f"{answer}\n".encode())
+            _, err = child.communicate(timeout=120)
+        os.close(master)
+        os.close(slave)
+        assert child.returncode == status, err
+        assert f"Delete 26 of the 30 documents of '{desk.name}'?".encode() in err
+        assert (b"Add --yes to run the command without questions" in err) == (answer == "\x04")  # Ctrl-D is no answer
+        assert count(desk) == left
+
+
+def test_an_update_takes_the_options_of_its_build_and_no_others(index, tmp_path):
+    settings = tmp_path / "settings.json"
+    settings.write_text(f'{{"refresh_interval": "5s", "number_of_routing_shards": 4, "analysis": {ANALYSIS}}}')
+    same = ["--passage-size", "50", "--signals", "lexical", "--analyzer", "german", "--shards", "2", "--replicas", "0"]
+    same += ["--settings", str(settings)]
+    index(numbered(2), *same)
+    assert "1 new" in index(numbered(3), "--update", *same).out
+    for option, value, stored in (
+        ("--analyzer", "english", "german"),
+        ("--prune", "0.1", "none"),
+    ):
+        told = index(numbered(4), "--update", option, value, status=2).err
+        assert f"An update cannot change {option}: the live generation was built with {stored}, not {value}" in told
+        assert f"remove {option}; to build anew, remove --update" in told
+    settings.write_text('{"refresh_interval": "6s"}')
+    assert '"index.refresh_interval":"5s"' in index(numbered(4), "--update", "--settings", str(settings), status=2).err
+
+
+def test_an_update_takes_the_models_of_its_build_and_no_others(index):
+    """Another model, one that the index has no signal for, and none where there is one."""
+    same = ("--weights", "fast", "--dense", "none")
+    index(numbered(2), *same)
+    for flag, value in (("--weights", "bm25-german"), ("--dense", "fast"), ("--weights", "none")):
+        told = index(numbered(4), "--update", *same, flag, value, status=2).err
+        assert f"An update cannot change {flag}: the live generation was built with" in told

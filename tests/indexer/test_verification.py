@@ -1,17 +1,19 @@
-"""Verification on a real OpenSearch: what is missing, extra or altered is named, whatever it is."""
+"""What is stored, on a real OpenSearch: missing, extra and altered documents are named, and the documents can be read as a source."""
 
-from __future__ import annotations
+from dataclasses import replace
 
 import pytest
 
-from termweave.catalog import lineage, statistics_store
-from termweave.errors import TermweaveError, VerificationFailed
+from termweave.catalog import generations, statistics_store
+from termweave.corpora import open_documents
+from termweave.errors import InputError, TermweaveError, VerificationFailed
 from termweave.indexer import BuildOptions, verify, verify_against_source
 from termweave.indexer.generations import index_setup
 from termweave.indexer.ledger import storage
+from termweave.indexer.options import Window
+from termweave.indexer.stored_documents import LiveDocuments
 from termweave.search import Index
-
-from .builds import numbered
+from tests.indexer.builds import LEXICAL, numbered
 
 pytestmark = pytest.mark.engine
 
@@ -132,27 +134,6 @@ def test_statistics_of_which_a_part_is_missing_are_missed_and_stored_again(desk,
         assert desk.check().ok
 
 
-def test_a_copy_killed_while_its_statistics_are_stored_gets_all_of_them(desk, monkeypatch, tmp_path):
-    monkeypatch.setattr(statistics_store, "_CHUNK", 100)
-    source, request = desk.source(50), desk.engine.request
-    desk.build(source, WEIGHTS)
-
-    def stops(method, path, **options):
-        answer = request(method, path, **options)
-        if ".stats/_doc/" in path:
-            raise KeyboardInterrupt
-        return answer
-
-    with monkeypatch.context() as dying:
-        dying.setattr(desk.engine, "request", stops)
-        with pytest.raises(KeyboardInterrupt):
-            desk.update(source, WEIGHTS, new=True)
-    desk.engine.request("POST", "/_refresh")
-    updated = desk.update(source, WEIGHTS, new=True)
-    monkeypatch.setattr(statistics_store.paths, "cache", lambda: tmp_path / "another host")
-    assert statistics_store.load(desk.engine, updated.index, lineage.read_lineage(desk.engine, updated.index)) is not None
-
-
 def test_a_sample_is_read_back(desk):
     built = desk.build(300)
     with storage.existing(desk.engine, built.index) as ledger:
@@ -176,3 +157,48 @@ def test_verification_reads_documents_that_are_not_ours(desk):
     desk.engine.request("POST", f"/{built.index}/_bulk", params={"refresh": True}, body=lines)
     difference = desk.check()
     assert (len(difference.extra), difference.missing, difference.altered) == (1500, [], [])
+
+
+SENTENCES = [f"Sentence number {number} speaks of subject{number % 7}." for number in range(40)]
+CORPUS = [
+    {"id": "short", "title": "A title", "text": "Only a few words.", "year": 1999, "tags": ["a", "b"]},
+    {"id": "long", "text": " ".join(SENTENCES), "note": "n" * 40_000},
+    {"id": "paragraphs", "text": "\n\n".join(" ".join(SENTENCES[at : at + 8]) for at in range(0, 40, 8))},
+    {"id": "odd \u2029 id", "text": "a  b\tc"},
+]
+
+
+def opened(desk):
+    return LiveDocuments(desk.engine, generations.find_live(desk.engine, desk.name))
+
+
+def test_documents_come_back_as_they_were_and_one_that_another_program_changed_is_refused(desk):
+    corpus = open_documents(CORPUS)
+    desk.build(corpus, LEXICAL)
+    source = opened(desk)
+    expected, read = (
+        {each.id: (each.title, each.text, dict(each.metadata)) for each in one.documents()} for one in (corpus, source)
+    )
+    assert read == expected
+    assert (source.total, source.name) == (len(CORPUS), corpus.name)
+    before = source.fingerprint
+    assert opened(desk).fingerprint == before
+    desk.request("POST", "/_update/short", {"doc": {"text": "changed"}})
+    desk.request("POST", "/_refresh")
+    with pytest.raises(InputError, match=r"'short' of .* differs from what was sent"):
+        list(source.documents())
+    desk.request("DELETE", "/_doc/short")
+    assert opened(desk).fingerprint != before
+
+
+def test_passages_are_joined_to_a_text_that_is_cut_alike(desk):
+    options = replace(LEXICAL, passages=Window(40, 30))
+    desk.build(open_documents(CORPUS), options)
+    source = opened(desk)
+    texts = {each.id: each.text for each in source.documents()}
+    assert texts["long"].split() == " ".join(SENTENCES).split()
+    assert len(texts) == len(CORPUS)
+    desk.request("POST", "/_refresh")
+    passages = desk.request("GET", "/_count")["count"]
+    desk.name += "-again"
+    assert desk.build(source, options).passages == passages

@@ -1,17 +1,19 @@
-"""Copies of a generation, and live ones while a build or an update runs: left behind, gone on with, refused, deleted, moved meanwhile."""
-
-from __future__ import annotations
+"""Copies of a generation, live generations and tuned profiles while a build or an update runs: resumed, refused, deleted, changed meanwhile."""
 
 from functools import partial
 
 import pytest
 
 from termweave.catalog import lineage
+from termweave.catalog.profiles import Profile
 from termweave.errors import EngineError, UsageError
+from termweave.indexer import BuildOptions
 from termweave.indexer.generations import copy as generation_copy
 from termweave.indexer.generations import deletion, publication
 from termweave.indexer.generations.publication import promote
 from termweave.indexer.job import Job
+from termweave.search import Index
+from tests.indexer.builds import numbered
 from tests.indexer.conftest import stopping
 
 pytestmark = pytest.mark.engine
@@ -23,8 +25,11 @@ def leave_a_copy(desk, source):
         desk.update(source, new=True)
 
 
-def test_a_copy_of_what_was_live_before_is_begun_anew(desk):
+def test_a_copy_of_what_was_live_before_or_for_another_source_is_begun_anew(desk):
     desk.build(10)
+    leave_a_copy(desk, desk.source(12, name="other.jsonl"))
+    updated = desk.update(10, new=True)
+    assert (updated.documents, updated.sent, len(desk.generations)) == (10, 0, 2)  # the copy for the other source is gone
     leave_a_copy(desk, 12)
     (unfinished,) = [each.index for each in desk.generations if not each.complete]
     desk.update(12)  # the live one is another now
@@ -44,14 +49,6 @@ def test_a_default_search_pipeline_hides_no_document_from_the_copy(desk):
     finally:
         desk.clean()
         desk.engine.request("DELETE", path)
-
-
-def test_what_was_sent_of_another_source_is_not_published(desk):
-    desk.build(10)
-    leave_a_copy(desk, desk.source(12, name="other.jsonl"))
-    updated = desk.update(10, new=True)
-    assert (updated.documents, updated.sent) == (10, 0)
-    assert len(desk.generations) == 2  # the copy of the other source is gone
 
 
 @pytest.mark.parametrize("back", [False, True], ids=["live", "rolled back"])
@@ -96,24 +93,13 @@ def test_a_live_generation_deleted_meanwhile_is_replaced_all_the_same(desk, upda
     assert (stored.documents, stored.complete) == (7, True)
 
 
-@pytest.mark.parametrize("back", [True, False], ids=["rolled back", "alias removed"])
-def test_an_update_in_place_of_what_is_not_live_any_more_says_so(desk, back):
+def test_an_update_in_place_of_what_is_not_live_any_more_says_so(desk):
     older, newer = desk.build(5), desk.build(6)
-    done = []
-
-    def progress(stage, *_):
-        if stage == "Indexing" and not done:
-            done.append(stage)
-            if back:
-                promote(desk.engine, desk.name, older.index)
-            else:
-                desk.engine.request("DELETE", f"/{newer.index}/_alias/{desk.name}")
-
-    said = f"was updated, and is not live: .*{older.index}" if back else "somebody removed the alias"
-    with pytest.raises(EngineError, match=said) as moved:
+    progress = when_indexing(lambda: promote(desk.engine, desk.name, older.index))
+    with pytest.raises(EngineError, match=f"was updated, and is not live: .*{older.index}") as moved:
         desk.update(8, progress=progress)
     assert moved.value.hint == f"'termweave promote {desk.name} {newer.index}' publishes it."
-    assert desk.live == (older.index if back else None)
+    assert desk.live == older.index
     promote(desk.engine, desk.name, newer.index)
     assert desk.check().ok
     assert lineage.read_lineage(desk.engine, newer.index).documents == 8
@@ -157,3 +143,90 @@ def test_what_the_engine_still_copies_for_a_client_that_died(desk, monkeypatch, 
     assert engine.request("GET", f"/_tasks/{tasks[0]}")["completed"]
     assert (updated.documents, updated.deleted) == (40, 20)
     assert desk.check().ok
+
+
+def tune(desk, profile="tuned"):
+    """As `termweave tune` does when it has found something."""
+    Index.open(desk.engine, desk.name).adopt(Profile(profile, {"lexical": 1.0}, "adaptive", None))
+
+
+def when_indexing(call):
+    """A progress that calls, once, in the middle of the work."""
+    waiting = [call]
+
+    def progress(stage, *_):
+        if stage == "Indexing" and waiting:
+            waiting.pop()()
+
+    return progress
+
+
+def of_live(desk):
+    stored = Index.open(desk.engine, desk.name).lineage
+    return sorted(stored.profiles), stored.profile
+
+
+@pytest.mark.parametrize("way", ["build", "update in place", "update of a copy"])
+def test_no_tuning_of_meanwhile_is_undone(desk, way):
+    desk.build(5)
+    tune(desk, "older")
+
+    def run(count, meanwhile):
+        progress = when_indexing(meanwhile)
+        desk.build(count, progress=progress) if way == "build" else desk.update(count, new="copy" in way, progress=progress)
+
+    def meanwhile():
+        tune(desk)
+        desk.run("profiles", "--drop", "older")
+
+    run(6, meanwhile)
+    assert of_live(desk) == (["tuned"], "tuned")
+    assert Index.open(desk.engine, desk.name).lineage.documents == 6
+    run(7, lambda: desk.run("profiles", "--drop", "tuned"))
+    assert of_live(desk) == ([], "")
+
+
+def test_a_resumed_build_and_its_gate_know_what_was_tuned_since(desk):
+    desk.build(5)
+    source, profiles = desk.source(6), []
+
+    def no(index):
+        profiles.append(Index.open(desk.engine, index).lineage.profile)
+        return "No."
+
+    assert desk.build(source, gate=no).missed
+    tune(desk)
+    assert desk.build(source, gate=no).missed
+    assert profiles == ["", "tuned"]
+    refused = desk.generations[0]
+    assert (refused.complete, refused.missed) == (True, "No.")
+    assert lineage.read_lineage(desk.engine, refused.index).profile == "tuned"  # should somebody promote it
+    tune(desk, "later")
+    assert desk.build(source).index == refused.index
+    assert of_live(desk) == (["later", "tuned"], "later")
+
+
+def test_profiles_of_other_signals_are_left_and_named_though_tuned_meanwhile(desk):
+    desk.build(5)
+    other = BuildOptions(dense="none", signals=("lexical", "learned"))
+    built = desk.build(5, other, progress=when_indexing(lambda: tune(desk)))
+    assert [each for each in built.warnings if "left behind (tuned)" in each]
+    assert of_live(desk) == ([], "")
+
+
+def test_a_rule_whose_metadata_changed_type_leaves_the_profile_and_no_search_fails(desk):
+    """One text in a column of numbers makes texts of it: `boost` would refuse every search of the new generation."""
+    documents = [each | {"votes": number, "price": 2} for number, each in enumerate(numbered(5))]
+    desk.build(documents)
+    rules = ["boost@votes:0.2", "boost@price:0.1"]
+    rewrite = {"pins": [["text", "d3", "pin"], ["text", "d0", "hide"]]}
+    profile = Profile("shop", {"lexical": 1.0}, "adaptive", None, rules=rules, rewrite=rewrite)
+    Index.open(desk.engine, desk.name).adopt(profile)
+    for votes, lost in (("many", ["boost@votes:0.2"]), ("some", [])):
+        built = desk.build([{**documents[0], "votes": votes, "price": 2.5}, *documents[1:]])  # 2.5 and 2 are both numbers
+        said = [each.partition(":0.2: ")[0] for each in built.warnings if "goes on without" in each]
+        assert said == [f"The profile 'shop' goes on without {each.partition(':')[0]}" for each in lost]
+        index = Index.open(desk.engine, desk.name)
+        ids = [hit.id for hit in index.search("text")]
+        assert (ids[0], sorted(ids)) == ("d3", ["d1", "d2", "d3", "d4"])
+        assert index.lineage.profiles["shop"]["rules"] == ["boost@price:0.1"]

@@ -1,7 +1,5 @@
 """The ledger: what is entered, acknowledged, refused, and what a bucket should hold."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat
@@ -10,10 +8,10 @@ import time
 
 import pytest
 
-from termweave.catalog.layout import bucket_of, source_digest
+from termweave.catalog.layout import bucket_of
 from termweave.errors import RefusedDocuments, TermweaveError, UsageError
 from termweave.indexer.ledger import storage
-from termweave.indexer.ledger.ledger import BucketSum, Ledger
+from termweave.indexer.ledger.ledger import Ledger
 from termweave.indexer.pipeline import dead_letters
 from termweave.records import Document
 from termweave.support import paths
@@ -59,34 +57,6 @@ def test_refused_documents_are_named_and_not_expected(ledger):
     assert ledger.buckets()[bucket_of("b")].encoding >= 200
 
 
-def test_sums_are_those_of_the_rows(ledger):
-    entries = [entry(str(number), number, number * 7) for number in range(3000)]
-    ledger.enter(entries)
-    ledger.acknowledge([(each.id, source_digest(each) + 1) for each in entries])
-    buckets = ledger.buckets()
-    assert sum(bucket.count for bucket in buckets.values()) == 3000
-    assert sum(bucket.source for bucket in buckets.values()) == sum(map(source_digest, entries))
-    for bucket, expected in buckets.items():
-        sources, encodings = zip(*ledger.in_bucket(bucket).values(), strict=True)
-        assert BucketSum(len(sources), sum(sources), sum(encodings)) == expected
-
-
-def test_it_outlives_its_process_and_serves_threads(tmp_path):
-    path = tmp_path / "ledger.sqlite"
-    with Ledger(path) as first:
-        first.enter([entry(str(number), number, number) for number in range(200)])
-        first.put("state", "building")
-        threads = [threading.Thread(target=first.acknowledge, args=([(str(number), 1)],)) for number in range(100)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    with Ledger(path) as second:
-        assert second.acknowledged == 100
-        assert second.get("state") == "building"
-        assert second.get("nothing") is None
-
-
 def test_a_full_disk_is_a_sentence_and_takes_nothing_back(ledger):
     ledger.enter([entry(str(number), number, number) for number in range(1000)])
     ledger.acknowledge([(str(number), 1) for number in range(100)])
@@ -114,16 +84,15 @@ def test_dead_letters_say_where_why_and_what_to_do(ledger):
 
 def test_closing_waits_for_whoever_is_writing(tmp_path):
     """A second Ctrl-C closes the ledger while others still acknowledge: that once ended in a segmentation fault."""
-    opened = Ledger(tmp_path / "busy.sqlite")
+    opened, ends = Ledger(tmp_path / "busy.sqlite"), []
     opened.enter([entry(str(number), number, number) for number in range(20_000)])
-    ends = []
 
     def write():
         try:
             while True:
                 opened.acknowledge([(str(number), 1) for number in range(20_000)])
         except TermweaveError as error:
-            ends.append(str(error))
+            ends.append("closed" in str(error))
 
     writers = [threading.Thread(target=write) for _ in range(3)]
     for each in writers:
@@ -132,8 +101,7 @@ def test_closing_waits_for_whoever_is_writing(tmp_path):
     opened.close()
     for each in writers:
         each.join(60)
-    assert len(ends) == 3
-    assert "closed" in ends[0]
+    assert ends == [True] * 3
 
 
 class OddServer:
