@@ -28,9 +28,6 @@ def test_what_its_gate_refused_is_whole_and_stays_until_somebody_decides(desk, c
         assert (newest.complete, newest.live, newest.documents, newest.missed) == (True, False, 5, "No.")
         return newest.index
 
-    def count():
-        return desk.engine.request("GET", f"/{desk.name}/_count")["count"]
-
     first = refused()
     assert refused() == first  # the same build asks its gate again
     desk.build(4)  # another source leaves it where it is
@@ -39,9 +36,9 @@ def test_what_its_gate_refused_is_whole_and_stays_until_somebody_decides(desk, c
     assert capsys.readouterr().out.count("refused by its gate") == 2
     desk.build(6)
     desk.run("rollback")
-    assert count() == 4  # not one of the two that are newer
+    assert desk.count == 4  # not one of the two that are newer
     desk.run("promote", second)
-    assert count() == 5
+    assert desk.count == 5
     desk.run("verify")
     desk.build(7)
     desk.run("rollback")  # newest before the live one that was published

@@ -117,12 +117,10 @@ def test_fingerprints_are_those_of_earlier_versions(options, fingerprint):
     assert build_plan._fingerprint(source, models, options, resolved) == fingerprint
 
 
-BAD_NAMES = (5, "Upper", "-dash", "with space", "a/b", "", "x" * 300, "star*", "_under", "a.stats")
-
-
 @pytest.mark.engine
 def test_arguments_of_another_kind_are_refused_at_the_door(opensearch_engine, name, corpus):
     engine, source, connection = opensearch_engine, corpus(numbered(3)), connect(opensearch_engine.url)
+    bad_names = (5, "Upper", "-dash", "with space", "a/b", "", "x" * 300, "star*", "_under", "a.stats")
     indexer.build(engine, source, name, LEXICAL)
     for said, call, *arguments in (
         ("source must be an open source, not str. Write ", indexer.build, engine, "./docs", "docs", LEXICAL),
@@ -132,7 +130,7 @@ def test_arguments_of_another_kind_are_refused_at_the_door(opensearch_engine, na
         ("options must be BuildOptions, not dict.", indexer.update, engine, source, name, {}),
         ("dataset must be an open data set, not str. Write ", evaluate, Index.open(engine, name), "./docs"),
         ("index must be an open Index, not str. Write termweave.connect().index(NAME).", tune, name, source),
-        *((f"{bad!r} cannot be the name of an index.", indexer.build, engine, source, bad, LEXICAL) for bad in BAD_NAMES),
+        *((f"{bad!r} cannot be the name of an index.", indexer.build, engine, source, bad, LEXICAL) for bad in bad_names),
         ("5 is not the name of an index.", connection.index, 5),
     ):
         with pytest.raises(UsageError) as caught:
