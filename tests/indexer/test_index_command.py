@@ -16,7 +16,6 @@ from .builds import LEXICAL, command, numbered
 from .conftest import stopping
 from .proxy import BusyProxy
 
-pytestmark = pytest.mark.engine
 LONG_ID = "y" * 40_000
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 

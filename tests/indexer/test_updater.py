@@ -26,8 +26,6 @@ from termweave.support import paths
 from tests.indexer.builds import LEXICAL, command, numbered
 from tests.indexer.conftest import stopping
 
-pytestmark = pytest.mark.engine
-
 WINDOW = Window(20, 15)
 IN_PLACE_OR_NOT = pytest.mark.parametrize("new", [False, True], ids=["in place", "new generation"])
 

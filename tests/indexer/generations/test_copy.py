@@ -16,8 +16,6 @@ from termweave.search import Index
 from tests.indexer.builds import numbered
 from tests.indexer.conftest import stopping
 
-pytestmark = pytest.mark.engine
-
 
 def leave_a_copy(desk, source):
     """An update that is stopped when its copy is whole."""

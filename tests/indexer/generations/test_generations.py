@@ -26,8 +26,6 @@ from tests.indexer.builds import LEXICAL
 from tests.indexer.conftest import stopping
 from tests.indexer.proxy import BusyProxy
 
-pytestmark = pytest.mark.engine
-
 
 @pytest.fixture
 def three(desk):
