@@ -101,9 +101,7 @@ def open_source(
         reader, source = _open(spec, reading, copies)
         weakref.finalize(source, copies.pop_all().close)
     if list_separator and not reader.SEPARATES:
-        raise UsageError(
-            f"--list-separator is for cells of a table, and {source.name} is not a table.", "Remove --list-separator."
-        )
+        raise UsageError(f"--list-separator is for cells of a table, and {source.name} is not a table.", "Remove the option.")
     return source
 
 
@@ -325,9 +323,7 @@ def _line(row: object, number: int, name: str) -> bytes:
     if isinstance(row, Document):
         row = {"_id": row.id, "title": row.title, "text": row.text, "metadata": dict(row.metadata)}
     if not isinstance(row, Mapping):
-        message = (
-            f"Item {number:,} of {name} is of the type {type(row).__name__}, but a document is a dict or a termweave.Document."
-        )
+        message = f"Item {number:,} of {name} has the type {type(row).__name__}: a document is a dict or a termweave.Document."
         raise UsageError(message, 'Write {"id": ..., "text": ...} for each document.')
     try:
         return orjson.dumps(json_value(row), option=orjson.OPT_APPEND_NEWLINE)

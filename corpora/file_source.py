@@ -116,8 +116,9 @@ class JudgementSource(EntrySource, Reader):
     relevant_from = 1
     #: What the names begin with: "book:".
     PREFIX: ClassVar[str]
-    #: The sentence that it has no documents, and what to do with it.
-    NO_DOCUMENTS: ClassVar[tuple[str, str]]
+    #: What it is, with its article, and the sentence that says where it is used.
+    THING: ClassVar[str]
+    USE: ClassVar[str]
 
     @classmethod
     def recognises(cls, spec: str) -> bool:
@@ -132,7 +133,7 @@ class JudgementSource(EntrySource, Reader):
             UsageError: Judgements are not a corpus.
         """
         del spec, reading
-        raise UsageError(*cls.NO_DOCUMENTS)
+        raise UsageError(f"{cls.THING} has no documents.", f"Name the corpus. {cls.USE}")
 
     def entries(self, progress: Progress | None) -> Iterator[tuple[int | None, Document | BadLine]]:
         """Raise an error that asks for a corpus, because judgements have no documents.
@@ -141,4 +142,4 @@ class JudgementSource(EntrySource, Reader):
             UsageError: Judgements are not a corpus.
         """
         del progress
-        raise UsageError(self.NO_DOCUMENTS[0], "Name the corpus.")
+        raise UsageError(f"{self.THING} has no documents.", "Name the corpus.")

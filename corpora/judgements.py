@@ -74,10 +74,8 @@ def joined(queries: Sequence[Query], qrels: Qrels, *, table: str, file: str) -> 
     """
     judged_queries = {query.id: qrels[query.id] for query in queries}
     lost = qrels.keys() - judged_queries.keys()
-    judged, on = counted(sum(len(qrels[query]) for query in lost), "judgement"), counted(len(lost), "query", "queries")
-    return Judgements(
-        list(queries), judged_queries, [f"{judged} of {table} left out: on {on} that {file} lacks."] if lost else []
-    )
+    count, on = counted(sum(len(qrels[query]) for query in lost), "judgement"), counted(len(lost), "query", "queries")
+    return Judgements(list(queries), judged_queries, [f"{count} of {table} left out: on {on} that {file} lacks."] if lost else [])
 
 
 class Judged:
@@ -179,8 +177,7 @@ def read_judgements(table: Path, file: Path) -> Judgements:
         if query.id not in qrels and query.text in qrels:  # Quepid writes the words of queries in place of ids
             qrels[query.id] = qrels.pop(query.text)
         if query.id in qrels and queries.setdefault(query.id, query) != query:
-            reason = f"the query {query.id!r} is in the file twice, with different texts"
-            raise BadLine(reason, "Keep one of the two.").at(str(file), number)
+            raise BadLine(f"the query {query.id!r} is in the file twice, with different texts", "Keep one.").at(str(file), number)
     judgements = joined(list(queries.values()), qrels, table=str(table), file=str(file))
     if ungraded:
         judgements.notes.append(f"{counted(ungraded, 'line')} of {table} without a grade left out.")
@@ -229,7 +226,7 @@ def _json_query(line: bytes | None) -> Query:
     id_, text = identity(entry, _ID_KEYS), text_of(entry, _TEXT_KEYS)
     if id_ is None or text is None:
         missing, keys = ("id", _ID_KEYS) if id_ is None else ("text", _TEXT_KEYS)
-        raise BadLine(f"a query without {missing}; its usual names are {', '.join(map(repr, keys))}", "Correct the line.")
+        raise BadLine(f"a query without {missing}, which is one of the fields {', '.join(map(repr, keys))}", "Correct the line.")
     return Query(id_, text)
 
 

@@ -82,10 +82,8 @@ def html(
         or f"<p class=dim>Every query has the same {LEADING} as with {escape(experiment.baseline)}.</p>",
         more,
     ]
-    head = f"<meta charset=utf-8><meta name=viewport content='width=device-width, initial-scale=1'><title>{escape(title)}</title>"
-    return "\n".join(
-        [f"<!doctype html><html lang=en><head>{head}<style>{_STYLE}</style></head><body>", *parts, "</body></html>\n"]
-    )
+    head = f"<head><meta charset=utf-8><meta name=viewport content='width=device-width, initial-scale=1'><title>{escape(title)}</title>"
+    return "\n".join([f"<!doctype html><html lang=en>{head}<style>{_STYLE}</style></head><body>", *parts, "</body></html>\n"])
 
 
 def _section(title: str, drawing: str) -> str:

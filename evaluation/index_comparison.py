@@ -63,9 +63,7 @@ def evaluate_against(
     searched, shortened = runs_of(other, dataset.queries(), [system], progress, 100, dataset.qrels())
     compared = Run(against, searched[system.name].scores)
     default = default_system(index)
-    results = evaluate(
-        index, dataset, systems or [default], progress=progress, baseline=compared, required=required, is_ours=True
-    )
+    results = evaluate(index, dataset, systems or [default], progress, baseline=compared, required=required, is_ours=True)
     of_other = [f"{against}: {note}" for note in (*notes, *shortened)]
     return replace(results, notes=(*results.notes, *of_other, verdict(results, name, default.name)))
 

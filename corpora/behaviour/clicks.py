@@ -39,10 +39,8 @@ class ClickLog(Judged, JudgementSource):
 
     LABEL: ClassVar[str] = "a click log (data sets only)"
     KIND: ClassVar[str] = "clicks/1"
-    NO_DOCUMENTS: ClassVar[tuple[str, str]] = (
-        "A click log has no documents.",
-        "Name the corpus; use the log with 'termweave learn', 'tune' and 'evaluate', and with --set clicks=FILE.",
-    )
+    THING: ClassVar[str] = "A click log"
+    USE: ClassVar[str] = "Use the log with 'termweave learn', 'tune' and 'evaluate', and with --set clicks=FILE."
 
     def __init__(self, path: Path) -> None:
         super().__init__()

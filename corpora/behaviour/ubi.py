@@ -270,9 +270,7 @@ class Behaviour:
             sentences.append(f"{counted(self.internal, 'list')} of shown documents left out: {reason}.")
         if corrected and model.moved < _FEWEST_MOVED:
             few = f"Only {counted(model.moved, 'pair')} of query and document stood at several positions"
-            assumed = (
-                "how often users look at a position is mostly the assumption 1 / position. The split 'raw' has counts without it"
-            )
+            assumed = "how often users look at a position is mostly the assumption 1 / position. The split 'raw' has plain counts"
             sentences.append(f"{few}: {assumed}.")
         elif corrected:
             looked = ", ".join(f"{value:.2f}" for value in model.examined[:5])

@@ -152,8 +152,7 @@ def downloaded(address: str) -> Path:
         error.close()
         raise _refused(name, error) from None
     except urllib.error.URLError as error:
-        reason = error.reason if isinstance(error.reason, Exception) else error
-        raise _gone(name, reason) from None
+        raise _gone(name, error.reason if isinstance(error.reason, Exception) else error) from None
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise _gone(name, error) from None
 

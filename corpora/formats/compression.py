@@ -39,7 +39,7 @@ _FOREIGN = {
     b"BZh": ("compressed with bzip2", "Decompress it with `bzip2 -dk`, or pipe `bzip2 -dc` into `-`."),
     b"\x04\x22\x4d\x18": ("compressed with lz4", "Decompress it with `lz4 -d`, or pipe `lz4 -dc` into `-`."),
     b"\xd0\xcf\x11\xe0": (
-        "a document of an office program that is encrypted or older than 2007",
+        "an office document, encrypted or older than 2007",
         "Save it as .docx, .pptx or .xlsx without a password.",
     ),
     b"SQLite format 3\0": ("an SQLite database", "Export the table: `sqlite3 -csv -header FILE 'select ...'`."),
@@ -161,9 +161,7 @@ def decompressed(
             message = f"{called(path)} is compressed, and damaged or cut short {place}: {str(error).rstrip('.')}."
             raise InputError(message, f"Download or compress it again; `{tool} -t` checks it.") from error
         except OSError as error:
-            raise InputError(
-                f"{called(path)} cannot be read: {error.strerror or error}.", "Check the disk of the file."
-            ) from error
+            raise InputError(f"{called(path)} cannot be read: {error.strerror or error}.", "Check the disk.") from error
 
 
 def is_packed(path: Path) -> bool:

@@ -28,7 +28,7 @@ from termweave.records import Document
 from termweave.support.messages import clipped, few, sized
 
 _SKIPPED = ", or skip such entries with --skip-bad."
-SKIP_HINT = f"Correct it{_SKIPPED}"
+SKIP_HINT = f"Correct the entry{_SKIPPED}"
 #: Number of characters of a value, and of fields of an entry, that a message shows.
 _MANY, _NAMED = 40, 12
 #: Characters of an id: a server takes 32,766 bytes as a keyword.
@@ -67,9 +67,7 @@ def attempted(make: Callable[..., Document], *arguments: Any) -> Document | BadL
 
 def too_long() -> BadLine:
     """Make the reason why a line or file that is too long is not read."""
-    return BadLine(
-        f"longer than {sized(files.longest_line())}", "Put every document on its own line, and split longer documents."
-    )
+    return BadLine(f"longer than {sized(files.longest_line())}", "Put every document on its own line, and split long ones.")
 
 
 _INTO_UTF8 = f"Convert the file to UTF-8 (`iconv -f WINDOWS-1252 -t UTF-8`){_SKIPPED}"
@@ -276,9 +274,7 @@ class Mapper:
             UsageError: No entry has the field that the user named for the title. (Single entries may lack it.)
         """
         if self._mapped and self._fields.title and not self._titled:
-            raise UsageError(
-                f"No entry has the field {self._fields.title!r} of --title-field.", "Correct or remove --title-field."
-            )
+            raise UsageError(f"No entry has the field {self._fields.title!r} of --title-field.", "Correct --title-field.")
 
     def _id(self, entry: dict[str, Any], line: int) -> str:
         id_ = identity(entry, (self._fields.id,) if self._fields.id is not None else self._ids)
@@ -292,7 +288,7 @@ class Mapper:
         elif self._numbered and id_ is not None:
             raise BadLine(f"the id {_shortened(id_)}, though earlier documents have no id and are numbered")
         elif not self._numbered and id_ is None:
-            raise BadLine(f"no id, though earlier documents have one; its usual names are {', '.join(map(repr, ID_KEYS))}")
+            raise BadLine(f"no id, though earlier documents have one; an id is one of the fields {', '.join(map(repr, ID_KEYS))}")
         return id_ or str(line)
 
     def _text(self, entry: dict[str, Any]) -> str | None:

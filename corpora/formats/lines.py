@@ -104,10 +104,8 @@ def hidden(spec: str) -> bool:
         if stat.S_ISDIR(os.stat(spec).st_mode):  # noqa: PTH116 - a Path would drop the "." at the end
             os.stat(f"{spec}/.")  # noqa: PTH116
             os.scandir(spec).close()
-    except PermissionError:
-        return True
-    except (OSError, ValueError):
-        return False
+    except (OSError, ValueError) as error:
+        return isinstance(error, PermissionError)
     return False
 
 

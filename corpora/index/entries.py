@@ -186,5 +186,4 @@ def _text(value: Any, name: str) -> str | None:
     try:
         return text_of(value)
     except ObjectValue as error:
-        reason = f"{name!r} is an object where text should be"
-        raise BadLine(reason, f"Name a field inside it: {name}.{error.inner}.") from error
+        raise BadLine(f"{name!r} is an object where text should be", f"Name a field inside it: {name}.{error.inner}.") from error

@@ -58,6 +58,7 @@ class IndexSource(EntrySource, Reader):
     MAPPED: ClassVar[bool] = True
     KIND: ClassVar[str] = "index/1"
     ENTRY = "document"
+    #: The address of the index, without user name and password.
     name = ""
 
     def __init__(self, place: addresses.IndexAddress, engine: Engine, reading: Reading) -> None:
@@ -92,8 +93,7 @@ class IndexSource(EntrySource, Reader):
             entries.check_named(types, place.shown, reading.fields)
             self._remarks = entries.check_held(sources, list(self.mappings.values()), place.shown, reading.fields)
         if pipeline.filters:
-            hidden = f"documents that its default search pipeline {pipeline.name!r} hides are not read"
-            self._remarks.append(f"{place.shown}: {hidden}.")
+            self._remarks.append(f"{place.shown}: what its default search pipeline {pipeline.name!r} hides is not read.")
         self._remarks += pipeline.remarks
 
     @classmethod
@@ -206,9 +206,7 @@ class IndexSource(EntrySource, Reader):
             sentences.append(f"{self.name}: fields of vectors are not read: {', '.join(self._vectors)}.")
         if self.resumed:
             later = "later changes of the index are not in it (--fresh takes a new one, --update brings an index up to date)"
-            sentences.append(
-                f"{self.name}: reading goes on in the snapshot that an earlier command began at {self.resumed}; {later}."
-            )
+            sentences.append(f"{self.name}: reading goes on in the snapshot that a command began at {self.resumed}; {later}.")
         return sentences
 
     def entries(self, progress: Progress | None) -> Iterator[tuple[int | None, Document | BadLine]]:

@@ -42,10 +42,8 @@ class UbiLog(Judged, JudgementSource):
     LABEL: ClassVar[str] = "`ubi:FOLDER` or `ubi:opensearch` (data sets only)"
     KIND: ClassVar[str] = "ubi/1"
     PREFIX: ClassVar[str] = PREFIX
-    NO_DOCUMENTS: ClassVar[tuple[str, str]] = (
-        "A log of user behaviour has no documents.",
-        "Name the corpus; use the log with 'termweave evaluate' and with --set clicks=ubi:FOLDER.",
-    )
+    THING: ClassVar[str] = "A log of user behaviour"
+    USE: ClassVar[str] = "Use the log with 'termweave evaluate' and with --set clicks=ubi:FOLDER."
 
     def __init__(self, spec: str, split: str = DEFAULT_SPLIT) -> None:
         super().__init__()
@@ -116,8 +114,7 @@ def _of_files(place: str, name: str) -> Iterator[dict[str, Any]]:
     file = next((path for each in names if (path := lines.plain_or_packed(folder, each))), None) if folder.is_dir() else None
     if file is None:
         files = f"{QUERIES}.jsonl and {EVENTS}.jsonl, or {_BOTH}.ndjson (each perhaps as .gz or .zst)"
-        hint = f"Put {files} into a folder, or write ubi:opensearch to read the indices."
-        raise UsageError(f"There is no {name}.jsonl in {folder}.", hint)
+        raise UsageError(f"There is no {name}.jsonl in {folder}.", f"Put {files} there, or read indices by ubi:opensearch.")
     is_ours = True
     for number, line in lines.lines(file):
         try:

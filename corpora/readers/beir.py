@@ -40,6 +40,7 @@ class BeirFolder(Judged, Derived, OpenedSource, Reader):
 
     LABEL: ClassVar[str] = "a BEIR folder"
     MAPPED: ClassVar[bool] = True
+    #: Set when the folder is opened.
     name = ""
 
     def __init__(self, folder: Path, split: str = DEFAULT_SPLIT, reading: Reading | None = None) -> None:
@@ -118,9 +119,7 @@ class BeirFolder(Judged, Derived, OpenedSource, Reader):
         table = next(filter(None, tables), None)
         path = files.plain_or_packed(self._folder, QUERIES)
         if table is None or path is None:
-            raise UsageError(
-                f"{self._folder} has no queries or no judgements of the split {self.split!r}.", "Add the missing file."
-            )
+            raise UsageError(f"{self._folder} has no queries or no judgements of the split {self.split!r}.", "Add the file.")
         return read_judgements(table, path)
 
 

@@ -37,12 +37,14 @@ class IrDataset(Judged, EntrySource, Reader):
     #: Part of the fingerprint: change it when the same records are read as different documents.
     KIND: ClassVar[str] = "ir/1"
     ENTRY = "record"
+    #: Set when the collection is opened.
     name = ""
 
     def __init__(self, name: str, judged: str | None = None, split: str = DEFAULT_SPLIT, reading: Reading | None = None) -> None:
         super().__init__(reading)
         self._name, self.name = name, f"{PREFIX}{name}"
         self._judged_name = judged or name
+        self.relevant_from = relevant_from(self._judged_name)
         self.split = split
         if not _load(name).has_docs():
             raise UsageError(f"{self.name} has no documents.", "Name the collection whose documents it judges.")
@@ -80,11 +82,6 @@ class IrDataset(Judged, EntrySource, Reader):
     def size(self) -> int:
         """Size of all records in bytes, as progress counts them."""
         return self._passed[1]
-
-    @property
-    def relevant_from(self) -> int:
-        """The lowest relevant grade; see `termweave.corpora.judgements.relevant_from`."""
-        return relevant_from(self._judged_name)
 
     def entries(self, progress: Progress | None) -> Iterator[tuple[int, Document | BadLine]]:
         """Read the records in the collection's order, numbered from 1."""

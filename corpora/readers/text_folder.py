@@ -243,8 +243,7 @@ def _text(content: bytes) -> str:
     except UnicodeDecodeError as wrong:
         before = wrong.object[: wrong.start]
         line, column = before.count(b"\n") + 1, len(before) - before.rfind(b"\n")
-        reason = f"byte 0x{wrong.object[wrong.start]:02x} at column {column} is not UTF-8"
-        raise BadLine(reason, line=line) from None
+        raise BadLine(f"byte 0x{wrong.object[wrong.start]:02x} at column {column} is not UTF-8", line=line) from None
 
 
 @lru_cache(maxsize=8)

@@ -37,10 +37,8 @@ class BookDataset(Judged, JudgementSource):
     LABEL: ClassVar[str] = "`book:NAME` (data sets only)"
     KIND: ClassVar[str] = "book/1"
     PREFIX: ClassVar[str] = "book:"
-    NO_DOCUMENTS: ClassVar[tuple[str, str]] = (
-        "A book of judgements has no documents.",
-        "Name the corpus. Use the book with 'termweave evaluate' and 'termweave tune'.",
-    )
+    THING: ClassVar[str] = "A book of judgements"
+    USE: ClassVar[str] = "Use the book with 'termweave evaluate' and 'termweave tune'."
 
     def __init__(self, spec: str, book: JudgementBook | None = None, split: str = DEFAULT_SPLIT) -> None:
         super().__init__()

@@ -220,9 +220,7 @@ class JudgementBook:
         """
         judge = check_judge(judge)
         if not qrels:
-            raise UsageError(
-                "The file has no grade to import.", "Write lines of query id, document id and grade, with tabs between them."
-            )
+            raise UsageError("The file has no grade to import.", "Write lines: query id, tab, document id, tab, grade.")
         highest = max((grade for grades in qrels.values() for grade in grades.values()), default=0)
         if highest > GRADES[-1]:
             raise UsageError(f"The highest grade is {highest}.", f"Grades of a book are 0 to {GRADES[-1]}.")
@@ -259,7 +257,7 @@ class JudgementBook:
     def _check_pool(self, grade: BookGrade) -> None:
         query = self._query(grade.query)
         if query is None or grade.document not in query["_source"]["pool"]:
-            raise UsageError("The book does not ask about this document.", "Add it to the pool of the query.")
+            raise UsageError("The book does not ask about this document.", "Add the document to the pool of the query.")
 
     def _put(self, key: Sequence[str], entry: dict[str, Any]) -> None:
         self.engine.request("PUT", f"/{INDEX}/_doc/{self._id(*key)}", params={"refresh": True}, body=entry)
@@ -418,7 +416,7 @@ def check_judge(name: str) -> str:
     """
     name = unicodedata.normalize("NFC", name).strip()
     if not name or len(name) > LONGEST_NAME:
-        raise UsageError("A judge needs a name.", f"Give one of at most {LONGEST_NAME} characters.")
+        raise UsageError(f"The name of a judge has 1 to {LONGEST_NAME} characters.", "Give another name.")
     return name
 
 

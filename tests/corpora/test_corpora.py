@@ -261,18 +261,13 @@ def test_values_that_json_does_not_have_become_what_a_table_s_values_become():
     assert contents(open_documents([{"id": np.int64(7), "text": "x", **row}])) == [("7", "", "x", metadata)]
 
 
-def test_other_names_of_fields():
-    names = {"id_field": "sku", "title_field": "name", "text_fields": ["about"]}
-    assert contents(open_documents([{"sku": "p1", "name": "Lamp", "about": "bright"}], **names)) == [("p1", "Lamp", "bright", {})]
-
-
 @pytest.mark.parametrize(
     ("documents", "sentence"),
     [
         ("corpus.jsonl", "open_source reads files"),
         ({"id": "a", "text": "x"}, "Put it into a list"),
         (7, "not int"),
-        (["a text"], "Item 1 of documents is of the type str"),
+        (["a text"], "Item 1 of documents has the type str"),
     ],
 )
 def test_what_is_no_collection_of_documents_is_refused(documents, sentence):

@@ -94,7 +94,7 @@ def test_of_the_default_search_pipeline_of_an_index_only_the_filters_count(produ
         opensearch_engine.request("DELETE", f"/{index}")
         opensearch_engine.request("DELETE", path)
     assert {each.id: each.title for each in documents} == {"p1": numbered(30)["p1"]["name"]}
-    assert f"its default search pipeline {name!r} hides are not read" in remarks
+    assert f"its default search pipeline {name!r} hides is not read" in remarks
     assert "leaves out rename_field" in remarks
     assert with_pipeline["hits"]["total"]["value"] == 1
     assert [each["hits"]["total"]["value"] for each in searches["responses"]] == [30, 1]

@@ -100,7 +100,7 @@ def test_columns_are_named_on_the_command_line_and_what_was_left_out_is_said(ope
     columns = ["--id-field", "sku", "--title-field", "label", "--text-field", "about"]
     models = ["--weights", "none", "--dense", "none", "--url", opensearch_engine.url]
     assert run(["index", str(path), name, *columns, *models]) == 1
-    assert f"{path}, line 3: 2 cells where 4 should be.\nCorrect it, or skip such entries" in capsys.readouterr().err
+    assert f"{path}, line 3: 2 cells where 4 should be.\nCorrect the entry, or skip such entries" in capsys.readouterr().err
     assert run(["index", str(path), name, *columns, *models, "--skip-bad", "--json"]) == 0
     said = capsys.readouterr()
     notes = json.loads(said.out)["notes"]
