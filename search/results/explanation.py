@@ -225,8 +225,8 @@ def _short(value: float | None) -> str:
 def _missed(part: Mapping[str, Any]) -> str:
     """Say why a signal did not return a document."""
     if part["score"] <= part["lowest"] + 1e-6 + 1e-5 * abs(part["lowest"]):  # the server's scores vary by this much
-        return f"not among its candidates, the last of which has {part['lowest']:.4f}"
-    return f"passed over, although its last candidate has {part['lowest']:.4f}: k-NN search is approximate"
+        return f"not among its candidates, the last of which has the score {part['lowest']:.4f}"
+    return f"passed over, although its last candidate has the score {part['lowest']:.4f}: k-NN search is approximate"
 
 
 def shade(text: str, parts: Sequence[Mapping[str, Any]], generation: OpenGeneration) -> list[dict[str, Any]]:

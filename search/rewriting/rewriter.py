@@ -92,11 +92,11 @@ def check_fields(name: str, layout: DocumentLayout, rewriting: Rewriting, *, pro
     """
     if word_fields(layout) or not (rewriting.operators or rewriting.spelling):
         return
-    advice = "Leave them out of --rewrite"
+    asks, advice = "--rewrite", "Leave operators and spelling out of --rewrite"
     if profile:
+        asks = f"The profile {profile!r}"
         advice = f"--rewrite none searches without them, 'termweave profiles {name} --drop {profile}' deletes the profile"
-    asks = f"the profile {profile!r}" if profile else "--rewrite"
-    message = f"The index {name!r} has no field in which operators and spelling, which {asks} asks for, can look up words."
+    message = f"{asks} asks for operators or spelling, but the index {name!r} has no field in which words can be looked up."
     raise UsageError(message, f"{advice}, or index with the signal lexical.")
 
 

@@ -128,12 +128,12 @@ def test_rewriting_that_the_index_has_no_words_for_is_refused_and_a_stored_profi
     build(opensearch_engine, corpora.open_source(folder), name, BuildOptions(signals=("weights",), dense="none"))
     url = ["--url", opensearch_engine.url]
     assert run(["profiles", name, "--save", "shop", "--rewrite", "spelling", "--use", "shop", *url]) == 2
-    assert "no field in which operators and spelling" in capsys.readouterr().err
+    assert "no field in which words can be looked up" in capsys.readouterr().err
     opened = tw.connect(opensearch_engine.url).index(name)
     opened.adopt(Profile("shop", {"weights": 1.0}, "adaptive", None, rewrite={"spelling": True}))
     assert run(["search", name, "red house", *url]) == 2
     said = " ".join(capsys.readouterr().err.split())
-    assert "which the profile 'shop' asks for" in said
+    assert "The profile 'shop' asks for operators or spelling" in said
     assert f"--rewrite none searches without them, 'termweave profiles {name} --drop shop' deletes the profile" in said
 
 

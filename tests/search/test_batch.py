@@ -164,8 +164,7 @@ def test_a_pipe_is_written_to_and_a_link_leads_to_the_run(tmp_path):
             writer.add("q1", {"a": 1.0})
     assert os.read(reader, 100) == target.read_bytes() == b"q1 Q0 a 1 1 x\n"
     os.close(reader)
-    assert pipe.is_fifo()
-    assert link.is_symlink()
+    assert (pipe.is_fifo(), link.is_symlink()) == (True, True)
     assert {each.name for each in tmp_path.iterdir()} == {"pipe", "link.trec", "target.trec"}
 
 

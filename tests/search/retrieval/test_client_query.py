@@ -14,31 +14,19 @@ YEAR = {"term": {"year": 2020}}
 
 
 @pytest.mark.parametrize(
-    "query",
+    ("query", "words"),
     [
-        WORDS,
-        {"match": {"text": "parse json"}},
-        {"multi_match": {"query": "parse json", "fields": ["title^2", "text"]}},
-        {"query_string": {"query": "parse json"}},
-        {"bool": {"must": WORDS}},
-        {"bool": {"must": [{"bool": {"must": [WORDS]}}]}},
+        (WORDS, "parse json"),
+        ({"match": {"text": '+red -"shoes" || (a AND b) re?d'}}, '+red -"shoes" || (a AND b) re?d'),
+        ({"multi_match": {"query": "parse json", "fields": ["title^2", "text"]}}, "parse json"),
+        ({"bool": {"must": [{"bool": {"must": [WORDS]}}]}}, "parse json"),
+        # These marks are text to the server.
+        ({"query_string": {"query": "red ! shoes - c++ | r&d!"}}, "red ! shoes - c++ | r&d!"),
+        ({"simple_query_string": {"query": "is title:json? AND !red [s] - a^2 a/b"}}, "is title:json? AND !red [s] - a^2 a/b"),
     ],
 )
-def test_the_words_of_a_query(query):
-    assert read(query) == ClientQuery("parse json")
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("query_string", "red ! shoes - c++ | r&d!"),
-        ("simple_query_string", "what is title:json? AND !red [shoes] - a^2 a/b"),
-        ("match", '+red -"shoes" || (a AND b) re?d'),
-    ],
-)
-def test_marks_that_are_text_to_the_server_are_text(name, words):
-    body = {"text": words} if name == "match" else {"query": words}
-    assert read({name: body}) == ClientQuery(words)
+def test_the_words_of_a_query(query, words):
+    assert read(query) == ClientQuery(words)
 
 
 SYNTAX = ["+red", "red -shoes", "(red)", "red~1", "re*", "red\\-shoes", '"red"']
