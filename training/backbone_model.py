@@ -150,7 +150,7 @@ def freeze(backbone: Any, trained: int) -> None:
     if trained > 0:
         lists = [module for module in backbone.modules() if isinstance(module, torch.nn.ModuleList) and len(module) == layers]
         if trained > layers or not lists:
-            raise UsageError(f"top_layers={trained}, but the backbone has {layers} layers.", "Use fewer, or -1 for all of it.")
+            raise UsageError(f"top_layers={trained}, but the backbone has {layers} layers.", "Set fewer, or -1 for all of them.")
         top = list(lists[0])[-trained:]
     backbone.requires_grad_(trained == -1)
     for layer in top:

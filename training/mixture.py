@@ -210,8 +210,8 @@ def learn(
         developments.append(development := method.held_out(part, model, say))
         part.shared.clear()
         bm25 = development.bm25()
-        where = f"{len(bm25)} questions in {len(part.setup.places):,} documents"
-        say(f"{part.name}: dev {settings.measure} of BM25 {bm25.mean():.4f} ({where})")
+        where = f"{len(bm25)} held-out questions in {len(part.setup.places):,} documents"
+        say(f"{part.name}: BM25 has {settings.measure} {bm25.mean():.4f} on {where}")
 
     file = home / _START
     start = [np.frombuffer(file.read_bytes())] if file.is_file() else []

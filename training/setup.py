@@ -184,8 +184,8 @@ def _warn_of_language(corpus: Sequence[str], tokenizer: PieceTokenizer, analysis
     judgement = familiarity(corpus[:_SAMPLE], tokenizer.tokenizer, analysis.language)
     if judgement.verdict == "foreign":
         say(
-            f"Warning: the backbone does not know the language of the corpus ({judgement.reason}). Use another backbone, or add "
-            "--set backbone=scratch (docs/training.md)."
+            f"Warning: the backbone does not know the language of the corpus ({judgement.reason}). Set another backbone, or "
+            "--set backbone=scratch for a new one (docs/training.md)."
         )
     elif judgement.verdict == "mixed":
         say(f"Warning: the backbone knows the language of the corpus only in part ({judgement.reason}).")

@@ -180,7 +180,7 @@ def judged_targets(context: TargetContext, target: Target, *, with_evidence: boo
     if with_evidence:  # Algorithm 1, lines 1 to 5
         rules = Rules(k=settings.k, k_exp=settings.k_exp, tau=settings.tau, inclusive=settings.inclusive)
         of_evidence = EvidenceSettings(settings.evidence_weight, settings.context, rules)
-        context.say(f"{context.part.name}: evidence of {lists.shape[1]} candidates for {len(lists):,} questions")
+        context.say(f"{context.part.name}: evidence of {lists.shape[1]} candidates for each of {len(lists):,} questions")
         vectors, home = (context.question_vectors, context.document_vectors), paths.cache() / "evidence"
         scores = evidence_scores(*vectors, lists, context.inputs.pairs.relevant, of_evidence, home)
     targets = np.zeros(lists.shape, dtype=np.float32)

@@ -280,7 +280,7 @@ def held_out(part: DataPart, model: AnchoredRanker, say: Callable[[str], None]) 
         lists=lists_of(_stage(part, say), setup.dev, settings.reranked),
         reader=reader_of(setup, model, settings, "max_length"),
     )
-    say(f"{part.name}: dev {settings.measure} of the first stage {development.first_stage().mean():.4f}")
+    say(f"{part.name}: the first stage has {settings.measure} {development.first_stage().mean():.4f} on the held-out questions")
     return development
 
 

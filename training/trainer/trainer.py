@@ -148,7 +148,7 @@ def fit(
     torch.manual_seed(settings.seed)
     home.mkdir(parents=True, exist_ok=True)
     if settings.warmup > settings.steps:
-        say(f"The rate does not reach its peak: it rises for {settings.warmup:,g} steps, and the run has {settings.steps:,}.")
+        say(f"The learning rate stays below its peak: it rises for {settings.warmup:,g} of {settings.steps:,} steps.")
     watch = DevelopmentCallback(model, measure, home, say, progress)
     if (last := latest(home)) is not None:
         watch.restore(last)

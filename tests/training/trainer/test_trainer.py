@@ -115,7 +115,7 @@ def test_a_share_of_the_start_is_in_what_is_judged_and_kept(tmp_path, keep):
 def test_a_warm_up_that_is_longer_than_the_run_is_said(tmp_path):
     said = []
     fit(slope(steps=3, warmup=500.0), lambda: 1.0, tmp_path, say=said.append)
-    assert "The rate does not reach its peak: it rises for 500 steps, and the run has 3." in said
+    assert "The learning rate stays below its peak: it rises for 500 of 3 steps." in said
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
