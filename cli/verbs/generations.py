@@ -256,14 +256,8 @@ def _delete_documents(server: Engine, name: str, ids: list[str], out: Output, *,
         cut = f" ({counted(len(present.passages), 'passage')})" if len(present.passages) != len(present.documents) else ""
         confirm(f"Delete {documents}{cut} from {name!r}?")
     deleted = deletion.remove_documents(server, name, present)
-    data: answers.Delete = {
-        "schema": "termweave.delete/1",
-        "name": name,
-        "deleted": [],
-        "generation": deleted.index,
-        "documents": deleted.documents,
-        "absent": deleted.absent,
-    }
+    data: answers.Delete = {"schema": "termweave.delete/1", "name": name, "deleted": [], "generation": deleted.index}
+    data["documents"], data["absent"] = deleted.documents, deleted.absent
     out.emit(data, f"{name}: {counted(len(deleted.documents), 'document')} deleted from {deleted.index}.")
 
 

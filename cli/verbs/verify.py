@@ -22,7 +22,6 @@ from termweave.support.messages import counted
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from termweave import answers
     from termweave.catalog.lineage import Lineage
     from termweave.cli.output import Output
     from termweave.engine import Engine
@@ -83,21 +82,9 @@ def command(
         corpus = corpora.open_source(source, **for_build(reading, "", whole="kept" in record.source))
         difference = indexer.verify_against_source(server, index, corpus, deep=deep or 0.0, lineage=record)
     state = _ledger_state(server, index, record)
-    data: answers.Verify = {
-        "schema": "termweave.verify/1",
-        "ok": difference.ok,
-        "generation": index,
-        "deep": bool(deep),
-        "read": difference.read,
-        "expected": difference.expected,
-        "counted": difference.counted,
-        "documents": difference.documents,
-        "missing": difference.missing,
-        "extra": difference.extra,
-        "altered": difference.altered,
-        "lost": difference.lost,
-        "refused": list(state.refused),
-    }
+    figures = {name: value for name, value in vars(difference).items() if name != "inside"}
+    data = {"schema": "termweave.verify/1", "ok": difference.ok, "generation": index, "deep": bool(deep), **figures}
+    data["refused"] = list(state.refused)
     out.emit(data, lambda: _result(name, "standard input" if source == "-" else source or "its ledger", difference, deep))
     out.say(*_remarks(name, index, source, difference, state))
     return 0 if difference.ok else VerificationFailed.exit_status

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from termweave.catalog.profiles import Profile
 from termweave.cli import run
 from termweave.encoders.analysis.analyses import OF_LANGUAGE, ChineseWords
 from termweave.encoders.analysis.words import Analysis
@@ -190,16 +189,6 @@ def test_a_search_with_rules_explains_itself_and_pages(shop, capsys):
     assert shop.search("red lamp", rerank="decay@votes:1:2:11", k=1)[0].id == "11"
     plain, spread = ({int(hit.id) % 6 for hit in shop.search("red lamp", rerank=each, k=3)} for each in ("none", "diverse@0.8"))
     assert len(spread & {0, 1, 2}) < len(plain & {0, 1, 2})
-
-
-def test_rules_go_on_behind_a_profile(shop):
-    shop.adopt(Profile("ours", {"weights": 0.5, "dense": 0.5}, "adaptive", {"weight": 0.8}))
-    own = shop.choose(None)[1]
-    assert shop.choose(None, "profile")[1] == own
-    assert [stage.name for stage in shop.choose(None, "profile>boost@votes:0.2")[1].stages] == ["rnn", "boost@votes:0.2"]
-    assert shop.choose("dense", "profile")[1] is None
-    names = [part["name"] for part in shop.search("lamp", rerank="profile>boost@votes", explain=True)[0].explanation["parts"]]
-    assert {"rnn", "boost@votes"} <= set(names)
 
 
 def test_fields_that_do_not_fit_are_said(shop, capsys):

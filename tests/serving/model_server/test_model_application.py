@@ -17,14 +17,13 @@ from termweave.catalog.lineage import ModelLineage, read_lineage, store_lineage
 from termweave.encoders.kinds import read_folder
 from termweave.encoders.manifest import write_manifest
 from termweave.encoders.model_lookup import resolve
-from termweave.errors import EngineError, ModelError, UsageError
+from termweave.errors import ModelError, UsageError
 from termweave.indexer import BuildOptions, build
 from termweave.indexer.generations import publication
 from termweave.records import Document
 from termweave.search import Index
 from termweave.serving.model_server import encoding_queue, request_bodies, served_models
 from termweave.ui.protection import limits
-from termweave.ui.serve_options import ServeOptions
 from tests.ui.conftest import DOCUMENTS, TOKEN, models_of, requests_of_every_kind
 
 SHIPPED = "508e65cdb08deb3f"
@@ -266,16 +265,10 @@ def test_without_a_cluster_models_that_are_named_are_served(unreachable, monkeyp
     asked = client.post("/v1/sparse", json={"model": f"{SHIPPED}@docs", "input": "a"})
     for answer in (client.get("/ready"), asked):
         assert (answer.status_code, "127.0.0.1:9" in answer.text) == (503, True)
+    assert not client.app.state.models.generations._opening  # what was asked for in vain is forgotten
     client.app.state.models.ready = True
     opening.join(60)
     assert not opening.is_alive()
-
-
-def test_a_name_that_was_asked_for_in_vain_is_forgotten(unreachable):
-    models = served_models.ServedModels(unreachable, ServeOptions(serves_models=True))
-    with pytest.raises(EngineError):
-        models.find("shipped@no-such-index")
-    assert not models.generations._opening
 
 
 def test_a_full_queue_is_503_with_retry_after(alone, monkeypatch):
