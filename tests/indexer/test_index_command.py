@@ -60,7 +60,7 @@ def test_an_unfinished_first_build_is_finished_by_an_update(desk, index):
         assert "acknowledged 3 of 3 documents. Run the same command to continue" in index(numbered(3), status=130).err
     (unfinished,) = desk.generations
     assert (unfinished.complete, unfinished.documents) == (False, None)
-    assert "its unfinished build is finished" in index(numbered(3), "--update").err
+    assert "its unfinished build is continued" in index(numbered(3), "--update").err
     (whole,) = desk.generations
     assert (whole.index, whole.documents) == (unfinished.index, 3)
 
