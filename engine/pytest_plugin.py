@@ -122,10 +122,8 @@ def docker_missing() -> str:
         (("compose", "version"), "Docker's plugin compose is not installed."),
     ):
         try:
-            result = subprocess.run([docker, *command], capture_output=True, timeout=20, check=False)  # noqa: S603 - a fixed command
-        except (OSError, subprocess.TimeoutExpired):
-            return advice
-        if result.returncode != 0:
+            subprocess.run([docker, *command], capture_output=True, timeout=20, check=True)  # noqa: S603 - a fixed command
+        except (OSError, subprocess.SubprocessError):
             return advice
     return ""
 

@@ -159,7 +159,7 @@ def budgets_remark(cut_short: Sequence[CutShort], of: str = "") -> str:
     """
     share = sum(each.scored for each in cut_short) / sum(each.candidates for each in cut_short)
     return (
-        f"The time budget{of and f' of {of}'} ended early {counted(len(cut_short), 'time')}: {share:.0%} of those documents were scored; "
+        f"The time budget{of and f' of {of}'} ended early {counted(len(cut_short), 'time')}: {share:.0%} of the documents were scored; "
         "the others follow in the order that they had before."
     )
 

@@ -402,11 +402,8 @@ class Hit:
         values |= {"reranked": self.reranked, "explanation": self.explanation}
         if (passage := self.passage) is not None:
             values["passage"] = {"number": passage.number, "start": passage.start, "end": passage.end}
-        if self.highlights is not None:
-            values["highlights"] = [asdict(highlight) for highlight in self.highlights]
-        if self.passages is not None:
-            values["passages"] = [asdict(passage) for passage in self.passages]
-        return values
+        extracts = {"highlights": self.highlights, "passages": self.passages}
+        return values | {name: [asdict(each) for each in found] for name, found in extracts.items() if found is not None}
 
     def explain(self) -> Mapping[str, Any]:
         """Explain the score: ``{"score", "parts": [{"name", "share", ...}]}``; the shares sum to the score.

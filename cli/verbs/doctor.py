@@ -70,9 +70,7 @@ def _java() -> Finding:
 
 
 def _memory() -> Finding:
-    from termweave.engine.embedded import startup
-
-    total, available = startup.total_and_available()
+    total, available = node.total_and_available()
     enough = available > 1_200_000_000
     advice = "" if enough else "A node needs 700 MB, a model 300 MB: close other programs, or use a server elsewhere with --url."
     return _finding("Memory", f"{sized(available)} free of {sized(total)}", advice, ok=enough, total=total, available=available)

@@ -94,7 +94,7 @@ class PieceTokenizer:
         before = self.tokenizer.encode(prompt, add_special_tokens=False).ids
         room = max_length - 2 - len(before)
         if before and room < 1:
-            raise ModelError(f"The model reads {max_length} tokens; its prompt {prompt!r} has {len(before)}.", "Set max_length.")
+            raise ModelError(f"The prompt {prompt!r} has {len(before)} of the model's {max_length} tokens.", "Raise max_length.")
         if ends is not None:
             heads = [text[: int(end[room - 1])] if len(end) > room else text for text, end in zip(texts, ends, strict=True)]
             encodings = self.tokenizer.encode_batch(heads, add_special_tokens=False)

@@ -174,7 +174,7 @@ def import_graph(graph: Path, tokenizer: Path, name: str, *, pooling: str, promp
     state = parameters(graph)
     dimension = shape_of(state, 1)["hidden_size"]
     if len(vocabulary) > (words := len(state[_WORDS])):
-        raise ModelError(f"{tokenizer} has {len(vocabulary):,} tokens, the graph has {words:,}.", "Put the graph's own there.")
+        raise ModelError(f"{tokenizer} has {len(vocabulary):,} tokens, the graph {words:,}.", "Use the graph's tokenizer.json.")
     heads = next((heads for heads in _HEADS if dimension % heads == 0 and _same_states(graph, state, heads)), None)
     if heads is None:
         hint = "Save the model with sentence-transformers and give that folder."

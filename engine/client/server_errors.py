@@ -30,7 +30,7 @@ _STATUS_HINTS: dict[int, str] = {
     HTTPStatus.MISDIRECTED_REQUEST: "The server does not serve the host name in the address: write the name that it is configured for.",
     HTTPStatus.FORBIDDEN: "The role of this user lacks a permission; docs/permissions.md (docs/engines.md for Elasticsearch) lists those that termweave needs.",
 }
-#: Texts in OpenSearch's errors -> what to do.
+#: Patterns in OpenSearch's errors -> what to do.
 _TEXT_HINTS = {
     # nginx writes these three
     "The plain HTTP request was sent to HTTPS port": "Write the address with https://.",
@@ -91,7 +91,7 @@ _HANDSHAKE_ERRORS = {
 #: Seconds to wait for what a server says after a handshake.
 _LISTENING = 2.0
 _AWS_STATUSES = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
-#: Texts in AWS's errors about a request that it does not accept, in lower case -> what to do.
+#: Patterns in AWS's errors about a request that it does not accept, in lower case -> what to do.
 _AWS_HINTS = {
     "request signature we calculated does not match": (
         "Check the secret key of AWS, the region in $TERMWEAVE_AWS_SIGV4, and that no proxy changes the requests or their Host."
@@ -99,10 +99,8 @@ _AWS_HINTS = {
     "credential should be scoped to": "Give the region and the service of this address: $TERMWEAVE_AWS_SIGV4.",
     "security token included in the request is expired": "Renew the AWS credentials: their session token has expired.",
     "security token included in the request is invalid": "Check the AWS credentials: AWS does not know this key or session token.",
-    "signature expired": "Check the clock of this machine: AWS accepts signatures for five minutes.",
-    "signature not yet current": "Check the clock of this machine: AWS accepts signatures for five minutes.",
-    "missing authentication token": "Sign the requests: set $TERMWEAVE_AWS_SIGV4 to the region.",
-    "user: anonymous is not authorized": "Sign the requests: set $TERMWEAVE_AWS_SIGV4 to the region.",
+    "signature (expired|not yet current)": "Check the clock of this machine: AWS accepts signatures for five minutes.",
+    "missing authentication token|user: anonymous is not": "Sign the requests: set $TERMWEAVE_AWS_SIGV4 to the region.",
 }
 
 
@@ -318,7 +316,7 @@ def hint_for(status: int, body: Any) -> str:
 
 
 def _first_hint(hints: dict[str, str], text: str) -> str:
-    return next((hint for sign, hint in hints.items() if sign in text), "")
+    return next((hint for pattern, hint in hints.items() if re.search(pattern, text)), "")
 
 
 def block_hint(text: str) -> str:

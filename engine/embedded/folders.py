@@ -10,6 +10,7 @@ import hashlib
 import os
 import shutil
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 from termweave.errors import TermweaveError
@@ -132,8 +133,6 @@ def size(path: Path) -> int:
     total = 0
     for folder, _, files in os.walk(path):
         for name in files:
-            try:
+            with suppress(OSError):
                 total += os.lstat(Path(folder) / name).st_size
-            except OSError:
-                continue
     return total

@@ -112,10 +112,10 @@ def _output(launcher: Path, option: str) -> str:
     options = {"JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS"}
     environment = {name: value for name, value in os.environ.items() if name not in options}
     try:
-        result = subprocess.run([str(launcher), option], capture_output=True, text=True, timeout=60, check=False, env=environment)  # noqa: S603 - a Java installation of this machine
-    except (OSError, subprocess.TimeoutExpired):
+        result = subprocess.run([str(launcher), option], capture_output=True, text=True, timeout=60, check=True, env=environment)  # noqa: S603 - a Java installation of this machine
+    except (OSError, subprocess.SubprocessError):
         return ""
-    return result.stdout + result.stderr if result.returncode == 0 else ""
+    return result.stdout + result.stderr
 
 
 def _candidates() -> list[Path]:

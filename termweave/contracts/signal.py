@@ -216,8 +216,7 @@ class Signal(ABC):
             phrase = alternative.rewritten.where if alternative.rewritten and self.text_fields else ()
             return self.clause(alternative, size=size, where=phrase, capabilities=capabilities)
 
-        scored = [list(filter(None, map(clause_of, alternatives))) for alternatives in query.rewritten.parts]
-        parts = [clauses for clauses in scored if clauses]
+        parts = [clauses for each in query.rewritten.parts if (clauses := list(filter(None, map(clause_of, each))))]
         if not parts:  # synonyms without words stand in place of the whole query
             return None
         scaled = [[_scaled(clause) for clause in clauses] for clauses in parts]

@@ -16,7 +16,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from termweave.engine.embedded import java
-from termweave.engine.embedded.startup import free_ports
+from termweave.engine.embedded.node import free_ports
 from termweave.errors import TermweaveError
 from tests.programs import require_docker
 

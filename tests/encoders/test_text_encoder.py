@@ -212,17 +212,6 @@ def untrained(terms, kind, form=BM25_FORM, statistics=STATISTICS):
     return anchor.weights(np.zeros(len(terms) + 2, np.float32), pieces(terms), kind)
 
 
-@settings(max_examples=100, deadline=None)
-@given(TERMS, TERMS)
-def test_untrained_is_bm25(document, query):
-    weights, factors = untrained(document, "document"), untrained(query, "query")
-    impacts = {term: slow_bm25(term, document, STATISTICS) for term in set(document) - {""}}
-    assert weights.as_dict() == pytest.approx(impacts, rel=1e-6)
-    assert factors.as_dict() == pytest.approx({term: query.count(term) for term in set(query) - {""}}, rel=1e-6)
-    expected = sum(slow_bm25(term, document, STATISTICS) for term in query if term and term in document)
-    assert dot(factors, weights) == pytest.approx(expected, rel=1e-5, abs=1e-9)
-
-
 @pytest.mark.parametrize("form", [Form(), Form("idf"), Form(tf_power=0.5)])
 def test_par_is_what_a_document_of_average_length_with_each_word_once_scores(form):
     average = replace(STATISTICS, average_length=3.0)

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from termweave.catalog.profiles import Profile
 from termweave.cli import run
 from termweave.encoders.analysis.analyses import OF_LANGUAGE, ChineseWords
 from termweave.encoders.analysis.words import Analysis
@@ -192,16 +191,6 @@ def test_a_search_with_rules_explains_itself_and_pages(shop, capsys):
     assert len(spread & {0, 1, 2}) < len(plain & {0, 1, 2})
 
 
-def test_rules_go_on_behind_a_profile(shop):
-    shop.adopt(Profile("ours", {"weights": 0.5, "dense": 0.5}, "adaptive", {"weight": 0.8}))
-    own = shop.choose(None)[1]
-    assert shop.choose(None, "profile")[1] == own
-    assert [stage.name for stage in shop.choose(None, "profile>boost@votes:0.2")[1].stages] == ["rnn", "boost@votes:0.2"]
-    assert shop.choose("dense", "profile")[1] is None
-    names = [part["name"] for part in shop.search("lamp", rerank="profile>boost@votes", explain=True)[0].explanation["parts"]]
-    assert {"rnn", "boost@votes"} <= set(names)
-
-
 def test_fields_that_do_not_fit_are_said(shop, capsys):
     saved = ["profiles", shop.name, "--url", shop.engine.url, "--save", "new", "--rerank"]
     with pytest.raises(UsageError, match="reads the metadata entry 'price'"):
@@ -322,7 +311,7 @@ def test_what_cannot_be_collapsed_is_said(brands):
     for value, message in (
         ("maker", "no field 'maker'"),
         (":2", "does not name a field to collapse by"),
-        ("brand:0", "does not say"),
+        ("brand:0", "does not name"),
     ):
         with pytest.raises(UsageError, match=message):
             brands.search("lamp", collapse=value)

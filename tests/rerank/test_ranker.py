@@ -51,21 +51,6 @@ def candidates(scores=SCORES):
     return Candidates(Encoding("q", None, np.array([1.0, 0.0], np.float32)), lists, {}, {}, texts=TEXTS)
 
 
-def rerank(scores=(0.9, 0.8, 0.6, 0.6), texts=("one", "", "one two three", "one two"), **options):
-    ids = [str(row) for row in range(len(scores))]
-    return counting(**options).rerank(RerankRequest(Encoding("q", None, None), ids, scores, texts=list(texts)))
-
-
-def test_logits_are_scaled_to_the_scores_so_far_and_mixed_half_and_half():
-    result = rerank()
-    # Logits 1, none, 3, 2 -> 0, 0, 1, 1/2 in the range from .6 to .9; a document without text gets the lowest.
-    assert result.keep == 0.5
-    assert result.shares == pytest.approx([0.3, 0.3, 0.45, 0.375])
-    assert result.scored is None
-    assert result.details(2) == {"logit": 3.0, "weight": 0.5}
-    assert result.details(1) == {"scored": False}
-
-
 def test_shares_sum_to_scores_that_stay_in_the_range_of_the_fusion():
     places = order(candidates(), DENSE, Reranking((counting(candidates=4),)))
     before = {place.id: place.score for place in order(candidates(), DENSE, Reranking((counting(weight=0.0),)))}
@@ -74,13 +59,10 @@ def test_shares_sum_to_scores_that_stay_in_the_range_of_the_fusion():
         assert total == pytest.approx(place.score)
         assert 0 <= place.score <= 1
     assert [place.id for place in order(candidates(), DENSE, Reranking((counting(weight=1.0),)))] == ["e", "c", "d", "a", "b"]
+    equal = order(candidates(dict.fromkeys(SCORES, 0.5)), DENSE, Reranking((counting(),)))
+    assert [place.id for place in equal] == ["e", "c", "d", "a", "b"]  # where scores are all equal the logits decide
     assert places[-1].id == "e"  # beyond the four: it keeps its score
     assert places[-1].score == pytest.approx(before["e"])
-
-
-def test_where_scores_are_all_equal_the_logits_decide():
-    places = order(candidates(dict.fromkeys(SCORES, 0.5)), DENSE, Reranking((counting(),)))
-    assert [place.id for place in places] == ["e", "c", "d", "a", "b"]
 
 
 def test_a_budget_of_0_is_the_order_of_the_first_stage_and_opens_no_model():

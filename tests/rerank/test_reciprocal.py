@@ -67,20 +67,6 @@ def slow(query, vectors, k=10, k_exp=3, tau=0.0, weight=0.75, function="linear",
     return np.array([[score(probe, c) for c in range(1, count)] for probe in probes])
 
 
-@settings(deadline=None, max_examples=60)
-@given(
-    *(st.integers(0, 10_000), st.integers(0, 25), st.integers(1, 12), st.integers(1, 6)),
-    *(st.sampled_from([0.0, 0.1, 0.5, 1.0]), st.floats(0, 1)),
-)
-def test_agrees_with_the_rules_element_by_element(seed, count, k, k_exp, tau, weight):
-    random = np.random.default_rng(seed)
-    # Multiples of 1/16: inner products are exact, so neighbour lists do not hang on the order of a sum. Ties do occur.
-    query, vectors = random.integers(1, 16, 6) / 16, random.integers(0, 16, (count, 6)) / 16
-    rules = Rules(k, k_exp, tau)
-    found = reciprocal(query.astype(np.float32), vectors.astype(np.float32), weight=weight, rules=rules)
-    np.testing.assert_allclose(found, slow(query, vectors, k, k_exp, tau, weight)[0], atol=2e-5)
-
-
 def sixteenths(random, shape, low=-16, high=16):
     return random.integers(low, high, shape) / 16
 
@@ -308,14 +294,6 @@ def test_soft_evidence_says_what_it_cannot_use():
             evidence(vectors[0], vectors, relevant, **options)
     with pytest.raises(UsageError, match="boost=0"):
         labels(np.ones(3, np.float32), [0], boost=0)
-
-
-def test_a_relevant_candidate_keeps_its_label_beyond_the_cut():
-    scores = np.array([0.1, 0.9, 0.8, 0.7], np.float32)
-    made = labels(scores, [0], keep=2)
-    assert (made > 0).tolist() == [True, True, True, False]
-    assert made.sum() == pytest.approx(1)
-    np.testing.assert_allclose(labels(np.full(4, 0.5, np.float32), [0]), 0.25)
 
 
 GOLDEN = Path(__file__).parents[3] / "shared" / "golden" / "rnn"

@@ -81,7 +81,7 @@ def another_package(monkeypatch):
     names = {name.lower(): name for name in ("Nan", "Greedy", "Listing", "Longest", "Raising", "Short", "Unfinished")}
     names |= {"axis": "SecondAxis", "misspelt": "SecndAxis"}
     points += [EntryPoint(name, f"{__name__}:{found}", "termweave.rerankers") for name, found in names.items()]
-    caches = (plugins.names, plugins.load, rerankers._create)
+    caches = (plugins.modules, plugins.names, plugins.load, rerankers._create)
     for cache in caches:
         cache.cache_clear()
     monkeypatch.setattr(plugins, "installed", lambda: EntryPoints(points))
@@ -145,13 +145,17 @@ def test_a_document_that_no_signal_returned_goes_below_the_last():
 
 
 def test_a_profile_gives_parameters_to_the_stage_of_its_name():
-    tuned = Reranking((ReciprocalNeighbours(k=5),))
-    assert rerankers.choose(None, tuned) == tuned
-    assert rerankers.choose("rnn", tuned) == tuned
-    assert rerankers.choose("rnn@dense", tuned).stages == (ReciprocalNeighbours(k=5, similarity="dense"),)
-    assert rerankers.choose("rnn>longest", tuned).stages == (ReciprocalNeighbours(k=5), Longest())
-    assert rerankers.choose("none", tuned) is None
-    assert rerankers.choose("axis", tuned).stages == (SecondAxis(),)
+    near = ReciprocalNeighbours(k=5)
+    tuned = Reranking((near,))
+    for name, stages in (
+        ("rnn", (near,)),
+        ("rnn@dense", (ReciprocalNeighbours(k=5, similarity="dense"),)),
+        ("rnn>longest", (near, Longest())),
+        ("profile>axis", (near, SecondAxis())),
+        ("axis", (SecondAxis(),)),
+    ):
+        assert rerankers.choose(name, tuned).stages == stages
+    assert (rerankers.choose(None, tuned), rerankers.choose("none", tuned), rerankers.choose("profile")) == (tuned, None, None)
 
 
 def test_tables_name_it_and_it_is_made_once():

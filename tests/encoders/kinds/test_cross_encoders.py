@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from termweave.encoders import Ranker
 from termweave.encoders.kinds import read_folder
 from termweave.errors import ModelError
-from tests.encoders.kinds.references import QUERIES, of_scores
+from tests.encoders.kinds.conftest import QUERIES, of_scores
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from termweave.encoders import recorded_models as models
 from termweave.encoders.kinds import read_folder
 from termweave.errors import ModelError, UsageError
 from termweave.rerank.ranker import CrossEncoderReranker, open_ranker
-from tests.encoders.kinds.references import terms
+from tests.encoders.kinds.conftest import terms
 
 pytestmark = pytest.mark.engine
 SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
@@ -93,7 +93,7 @@ def test_a_budget_of_0_is_the_first_stage_and_says_so(answer, server, ranked, tm
     assert ("cut_short" in result, warnings) == (False, "")
     many = ["search", name, "--queries", str(root), "--run", str(tmp_path / "run.trec"), "--url", url]
     assert run([*many, "--rerank", str(path), "--rerank-budget", "0ms"]) == 0
-    assert "The time budget ended early 1 time: 0% of those documents were scored" in " ".join(capsys.readouterr().err.split())
+    assert "The time budget ended early 1 time: 0% of the documents were scored" in " ".join(capsys.readouterr().err.split())
     answer("search", QUERY, "--rerank-budget", "80ms", status=2)
 
 
@@ -172,7 +172,7 @@ def test_the_ranker_of_the_profile(server, ranked, answer, tmp_path, monkeypatch
         assert run(["profiles", name, "--url", url]) == 0
         assert "ranker@" in capsys.readouterr().out
         index.adopt(replace(mine, name="quick", ranker={**parameters, "budget": 0.0}))
-        cut = "The time budget of quick ended early 1 time: 0% of those documents were scored;"
+        cut = "The time budget of quick ended early 1 time: 0% of the documents were scored;"
         notes = answer("evaluate", str(root), "--against", name)[0]["notes"]
         assert [note.partition(cut)[0] for note in notes if cut in note] == ["", f"{name}: "]
         index.adopt(mine)

@@ -21,7 +21,7 @@ from termweave.encoders.manifest import write_manifest
 from termweave.encoders.onnx.export import export
 from termweave.encoders.recorded_models import encoder_of
 from termweave.errors import ModelError
-from tests.encoders.kinds.references import of_vectors, of_weights
+from tests.encoders.kinds.conftest import of_vectors, of_weights
 
 TABLE = "query_0_SparseStaticEmbedding"
 

@@ -18,7 +18,7 @@ from termweave.encoders.onnx.checked_graphs import write_fp32
 from termweave.encoders.onnx.runtime import POOLED, STATES, OnnxModel
 from termweave.errors import ModelError
 from termweave.support import paths
-from tests.encoders.kinds.references import of_vectors
+from tests.encoders.kinds.conftest import of_vectors
 
 
 def change(file, **changes):

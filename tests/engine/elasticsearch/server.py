@@ -21,7 +21,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from termweave.engine.embedded import artifacts, folders, java, process, startup
+from termweave.engine.embedded import artifacts, folders, java, node, process
 from termweave.engine.embedded.artifacts import MavenArtifact
 from termweave.errors import TermweaveError
 
@@ -64,12 +64,7 @@ def start(version, more="xpack.security.enabled: false", prepare=lambda _: None,
 
 
 class ElasticsearchServer:
-    """A server of one process with a heap of 512 MB, in a temporary folder.
-
-    Attributes:
-        url: Address.
-        conf: Folder of its configuration.
-    """
+    """A server of one process with a heap of 512 MB, in a temporary folder. `conf` is the folder of its configuration."""
 
     def __init__(self, version, more, prepare, scheme):
         _end_abandoned()
@@ -86,7 +81,7 @@ class ElasticsearchServer:
             "ES_PATH_CONF": str(self.conf),
             "ES_TMPDIR": str(self._root / "tmp"),
         }
-        port, transport = islice(startup.free_ports(), 2)
+        port, transport = islice(node.free_ports(), 2)
         self.url = f"{scheme}://127.0.0.1:{port}"
         shutil.copytree(self._distribution / "config", self.conf)
         (self.conf / "elasticsearch.yml").write_text(_SETTINGS.format(root=self._root, port=port, transport=transport, more=more))

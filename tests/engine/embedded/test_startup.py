@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from termweave.engine.embedded import artifacts, folders, node, process, startup
+from termweave.engine.embedded import artifacts, folders, node, process
 from termweave.engine.embedded import state as states
 from termweave.engine.embedded.state import NodeState
 from termweave.errors import EngineUnreachable, TermweaveError, UsageError
@@ -59,7 +59,7 @@ def test_a_server_that_dies_at_start_says_why(home, make_java, only_these_javas,
 
 
 def test_a_start_that_lost_its_port_tries_others(home, make_java, only_these_javas, monkeypatch):
-    drawn = iter(random.sample(startup._PORTS, len(startup._PORTS)))
+    drawn = iter(random.sample(node._PORTS, len(node._PORTS)))
     monkeypatch.setattr(random, "sample", lambda *_: drawn)  # each port once: by chance two tries could draw the same
     taken = 'cat "$OPENSEARCH_PATH_CONF/opensearch.yml" >> "$OPENSEARCH_PATH_CONF/../../logs/tried"'
     only_these_javas(make_java(run=f"{taken}; echo 'java.net.BindException: Address already in use'; exit 1"))
@@ -167,12 +167,12 @@ def test_the_heap_of_the_last_start_is_kept(home, make_java, only_these_javas):
 
 
 def test_memory_is_checked_with_the_heap_of_the_last_start_too(monkeypatch):
-    monkeypatch.setattr(startup, "total_and_available", lambda: (4 * 2**30, 10**9))
-    assert startup.heap_size(1024) == 1024
-    monkeypatch.setattr(startup, "total_and_available", lambda: (4 * 2**30, 10**8))
-    assert startup.heap_size(300) == 300  # asked for where there is little
+    monkeypatch.setattr(node, "total_and_available", lambda: (4 * 2**30, 10**9))
+    assert node.heap_size(1024) == 1024
+    monkeypatch.setattr(node, "total_and_available", lambda: (4 * 2**30, 10**8))
+    assert node.heap_size(300) == 300  # asked for where there is little
     with pytest.raises(TermweaveError, match=r"the server needs 700 MB"):
-        startup.heap_size(1024)
+        node.heap_size(1024)
 
 
 @pytest.mark.parametrize(
@@ -184,8 +184,8 @@ def test_the_page_cache_of_a_container_is_free(tmp_path, monkeypatch, stat):
     files = [tmp_path / name for name in ("limit", "used", "stat")]
     for file, content in zip(files, ("1000\n", "990\n", stat), strict=True):
         file.write_text(content)
-    monkeypatch.setattr(startup, "_GROUPS", (files,))
-    assert startup.total_and_available() == (1000, 710)
+    monkeypatch.setattr(node, "_GROUPS", (files,))
+    assert node.total_and_available() == (1000, 710)
 
 
 def test_a_running_node_stays_as_it_is(home):

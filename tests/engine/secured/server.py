@@ -18,7 +18,7 @@ from urllib.error import HTTPError
 
 import pytest
 
-from termweave.engine.embedded import artifacts, folders, java, process, startup
+from termweave.engine.embedded import artifacts, folders, java, node, process
 from termweave.engine.embedded.artifacts import MavenArtifact
 from termweave.errors import TermweaveError
 from tests.engine.certificates import Authority
@@ -60,6 +60,7 @@ config:
         {http_enabled: true, order: 0, http_authenticator: {type: clientcert, config: {username_attribute: cn}, challenge: false},
          authentication_backend: {type: noop}}
 """
+_API = "/_plugins/_security/api"
 #: Files of the plugin's configuration that define nothing here.
 _EMPTY = ("internal_users", "roles", "roles_mapping", "action_groups", "tenants")
 
@@ -74,20 +75,12 @@ def start(root):
 
 
 class SecuredServer:
-    """The server of these tests.
-
-    Args:
-        root: Folder for everything; the server's user may enter it.
-
-    Attributes:
-        url: Address.
-        authority: Issues the certificates that the server trusts, for clients as well.
-    """
+    """The server of these tests, with everything in a folder that its user may enter. `authority` issues the certificates that it trusts."""
 
     def __init__(self, root):
         self.authority = Authority(root / "authority", "Ours")
         self._admin = self.authority.issue("admin")
-        port, transport = islice(startup.free_ports(), 2)
+        port, transport = islice(node.free_ports(), 2)
         self.url = f"https://127.0.0.1:{port}"
         distribution, jdk = _distribution(), java.find()
         self._layout = process.Layout(root)
@@ -118,9 +111,7 @@ class SecuredServer:
             if not self._layout.runs(self._process):
                 pytest.fail("The secured server ended: " + " ".join(process.cause_of_death(self._layout)))
             try:
-                if self.admin("GET", "/_cluster/health")["status"] != "red" and self.admin(
-                    "GET", "/_plugins/_security/api/roles"
-                ):
+                if self.admin("GET", "/_cluster/health")["status"] != "red" and self.admin("GET", f"{_API}/roles"):
                     return
             except (OSError, ValueError, KeyError):
                 if time.monotonic() > until:
@@ -146,9 +137,9 @@ class SecuredServer:
 
     def role(self, name, definition):
         """Define a role, and give it to the user of the same name, whose password is `PASSWORD`."""
-        self.admin("PUT", f"/_plugins/_security/api/roles/{name}", definition)
-        self.admin("PUT", f"/_plugins/_security/api/internalusers/{name}", {"password": PASSWORD})
-        self.admin("PUT", f"/_plugins/_security/api/rolesmapping/{name}", {"users": [name]})
+        user, mapping = {"password": PASSWORD}, {"users": [name]}
+        for kind, body in (("roles", definition), ("internalusers", user), ("rolesmapping", mapping)):
+            self.admin("PUT", f"{_API}/{kind}/{name}", body)
 
 
 def _distribution():

@@ -16,7 +16,7 @@ import pytest
 from termweave.cli import run
 from termweave.corpora.index.pages import Spool
 from termweave.engine import connect
-from termweave.engine.embedded import startup
+from termweave.engine.embedded import node
 from termweave.errors import EngineError
 from termweave.indexer import BuildOptions, build
 from termweave.indexer.pipeline.bulk_sender import BulkSender
@@ -54,7 +54,7 @@ class Nginx:
 
     def __init__(self, folder, upstream, *, certificate=None, server="", prefix="/"):
         folder.mkdir()
-        port, self._folder = next(startup.free_ports()), folder
+        port, self._folder = next(node.free_ports()), folder
         self.url = f"http{'s' if certificate else ''}://127.0.0.1:{port}{prefix.rstrip('/')}"
         if certificate:
             server += f"\nssl_certificate {certificate[0]};\nssl_certificate_key {certificate[1]};"
