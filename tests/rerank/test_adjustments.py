@@ -311,7 +311,7 @@ def test_what_cannot_be_collapsed_is_said(brands):
     for value, message in (
         ("maker", "no field 'maker'"),
         (":2", "does not name a field to collapse by"),
-        ("brand:0", "does not say"),
+        ("brand:0", "does not name"),
     ):
         with pytest.raises(UsageError, match=message):
             brands.search("lamp", collapse=value)

@@ -207,7 +207,6 @@ def test_what_was_done_before_an_interruption_is_a_valid_run(index, asked, tmp_p
     [
         ([], "Give a QUERY"),
         (["--queries", "q.tsv"], "belong together"),
-        (["x", "--queries", "q.tsv", "--run", "out"], "takes no QUERY"),
         (["--queries", "q.tsv", "--run", "out", "--explain"], "shows nothing"),
         (["--queries", "q.tsv", "--run", "no-such-folder/out"], "no-such-folder cannot be written to: it does not exist"),
     ],

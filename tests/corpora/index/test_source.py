@@ -360,7 +360,7 @@ def test_an_alias_hides_what_a_search_of_it_does_not_find(products, opened, open
         ("https://me:secret@host:9200/products", ("https://host:9200/products", "https://me:secret@host:9200")),
         ("http://host/search/my-index/", ("http://host/search/my-index", "http://host/search")),
         *((spec, "does not name one index") for spec in ("opensearch:", "opensearch:a,b", "opensearch:a*", "https://host:9200", "https://me:secret@host/_all")),
-        *((f"opensearch:http://{host}/products", "is not the address of one server") for host in ("[", "[x]", "me:secret@[", "me:[secret]@host")),
+        *((f"opensearch:http://{host}/products", "is not the address of one server") for host in ("[", "[x]", "me:secret@[", "me:[secret]@host", "one,two")),
     ],
 )  # fmt: skip
 def test_an_address_names_one_index_or_ends_in_a_sentence_without_its_password(spec, place):

@@ -66,12 +66,6 @@ def test_neighbours_are_joined_at_their_offsets(index):
     assert all(abs(one - other) > 1 for one in numbers for other in numbers if one != other)
 
 
-@pytest.mark.engine
-def test_an_index_without_passages_says_so(built):
-    with pytest.raises(UsageError, match="are not cut into passages"):
-        built([{"id": "a", "text": "A kettle."}], weights="none", dense="none").search("kettle", passages=3)
-
-
 @pytest.mark.parametrize("value", ["0", "21", "3+", "three", "3+21"])
 def test_what_is_not_a_number_of_passages_is_said(value):
     with pytest.raises(UsageError, match="how many passages"):
