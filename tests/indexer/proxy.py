@@ -1,4 +1,4 @@
-"""Proxies before a real server that misbehave: one is away or slow, one turns requests away by chance, from a seed."""
+"""Proxies before a real server that misbehave: one is away, slow or cuts connections, one turns requests away by chance, from a seed."""
 
 import random
 import socket
@@ -12,12 +12,14 @@ from tests.engine.forwarding import ForwardingProxy
 class Proxy:
     """Forwards bytes to a server on this host.
 
-    While `away` is set, the server cannot be reached. `delay`: seconds that a response waits, at most.
+    While `away` is set, the server cannot be reached. `delay`: seconds that a response waits, at most. `cut`: share of the requests and
+    responses that end in the middle: where a response does, the server has applied the request and the client does not know.
     """
 
-    def __init__(self, port):
+    def __init__(self, port, *, cut=0.0, delay=0.0):
         self._target = ("127.0.0.1", port)
-        self.away, self.delay = False, 0.0
+        self.away, self.delay, self.cut, self.faults = False, delay, cut, 0
+        self._chance = random.Random(5)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
@@ -46,7 +48,12 @@ class Proxy:
         with suppress(OSError):
             while (data := source.recv(16_384)) and not self.away:
                 if answers and self.delay:
-                    time.sleep(random.uniform(0, self.delay))
+                    time.sleep(self._chance.uniform(0, self.delay))
+                # A request of a few hundred bytes is a question; only what carries documents is worth cutting.
+                if (answers or len(data) > 1000) and self._chance.random() < self.cut:
+                    self.faults += 1
+                    sink.sendall(data[: len(data) // 2])
+                    break
                 sink.sendall(data)
         for each in (source, sink):
             with suppress(OSError):

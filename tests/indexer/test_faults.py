@@ -1,13 +1,17 @@
-"""Faults that builds and updates must survive, on a real server: killed, turned away, interrupted, out of disk, twice at once.
+"""Faults that builds and updates must survive, on a real server: killed, cut off, turned away, interrupted, twice at once.
 
 Every test ends with the promise: run again, `verify` finds nothing, the count is the source's, and whoever searched meanwhile
-always found exactly one whole generation. A kill at each step is in `test_order_of_writes`; nodes that are killed, paused and started again
+always found exactly one whole generation. KILLS=30 is the whole matrix of instants. Nodes that are killed, paused and started again
 are in tests/cluster, a disk that is full under the ledger in `ledger.test_ledger`.
 """
 
 import gzip
+import os
+import random
 import re
 import signal
+import threading
+import time
 
 import orjson
 import pytest
@@ -22,7 +26,10 @@ from termweave.settings import load
 
 from .builds import LEXICAL, clean, numbered
 from .conftest import Bench, ended, own_node, two_generations, until
-from .proxy import BusyProxy
+from .proxy import BusyProxy, Proxy
+
+#: Builds that are killed by `test_killed_in_each_part_of_a_build`, each in another part of its steps.
+KILLS = int(os.environ.get("KILLS", "4"))
 
 
 @pytest.mark.parametrize("arguments", [(), ("--update", "--delete-missing"), ("--update", "--delete-missing", "--new")])
@@ -43,6 +50,50 @@ def test_killed_in_the_middle_it_goes_on_and_nothing_is_lost_or_twice(bench, ope
     assert (bench.whole() == before) == bool(in_place)
     assert len(listing.list_generations(opensearch_engine, bench.name)) == 2 - bool(in_place)  # no second copy was begun
     assert verify_against_source(opensearch_engine, bench.whole(), corpora.open_source(bench.corpus)).ok
+
+
+@pytest.mark.nightly
+def test_killed_in_each_part_of_a_build(bench):
+    chance, began = random.Random(KILLS), time.monotonic()
+    two_generations(bench, 1200)
+    lasts = time.monotonic() - began
+    with bench.searching("first second"):
+        for number in range(KILLS):
+            bench.write(1200, ("second", "first")[number % 2])
+            for _ in range(chance.randint(1, 2)):  # the second one may be killed as well
+                process = bench.start()
+                threading.Timer(lasts * (number + chance.random()) / KILLS, process.kill).start()
+                said, _ = process.communicate(timeout=300)
+                assert process.returncode in {0, -signal.SIGKILL}, said
+            bench.run()
+            bench.whole()
+
+
+def test_connections_that_are_cut_lose_nothing_and_repeat_nothing(bench):
+    two_generations(bench, 600)
+    with Proxy(int(bench.url.rpartition(":")[2]), cut=0.1, delay=0.02) as proxy:
+        with bench.searching("first second"):
+            runs = (bench.run("--patience", "20", url=proxy.url, status=None) for _ in range(20))
+            assert any("verified and live" in said for said in runs)
+        assert proxy.faults > 3
+    bench.whole()
+
+
+def test_a_build_says_soon_that_it_waits_and_when_it_goes_on(bench):
+    """Nothing was said until the patience was over."""
+    bench.write(1200)
+    with Proxy(int(bench.url.rpartition(":")[2])) as proxy:
+        process = bench.held("--patience", "90", url=proxy.url, prelude=SOON)
+        proxy.away = True
+        process.stdin.write("\n")
+        process.stdin.flush()
+        until(process, "Waiting for the server, up to 90 s; the work goes on by itself.")
+        until(process, "Still waiting for the server after ")
+        proxy.away = False
+        said = ended(process)
+    assert said.count("The server has answered after ") == 1
+    assert "Waiting" not in said  # once for each time, whoever failed meanwhile
+    bench.whole()
 
 
 CTRL_C = "Ctrl-C again stops at once"
