@@ -221,8 +221,7 @@ class Job(ABC):
         """Return the lineage that the generation has once it is published."""
         del changes
         before, ledger = self.target.lineage, self.target.ledger
-        texts = {"count": ledger.acknowledged, "most": ledger.most_passages}
-        passages = before.passages and {**before.passages, **texts}
+        passages = before.passages and {**before.passages, "count": ledger.acknowledged, "most": ledger.most_passages}
         return replace(before, complete=True, documents=ledger.documents, passages=passages)
 
     def publish(self, after: Lineage, changes: Changes) -> None:

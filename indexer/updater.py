@@ -378,8 +378,7 @@ class Update(Job):
             return
         index_setup.close_writer(engine, target.index, self.lease)
         target.ledger.put("state", "complete")
-        changed = changes.sent + changes.deleted
-        audit.write(engine, "update", name, before=target.index, after=target.index, documents=changed)
+        audit.write(engine, "update", name, before=target.index, after=target.index, documents=changes.sent + changes.deleted)
         if (now := generations.live(engine, name)) != target.index:
             moved = f"pointed {name!r} at {now!r}" if now else f"removed the alias {name!r}"
             hint = f"'termweave promote {name} {target.index}' publishes it."

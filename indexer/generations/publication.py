@@ -118,8 +118,7 @@ def profile_change(engine: Engine, before: str | None, after: str) -> tuple[str,
     with suppress(TermweaveError):
         was, now = read_lineage(engine, before), read_lineage(engine, after)
         if was.profiles.get(was.profile) != now.profiles.get(now.profile):
-            same = was.profile == now.profile
-            return was.profile or "none", f"another {now.profile}" if same else now.profile or "none"
+            return was.profile or "none", f"another {now.profile}" if was.profile == now.profile else now.profile or "none"
     return None
 
 

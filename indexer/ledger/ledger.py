@@ -254,8 +254,7 @@ class Ledger:
     def in_bucket(self, bucket: int) -> dict[str, tuple[int, int]]:
         """Return id -> (source digest, encoding digest) for one bucket; 0 stands for a missing encoding digest."""
         statement = f"SELECT id, source, coalesce(encoding, 0) FROM documents WHERE bucket = ? AND ({_EXPECTED})"  # noqa: S608
-        rows = self._all(statement, bucket)
-        return {identity: (source, encoding) for identity, source, encoding in rows}
+        return {identity: (source, encoding) for identity, source, encoding in self._all(statement, bucket)}
 
     def _write(self, statement: str, rows: Iterable[tuple[Any, ...]]) -> None:
         with self._lock, readable_errors(self.path, "written"):

@@ -219,6 +219,11 @@ class Desk:
         return live(self.engine, self.name)
 
     @property
+    def count(self):
+        """Of the documents that a search of the name sees."""
+        return self.engine.request("GET", f"/{self.name}/_count")["count"]
+
+    @property
     def generations(self):
         """Newest first."""
         return list_generations(self.engine, self.name)

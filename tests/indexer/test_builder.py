@@ -20,8 +20,6 @@ from termweave.search import Index
 from tests.indexer.builds import LEXICAL
 from tests.indexer.conftest import stopping
 
-pytestmark = pytest.mark.engine
-
 
 def test_an_index_or_an_alias_of_somebody_else_is_never_touched_also_one_that_comes_meanwhile(desk, capsys):
     """An application that writes to NAME before the alias is there lets the server make an index of that name."""

@@ -11,7 +11,6 @@ from termweave.records import Document
 from termweave.search import Index
 from tests.indexer.builds import clean, command
 
-pytestmark = pytest.mark.engine
 SKUS = ("--id-field", "sku")
 
 

@@ -24,8 +24,6 @@ from .builds import LEXICAL, clean, numbered
 from .conftest import Bench, ended, own_node, two_generations, until
 from .proxy import BusyProxy
 
-pytestmark = pytest.mark.engine
-
 
 @pytest.mark.parametrize("arguments", [(), ("--update", "--delete-missing"), ("--update", "--delete-missing", "--new")])
 def test_killed_in_the_middle_it_goes_on_and_nothing_is_lost_or_twice(bench, opensearch_engine, arguments):
@@ -150,6 +148,7 @@ def test_builds_succeed_though_a_fifth_of_all_requests_is_turned_away(opensearch
     assert any("termweave-leases/_doc" in path for _, path in proxy.turned_away)
 
 
+@pytest.mark.engine
 @pytest.mark.nightly
 def test_a_server_that_turns_away_what_is_too_much_or_too_large(tmp_path):
     """429 from the indexing pressure, 413 from http.max_content_length, and documents that neither ever takes."""

@@ -16,7 +16,6 @@ from .builds import LEXICAL, command, numbered
 from .conftest import stopping
 from .proxy import BusyProxy
 
-pytestmark = pytest.mark.engine
 LONG_ID = "y" * 40_000
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 
@@ -28,9 +27,6 @@ def test_what_its_gate_refused_is_whole_and_stays_until_somebody_decides(desk, c
         assert (newest.complete, newest.live, newest.documents, newest.missed) == (True, False, 5, "No.")
         return newest.index
 
-    def count():
-        return desk.engine.request("GET", f"/{desk.name}/_count")["count"]
-
     first = refused()
     assert refused() == first  # the same build asks its gate again
     desk.build(4)  # another source leaves it where it is
@@ -39,9 +35,9 @@ def test_what_its_gate_refused_is_whole_and_stays_until_somebody_decides(desk, c
     assert capsys.readouterr().out.count("refused by its gate") == 2
     desk.build(6)
     desk.run("rollback")
-    assert count() == 4  # not one of the two that are newer
+    assert desk.count == 4  # not one of the two that are newer
     desk.run("promote", second)
-    assert count() == 5
+    assert desk.count == 5
     desk.run("verify")
     desk.build(7)
     desk.run("rollback")  # newest before the live one that was published
@@ -64,7 +60,7 @@ def test_an_unfinished_first_build_is_finished_by_an_update(desk, index):
         assert "acknowledged 3 of 3 documents. Run the same command to continue" in index(numbered(3), status=130).err
     (unfinished,) = desk.generations
     assert (unfinished.complete, unfinished.documents) == (False, None)
-    assert "its unfinished build is finished" in index(numbered(3), "--update").err
+    assert "its unfinished build is continued" in index(numbered(3), "--update").err
     (whole,) = desk.generations
     assert (whole.index, whole.documents) == (unfinished.index, 3)
 

@@ -117,12 +117,9 @@ def test_fingerprints_are_those_of_earlier_versions(options, fingerprint):
     assert build_plan._fingerprint(source, models, options, resolved) == fingerprint
 
 
-BAD_NAMES = (5, "Upper", "-dash", "with space", "a/b", "", "x" * 300, "star*", "_under", "a.stats")
-
-
-@pytest.mark.engine
 def test_arguments_of_another_kind_are_refused_at_the_door(opensearch_engine, name, corpus):
     engine, source, connection = opensearch_engine, corpus(numbered(3)), connect(opensearch_engine.url)
+    bad_names = (5, "Upper", "-dash", "with space", "a/b", "", "x" * 300, "star*", "_under", "a.stats")
     indexer.build(engine, source, name, LEXICAL)
     for said, call, *arguments in (
         ("source must be an open source, not str. Write ", indexer.build, engine, "./docs", "docs", LEXICAL),
@@ -132,7 +129,7 @@ def test_arguments_of_another_kind_are_refused_at_the_door(opensearch_engine, na
         ("options must be BuildOptions, not dict.", indexer.update, engine, source, name, {}),
         ("dataset must be an open data set, not str. Write ", evaluate, Index.open(engine, name), "./docs"),
         ("index must be an open Index, not str. Write termweave.connect().index(NAME).", tune, name, source),
-        *((f"{bad!r} cannot be the name of an index.", indexer.build, engine, source, bad, LEXICAL) for bad in BAD_NAMES),
+        *((f"{bad!r} cannot be the name of an index.", indexer.build, engine, source, bad, LEXICAL) for bad in bad_names),
         ("5 is not the name of an index.", connection.index, 5),
     ):
         with pytest.raises(UsageError) as caught:
@@ -161,7 +158,6 @@ def stored(engine, name):
     return answer["mappings"]["properties"], answer["settings"], live.lineage
 
 
-@pytest.mark.engine
 def test_a_rebuild_keeps_the_mapping_and_says_so(opensearch_engine, name, index, mapping):
     """The application's own aggregation goes on."""
     index(GOODS, "--mapping", mapping, "--shards", "2")
@@ -183,7 +179,6 @@ def test_a_rebuild_keeps_the_mapping_and_says_so(opensearch_engine, name, index,
     assert "leave out --defaults or --update" in index(GOODS, "--update", "--defaults", status=2).err
 
 
-@pytest.mark.engine
 def test_a_rebuild_has_the_models_of_the_live_generation_or_names_what_is_missing(opensearch_engine, name, tmp_path):
     folder = tmp_path / "mine"
     shutil.copytree(resolve("shipped"), folder)
@@ -239,7 +234,6 @@ def test_what_somebody_wrote_into_the_index_opens_no_file_and_is_checked():
     assert of("x", files | {"workers": 64, "shards": "2", "no-such": 1}) == {}
 
 
-@pytest.mark.engine
 def test_a_generation_of_an_earlier_version_keeps_what_it_tells(opensearch_engine, name, index, mapping):
     """It did not store its options: fields of its mapping and the passages are known."""
     index(GOODS, "--mapping", mapping, "--passage-size", "40")

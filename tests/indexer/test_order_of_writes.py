@@ -21,7 +21,6 @@ from termweave.indexer.pipeline.pipeline import Pipeline
 from tests.indexer.builds import clean, numbered, sources
 from tests.indexer.conftest import stopping
 
-pytestmark = pytest.mark.engine
 #: Beside the requests of each case stand the entries of the ledger that decide what the next command does.
 FILE = Path(__file__).parents[1] / "fixtures" / "orders_of_writes.txt"
 WEIGHTS = BuildOptions(dense="none")

@@ -13,7 +13,6 @@ from termweave.search import Index
 from .conftest import write_lines
 
 pytest.importorskip("torch", reason="making models needs the extra [train]")
-pytestmark = pytest.mark.engine
 
 TEXTS = {"cat": "The cat sat on the mat.", "dog": "A dog barked.", "city": "Zürich is a city in Switzerland."}
 

@@ -70,7 +70,6 @@ def restored(request, opensearch_engine, name):
     return FIXTURES / version / "documents.jsonl", index, kept["answers"]
 
 
-@pytest.mark.engine
 def test_an_index_is_searched_with_the_same_answers(restored, opensearch_engine, name):
     _, index, expected = restored
     opened = Index.open(opensearch_engine, name)
@@ -85,7 +84,6 @@ def test_an_index_is_searched_with_the_same_answers(restored, opensearch_engine,
     assert opened.search("copper", k=1)[0].explain()["parts"]
 
 
-@pytest.mark.engine
 def test_an_index_is_verified_and_updated_and_what_did_not_change_is_not_sent(restored, opensearch_engine, name, tmp_path):
     source, index, _ = restored
     assert check(opensearch_engine, name).ok
@@ -103,7 +101,6 @@ def test_an_index_is_verified_and_updated_and_what_did_not_change_is_not_sent(re
     assert generations.live(opensearch_engine, name) == index
 
 
-@pytest.mark.engine
 def test_a_build_takes_the_place_of_an_index_and_back(restored, opensearch_engine, name, capsys):
     source, index, _ = restored
     kind = INDICES["learned" if Index.open(opensearch_engine, name).lineage.models else "lexical"]

@@ -26,8 +26,6 @@ from termweave.support import paths
 from tests.indexer.builds import LEXICAL, command, numbered
 from tests.indexer.conftest import stopping
 
-pytestmark = pytest.mark.engine
-
 WINDOW = Window(20, 15)
 IN_PLACE_OR_NOT = pytest.mark.parametrize("new", [False, True], ids=["in place", "new generation"])
 
@@ -261,10 +259,6 @@ def deletion(desk, tmp_path):
     return command(tmp_path / "corpus.jsonl", desk.name, desk.engine.url, "--update", "--delete-missing")
 
 
-def count(desk):
-    return desk.request("GET", "/_count")["count"]
-
-
 def test_the_plan_deletes_nothing_and_without_a_terminal_it_is_refused(desk, deletion, capsys):
     before = desk.request("GET", "/_mapping")
     assert run([*deletion, "--plan"]) == 0
@@ -283,10 +277,10 @@ def test_the_plan_deletes_nothing_and_without_a_terminal_it_is_refused(desk, del
         UpdateMode(allow_deletions=float("nan"))
     assert len(desk.generations) == 1
     assert desk.request("GET", "/_mapping") == before
-    assert count(desk) == 30
+    assert desk.count == 30
     assert run([*deletion, "--yes"]) == 0
     assert "26 deleted" in capsys.readouterr().out
-    assert count(desk) == 4
+    assert desk.count == 4
 
 
 def test_a_terminal_is_asked(desk, deletion, own_places):
@@ -303,7 +297,7 @@ def test_a_terminal_is_asked(desk, deletion, own_places):
         assert child.returncode == status, err
         assert f"Delete 26 of the 30 documents of '{desk.name}'?".encode() in err
         assert (b"Add --yes to run the command without questions" in err) == (answer == "\x04")  # Ctrl-D is no answer
-        assert count(desk) == left
+        assert desk.count == left
 
 
 def test_an_update_takes_the_options_of_its_build_and_no_others(index, tmp_path):

@@ -15,8 +15,6 @@ from termweave.indexer.stored_documents import LiveDocuments
 from termweave.search import Index
 from tests.indexer.builds import LEXICAL, numbered
 
-pytestmark = pytest.mark.engine
-
 
 def test_verification_names_what_is_missing_extra_and_altered(desk):
     source = desk.source(50)

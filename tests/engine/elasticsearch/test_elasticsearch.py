@@ -20,6 +20,7 @@ from termweave.search.retrieval.candidates import gather, signal_requests
 from termweave.settings import load
 from termweave.signals.dense import Dense, from_half
 from tests.catalog.declared_fields import FIELDS, checked, documents, numbers, refused
+from tests.catalog.test_columns import application_index
 from tests.corpora.index.conftest import write
 from tests.signals import test_weights as of_weights
 
@@ -199,13 +200,12 @@ def test_templates_of_the_cluster_do_not_change_what_is_stored(termweave, elasti
 FLAT = {"flat": {"type": "flattened"}}
 
 
-def test_fields_of_a_mapping(elasticsearch_engine, elastic_name):
-    """Those of an application's index are the same fields: tests/catalog."""
+def test_fields_of_a_mapping_and_of_an_application(elasticsearch_engine, elastic_name):
     filled = documents(flat=lambda n: {"a": f"v{n % 2}"})
     mapping = {"properties": FIELDS | FLAT}
     connection = tw.connect(elasticsearch_engine.url)
     tw.index(filled, elastic_name, connection=connection, signals=("lexical",), analyzer="standard", mapping=mapping)
-    index = connection.index(elastic_name)
-    checked(index)
+    checked(connection.index(elastic_name))
+    index = application_index(elasticsearch_engine, f"{elastic_name}-shop", FIELDS | FLAT, filled)
     assert sorted(numbers(index, where="flat.a>v0")) == sorted(numbers(index, where="flat.a=v1")) == list(range(1, 20, 2))
     assert "'v*' is a pattern" in refused(index, where="flat.a=v*")

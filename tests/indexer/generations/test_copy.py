@@ -6,7 +6,7 @@ import pytest
 
 from termweave.catalog import lineage
 from termweave.catalog.profiles import Profile
-from termweave.errors import EngineError, UsageError
+from termweave.errors import EngineError
 from termweave.indexer import BuildOptions
 from termweave.indexer.generations import copy as generation_copy
 from termweave.indexer.generations import deletion, publication
@@ -15,8 +15,6 @@ from termweave.indexer.job import Job
 from termweave.search import Index
 from tests.indexer.builds import numbered
 from tests.indexer.conftest import stopping
-
-pytestmark = pytest.mark.engine
 
 
 def leave_a_copy(desk, source):
@@ -65,19 +63,6 @@ def test_a_copy_whose_update_died_just_after_publishing_it_stays(desk, back):
     assert desk.clean(source) == 13
     promote(desk.engine, desk.name, copy)
     assert desk.clean() == 12
-
-
-def test_a_copy_that_misses_its_gate_leaves_the_live_generation(desk):
-    built = desk.build(5)
-    source = desk.source(6)
-    assert desk.update(source, new=True, gate=lambda _: "No.").missed == "No."
-    assert desk.live == built.index
-    refused = desk.generations[0]
-    assert (refused.complete, refused.missed, refused.documents) == (True, "No.", 6)
-    with pytest.raises(UsageError, match="needs a new generation"):
-        desk.update(source, gate=lambda _: "No.")
-    assert desk.update(source, new=True).documents == 6
-    assert refused in desk.generations  # it is whole: only `prune` removes it
 
 
 @pytest.mark.parametrize("updating", [False, True], ids=["build", "update"])

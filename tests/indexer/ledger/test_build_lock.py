@@ -18,8 +18,6 @@ from termweave.indexer.ledger.build_lock import Lease, hold_lease
 from tests.indexer.builds import numbered
 from tests.indexer.conftest import Bench, ended
 
-pytestmark = pytest.mark.engine
-
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
