@@ -1,7 +1,5 @@
 """Data sets of tests, written as BEIR lays them out."""
 
-from __future__ import annotations
-
 import json
 
 

@@ -1,7 +1,5 @@
 """Fixtures of all tiers. Unit tests need no server; `engine` tests talk to the real one of `opensearch_engine`."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -1,7 +1,5 @@
 """Programs that a few tests need beside what `make test` installs; `make programs` installs them where apt-get may."""
 
-from __future__ import annotations
-
 import os
 import shutil
 

@@ -1,7 +1,5 @@
 """Compare what a server answered twice. It adds the products of vectors in another order once its code is compiled: last bits differ."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import pytest

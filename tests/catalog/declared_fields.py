@@ -1,7 +1,5 @@
 """An index whose mapping declares a field of each type, by `--mapping` or by an application, and what each feature of a search makes of it."""
 
-from __future__ import annotations
-
 import pytest
 
 from termweave.errors import UsageError

@@ -1,7 +1,5 @@
 """Fields that a mapping declares are what the mapping says to every feature of a search, whoever declared them."""
 
-from __future__ import annotations
-
 import json
 
 import termweave as tw

@@ -1,7 +1,5 @@
 """A cluster of three containers (docker/three-nodes.yml) whose nodes are killed, paused, cut off and restarted."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Searches while generations change and nodes are killed, one after the other: each answer is that of a generation that was live meanwhile."""
 
-from __future__ import annotations
-
 import math
 import threading
 import time

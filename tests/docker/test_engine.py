@@ -1,7 +1,5 @@
 """docker/engine: it says in one sentence why there is no engine, and leaves the machine as it was."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import re

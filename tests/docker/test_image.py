@@ -1,7 +1,5 @@
 """docs/docker.md with a real engine, and README's two commands on a machine that has what README names and nothing else."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

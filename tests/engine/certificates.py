@@ -1,7 +1,5 @@
 """Certificates for tests, made with openssl; where it is not installed, the tests are skipped."""
 
-from __future__ import annotations
-
 import subprocess
 
 from tests.programs import program

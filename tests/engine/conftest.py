@@ -1,7 +1,5 @@
 """Servers that misbehave on purpose, for real: what the engine layer must survive is not mocked."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import socket

@@ -1,7 +1,5 @@
 """Servers whose answers and connections a test treats as it likes, and an HTTP proxy before a real server."""
 
-from __future__ import annotations
-
 import http.client
 import socketserver
 import threading

@@ -1,7 +1,5 @@
 """A server that lies: one value of one answer is another. Every command ends in time with a result or a sentence, never in a fault of its own."""
 
-from __future__ import annotations
-
 import gc
 import json
 import os

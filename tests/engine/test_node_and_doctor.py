@@ -1,7 +1,5 @@
 """`termweave node` and `termweave doctor` where no node runs, and what doctor says of one that does."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

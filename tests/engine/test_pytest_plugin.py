@@ -1,7 +1,5 @@
 """The pytest plugin in another project: a server, or a skip (a failure, where one is required) that says why."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """With few questions chance does not choose: what is in use, or the default, stays unless another search is better by more than chance."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The whole of `termweave learn` on a small collection: trained, built, chosen, confirmed, and nothing live that nobody asked for."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Questions are read from every form that people have, and split without leaks."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

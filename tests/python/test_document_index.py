@@ -1,7 +1,5 @@
 """`termweave.index` on a real OpenSearch: documents of a program go in, searches find them."""
 
-from __future__ import annotations
-
 import pytest
 
 import termweave as tw

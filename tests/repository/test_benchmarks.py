@@ -1,7 +1,5 @@
 """Every benchmark runs on its smallest input, so that none of them rots; and what a user can fix is said in a sentence."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

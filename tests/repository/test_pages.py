@@ -1,7 +1,5 @@
 """The pages: links lead somewhere, files that they name exist, terms are explained, packages and layers are those of the project, examples run."""
 
-from __future__ import annotations
-
 import re
 import sys
 import tomllib

@@ -1,7 +1,5 @@
 """README.md, the tutorials, docs/python.md and the notebook: their examples run, and print what the pages show."""
 
-from __future__ import annotations
-
 import ast
 import doctest
 import json

@@ -1,7 +1,5 @@
 """What comes from elsewhere is pinned: actions by commit, packages by hash."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

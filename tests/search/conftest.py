@@ -1,7 +1,5 @@
 """Indices that tests of searching share."""
 
-from __future__ import annotations
-
 import uuid
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """Many queries: in order, bounded, the same answers as one by one; and the run file that is whole or called partial."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

@@ -1,7 +1,5 @@
 """Every way to search, with the recorded answers of a server: the same requests, results, explanations and remarks as when they were recorded."""
 
-from __future__ import annotations
-
 import orjson
 import pytest
 from backports import zstd

@@ -1,7 +1,5 @@
 """A feature of a search is one file: without it and its line, everything else stands; with one more, it is everywhere."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """One search sees one generation, from the encoding of the query to the hits, whatever the alias does meanwhile."""
 
-from __future__ import annotations
-
 import itertools
 import random
 import threading

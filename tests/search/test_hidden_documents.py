@@ -1,7 +1,5 @@
 """What a name hides in the server, by an alias' filter or routing or by a default search pipeline, termweave hides, too."""
 
-from __future__ import annotations
-
 import uuid
 from contextlib import contextmanager
 

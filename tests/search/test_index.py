@@ -1,7 +1,5 @@
 """Searching from Python on a real server."""
 
-from __future__ import annotations
-
 import io
 import pickle
 

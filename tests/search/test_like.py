@@ -1,7 +1,5 @@
 """Searching with documents that are known to be relevant, on a real server."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

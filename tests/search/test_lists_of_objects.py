@@ -1,7 +1,5 @@
 """Filters on a list of objects: its values are not kept together, which every door says; a nested clause keeps them together."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

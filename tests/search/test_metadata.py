@@ -1,7 +1,5 @@
 """Typed metadata in a real index: filters, facets, order, updates and verification."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

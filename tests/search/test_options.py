@@ -1,7 +1,5 @@
 """The options of a search are declared once: records, keyword arguments, the command line and their checks."""
 
-from __future__ import annotations
-
 import pytest
 
 from termweave.errors import UsageError

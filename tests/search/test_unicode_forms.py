@@ -1,7 +1,5 @@
 """Decomposed letters, soft hyphens, zero-width characters and presentation forms in documents, queries, filters, synonyms and pins."""
 
-from __future__ import annotations
-
 from unicodedata import normalize
 
 import pytest

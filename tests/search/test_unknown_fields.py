@@ -1,7 +1,5 @@
 """A field that nobody knows is an error with the nearest name, behind every option that names one, in built and in enriched indices."""
 
-from __future__ import annotations
-
 import pytest
 
 import termweave as tw

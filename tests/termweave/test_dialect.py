@@ -1,7 +1,5 @@
 """The dialects: what is spelled differently, and that filters reach a `flattened` field as it takes them."""
 
-from __future__ import annotations
-
 import pytest
 
 from termweave.contracts.signal import Fitting

@@ -1,7 +1,5 @@
 """The front door: its names, what it costs to open, and how what is missing is installed."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from importlib import metadata

@@ -1,7 +1,5 @@
 """Settings: what wins, what is refused, and which count for which server: the working folder's file may be that of somebody's repository."""
 
-from __future__ import annotations
-
 import pytest
 
 from termweave import settings

@@ -1,7 +1,5 @@
 """Collection statistics: counting, idf, and the way through bytes."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """A working folder full of downloads runs nothing: every process that termweave starts imports from the installation alone."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """`train ltr`: trained on what an index finds, served as a reranker, explained, tuned, and refused where it does not fit."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import json

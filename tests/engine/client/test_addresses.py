@@ -1,7 +1,5 @@
 """Several addresses of one cluster: nodes are asked in turn, one that is away costs nothing or one retry, and no write is sent twice."""
 
-from __future__ import annotations
-
 import base64
 import time
 

@@ -1,7 +1,5 @@
 """What a server can do is asked, and what may not be asked is answered carefully."""
 
-from __future__ import annotations
-
 import pytest
 
 from termweave.engine import connect

@@ -1,7 +1,5 @@
 """Which server, how to get in, and how a call goes through."""
 
-from __future__ import annotations
-
 import base64
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Where a password comes from, and when it would be seen by others."""
 
-from __future__ import annotations
-
 import os
 import pty
 import subprocess

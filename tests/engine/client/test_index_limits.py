@@ -1,7 +1,5 @@
 """Searches of an index whose limits are far below the defaults: the answers are those of an index without such limits."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,7 +1,5 @@
 """Repeated requests: what a build repeats, how long, and after which pauses. The server's answers are scripted."""
 
-from __future__ import annotations
-
 import time
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """What a server's answers mean: those of an OpenSearch, and of whatever else may answer."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """TLS with real servers: every way in which a handshake fails ends in a sentence of its own, as does every wrong file."""
 
-from __future__ import annotations
-
 import ssl
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """Which client library sends a request, for how long and for how many bytes it waits: the server's first answers say which."""
 
-from __future__ import annotations
-
 import base64
 import sys
 import time

@@ -1,7 +1,5 @@
 """The genuine Elasticsearch of these tests: $ELASTICSEARCH_URL, else one of Maven Central's."""
 
-from __future__ import annotations
-
 import os
 import uuid
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ The archive is the one of Elastic's own integration tests. It lacks the modules 
 other analyzers), painless and reindex (no `_reindex`), and it does not answer `GET /`. It runs on the JDK of the embedded OpenSearch.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -5,8 +5,6 @@ requests in the shapes that Elastic's documentation prints (`PUT _inference/TASK
 retrievers, `_search/template`). It sends texts to a genuine model server, and what the archive knows to the archive.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from urllib.error import HTTPError, URLError

@@ -1,7 +1,5 @@
 """Elasticsearch, for real: it names itself, scores as OpenSearch does, and everything that a user does works there."""
 
-from __future__ import annotations
-
 import json
 import os
 

@@ -1,7 +1,5 @@
 """`termweave enrich` on Elasticsearch: the tests that were written for OpenSearch hold there, collected anew with the server of this folder."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.indexer.enrichment import test_owners_limits as of_limits

@@ -1,7 +1,5 @@
 """An index of Elasticsearch as a source: for Elasticsearch itself, and for OpenSearch."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -3,8 +3,6 @@
 The server has no index for native users, so users and roles are those of its files (the file realm).
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The tests that were written for OpenSearch hold on Elasticsearch, except for what docs/engines.md says, and it ranks alike."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

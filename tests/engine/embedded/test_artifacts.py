@@ -1,7 +1,5 @@
 """The server's archives: checked, unpacked whole or not at all, once."""
 
-from __future__ import annotations
-
 import hashlib
 import ssl
 import zipfile

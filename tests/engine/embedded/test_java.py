@@ -1,7 +1,5 @@
 """A Java is found, or the sentence says what was found and why it does not do."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import platform

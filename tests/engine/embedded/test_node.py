@@ -1,7 +1,5 @@
 """The embedded node itself: a genuine server, started as a user starts it, and mistreated."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """What goes wrong around the embedded node ends in one clear sentence. No server is needed: the faults come before it."""
 
-from __future__ import annotations
-
 import os
 import random
 import re

@@ -4,8 +4,6 @@ The newest security plugin on Maven Central is 3.4.0.0, and the server of that v
 embedded server's version: its descriptor gets that version, and libraries that the server brings itself are left out.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -4,8 +4,6 @@ botocore computes the canonical request and the signature again from what arrive
 https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-troubleshooting.html
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

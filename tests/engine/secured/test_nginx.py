@@ -1,7 +1,5 @@
 """nginx before OpenSearch: TLS, passwords, client certificates, what else a proxy does to requests, and a source and a target with credentials of their own."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

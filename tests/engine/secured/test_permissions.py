@@ -1,7 +1,5 @@
 """The roles of docs/permissions.md on a server that checks: each suffices, and without one of its permissions the error names it."""
 
-from __future__ import annotations
-
 import re
 from html import unescape
 

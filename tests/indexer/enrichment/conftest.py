@@ -1,7 +1,5 @@
 """An application's own index, and `termweave enrich` over it."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`termweave enrich`: the fields of the signals in an application's own index, beside concurrent writes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime
 

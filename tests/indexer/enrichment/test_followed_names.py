@@ -1,7 +1,5 @@
 """`termweave enrich` follows a name: an alias that moves, an index that is made again, a data stream that rolls over, several indices."""
 
-from __future__ import annotations
-
 import pytest
 
 from termweave.catalog import statistics_store

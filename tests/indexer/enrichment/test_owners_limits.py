@@ -1,7 +1,5 @@
 """`termweave enrich` on an index whose owner set limits, blocks and names of its own: it works, or says in plain words what is in the way."""
 
-from __future__ import annotations
-
 import json
 from itertools import product
 

@@ -1,7 +1,5 @@
 """`termweave enrich --watch`: what the application writes is enriched, and a watch goes on after a kill."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Documents as they come, on a real OpenSearch: what arrives whatever it holds, what is refused, what is said of it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

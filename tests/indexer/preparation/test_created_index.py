@@ -1,7 +1,5 @@
 """What termweave writes is what is stored, whatever index templates and pipelines a cluster has."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

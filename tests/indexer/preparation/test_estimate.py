@@ -1,7 +1,5 @@
 """Plans: what they count, what they warn of, that they write nothing, and that an index weighs what they say."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from itertools import islice

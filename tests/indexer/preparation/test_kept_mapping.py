@@ -1,7 +1,5 @@
 """`index --keep-mapping`: queries of the old fields find the same with the same scores on the new alias."""
 
-from __future__ import annotations
-
 import pytest
 
 from termweave.cli import run

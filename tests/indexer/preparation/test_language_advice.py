@@ -1,7 +1,5 @@
 """What `index` does about a corpus that the models cannot read, and how many impacts it stores."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

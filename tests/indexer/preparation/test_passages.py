@@ -1,7 +1,5 @@
 """Passages: how texts are cut, and that searches, judgements and verification speak of documents all the same."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import orjson

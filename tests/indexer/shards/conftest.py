@@ -1,7 +1,5 @@
 """What the tests of shards share: a corpus with everything that is hard, blocks that are small, and encoding as a command."""
 
-from __future__ import annotations
-
 import json
 import random
 

@@ -1,7 +1,5 @@
 """`termweave encode`: the same bytes wherever the folder is, exact statistics, resuming, proof of what is read, refusals."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """An index that is built of shards is the index that is built of their corpus."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Shards on a Ray cluster of this host: the bytes are those of one process, and what is killed costs its shards alone."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """An enriched index whose application went on writing says how far it is behind."""
 
-from __future__ import annotations
-
 import pytest
 
 from termweave.cli import run

@@ -1,7 +1,5 @@
 """Explanations on a real server: every part, every term, every mode; documents that were not found; awkward texts."""
 
-from __future__ import annotations
-
 import pytest
 
 from termweave.rerank import ReciprocalNeighbours

@@ -1,7 +1,5 @@
 """Documents that something else wrote into the index, or changed: searches show them as well as they can, and do not end."""
 
-from __future__ import annotations
-
 import pytest
 
 from termweave.errors import UsageError

@@ -1,7 +1,5 @@
 """Passages and marks: text in, offsets out."""
 
-from __future__ import annotations
-
 import re
 
 from hypothesis import given

@@ -1,7 +1,5 @@
 """The best passages of a hit: their scores, offsets and neighbours."""
 
-from __future__ import annotations
-
 import pytest
 
 from termweave.errors import UsageError

@@ -1,7 +1,5 @@
 """Words of a passage that gave a hit its score, and the pictures of them."""
 
-from __future__ import annotations
-
 import re
 from html import unescape
 from itertools import pairwise

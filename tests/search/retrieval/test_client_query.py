@@ -1,7 +1,5 @@
 """The words and filters of a query that an application sends."""
 
-from __future__ import annotations
-
 import pytest
 
 import termweave as tw

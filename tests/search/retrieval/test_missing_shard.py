@@ -3,8 +3,6 @@
 The server says `"failed": 0` of such a search and leaves the shard's documents out, unless it is asked not to.
 """
 
-from __future__ import annotations
-
 import threading
 from dataclasses import replace
 

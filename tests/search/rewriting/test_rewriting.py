@@ -1,7 +1,5 @@
 """Queries as people type them: phrases and exclusions, misspelt words, synonyms; in every mode, explained, on every page."""
 
-from __future__ import annotations
-
 import json
 import time
 from dataclasses import replace

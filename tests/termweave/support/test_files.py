@@ -1,7 +1,5 @@
 """Files of one host: written whole, private to their owner, locked by one process, and removed after a process that was killed."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import signal
