@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from math import isclose
-from typing import TYPE_CHECKING
 
 import numpy as np
 from entry_point import enter
@@ -26,9 +26,6 @@ from termweave import corpora, engine, settings
 from termweave.evaluation import measures
 from termweave.records import Run
 from termweave.search import Index
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 #: How many of the best documents are compared.
 BEST = 10

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -25,8 +26,6 @@ from termweave.search import Index
 from termweave.search.options import DEPTH
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from termweave.corpora.sources import Dataset
     from termweave.engine import Engine
     from termweave.records import Run

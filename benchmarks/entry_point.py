@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from termweave.errors import TermweaveError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def enter(main: Callable[[], None]) -> None:

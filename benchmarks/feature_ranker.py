@@ -11,9 +11,9 @@ not corrected. With `--parts` a row shows what is lost where one part is left ou
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from entry_point import enter
@@ -28,9 +28,6 @@ from termweave.rerank.rerankers import METADATA
 from termweave.search import Index
 from termweave.training import feature_ranker, judged_candidates
 from termweave.training.methods.ltr import Ltr
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 MEASURE, ASKED = "nDCG@10", 1000
 

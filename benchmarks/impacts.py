@@ -15,6 +15,7 @@ import random
 import statistics as numbers
 import sys
 import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,7 @@ from entry_point import enter
 
 from termweave import corpora, encoders, engine, settings
 from termweave.catalog.layout import DocumentLayout, engine_id
-from termweave.contracts.signal import Fitting, Pruning
+from termweave.contracts.signal import Fitting, Pruning, Signal
 from termweave.evaluation import per_query
 from termweave.records import Document, Encoding, Run, TermWeights
 from termweave.search.retrieval.candidates import gather, signal_requests
@@ -36,9 +37,6 @@ from termweave.statistics import CorpusStatistics, StatisticsCounter
 from termweave.training.data.bm25_index import SparseIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from termweave.contracts.signal import Signal
     from termweave.engine import Engine
 
 DEPTH = 100

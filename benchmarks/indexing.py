@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from itertools import islice
@@ -43,8 +44,6 @@ from termweave.signals.dense import Dense
 from termweave.support.messages import sized
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from termweave.records import Document, Encoding
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -30,7 +31,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from io import BytesIO
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 from urllib.parse import parse_qsl, urlsplit
 
@@ -54,9 +55,6 @@ from termweave.search.retrieval.candidates import gather, signal_requests
 from termweave.statistics import StatisticsCounter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
-    from typing import Any
-
     from termweave.engine import Engine
     from termweave.rerank.rerankers import Need
 

@@ -16,6 +16,7 @@ import argparse
 import json
 import random
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -35,8 +36,6 @@ from termweave.learning.run import learn
 from termweave.search import Index
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     import numpy as np
     from numpy.typing import NDArray
 

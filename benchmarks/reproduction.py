@@ -24,6 +24,7 @@ import argparse
 import json
 import sys
 import traceback
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -36,8 +37,6 @@ from reproduction_tables import COMMON, TABLES, WITH_RNN, PrintedTable
 from termweave.evaluation import randomisation_test
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     #: Seed -> test set -> measure -> the figure of each question.
     Values = dict[int, dict[str, dict[str, Any]]]
 

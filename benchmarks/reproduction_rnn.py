@@ -11,7 +11,8 @@ import argparse
 import json
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import fusion
 import numpy as np
@@ -22,9 +23,6 @@ from termweave.evaluation.measures import interval
 from termweave.evaluation.tuning.parameter_search import TrialRanker
 from termweave.rerank.rnn import ReciprocalNeighbours
 from termweave.signals.modes import Mode
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SETS = ("stackfaq", "cranfield", "nfcorpus", "wikiqa", "trec-dl-2019-2020", "scifact")
 MODELS = {"all-MiniLM-L6-v2": "shipped", "bge-small-en": "bge-small-en", "e5-small": "e5-small"}

@@ -8,12 +8,13 @@ import random
 import shutil
 import subprocess
 import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -22,7 +23,7 @@ from reproduction_tables import WITH_RNN
 from termweave.encoders import model_lookup
 from termweave.encoders.analysis.word_pieces import ModelTokenizer, PieceTokenizer
 from termweave.encoders.manifest import TOKENIZER
-from termweave.encoders.term_weighting import BM25
+from termweave.encoders.term_weighting import BM25, Kind
 from termweave.evaluation.measures import per_query
 from termweave.records import Run
 from termweave.rerank import Rules, neighbourhood
@@ -31,18 +32,11 @@ from termweave.support import atomic_files, file_locks
 from termweave.training import backbone_model
 from termweave.training.data.bm25_index import SparseIndex, bm25_weights
 from termweave.training.data.pairs import Collection, Pairs, count
-from termweave.training.dense.model import Towers, reading_of, tokenise
+from termweave.training.dense.model import TokenIds, Towers, reading_of, tokenise
 from termweave.training.dev_measure import rankings
 from termweave.training.methods import base as methods
-from termweave.training.mixture import learn, parts
+from termweave.training.mixture import DataPart, learn, parts
 from termweave.training.setup import analysis_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from termweave.encoders.term_weighting import Kind
-    from termweave.training.dense.model import TokenIds
-    from termweave.training.mixture import DataPart
 
 #: Candidates that rNN reranks, its rules for unit vectors (docs/reranking.md), and the shares of the similarity that are tried.
 RERANKED, RULES = 60, Rules(k=10, k_exp=3, clamp=True)

@@ -9,7 +9,7 @@ import json
 import os
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 from unittest import mock
 
 import numpy as np
@@ -19,9 +19,6 @@ from termweave.encoders.analysis.model_familiarity import Familiarity
 from termweave.indexer.generations import deletion
 from termweave.indexer.pipeline import pipeline
 from termweave.records import Encoding, ModelInfo, TermWeights
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 #: Name of the index of this process and of its child processes, because several runs may share a server.
 NAME = os.environ.setdefault("BENCH_INDEX", f"bench-indexing-{os.getpid()}")

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Callable, Sequence
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -20,7 +21,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import statistics
 import threading
 import time
-from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit
 
 import latency
@@ -33,9 +33,6 @@ from termweave.catalog import generations
 from termweave.search import Index
 from termweave.search.batch import QUERIES
 from termweave.support.batching import in_parts
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 CLIENTS = 8
 #: Row -> reranker and number of queries at a time.

@@ -11,6 +11,7 @@ import logging
 import os
 import socket
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,8 +24,6 @@ from termweave.errors import EngineError
 from termweave.support.messages import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from termweave.engine import Engine
 
 INDEX = "termweave-audit"

@@ -9,14 +9,12 @@ import dataclasses
 import math
 import re
 import struct
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from ipaddress import ip_network
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from termweave.catalog.typed_fields import TYPES, convert
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
 
 #: Type of a field in a mapping -> how its values are read: as one of `TYPES`, or as one of the others that `_WHY` explains.
 _KINDS = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cached_property
@@ -19,8 +20,6 @@ from termweave.support.messages import few
 from termweave.support.normal_form import forms
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
     from termweave.contracts.signal import Signal
     from termweave.statistics import CorpusStatistics
 

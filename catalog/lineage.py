@@ -5,6 +5,7 @@ An index of an application has a lineage once `termweave enrich` has added signa
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -24,8 +25,6 @@ from termweave.support import arguments
 from termweave.support.messages import few, is_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from termweave.engine import Engine
 
 T = TypeVar("T")

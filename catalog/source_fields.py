@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Any
 
 ID_KEYS = ("_id", "id", "docid", "doc_id")
 TEXT_KEYS = ("text", "contents", "body", "content")

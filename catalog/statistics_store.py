@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from termweave.catalog.lineage import Lineage, exists
@@ -17,8 +18,6 @@ from termweave.statistics import CorpusStatistics
 from termweave.support import atomic_files, paths, private_files
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from termweave.engine import Engine
 
 #: Size of a chunk in bytes; base64 adds a third.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -20,8 +21,6 @@ from termweave.search.filters.filter_option import on_filters
 from termweave.search.results import json, notices
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
     from termweave.cli.output import Output
     from termweave.engine import Engine
     from termweave.records import Query

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -16,8 +17,6 @@ from termweave.errors import TermweaveError
 from termweave.support.messages import counted, duration, sized
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from termweave.catalog.generations import LiveGeneration
     from termweave.cli.output import Output
     from termweave.corpora import OpenedSource, Source

@@ -6,20 +6,16 @@ import functools
 import math
 import re
 from collections import Counter
+from collections.abc import Callable, Collection, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from termweave.declared_settings import settings_of, written
+from termweave.declared_settings import DeclaredSetting, settings_of, written
 from termweave.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
-
-    from termweave.declared_settings import DeclaredSetting
 
 #: Settings of every command: what click takes as `context_settings`.
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}

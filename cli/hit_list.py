@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from termweave.cli.declared_options import NEW_FILE, option
@@ -13,9 +15,6 @@ from termweave.search.results.pictures import Picture, html
 from termweave.support.messages import clipped, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
     import click
     from rich.console import Console
     from rich.text import Text

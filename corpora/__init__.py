@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 
@@ -31,14 +31,22 @@ from termweave.corpora.readers.jsonl import JsonLines
 from termweave.corpora.readers.table import DELIMITERS
 from termweave.corpora.readers.text_folder import TextFolder
 from termweave.corpora.readers.text_folder import texts as texts_below
-from termweave.corpora.sources import DEFAULT_SPLIT, ITEM, Dataset, IndexReading, NotAnIndex, OpenedSource, Reading, Source
+from termweave.corpora.sources import (
+    DEFAULT_SPLIT,
+    ITEM,
+    Dataset,
+    DatasetReader,
+    IndexReading,
+    NotAnIndex,
+    OpenedSource,
+    Reader,
+    Reading,
+    Source,
+)
 from termweave.errors import InputError, TermweaveError, UsageError
 from termweave.records import Document
 from termweave.support.arguments import texts
 from termweave.support.messages import few, without_password
-
-if TYPE_CHECKING:
-    from termweave.corpora.sources import DatasetReader, Reader
 
 __all__ = ["Dataset", "IndexReading", "OpenedSource", "Source", "open_dataset", "open_documents", "open_source"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
@@ -12,8 +13,6 @@ from termweave.corpora.sources import OpenedSource, Progress, Reader, Reading, S
 from termweave.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from termweave.records import Document
 
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 import csv
 import math
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from termweave.corpora.formats import lines as files
 from termweave.corpora.formats.fields import BadLine, checked_id, identity, text_line, text_of
@@ -22,9 +23,6 @@ from termweave.corpora.readers.jsonl import parse
 from termweave.errors import InputError, UsageError
 from termweave.records import Qrels, Query
 from termweave.support.messages import counted, few
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
 #: Name of the file of queries in a BEIR folder.
 QUERIES = "queries.jsonl"

@@ -11,19 +11,16 @@ import re
 import sys
 import tomllib
 import zipfile
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from termweave.encoders.manifest import SENTENCE_GRAPH
 from termweave.encoders.onnx.bert_graph import write_folder
 from termweave.engine.embedded.artifacts import MavenArtifact, Shelf, disk_error
 from termweave.support import paths
 from termweave.support.file_locks import one_at_a_time
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 #: Variable that names a folder with the archives, for machines without a network.
 OVERRIDE = "TERMWEAVE_BACKBONE_ARCHIVES"

@@ -17,7 +17,8 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from hashlib import blake2b, file_digest
 from mmap import ACCESS_READ, mmap
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import orjson
 
@@ -25,9 +26,6 @@ from termweave.errors import ModelError
 from termweave.statistics import CorpusStatistics
 from termweave.support import atomic_files
 from termweave.support.messages import is_hash
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SCHEMA = 1
 MANIFEST = "termweave.json"

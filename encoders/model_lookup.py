@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from termweave import plugins
 from termweave.encoders import backbones, calibration, hub
@@ -23,9 +23,6 @@ from termweave.encoders.kinds import read_folder
 from termweave.encoders.manifest import MANIFEST
 from termweave.errors import ModelError, UsageError
 from termweave.support import extras, paths
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 #: The name that ``weights=None`` and ``dense=None`` stand for.
 DEFAULT = "shipped"

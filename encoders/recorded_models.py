@@ -10,6 +10,7 @@ has (`encoders.model_lookup.resolve_local`). Only names that the user gives can 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,8 +22,6 @@ from termweave.errors import ModelError
 from termweave.support import atomic_files, paths
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     from termweave.catalog.lineage import Lineage, ModelLineage
     from termweave.encoders import ModelInfo, TextEncoder
 

@@ -29,6 +29,7 @@ did not see a word, softplus gives 1: with the anchor bm25 the dot product of do
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -38,8 +39,6 @@ from termweave.errors import ModelError
 from termweave.records import TermWeights
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from numpy.typing import NDArray
 
     from termweave.encoders.analysis.words import Words

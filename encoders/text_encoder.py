@@ -5,7 +5,9 @@ Models with one output: ``TermWeighter.load(path).encode([...])``, ``DenseEncode
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from copy import copy
+from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, ClassVar, Self
 
@@ -21,9 +23,6 @@ from termweave.statistics import CorpusStatistics
 from termweave.support import arguments
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-    from pathlib import Path
-
     from numpy.typing import NDArray
 
     from termweave.encoders.analysis.model_familiarity import Familiarity

@@ -13,6 +13,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,8 +22,6 @@ import pytest
 from termweave.errors import TermweaveError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from termweave.engine.client.connection import Engine
 
 #: Beginning of the name of a test node's folder; the process id of the session that owns the node comes next.

@@ -11,6 +11,7 @@ A gate may name a system: ``hybrid+rNN:nDCG@10>=0.4``. Otherwise it is about the
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,8 +24,6 @@ from termweave.evaluation.measures import LEADING, interval, per_query, queries
 from termweave.search import self_matches
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from termweave.corpora import Dataset

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from textwrap import wrap
 from typing import TYPE_CHECKING
@@ -17,8 +18,6 @@ from termweave.evaluation.measures import JUDGED, LEADING, MEASURES, per_query
 from termweave.support.extras import needed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from matplotlib.figure import Figure
 
     from termweave.corpora import Dataset

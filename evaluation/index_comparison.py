@@ -5,6 +5,7 @@ The default search of one index is the baseline of the other, and a sentence say
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,6 @@ from termweave.search import Index, self_matches
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from termweave.corpora import Dataset
     from termweave.engine import Engine
     from termweave.evaluation.gates import Gate, Verdict

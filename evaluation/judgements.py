@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from termweave.catalog.layout import among
@@ -14,8 +15,6 @@ from termweave.support.batching import in_parts
 from termweave.support.messages import counted, few
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
-
     from termweave.corpora import Dataset
     from termweave.records import Qrels, Query, Run
     from termweave.rerank.rerankers import Reranker

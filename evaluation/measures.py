@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from termweave.errors import UsageError
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     import numpy as np
     from numpy.typing import NDArray
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import os
 import re
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Self
+from pathlib import Path
+from typing import Self
 from urllib.parse import quote, unquote
 
 from termweave.corpora.formats import lines as files
@@ -14,10 +16,6 @@ from termweave.corpora.formats.fields import BadLine, text_line
 from termweave.errors import InputError
 from termweave.records import Run, strictly_decreasing
 from termweave.support import private_files
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from pathlib import Path
 
 #: Characters of an id that are percent-encoded in a run: white space, because it separates columns; "%"; and at the
 #: beginning "=" and "@", because a spreadsheet would run the cell as a formula (it also runs "+" and "-", but many ids begin with them), and

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -28,8 +29,6 @@ from termweave.search import profiles
 from termweave.signals import modes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
     from termweave.rerank.rerankers import Reranker, Reranking
     from termweave.search import Index
 

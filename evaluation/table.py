@@ -6,7 +6,9 @@ The JSON is the same for the command line and web pages; its schema is in docs/s
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from termweave.evaluation.measures import ALPHA, JUDGED, MEASURES, queries
@@ -14,9 +16,6 @@ from termweave.support import private_files
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
     from rich.table import Table
     from rich.text import Text
 

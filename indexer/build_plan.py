@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
@@ -25,8 +26,6 @@ from termweave.indexer.preparation.language_advice import LanguageAdvice
 from termweave.support import arguments
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from termweave.corpora import Source
     from termweave.corpora.sources import Encodings
     from termweave.engine import Engine

@@ -9,6 +9,7 @@ where it stopped: the same command goes on with the generation that an earlier o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from termweave.catalog import generations, statistics_store, typed_fields
-from termweave.catalog.lineage import read_lineage, store_lineage
+from termweave.catalog.lineage import Lineage, read_lineage, store_lineage
 from termweave.corpora.index.pages import discard_all
 from termweave.dialect import dialect_of
 from termweave.encoders.recorded_models import remember
@@ -33,10 +34,7 @@ from termweave.indexer.verification import SAMPLE, Difference
 from termweave.support import arguments
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from termweave.catalog.layout import DocumentLayout
-    from termweave.catalog.lineage import Lineage
     from termweave.corpora import Source
     from termweave.engine import Engine
     from termweave.indexer.ledger.ledger import Ledger

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from termweave.catalog.layout import signal_class
@@ -20,8 +21,6 @@ from termweave.indexer.options import BuildOptions, build_settings, in_words
 from termweave.support.messages import clipped
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from termweave.catalog.generations import LiveGeneration
     from termweave.catalog.lineage import Lineage
     from termweave.corpora import Source

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import groupby
@@ -17,8 +18,6 @@ from termweave.indexer.preparation.passages import spans
 from termweave.records import Document, Passage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from termweave.catalog.generations import LiveGeneration
     from termweave.corpora.formats.fields import BadLine
     from termweave.corpora.sources import Progress

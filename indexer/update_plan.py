@@ -6,6 +6,7 @@ If the source is an index, only its changed documents need be read (--since): de
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,6 @@ from termweave.errors import UsageError
 from termweave.support.messages import counted, few
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from termweave.corpora import OpenedSource
     from termweave.engine import Engine
     from termweave.indexer.ledger.diff import ChangeCounts

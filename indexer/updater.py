@@ -8,9 +8,11 @@ weights have one scale; only a build counts them anew. An update may be stopped 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from termweave.catalog import audit, generations, statistics_store
@@ -25,7 +27,7 @@ from termweave.indexer.job import BuildTarget, Changes, IndexingResult, Job, Pub
 from termweave.indexer.ledger import diff, storage, unfinished_builds
 from termweave.indexer.ledger.ledger import Ledger, readable_errors, temporary_file
 from termweave.indexer.options import BuildOptions, Window
-from termweave.indexer.preparation.corpus_pass import CorpusPass, blocks, drift_after_update, read_corpus
+from termweave.indexer.preparation.corpus_pass import BuildProgress, CorpusPass, blocks, drift_after_update, read_corpus
 from termweave.indexer.preparation.metadata_types import TypeInference
 from termweave.indexer.preparation.passages import in_passages
 from termweave.indexer.update_plan import DEFAULT_MODE, LARGE_DELETION, LargeDeletion, UpdateMode, UpdatePlan
@@ -34,14 +36,10 @@ from termweave.support.batching import in_parts
 from termweave.support.messages import counted, few
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from termweave.corpora import Source
     from termweave.encoders import TextEncoder
     from termweave.engine import Engine
     from termweave.indexer.pipeline.pipeline import Pipeline
-    from termweave.indexer.preparation.corpus_pass import BuildProgress
 
 _IN_PLACE = "The live generation itself was changed, which 'termweave rollback' does not undo. With --new a copy is changed, and rollback undoes it."
 #: The warning of an update of an index that an earlier version built with --neighbours.

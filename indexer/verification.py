@@ -9,13 +9,14 @@ each signal is asked for a few documents, too.
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from termweave.catalog import statistics_store
 from termweave.catalog.layout import BUCKETS, DocumentLayout, engine_id, stored_content
-from termweave.catalog.lineage import read_lineage, refuse_enriched
+from termweave.catalog.lineage import Lineage, read_lineage, refuse_enriched
 from termweave.dialect import dialect_of
 from termweave.engine import Engine, EngineResponseError
 from termweave.errors import EngineError, VerificationFailed
@@ -32,9 +33,6 @@ from termweave.support import arguments
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from termweave.catalog.lineage import Lineage
     from termweave.contracts.signal import Signal
     from termweave.corpora import Source
 

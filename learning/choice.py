@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from math import ceil
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from termweave.catalog.profiles import Profile
@@ -23,9 +25,6 @@ from termweave.training import feature_ranker, judged_candidates
 from termweave.training.methods import base
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
     import numpy as np
     from numpy.typing import NDArray
 

@@ -13,6 +13,7 @@ profile and its models, so that the same command continues a run that was stoppe
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
@@ -39,8 +40,6 @@ from termweave.support.messages import counted
 from termweave.support.stopwatch import stopwatch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
     from termweave.catalog.generations import LiveGeneration
     from termweave.catalog.profiles import Profile
     from termweave.encoders import TextEncoder

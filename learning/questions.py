@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -22,14 +23,11 @@ from termweave.corpora.index import ubi_indices
 from termweave.errors import InputError, UsageError
 from termweave.evaluation.book.reader import BookDataset, folded
 from termweave.evaluation.book.store import JudgementBook
-from termweave.records import Query
+from termweave.records import Qrels, Query
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
     from termweave.engine import Engine
-    from termweave.records import Qrels
 
 
 #: Fewest questions with an answer that train models as well as prove what training brings, and fewest that prove what the corpus teaches.

@@ -7,11 +7,11 @@ that moved with both lists, words, cost, and what was forgotten.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence  # noqa: TC003 - pydantic reads the annotations
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from html import escape
 from http import HTTPStatus
-from pathlib import Path  # noqa: TC003 - likewise
+from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from termweave.engine import EngineResponseError
 from termweave.evaluation import systems
 from termweave.evaluation.html_page import html, moved_most
 from termweave.indexer.generations import listing
-from termweave.learning.choice import SystemFigure, no_feature_ranker
+from termweave.learning.choice import Confirmation, SystemFigure, no_feature_ranker
 from termweave.learning.questions import HELD_OUT
 from termweave.learning.training_rounds import MOST_DOCUMENTS, PARTS, Part, TrainedCandidate, tried_on
 from termweave.support.messages import counted, sized
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from termweave.corpora import Dataset
     from termweave.engine import Engine
     from termweave.evaluation import Experiment, Row
-    from termweave.learning.choice import Confirmation
     from termweave.learning.preparation import Learning
     from termweave.search import Index
 

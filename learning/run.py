@@ -8,9 +8,11 @@ the live generation, and the documents keep their vectors. Else all documents ar
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,7 +31,15 @@ from termweave.learning import choice, report
 from termweave.learning.preparation import DATA, LEARNED, QUERY, RESULT, Learning, LearningTask, Reports, live_documents, prepare
 from termweave.learning.questions import HELD_OUT, TEST
 from termweave.learning.report import Learned
-from termweave.learning.training_rounds import PARTS, TrainingRounds, documents_to_keep, tried_on, write_folder
+from termweave.learning.training_rounds import (
+    PARTS,
+    Part,
+    TrainedCandidate,
+    TrainingRounds,
+    documents_to_keep,
+    tried_on,
+    write_folder,
+)
 from termweave.rerank.stored_rerankers import reranking_of
 from termweave.search import Index, self_matches
 from termweave.support import atomic_files, file_locks, paths, private_files
@@ -37,13 +47,9 @@ from termweave.support.stopwatch import stopwatch
 from termweave.training.model_folder import MOST_LOST, remove_int8
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
     from termweave.corpora import Dataset
     from termweave.engine import Engine
     from termweave.learning.choice import Choice
-    from termweave.learning.training_rounds import Part, TrainedCandidate
     from termweave.records import Run
 
 

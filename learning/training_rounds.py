@@ -10,7 +10,7 @@ the trial generation; `learning.choice` then measures the trial generation throu
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping  # noqa: TC003 - pydantic reads the annotations
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
@@ -23,8 +23,8 @@ from termweave.encoders import backbones, model_lookup
 from termweave.encoders.kinds import read_folder
 from termweave.encoders.manifest import HEADS, MANIFEST
 from termweave.errors import InputError, ModelError, UsageError
-from termweave.learning.preparation import LEARNED
-from termweave.learning.questions import HELD_OUT, TRAIN
+from termweave.learning.preparation import LEARNED, Learning, Reports
+from termweave.learning.questions import HELD_OUT, TRAIN, JudgedQuestions, QuestionSplit
 from termweave.support import atomic_files, paths, private_files
 from termweave.support.stopwatch import stopwatch
 from termweave.training import run
@@ -32,10 +32,6 @@ from termweave.training.methods import base
 from termweave.training.model_folder import loses_too_much
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from termweave.learning.preparation import Learning, Reports
-    from termweave.learning.questions import JudgedQuestions, QuestionSplit
     from termweave.records import Document, Run
 
 Part = Literal["weights", "dense", "ranker"]

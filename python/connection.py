@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from termweave import engine, settings
-from termweave.catalog import generations
+from termweave.catalog import audit, generations
 from termweave.corpora import open_documents
 from termweave.errors import UsageError, for_python
 from termweave.indexer import builder, rebuild_options, updater
@@ -19,11 +21,7 @@ from termweave.search import index as searched
 from termweave.support.arguments import check, check_names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
     from termweave.answers import ListedIndex
-    from termweave.catalog import audit
     from termweave.engine import Engine
     from termweave.indexer.generations.listing import Generation
     from termweave.indexer.job import IndexingResult

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -25,14 +26,11 @@ import numpy as np
 
 from termweave.errors import UsageError
 from termweave.rerank.candidate_features import NUMBERS, number, seconds_since
-from termweave.rerank.rerankers import METADATA, WORDS, Reranker, RerankResult
+from termweave.rerank.rerankers import METADATA, WORDS, Need, Reranker, RerankRequest, RerankResult
 from termweave.signals.modes import finite
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from termweave.catalog.layout import DocumentLayout
-    from termweave.rerank.rerankers import Need, RerankRequest
 
 #: Share of a rule that names none.
 _SHARE = 0.1

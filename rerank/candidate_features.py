@@ -26,6 +26,7 @@ conversions come from the log that the model was trained with; a document that t
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -38,14 +39,11 @@ import numpy as np
 from termweave.errors import UsageError
 from termweave.rerank.neighbours.equations import Rules
 from termweave.rerank.neighbours.reciprocal import neighbourhood
-from termweave.rerank.rerankers import METADATA, SIGNAL
+from termweave.rerank.rerankers import METADATA, SIGNAL, RerankRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
     from numpy.typing import NDArray
 
-    from termweave.rerank.rerankers import RerankRequest
     from termweave.signals.fusion import Ranked
 
     Column = NDArray[np.float64]

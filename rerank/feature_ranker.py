@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from math import inf, isnan
@@ -15,17 +16,14 @@ from termweave.encoders.recorded_models import ranker_folder
 from termweave.errors import ModelError, UsageError
 from termweave.records import ModelInfo
 from termweave.rerank import candidate_features, decision_trees
-from termweave.rerank.rerankers import Reranker, RerankResult, check_range
+from termweave.rerank.rerankers import Need, Reranker, RerankRequest, RerankResult, check_range
 from termweave.signals import fusion
 from termweave.signals.modes import Mode
 from termweave.support.messages import first_line
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from termweave.rerank.candidate_features import FeatureReader
     from termweave.rerank.decision_trees import DecisionTrees
-    from termweave.rerank.rerankers import Need, RerankRequest
 
 #: Kind of the model folders, and their files: trees that LightGBM or XGBoost saved, and document -> its rates of clicks and conversions.
 KIND, TREES, RATES = "ltr", "trees.txt", "rates.json"

@@ -8,11 +8,10 @@ A positive effect means that the word makes the document look relevant to the ra
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     Score = Callable[[Sequence[str]], Sequence[float]]
 
 #: Words that are returned, and words that are left out one by one.

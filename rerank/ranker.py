@@ -10,13 +10,14 @@ names its features and weights in ``termweave.json`` (`encoders.kinds.ranker.anc
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import takewhile
 from math import inf
 from threading import Lock
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from termweave.encoders import Ranker, hub, model_lookup
 from termweave.encoders.kinds import read_folder
@@ -26,12 +27,7 @@ from termweave.encoders.recorded_models import ranker_folder
 from termweave.errors import TermweaveError, UsageError
 from termweave.rerank import occlusion
 from termweave.rerank.candidate_features import neighbourhood_features
-from termweave.rerank.rerankers import Reranker, RerankResult, check_range
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from termweave.rerank.rerankers import Need, RerankRequest
+from termweave.rerank.rerankers import Need, Reranker, RerankRequest, RerankResult, check_range
 
 _OPENING = Lock()
 #: Features of an anchor that are computed of vectors.

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from termweave.errors import UsageError
 from termweave.rerank.neighbours.equations import Rules
 from termweave.rerank.neighbours.reciprocal import neighbourhood
-from termweave.rerank.rerankers import Reranker, RerankResult, check_range
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from termweave.rerank.rerankers import Need, RerankRequest
+from termweave.rerank.rerankers import Need, Reranker, RerankRequest, RerankResult, check_range
 
 
 @dataclass(frozen=True, slots=True)

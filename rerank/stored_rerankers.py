@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -9,16 +10,13 @@ from termweave.catalog.profiles import Profile
 from termweave.errors import TermweaveError, UsageError
 from termweave.rerank import feature_ranker, rerankers
 from termweave.rerank.ranker import CrossEncoderReranker
-from termweave.rerank.rerankers import METADATA, WORDS, Reranking
+from termweave.rerank.rerankers import METADATA, WORDS, Reranker, Reranking
 from termweave.rerank.rnn import ReciprocalNeighbours
 from termweave.support.messages import counted, is_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from termweave.catalog.layout import DocumentLayout
     from termweave.catalog.lineage import Lineage
-    from termweave.rerank.rerankers import Reranker
 
 _NUMBERS = frozenset({"long", "double"})
 

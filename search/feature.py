@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, make_dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, get_args
@@ -10,8 +11,6 @@ from termweave import plugins
 from termweave.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-
     from termweave.catalog.profiles import Profile
     from termweave.records import Encoding, Hit
     from termweave.rerank.rerankers import CutShort, Reranking

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from termweave.catalog.lineage import book_of, read_lineage, resolve_name, store_lineage
-from termweave.catalog.profiles import adopted
+from termweave.catalog.lineage import Lineage, book_of, read_lineage, resolve_name, store_lineage
+from termweave.catalog.profiles import Profile, adopted
 from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.engine.client.resolved_name import by_ids
 from termweave.errors import EngineError, UsageError
-from termweave.records import Encoding
+from termweave.records import Encoding, Hit, Run
 from termweave.search import batch, single_query
-from termweave.search.filters.filter_option import translated
-from termweave.search.opening import open_generation
+from termweave.search.filters.filter_option import Where, translated
+from termweave.search.opening import OpenGeneration, open_generation
 from termweave.search.options import DEPTH, SENT, ExplainOptions, RankingOptions, RunOptions, SearchOptions, with_options
 from termweave.search.results import hits
 from termweave.search.retrieval import execution
@@ -28,17 +30,9 @@ from termweave.support.messages import few
 from termweave.support.normal_form import query_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-    from pathlib import Path
-
     from termweave.catalog.layout import DocumentLayout
-    from termweave.catalog.lineage import Lineage
-    from termweave.catalog.profiles import Profile
     from termweave.engine import Engine
-    from termweave.records import Hit, Run
     from termweave.rerank.rerankers import Need, Reranker, Reranking
-    from termweave.search.filters.filter_option import Where
-    from termweave.search.opening import OpenGeneration
     from termweave.search.results.hits import Answer, Hits
     from termweave.search.retrieval.candidates import Candidates
     from termweave.search.rewriting.configuration import Rewriting

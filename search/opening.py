@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from termweave.catalog import statistics_store
-from termweave.catalog.layout import among
-from termweave.catalog.lineage import layout_with_fields, read_lineage, resolve_name
+from termweave.catalog.layout import DocumentLayout, among
+from termweave.catalog.lineage import Lineage, layout_with_fields, read_lineage, resolve_name
 from termweave.encoders.recorded_models import encoder_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-    from pathlib import Path
-
-    from termweave.catalog.layout import DocumentLayout
-    from termweave.catalog.lineage import Lineage
     from termweave.contracts.signal import Signal
     from termweave.encoders import TextEncoder
     from termweave.engine import Engine

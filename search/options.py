@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Sequence  # noqa: TC003 - the annotations are read
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Concatenate, ParamSpec, Protocol, TypeVar, overload
 

@@ -6,19 +6,16 @@ title (`Query.is_document`). A query's own document does count if the judgements
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from termweave.catalog.layout import engine_id, stored_passage, stored_text
-from termweave.records import Document, Passage, RewrittenQuery
+from termweave.catalog.layout import DocumentLayout, engine_id, stored_passage, stored_text
+from termweave.records import Document, Encoding, Passage, Qrels, Query, RewrittenQuery, Run
 from termweave.search.results.hits import read_stored
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
-
-    from termweave.catalog.layout import DocumentLayout
-    from termweave.records import Encoding, Qrels, Query, Run
     from termweave.search.opening import OpenGeneration
     from termweave.search.retrieval.candidates import Candidates
 

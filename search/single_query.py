@@ -5,19 +5,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, MutableMapping
 from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Any
 
 from termweave.errors import UsageError
 from termweave.rerank import rerankers
-from termweave.rerank.rerankers import CutShort
+from termweave.rerank.rerankers import CutShort, Reranker, Reranking
 from termweave.rerank.stored_rerankers import reranking_of
 from termweave.search import profiles
 from termweave.search.feature import Answered, Feature, Ranking, Report, Search, known_to
 from termweave.search.filters.documents import documents_passing
 from termweave.search.options import FIELDS, check_query
-from termweave.search.ranking.order import below_all, order
+from termweave.search.ranking.order import Place, below_all, order
 from termweave.search.results import explanation, hits, notices
 from termweave.search.retrieval import execution, hybrid_query
 from termweave.search.retrieval.plan import MAX_DEPTH, Retrieval, depths
@@ -25,14 +26,10 @@ from termweave.signals import modes
 from termweave.support.normal_form import query_text
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, MutableMapping
-
     from termweave.catalog.lineage import Lineage
     from termweave.records import Encoding, Hit
-    from termweave.rerank.rerankers import Reranker, Reranking
     from termweave.search.opening import OpenGeneration
     from termweave.search.options import ExplainOptions, RankingOptions, SearchOptions
-    from termweave.search.ranking.order import Place
     from termweave.search.results.hits import Answer
     from termweave.search.retrieval.candidates import Candidates
     from termweave.signals.modes import Mode

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 from contextlib import suppress
 from ipaddress import ip_address
 from threading import Thread
@@ -15,8 +16,6 @@ from termweave.ui import application
 from termweave.ui.protection.limits import AT_ONCE, ImpatientProtocol, ModelServerProtocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from termweave.engine import Engine
     from termweave.ui.serve_options import ServeOptions
 

@@ -8,24 +8,25 @@ plugin archive does not contain. Rerankers read the vectors of candidates from `
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-import numpy as np
 import pybase64
 
 from termweave.contracts.signal import Clause, Fitting, Output, Signal
-from termweave.dialect import OPENSEARCH, dialect_of
+from termweave.dialect import OPENSEARCH, ServerDialect, dialect_of
 from termweave.errors import ModelError
+from termweave.support import LazyModule
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
+    import numpy as np
     from numpy.typing import NDArray
 
-    from termweave.dialect import ServerDialect
     from termweave.records import Capabilities, Document, Encoding
     from termweave.statistics import CorpusStatistics
+else:  # `--help` reads the signals, and needs no numpy
+    np = LazyModule("numpy")
 
 VECTOR_FIELD = "vector_fp16"
 #: `Dense.background` of an index whose sample is too small to measure it. all-MiniLM-L6-v2 has .08 to .15 on eight corpora.

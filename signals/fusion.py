@@ -15,6 +15,7 @@ document does not hold all of the query's words. The spread of vectors is that d
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -23,8 +24,6 @@ from termweave.errors import UsageError
 from termweave.records import SignalScore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-
     from termweave.contracts.signal import Clause, Signal
 
 #: The constant k of reciprocal rank fusion, with the value of Cormack, Clarke and Büttcher.

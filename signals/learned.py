@@ -21,25 +21,23 @@ from __future__ import annotations
 
 import sys
 import unicodedata
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from termweave.dialect import OPENSEARCH, dialect_of
+from termweave.dialect import OPENSEARCH, ServerDialect, dialect_of
 from termweave.encoders.analysis.words import ANALYSIS, LONGEST_TERM, STOP_WORDS, replacement
 from termweave.encoders.term_weighting import BM25
 from termweave.signals.lexical import MatchSignal
 from termweave.signals.weights import WeightedTerms, escape, scale, unescape
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from numpy.typing import NDArray
 
     from termweave.contracts.signal import Fitting
-    from termweave.dialect import ServerDialect
     from termweave.records import Capabilities, Document, Encoding
     from termweave.statistics import CorpusStatistics
 

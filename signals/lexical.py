@@ -7,16 +7,14 @@ Title and text are stored as separate fields for applications. The signal search
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from termweave.contracts.signal import Clause, Fitting, Signal, TermShare, clause_budget, filtered
-from termweave.dialect import OPENSEARCH
+from termweave.dialect import OPENSEARCH, ServerDialect
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
-
-    from termweave.dialect import ServerDialect
     from termweave.records import Capabilities, Document, Encoding
     from termweave.statistics import CorpusStatistics
 

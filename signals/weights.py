@@ -9,24 +9,23 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-import numpy as np
-
 from termweave.contracts.signal import Clause, Fitting, Output, Pruning, Signal, TermShare, clause_budget, filtered
-from termweave.dialect import OPENSEARCH, dialect_of
+from termweave.dialect import OPENSEARCH, ServerDialect, dialect_of
 from termweave.errors import ModelError
-from termweave.records import TermWeights
+from termweave.records import Capabilities, Document, Encoding, TermWeights
+from termweave.support import LazyModule
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
+    import numpy as np
     from numpy.typing import NDArray
 
-    from termweave.dialect import ServerDialect
-    from termweave.records import Capabilities, Document, Encoding
     from termweave.statistics import CorpusStatistics
+else:  # `--help` reads the signals, and needs no numpy
+    np = LazyModule("numpy")
 
 #: `rank_feature` splits its field at the last dot. A term with a dot would match nothing, without an error (3.6.0), so dots are
 #: escaped. Replacing them by "_" would merge 3.5 and 3_5.

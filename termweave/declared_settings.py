@@ -11,7 +11,7 @@ module of declarations imports them outside of ``if TYPE_CHECKING``, or declares
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import cache, cached_property
 from inspect import get_annotations
@@ -22,8 +22,6 @@ from termweave.errors import UsageError
 from termweave.support.arguments import check_names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from pydantic import TypeAdapter
 
 _Record = TypeVar("_Record")

@@ -7,11 +7,10 @@ scores for weights and vectors: an exact dot product of the stored integers, and
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
     from numpy.typing import NDArray
 
     from termweave.records import Capabilities

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any, Literal
+from importlib.metadata import EntryPoints, entry_points
+from typing import Any, Literal
 
 from termweave.errors import TermweaveError, UsageError
 from termweave.support.messages import first_line
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from importlib.metadata import EntryPoints
 
 Group = Literal["signals", "readers", "encoders", "rerankers", "methods", "models", "search_features"]
 

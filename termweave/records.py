@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path  # noqa: TC003 - pydantic reads the annotations of ModelInfo
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from termweave.support.messages import clipped, counted
 from termweave.support.normal_form import normal, normal_value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-
     import numpy as np
     from numpy.typing import NDArray
 

@@ -14,9 +14,10 @@ import logging
 import os
 import re
 import tomllib
+from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr, ValidationError
@@ -24,9 +25,6 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr, Valid
 from termweave.errors import UsageError
 from termweave.settings_trust import OF_A_SERVER, PASSWORDS, Ignored, SettingsPlace, each_address, flag, variable, winners
 from termweave.support import paths
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 FILE_NAME = "termweave.toml"
 

@@ -6,13 +6,11 @@ somebody else: docs/connecting.md says which settings count for which server.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from termweave.support.messages import without_password
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
 
 #: Ways to give the same secret. The place that comes first decides, whichever of them it uses.
 PASSWORDS = ("password", "password_file", "password_command")

@@ -9,13 +9,10 @@ from __future__ import annotations
 import math
 import zlib
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 #: A term has moved if its idf differs by more than `_MOVED`; a drift is large if more than the share `_LARGE` of terms has moved,
 _MOVED, _LARGE = 0.5, 0.2

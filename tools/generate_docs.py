@@ -16,9 +16,10 @@ import re
 import sys
 import tomllib
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from pydantic import TypeAdapter
@@ -35,14 +36,8 @@ from termweave.indexer.update_plan import UpdatePlan
 from termweave.learning.report import Learned, LearningPlan
 from termweave.search.results.json import BatchSummary
 from termweave.training.run import TrainingPlan
-from termweave.ui.api import ENDPOINTS
-from termweave.ui.parameters import MOST_TEXTS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from termweave.ui.api import Endpoint
-    from termweave.ui.parameters import Parameter
+from termweave.ui.api import ENDPOINTS, Endpoint
+from termweave.ui.parameters import MOST_TEXTS, Parameter
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "commands.md"

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import random
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,25 +23,21 @@ from termweave.encoders import load
 from termweave.encoders.analysis.analyses import analysis_of
 from termweave.encoders.analysis.word_pieces import PieceTokenizer
 from termweave.encoders.kinds import read_folder
-from termweave.encoders.manifest import TOKENIZER, write_manifest
+from termweave.encoders.manifest import TOKENIZER, Manifest, write_manifest
 from termweave.encoders.model_lookup import resolve
 from termweave.encoders.term_weighting import BM25
 from termweave.evaluation import randomisation_test
 from termweave.evaluation.measures import LEADING, per_query
-from termweave.records import Run
+from termweave.records import Qrels, Query, Run, TermWeights
 from termweave.training.data.bm25_index import SparseIndex, bm25_weights
 from termweave.training.data.pairs import Collection
 from termweave.training.data.teacher_scores import minmax
 from termweave.training.methods.base import card_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from numpy.typing import NDArray
 
     from termweave.encoders import TextEncoder
-    from termweave.encoders.manifest import Manifest
-    from termweave.records import Qrels, Query, TermWeights
 
 DEPTH = 100
 #: The head of the table.

@@ -20,6 +20,7 @@ import argparse
 import shutil
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,8 +41,6 @@ from termweave.training.setup import set_up
 from tools.retrieval_figures import CHINESE_TESTS, Pool, measure, record
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from termweave.encoders.models.joint_model import JointModel
     from termweave.training.methods.parameters import TrainingParameters
     from termweave.training.trainer.early_stopping import History

@@ -9,6 +9,7 @@ import importlib.util
 import shutil
 import unicodedata
 from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
@@ -24,8 +25,6 @@ from termweave.errors import ModelError, UsageError
 from termweave.support import atomic_files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
-
     from termweave.training.methods.parameters import TrainingParameters
 
 #: Folder of a new backbone inside the run's.

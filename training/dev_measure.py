@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,19 +12,15 @@ import numpy as np
 from termweave.encoders import load
 from termweave.encoders.model_lookup import DEFAULT, resolve
 from termweave.evaluation.measures import LEADING, per_query, randomisation_test
-from termweave.records import Run, TermWeights
+from termweave.records import Encoding, Run, TermWeights
 from termweave.signals.weights import Weights, scale
 from termweave.training.data.bm25_index import SparseIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
-    from pathlib import Path
-
     from numpy.typing import NDArray
 
     from termweave.encoders import TextEncoder
     from termweave.encoders.onnx.runtime import Precision
-    from termweave.records import Encoding
     from termweave.statistics import CorpusStatistics
     from termweave.training.data.pairs import Pairs
     from termweave.training.setup import RunSetup

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from importlib.util import find_spec
@@ -24,15 +25,12 @@ from termweave.search import Index, profiles
 from termweave.support import atomic_files
 from termweave.support.extras import install
 from termweave.training.dev_measure import compared
-from termweave.training.judged_candidates import MEASURE, gather
+from termweave.training.judged_candidates import MEASURE, JudgedCandidates, gather
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from numpy.typing import NDArray
 
     from termweave.signals.modes import Mode
-    from termweave.training.judged_candidates import JudgedCandidates
     from termweave.training.methods.base import Say
     from termweave.training.methods.ltr import FeatureRankerParameters
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,9 +26,6 @@ from termweave.search.results.feature_log import CandidateFeatures, FeatureRecor
 from termweave.support.normal_form import normalised
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
     from numpy.typing import NDArray
 
     from termweave.corpora import Dataset

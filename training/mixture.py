@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
@@ -22,8 +23,6 @@ from termweave.training.data import teacher_scores
 from termweave.training.setup import RunSetup, apart, set_up
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from numpy.typing import NDArray
 
     from termweave.training.methods.base import Method, Say

@@ -7,25 +7,22 @@ from __future__ import annotations
 
 import shlex
 import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from termweave.declared_settings import written
 from termweave.encoders import hub
 from termweave.encoders.kinds import read_folder
-from termweave.encoders.manifest import GRAPHS, MANIFEST, STATISTICS, TOKENIZER, write_manifest
+from termweave.encoders.manifest import GRAPHS, MANIFEST, STATISTICS, TOKENIZER, Manifest, write_manifest
 from termweave.encoders.onnx.export import int8_cost
 from termweave.evaluation.html_page import svg
 from termweave.support import atomic_files, paths
-from termweave.training.methods.base import card_of
+from termweave.training.methods.base import Method, card_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from termweave.encoders.manifest import Manifest
     from termweave.statistics import CorpusStatistics
-    from termweave.training.methods.base import Method
     from termweave.training.methods.parameters import TrainingParameters
     from termweave.training.mixture import DataPart
     from termweave.training.setup import RunSetup

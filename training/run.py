@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -24,15 +25,12 @@ from termweave.support import atomic_files, file_locks, private_files
 from termweave.training import backbone_model, model_folder
 from termweave.training.data.pairs import DEFAULT_TABLE, most_frequent
 from termweave.training.dev_measure import CHANCE, compared
-from termweave.training.mixture import learn, parts
+from termweave.training.mixture import DataPart, TrainedModel, learn, parts
 from termweave.training.trainer.checkpoints import HISTORY, system_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from termweave.training.methods.base import Method, Say
     from termweave.training.methods.parameters import TrainingParameters
-    from termweave.training.mixture import DataPart, TrainedModel
     from termweave.training.setup import RunSetup
 
 

@@ -8,6 +8,7 @@ share of the ten best documents that both have, and the cosine of the vectors of
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,8 +22,6 @@ from termweave.training.data.pairs import count_terms
 from termweave.training.dev_measure import encoded_rankings, ranking_measure, vectors_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from termweave.corpora import Source
     from termweave.encoders.onnx.runtime import Precision
     from termweave.records import Document, Encoding

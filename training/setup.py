@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import orjson
@@ -15,27 +17,22 @@ from termweave.encoders.analysis.model_familiarity import familiarity, guess_of
 from termweave.encoders.analysis.word_pieces import PieceTokenizer
 from termweave.encoders.analysis.words import Analysis
 from termweave.encoders.manifest import TOKENIZER
-from termweave.encoders.term_weighting import BM25
+from termweave.encoders.term_weighting import BM25, Kind
 from termweave.errors import InputError
 from termweave.support.messages import counted
 from termweave.support.normal_form import normalised
 from termweave.training import backbone_model
 from termweave.training.data import dataset
 from termweave.training.data.bm25_index import SparseIndex, bm25_weights
-from termweave.training.data.pairs import count, sample
+from termweave.training.data.pairs import Pairs, count, sample
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from pathlib import Path
-
     import numpy as np
     from numpy.typing import NDArray
 
-    from termweave.encoders.term_weighting import Kind
     from termweave.records import TermWeights
     from termweave.statistics import CorpusStatistics
     from termweave.training.data.dataset import Examples
-    from termweave.training.data.pairs import Pairs
     from termweave.training.methods.parameters import TrainingParameters
 
 #: Number of documents in which held-out questions are searched; in a corpus of no more, they are searched everywhere.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import FileResponse
+from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
 from termweave.errors import UsageError
@@ -24,8 +24,6 @@ from termweave.ui.rendering import FOLDER, data
 from termweave.ui.workspace import check_query, workspace_of
 
 if TYPE_CHECKING:
-    from starlette.responses import Response
-
     from termweave.ui.jobs import BackgroundJob
 
 #: The OpenAPI document, which tools/generate_docs.py writes.

@@ -5,14 +5,12 @@ from __future__ import annotations
 import logging
 import secrets
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Lock, Thread
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from termweave.errors import TermweaveError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 #: Jobs whose results stay in memory, and remarks of each.
 _MOST_JOBS, _MOST_REMARKS = 20, 200

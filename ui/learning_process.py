@@ -15,21 +15,19 @@ import signal
 import sys
 import threading
 import traceback
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from termweave import engine
 from termweave.errors import TermweaveError, UsageError
 from termweave.support import paths, private_files
-from termweave.support.python_processes import start_python
+from termweave.support.python_processes import PythonProcess, start_python
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
     from termweave.settings import Settings
-    from termweave.support.python_processes import PythonProcess
 
 #: How much less often than other processes it gets a processor: searches come first.
 _NICE = 10

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 from annotated_types import Ge, Le
 from starlette.datastructures import QueryParams
 
-from termweave.declared_settings import LARGEST, settings_of
+from termweave.declared_settings import LARGEST, DeclaredSetting, settings_of
 from termweave.errors import UsageError
 from termweave.search.feature import Feature, known_to
 from termweave.search.options import SearchOptions
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from termweave.declared_settings import DeclaredSetting
 
 #: Values that a form sends for a box that is ticked.
 _YES = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False}

@@ -6,6 +6,7 @@ An address of a page can be shared: its query string holds everything on which t
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
@@ -15,7 +16,7 @@ from urllib.parse import urlencode
 import orjson
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from termweave import __version__
@@ -24,10 +25,7 @@ from termweave.errors import EngineError, EngineUnreachable, InputError, Termwea
 from termweave.search.results.pictures import allowed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from starlette.datastructures import QueryParams
-    from starlette.requests import Request
 
 FOLDER = Path(__file__).parent
 #: The status of an answer that nobody waits for, as nginx has it.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,15 +14,12 @@ from termweave.catalog.layout import among, as_written, stored_text
 from termweave.catalog.typed_fields import as_text
 from termweave.errors import UsageError
 from termweave.ui.parameters import RANKING, SEARCH, SELECTION
-from termweave.ui.workspace import check_query
+from termweave.ui.workspace import Workspace, check_query
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
     from termweave.records import Hit
     from termweave.search import Index
     from termweave.search.results.hits import Answer
-    from termweave.ui.workspace import Workspace
 
     Values = Mapping[str, Any]
 

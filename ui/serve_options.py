@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
-from typing import TYPE_CHECKING
 
 from termweave.errors import UsageError
 from termweave.settings import Settings, load
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 #: The fewest characters of a token.
 SHORTEST_TOKEN = 16

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from http import HTTPStatus
@@ -22,8 +23,6 @@ from termweave.rerank.rerankers import RULES, split_chain
 from termweave.support.normal_form import normal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from starlette.requests import Request
 
     from termweave.engine import Engine

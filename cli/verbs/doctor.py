@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,8 +21,6 @@ from termweave.support.extras import install
 from termweave.support.messages import printable, sized, without_password
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from termweave import answers
     from termweave.cli.output import Output
     from termweave.settings import Settings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
 from threading import Event
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave import engine
+from termweave import answers, engine
 from termweave.cli.build_report import terminable
 from termweave.cli.declared_options import FloatRange, IntRange, click_options, flag, option
 from termweave.cli.shared_options import check_together, token_option, verb
@@ -18,9 +19,6 @@ from termweave.cli.source_options import is_index, open_source, source_options
 from termweave.indexer.options import BuildOptions, models_in
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from termweave import answers
     from termweave.cli.output import Output
     from termweave.indexer.enrichment.enrichment import EnrichmentPlan
     from termweave.settings import Settings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,8 +19,6 @@ from termweave.support import private_files
 from termweave.support.messages import counted, printable, sized
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from termweave.cli.output import Output
     from termweave.corpora import Dataset
     from termweave.evaluation import Experiment

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -9,10 +10,10 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from termweave import engine
+from termweave import answers, engine
 from termweave.catalog.audit import AuditLine, read
 from termweave.cli.declared_options import IntRange, flag, option
-from termweave.cli.output import fitted_table
+from termweave.cli.output import Output, fitted_table
 from termweave.cli.shared_options import confirm, verb, yes_option
 from termweave.corpora.formats.fields import BadLine, text_line
 from termweave.corpora.formats.lines import BOM
@@ -21,12 +22,8 @@ from termweave.indexer.ledger import storage
 from termweave.support.messages import clipped, counted, few, printable, sized
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rich.table import Table
 
-    from termweave import answers
-    from termweave.cli.output import Output
     from termweave.engine import Engine
     from termweave.indexer.generations.listing import Generation
     from termweave.settings import Settings

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave import corpora, engine, indexer, plugins
+from termweave import answers, corpora, engine, indexer, plugins
 from termweave.catalog import generations
 from termweave.catalog.layout import signal_class
 from termweave.cli.build_report import queries_of, report, show_plan, show_update_plan, watched
@@ -25,9 +26,6 @@ from termweave.indexer.options import BUILDING, ENCODING, BuildOptions, models_i
 from termweave.support.messages import counted, without_password
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from termweave import answers
     from termweave.catalog.generations import LiveGeneration
     from termweave.cli.output import Output
     from termweave.corpora import OpenedSource, Source

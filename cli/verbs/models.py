@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from termweave.cli.declared_options import CONTEXT, FILE, option
-from termweave.cli.output import fitted_table
+from termweave.cli.output import Output, fitted_table
 from termweave.cli.shared_options import verb
 from termweave.errors import UsageError
 from termweave.support.messages import sized
@@ -17,7 +17,6 @@ from termweave.training import needs
 
 if TYPE_CHECKING:
     from termweave import answers
-    from termweave.cli.output import Output
 
 #: Figure of `Parity` -> its label in the printed table.
 _LABELS = {

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from termweave import encoders, engine, search
+from termweave import answers, encoders, engine, search
 from termweave.cli import hit_list
 from termweave.cli.declared_options import click_options, flag, option, option_group
 from termweave.cli.shared_options import check_together, model_options, verb, writable
@@ -20,9 +21,6 @@ from termweave.search.results.pictures import Picture
 from termweave.support.messages import clipped, few, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from termweave import answers
     from termweave.cli.output import Output
     from termweave.search import Index
     from termweave.settings import Settings

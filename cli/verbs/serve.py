@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,8 +14,6 @@ from termweave.errors import UsageError
 from termweave.support import extras
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from termweave.cli.output import Output
     from termweave.settings import Settings
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,16 +15,12 @@ from termweave.cli import hit_list
 from termweave.cli.declared_options import FOLDER, GroupedCommand, flag, option
 from termweave.cli.shared_options import verb
 from termweave.cli.source_options import source_options
-from termweave.declared_settings import settings_of, written
+from termweave.declared_settings import DeclaredSetting, settings_of, written
 from termweave.support.messages import duration, printable, sized
 from termweave.training.methods import base
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
     from termweave.cli.output import Output
-    from termweave.declared_settings import DeclaredSetting
     from termweave.training.methods.base import Method
     from termweave.training.run import TrainingPlan, TrainingResult
     from termweave.training.term_weights.inspection import Inspection

@@ -9,10 +9,10 @@ import click
 
 from termweave import corpora, engine, search
 from termweave.catalog import audit
-from termweave.catalog.lineage import layout_with_fields, read_lineage, resolve_index, store_lineage
-from termweave.catalog.profiles import adopted, check_name, using, without
+from termweave.catalog.lineage import Lineage, layout_with_fields, read_lineage, resolve_index, store_lineage
+from termweave.catalog.profiles import Profile, adopted, check_name, using, without
 from termweave.cli.declared_options import DeclaredValue, click_options, flag, option
-from termweave.cli.output import fitted_table
+from termweave.cli.output import Output, fitted_table
 from termweave.cli.shared_options import check_together, model_options, verb
 from termweave.declared_settings import settings_of
 from termweave.errors import GateNotMet, UsageError
@@ -34,9 +34,6 @@ from termweave.support.messages import counted, few
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from termweave.catalog.lineage import Lineage
-    from termweave.catalog.profiles import Profile
-    from termweave.cli.output import Output
     from termweave.engine import Engine
     from termweave.evaluation import TuningReport
     from termweave.settings import Settings

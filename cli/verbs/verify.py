@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from termweave import corpora, engine, indexer
-from termweave.catalog.lineage import read_lineage, refuse_enriched, resolve_name
+from termweave.catalog.lineage import Lineage, read_lineage, refuse_enriched, resolve_name
 from termweave.cli.declared_options import GroupedCommand, option
 from termweave.cli.shared_options import check_together, verb
 from termweave.cli.source_options import for_build, source_options
@@ -20,9 +21,6 @@ from termweave.indexer.pipeline import dead_letters
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from termweave.catalog.lineage import Lineage
     from termweave.cli.output import Output
     from termweave.engine import Engine
     from termweave.indexer.verification import Difference

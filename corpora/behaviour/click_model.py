@@ -16,6 +16,7 @@ document that nobody was shown, above 1 for a document that does better than tho
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,8 +25,6 @@ import numpy as np
 from termweave.support.normal_form import normalised
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from numpy.typing import NDArray
 
     from termweave.corpora.behaviour.ubi import Behaviour

@@ -8,10 +8,11 @@ is no click is taken for a header; other lines that are no clicks are left out a
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import orjson
 
@@ -24,9 +25,6 @@ from termweave.errors import InputError
 from termweave.records import Qrels, Query
 from termweave.support.messages import clipped, counted
 from termweave.support.normal_form import normal
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 #: Clicks of a line; a share is by their logarithm, and any number of such lines has a sum.
 _MOST = 1e100

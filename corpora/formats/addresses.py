@@ -18,21 +18,19 @@ import ssl
 import tempfile
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
+from http.client import HTTPMessage
 from pathlib import Path, PurePosixPath
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
 from termweave.corpora.formats.lines import new_copy
 from termweave.errors import InputError, UsageError
 from termweave.support.messages import first_line, sized, without_password
 from termweave.support.paced_responses import paced_connection
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from http.client import HTTPMessage
 
 PREFIX = "opensearch:"
 PREFIXES = (PREFIX, "elasticsearch:")

@@ -6,18 +6,17 @@ import gzip
 import io
 import sys
 import zlib
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from termweave.errors import InputError, UsageError
 from termweave.support.messages import sized
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
     from _typeshed import WriteableBuffer
 
     from termweave.corpora.sources import Progress

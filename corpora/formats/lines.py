@@ -8,6 +8,7 @@ import shutil
 import stat
 import sys
 import tempfile
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from hashlib import blake2b, file_digest
@@ -19,8 +20,6 @@ from termweave.errors import InputError, UsageError
 from termweave.support import private_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from termweave.corpora.sources import Progress
 
 #: The longest line that is read, in bytes: a longer one is not a document but a file without line ends.

@@ -11,17 +11,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable, Collection
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import turbohtml
 from turbohtml import TokenType
 from turbohtml.detect import detect
 
 from termweave.corpora.formats.lines import is_utf16
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
 
 _BLANKS = re.compile(r"[ \t\r\n\f]+")
 #: A declaration, and the bytes in which one that browsers find late is looked for.

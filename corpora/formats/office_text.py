@@ -18,16 +18,14 @@ import os
 import re
 import sys
 import zipfile
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from termweave.corpora.formats.compression import decompressed
 from termweave.corpora.formats.lines import MAX_LINE
 from termweave.support.messages import first_line
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
 
 #: The longest file, and the most that the parts of an office file may unpack to, in bytes.
 LONGEST, MOST_UNPACKED = 256_000_000, 1_000_000_000

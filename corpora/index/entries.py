@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
@@ -13,8 +14,6 @@ from termweave.errors import UsageError
 from termweave.support.messages import few
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from termweave.corpora.sources import Reading
     from termweave.records import Document
 

@@ -15,6 +15,7 @@ import threading
 import time
 import weakref
 import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,8 +29,6 @@ from termweave.support import atomic_files, file_locks, paths, private_files
 from termweave.support.batching import ahead
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from termweave.corpora.index.point_in_time import PointInTime, ShardView
 
 #: Threads that read. More would hardly be faster than the build, and each is load on the server that applications search.

@@ -8,6 +8,7 @@ expires, the reading goes on in another where it was.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -18,8 +19,6 @@ from termweave.engine.client.server_errors import EngineResponseError
 from termweave.errors import EngineError, InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-
     from termweave.engine.client.connection import Engine
 
 #: How long the server keeps a point in time after its last use, and how often this process uses one that waits for its turn.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import weakref
+from collections.abc import Iterator, Mapping
 from copy import copy
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -32,8 +33,6 @@ from termweave.errors import EngineError, TermweaveError, UsageError
 from termweave.support.messages import few
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from termweave.catalog.source_fields import Fields
     from termweave.records import Document
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import closing
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from termweave.corpora.behaviour import ubi
 from termweave.corpora.file_source import JudgementSource
@@ -21,10 +22,6 @@ from termweave.engine.client.connection import connect, quote
 from termweave.engine.client.resolved_name import shared_pipeline
 from termweave.errors import InputError, UsageError
 from termweave.records import Query
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 PREFIX = "ubi:"
 #: Names of the two logs, as indices and as files; and of a file for both, a body of `_bulk` requests as OpenSearch's sample data are.

@@ -6,6 +6,7 @@ A folder with only a corpus is a source; with queries and judgements it is a dat
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -17,8 +18,6 @@ from termweave.corpora.sources import DEFAULT_SPLIT, Derived, OpenedSource, Prog
 from termweave.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from termweave.records import Document
 
 CORPUS, QRELS = "corpus.jsonl", "qrels"

@@ -7,9 +7,10 @@ NAME/SPLIT: ``ir:beir/scifact`` is beir/scifact/test, ``ir:beir/scifact:train`` 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import orjson
 
@@ -21,10 +22,6 @@ from termweave.corpora.sources import DEFAULT_SPLIT, Progress, Reader, Reading
 from termweave.errors import InputError, TermweaveError, UsageError
 from termweave.records import Document, Qrels, Query
 from termweave.support.extras import needed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 PREFIX = "ir:"
 

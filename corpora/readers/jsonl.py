@@ -6,6 +6,7 @@ Lines may be what databases and search engines export: MongoDB's extended JSON, 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -20,8 +21,6 @@ from termweave.corpora.formats import lines as files
 from termweave.corpora.formats.fields import MAX_DEPTH, BadLine, Mapper, attempted, described, nested_too_deep, not_utf8, too_long
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from termweave.corpora.sources import Progress
     from termweave.records import Document
 

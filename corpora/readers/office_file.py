@@ -10,6 +10,7 @@ import json
 import subprocess
 import time
 import zipfile
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Timer
@@ -24,8 +25,6 @@ from termweave.support.extras import install
 from termweave.support.python_processes import PythonProcess, start_python
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from termweave.corpora.sources import Progress, Reading
 
 #: Suffix -> the module that reads such files.

@@ -7,6 +7,7 @@ mark strings. Other binary columns are left out: images do not belong into an in
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -21,8 +22,6 @@ from termweave.support.extras import needed
 from termweave.support.messages import first_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from termweave.corpora.sources import Progress, Reading
     from termweave.records import Document
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import csv
 import re
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -28,8 +29,6 @@ from termweave.errors import InputError, UsageError
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from termweave.corpora.sources import Progress, Reading
     from termweave.records import Document
 

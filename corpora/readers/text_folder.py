@@ -14,13 +14,14 @@ from __future__ import annotations
 import errno
 import os
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from termweave.corpora.file_source import FileSource
 from termweave.corpora.formats import lines, markup
@@ -33,9 +34,6 @@ from termweave.errors import InputError, TermweaveError, UsageError
 from termweave.records import Document
 from termweave.support.extras import install
 from termweave.support.messages import counted, few
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 
 def kind_of(name: str) -> str:

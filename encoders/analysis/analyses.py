@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from termweave.encoders.analysis.words import Analysis, behind_marks, is_punctuation
 from termweave.errors import ModelError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 #: A list of stop words for each language.
 _STOP_WORDS = Path(__file__).parent / "stop_words"

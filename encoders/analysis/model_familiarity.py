@@ -20,14 +20,12 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Literal
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
 
 #: Name of OpenSearch's analyzer -> frequent words of the language. Words that English has, too, are left out.
 # ruff: noqa: RUF001 - Russian letters look like Latin ones

@@ -6,7 +6,9 @@ its own sequence.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,9 +17,6 @@ from termweave.encoders.analysis.words import GAP
 from termweave.errors import ModelError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
     from numpy.typing import NDArray
 
 #: Characters that are read for each token that there is room for, at first; English has four to six per token.

@@ -15,6 +15,8 @@ A new kind is one module with a subclass of `OpenModel` and one entry in `KINDS`
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from termweave.encoders import hub
@@ -27,9 +29,6 @@ from termweave.encoders.manifest import MANIFEST, Manifest, ModelFolder
 from termweave.errors import ModelError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
     from termweave.encoders.kinds.base import OpenModel
 
 _ALL: tuple[type[OpenModel], ...] = (AnchoredModel, Bm25Model, DenseModel, SparseModel, RankerModel)

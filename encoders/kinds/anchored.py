@@ -13,30 +13,25 @@ What is left of a weights model is its analysis: the stemmer and the stop words 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from termweave.encoders.analysis.analyses import analysis_of
 from termweave.encoders.analysis.model_familiarity import Familiarity
-from termweave.encoders.analysis.word_pieces import PieceTokenizer
-from termweave.encoders.analysis.words import cleaned
+from termweave.encoders.analysis.word_pieces import Pieces, PieceTokenizer
+from termweave.encoders.analysis.words import Words, cleaned
 from termweave.encoders.kinds.base import OpenModel, PromptSettings
 from termweave.encoders.kinds.pooling import unit
 from termweave.encoders.manifest import TOKENIZER
 from termweave.encoders.onnx.checked_graphs import cosines, rank_correlation, sample_texts
-from termweave.encoders.onnx.runtime import GraphInput
-from termweave.encoders.term_weighting import BM25, Form, anchored, place_tags
+from termweave.encoders.onnx.runtime import GraphInput, Outputs
+from termweave.encoders.term_weighting import BM25, Anchored, Form, Kind, anchored, place_tags
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from numpy.typing import NDArray
 
-    from termweave.encoders.analysis.word_pieces import Pieces
-    from termweave.encoders.analysis.words import Words
-    from termweave.encoders.onnx.runtime import Outputs
-    from termweave.encoders.term_weighting import Anchored, Kind
     from termweave.records import TermWeights
     from termweave.statistics import CorpusStatistics
 

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from termweave import plugins
-from termweave.encoders.analysis.model_familiarity import familiarity
-from termweave.encoders.manifest import is_inside
+from termweave.encoders.analysis.model_familiarity import Familiarity, familiarity
+from termweave.encoders.manifest import Manifest, ModelFolder, is_inside
 from termweave.encoders.onnx.checked_graphs import sample_texts, with_graph
-from termweave.encoders.onnx.runtime import GraphInput
+from termweave.encoders.onnx.runtime import GraphInput, OnnxModel, Outputs, Precision
 from termweave.errors import ModelError
-from termweave.records import ModelInfo
+from termweave.records import ModelInfo, TermWeights
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     import numpy as np
     from numpy.typing import NDArray
 
-    from termweave.encoders.analysis.model_familiarity import Familiarity
     from termweave.encoders.analysis.words import Analysis
-    from termweave.encoders.manifest import Manifest, ModelFolder
-    from termweave.encoders.onnx.runtime import OnnxModel, Outputs, Precision
     from termweave.encoders.term_weighting import Kind
-    from termweave.records import TermWeights
     from termweave.statistics import CorpusStatistics
 
 #: Texts that are prepared at a time, from the first block to the later ones: the model waits for the first alone. A GPU needs full batches.

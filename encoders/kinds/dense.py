@@ -8,6 +8,7 @@ and length 1 are computed here. `DenseSettings` says how texts are read. What a 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -15,20 +16,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from termweave.encoders.analysis.word_pieces import ModelTokenizer
 from termweave.encoders.kinds.base import OpenModel, PromptSettings
 from termweave.encoders.kinds.pooling import ACTIVATIONS, MODES, DenseLayer, pool, token_factors, unit
-from termweave.encoders.manifest import GRAPHS, TOKENIZER, ModelFolder
+from termweave.encoders.manifest import GRAPHS, TOKENIZER, Manifest, ModelFolder
 from termweave.encoders.onnx.checked_graphs import cosines, sample_texts
-from termweave.encoders.onnx.runtime import POOLED, STATES, states_of
+from termweave.encoders.onnx.runtime import POOLED, STATES, GraphInput, Outputs, states_of
 from termweave.errors import ModelError
 from termweave.support.messages import is_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import numpy as np
     from numpy.typing import NDArray
 
-    from termweave.encoders.manifest import Manifest
-    from termweave.encoders.onnx.runtime import GraphInput, Outputs
     from termweave.encoders.term_weighting import Kind
 
 #: What `DenseSettings.query` holds.

@@ -9,6 +9,7 @@ Both order documents as the model's probabilities do.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -17,18 +18,14 @@ import numpy as np
 
 from termweave.encoders.analysis.word_pieces import ModelTokenizer
 from termweave.encoders.kinds.base import KindSettings, OpenModel
-from termweave.encoders.manifest import TOKENIZER, Manifest
+from termweave.encoders.manifest import TOKENIZER, Manifest, ModelFolder
 from termweave.encoders.onnx.checked_graphs import rank_correlation, sample_texts
-from termweave.encoders.onnx.runtime import GraphInput
+from termweave.encoders.onnx.runtime import GraphInput, Outputs
 from termweave.errors import ModelError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
-    from termweave.encoders.manifest import ModelFolder
-    from termweave.encoders.onnx.runtime import Outputs
     from termweave.records import ModelInfo
 
 LOGITS = "logits"

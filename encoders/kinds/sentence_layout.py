@@ -11,9 +11,11 @@ is over the files that are run or exported, over the tokeniser, and over everyth
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from termweave.encoders.analysis.analyses import PieceTerms, VocabularyTerms
 from termweave.encoders.kinds.dense import DenseSettings
@@ -32,10 +34,6 @@ from termweave.encoders.manifest import (
     weight_files,
 )
 from termweave.errors import ModelError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
 #: Prompt names that stand for a document, as `encode_document` of sentence-transformers tries them.
 _DOCUMENT_PROMPTS = ("document", "passage", "corpus")

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from termweave.encoders.kinds.pooling import ACTIVATIONS, MODES, DenseLayer
 from termweave.encoders.manifest import TOKENIZER, WEIGHTS, is_inside
 from termweave.errors import ModelError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
 MODULES = "modules.json"
 #: The query weights of OpenSearch's inference-free models.

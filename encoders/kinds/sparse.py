@@ -15,7 +15,9 @@ OpenSearch takes positive weights only.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -26,18 +28,14 @@ from termweave.encoders.kinds.base import OpenModel, PromptSettings
 from termweave.encoders.kinds.pooling import read_safetensors
 from termweave.encoders.manifest import TOKENIZER, Manifest
 from termweave.encoders.onnx.checked_graphs import rank_correlation
-from termweave.encoders.term_weighting import check_finite
+from termweave.encoders.term_weighting import Kind, check_finite
 from termweave.errors import ModelError
 from termweave.records import TermWeights
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
     from numpy.typing import NDArray
 
     from termweave.encoders.onnx.runtime import Outputs
-    from termweave.encoders.term_weighting import Kind
     from termweave.statistics import CorpusStatistics
 
 OUTPUT = "weights"

@@ -27,7 +27,8 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -38,9 +39,6 @@ from termweave.encoders.manifest import HEADS, TOKENIZER, WEIGHTS, Manifest, Mod
 from termweave.encoders.models.transformer import load_backbone
 from termweave.errors import ModelError
 from termweave.support.messages import first_line
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 #: How the last states become a vector: their mean, or the state of the first token, [CLS].
 POOLING = ("mean", "cls")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -12,9 +13,6 @@ from torch import Tensor, nn
 from termweave.encoders.manifest import MANIFEST, TOKENIZER, WEIGHTS, weight_files
 from termweave.errors import ModelError, UsageError
 from termweave.support.messages import counted, first_line
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def load_backbone(path: Path, layers: int = 0, *, head: str = "") -> Any:

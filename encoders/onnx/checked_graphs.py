@@ -15,9 +15,11 @@ from __future__ import annotations
 import inspect
 import shutil
 import warnings
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,9 +33,6 @@ from termweave.support.extras import install
 from termweave.support.messages import first_line
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
     from numpy.typing import NDArray
 
     from termweave.encoders.kinds.base import OpenModel

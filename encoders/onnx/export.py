@@ -6,24 +6,21 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from termweave.encoders import calibration
 from termweave.encoders.kinds import kind_of, read_folder
-from termweave.encoders.manifest import GRAPHS, MANIFEST, SENTENCE_GRAPH, digest, digests, write_manifest
-from termweave.encoders.onnx.checked_graphs import OPSET, write_checked
+from termweave.encoders.manifest import GRAPHS, MANIFEST, SENTENCE_GRAPH, Manifest, ModelFolder, digest, digests, write_manifest
+from termweave.encoders.onnx.checked_graphs import OPSET, Parity, write_checked
 from termweave.encoders.text_encoder import load
 from termweave.errors import UsageError
 from termweave.support import private_files
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
     from termweave.encoders.kinds.base import OpenModel
-    from termweave.encoders.manifest import Manifest, ModelFolder
-    from termweave.encoders.onnx.checked_graphs import Parity
 
 
 #: Files of a folder of sentence-transformers that an export copies, so that the export loads there, too. A graph may have files of tensors.

@@ -45,6 +45,8 @@ The runtime gives a CPU one text at a time anyway (`encoders.onnx.runtime`). A s
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -52,9 +54,6 @@ import numpy as np
 from termweave.encoders.onnx.runtime import onnx_runtime
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
     from numpy.typing import NDArray
 
 MASK = "attention_mask"

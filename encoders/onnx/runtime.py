@@ -22,9 +22,11 @@ one message with the fields of both. So neither the extra `train` nor another ex
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from ctypes import CDLL, byref, c_int
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from weakref import WeakSet
 
@@ -34,9 +36,6 @@ from termweave.errors import ModelError
 from termweave.support.messages import first_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
-
     from numpy.typing import NDArray
 
     from termweave.encoders.manifest import ModelFolder

@@ -11,6 +11,7 @@ spelling of fields and queries from its `distribution`.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +20,6 @@ from termweave.errors import EngineError, UsageError
 from termweave.records import Capabilities
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from termweave.engine.client.connection import Engine
 
 #: A search of no index: the server parses the query and finds nothing.

@@ -10,6 +10,7 @@ exceptions only.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
@@ -26,8 +27,6 @@ from termweave.engine.client.transports import Access, DetectingTransport, NoAns
 from termweave.errors import EngineError, EngineUnreachable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from termweave.engine.client.resolved_name import ResolvedName
     from termweave.records import Capabilities
     from termweave.settings import Settings

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import warnings
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
@@ -26,8 +27,6 @@ from termweave.support.extras import needed
 from termweave.support.messages import without_password
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from termweave.settings import Settings
 
 _KEY_IS_LOCKED = "Put its password into $TERMWEAVE_CLIENT_KEY_PASSWORD, or client_key_password into your settings file."

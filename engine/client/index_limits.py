@@ -7,14 +7,12 @@ the limit. From then on searches of the same path are sent in parts, and the joi
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from termweave.engine.client.server_errors import EngineResponseError
 from termweave.support.batching import in_parts
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 #: Name of a limit -> how OpenSearch and Elasticsearch refuse what is beyond it.
 _REFUSALS = {

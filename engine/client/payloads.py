@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import json
 from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from types import NoneType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote as escape
 
 from termweave.engine.client.retries import endpoint
 from termweave.errors import EngineError
 from termweave.support.messages import clipped, readable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
 
 #: Parameters of a search that must fail if a shard is missing. By default the server leaves out the documents of that shard and says
 #: nothing about it: `_shards.failed` stays 0.

@@ -8,6 +8,7 @@ request that reads documents. A cluster has no default pipeline of its own (Open
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -21,8 +22,6 @@ from termweave.support.batching import in_parts
 from termweave.support.messages import few
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
     from termweave.engine.client.connection import Engine
 
 #: Documents that one search reads by their ids.

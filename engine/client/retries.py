@@ -13,17 +13,15 @@ import random
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from termweave.engine.client.server_errors import EngineResponseError
 from termweave.errors import EngineError, EngineUnreachable, for_python
 from termweave.support.messages import clipped
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
 
 T = TypeVar("T")
 #: The server did not carry the request out: any request may be sent again.

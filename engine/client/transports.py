@@ -18,18 +18,16 @@ import ssl
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 from urllib.parse import urlencode, urlsplit
 
 from termweave.errors import UsageError
 from termweave.support.extras import needed
 from termweave.support.paced_responses import paced_connection
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 #: Status, headers and text of a response.
 Answer = tuple[int, "Mapping[str, str]", str]

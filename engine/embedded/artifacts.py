@@ -12,10 +12,11 @@ import os
 import shutil
 import tempfile
 import zipfile
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from termweave.engine.embedded import folders
@@ -24,9 +25,6 @@ from termweave.support import private_files
 from termweave.support.file_locks import one_at_a_time
 from termweave.support.messages import first_line
 from termweave.support.paths import expanded
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 VERSION = "3.6.0"
 

@@ -12,17 +12,14 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from termweave.engine.embedded import folders
 from termweave.errors import TermweaveError
 from termweave.support import paths
 from termweave.support.messages import first_line
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 MINIMUM = 21
 

@@ -14,10 +14,11 @@ import shutil
 import socket
 import sys
 import time
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from termweave.engine.embedded import artifacts, folders, java, process
 from termweave.engine.embedded import state as states
@@ -25,9 +26,6 @@ from termweave.engine.embedded.process import Layout
 from termweave.engine.embedded.state import NodeState
 from termweave.errors import EngineUnreachable, TermweaveError, UsageError
 from termweave.support.messages import sized
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 #: Always loopback: the embedded server has no security plugin.
 _HOST = "127.0.0.1"

@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING
@@ -22,8 +23,6 @@ from termweave.engine.embedded.state import NAME
 from termweave.errors import TermweaveError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from termweave.engine.embedded.java import Java
 
 #: Options of Java. Without heap a node sends wrong responses, so that it ends; the archive is an `integ-test-zip`, but the server rejects that name.

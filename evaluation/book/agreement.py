@@ -7,6 +7,7 @@ pandas, some hundred megabytes, for two sums. Krippendorff's alpha with gaps and
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING
@@ -15,8 +16,6 @@ from termweave.evaluation.book.store import GRADES, BookGrade
 from termweave.support.extras import needed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     #: (query, document) -> judge -> grade
     Items = Mapping[tuple[str, str], Mapping[str, int]]
 

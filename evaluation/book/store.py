@@ -8,6 +8,7 @@ judge, query and document. So two judges who grade at the same time never write 
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -26,8 +27,6 @@ from termweave.records import Qrels, Query
 from termweave.support.normal_form import normal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
     from termweave.engine import Engine
     from termweave.search import Index
 

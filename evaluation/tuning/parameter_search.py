@@ -12,6 +12,7 @@ trials that differ only in lambda cost almost nothing. A trial ranks exactly as 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -25,8 +26,6 @@ from termweave.signals import fusion, modes
 from termweave.signals.modes import Mode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from numpy.typing import NDArray
 
     from termweave.search.retrieval.candidates import Candidates

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -24,8 +25,6 @@ from termweave.signals.lexical import Lexical
 from termweave.support.messages import few
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from termweave.corpora.index.source import IndexSource
     from termweave.engine import Engine
     from termweave.indexer.options import BuildOptions

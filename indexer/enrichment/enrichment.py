@@ -9,6 +9,7 @@ a write of the application is never undone: such a document is read and encoded 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from termweave.catalog import audit, generations, statistics_store
-from termweave.catalog.lineage import check_alike, read_lineage, store_lineage
+from termweave.catalog.lineage import Lineage, check_alike, read_lineage, store_lineage
 from termweave.corpora.sources import Skips
 from termweave.encoders.recorded_models import encoder_of, remember
 from termweave.engine.client.connection import quote
@@ -35,9 +36,6 @@ from termweave.indexer.preparation.estimate import estimate_build
 from termweave.support.messages import counted, few
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from termweave.catalog.lineage import Lineage
     from termweave.corpora.index.source import IndexSource
     from termweave.encoders import TextEncoder
     from termweave.engine import Engine

@@ -8,6 +8,7 @@ A watch makes further passes over documents that the application has written sin
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -28,8 +29,6 @@ from termweave.indexer.pipeline.bulk_sender import PARAMETERS, reason_of
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-
     from termweave.catalog.layout import DocumentLayout
     from termweave.corpora.index.source import IndexSource
     from termweave.encoders import TextEncoder

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -27,8 +28,6 @@ from termweave.indexer.stored_documents import stored_where
 from termweave.support.batching import in_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from termweave.engine import Engine
     from termweave.indexer.ledger.build_lock import Lease
     from termweave.indexer.ledger.ledger import Ledger

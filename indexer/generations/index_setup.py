@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from http import HTTPStatus
@@ -17,8 +18,6 @@ from termweave.indexer.generations.listing import closed_error
 from termweave.support.messages import clipped, few
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from termweave.catalog.lineage import Lineage
     from termweave.indexer.ledger.build_lock import Lease
 

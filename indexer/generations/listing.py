@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
@@ -14,8 +15,6 @@ from termweave.errors import TermweaveError, UsageError
 from termweave.support.batching import in_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from termweave import answers
     from termweave.engine import Engine
 

@@ -17,19 +17,16 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from termweave.catalog.lineage import create_hidden_index, unless_missing
 from termweave.engine import Engine, EngineResponseError
 from termweave.engine.client.connection import quote
 from termweave.errors import EngineError, TermweaveError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 INDEX = "termweave-leases"
 #: Seconds between renewals, and seconds without a renewal after which the holder counts as dead.

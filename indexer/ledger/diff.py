@@ -8,9 +8,11 @@ does not depend on what earlier updates recorded.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from termweave.catalog.layout import DocumentLayout, bucket_of
@@ -19,9 +21,6 @@ from termweave.indexer.stored_documents import StoredDocument, undamaged
 from termweave.indexer.verification import differing_buckets
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from termweave.engine import Engine
 
 #: Number of ids processed at once.

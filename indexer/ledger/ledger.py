@@ -11,6 +11,7 @@ import json
 import sqlite3
 import tempfile
 import threading
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +23,6 @@ from termweave.support import private_files
 from termweave.support.batching import in_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from termweave.records import Document
 
 _SCHEMA = """

@@ -6,10 +6,12 @@ import os
 import re
 import secrets
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from termweave.catalog.lineage import check_one
 from termweave.engine import Engine, EngineResponseError
@@ -18,11 +20,6 @@ from termweave.errors import EngineError, TermweaveError, UsageError
 from termweave.indexer.ledger import build_lock
 from termweave.indexer.ledger.ledger import Ledger
 from termweave.support import file_locks, paths, private_files
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
 
 #: Cluster ids that can be used as the name of a folder.
 _PLAIN = re.compile(r"[\w-]{1,100}", re.ASCII)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,6 @@ from termweave.indexer.ledger import storage
 from termweave.indexer.rebuild_options import differences
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-
     from termweave.corpora import Source
     from termweave.engine import Engine
     from termweave.indexer.build_plan import BuildPlan

@@ -24,6 +24,7 @@ import random
 import re
 import threading
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -35,8 +36,6 @@ from termweave.errors import EngineError, EngineUnreachable
 from termweave.indexer.generations.index_setup import writer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from termweave.indexer.ledger.build_lock import Lease
 
 #: Parameters of each `_bulk` request.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from termweave.corpora.sources import LINE
@@ -12,8 +13,6 @@ from termweave.support import private_files
 from termweave.support.messages import clipped, counted, few
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from termweave.indexer.ledger.ledger import Ledger
 
 #: Number of refusals that a message names; the file that it mentions lists all.

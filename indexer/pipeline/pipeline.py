@@ -7,6 +7,7 @@ Threads are enough, because tokenisation, the model, sockets and SQLite release 
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,8 +20,6 @@ from termweave.indexer.preparation.corpus_pass import BuildProgress, blocks
 from termweave.support.batching import ahead
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from termweave.corpora import Source
     from termweave.encoders import TextEncoder
     from termweave.engine import Engine

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import random
 from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from termweave.catalog import statistics_store
 from termweave.catalog.layout import filterable
-from termweave.corpora.sources import ITEM, Source
+from termweave.corpora.sources import ITEM, Skips, Source
 from termweave.encoders.analysis.words import LONGEST_TERM
 from termweave.errors import InputError
 from termweave.indexer.options import Window
@@ -22,10 +23,7 @@ from termweave.statistics import CorpusStatistics, StatisticsCounter
 from termweave.support.messages import counted, few
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-
     from termweave.catalog.generations import LiveGeneration
-    from termweave.corpora.sources import Skips
     from termweave.encoders import TextEncoder
     from termweave.engine import Engine
     from termweave.indexer.build_plan import BuildPlan

@@ -18,6 +18,7 @@ from __future__ import annotations
 import time
 import zlib
 from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -32,8 +33,6 @@ from termweave.indexer.preparation.passages import WORD, in_passages
 from termweave.signals.dense import VECTOR_FIELD
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from termweave.catalog.layout import DocumentLayout
     from termweave.indexer.options import BuildOptions
     from termweave.indexer.preparation.corpus_pass import BuildProgress, CorpusPass, LiveStatistics

@@ -8,6 +8,7 @@ The effect of the check was measured on cmrc2018 (Chinese) with the shipped Engl
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -20,8 +21,6 @@ from termweave.support.extras import install_model
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
     from termweave.corpora import Source
     from termweave.indexer.options import BuildOptions
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from termweave.catalog.typed_fields import LONGEST_KEYWORD, NOTATIONS, RIVALS, TYPES, as_text, convert, entries, kind_of, usable
 from termweave.support.messages import clipped, counted, few
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
 
 #: Entries that become typed fields, at most; OpenSearch allows 1,000 fields in an index.
 MOST = 200

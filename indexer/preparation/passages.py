@@ -12,16 +12,13 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from termweave.corpora.sources import Derived, Progress, Source
 from termweave.errors import UsageError
 from termweave.indexer.options import Window
 from termweave.records import Document, Passage
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 # ruff: noqa: RUF001 - full stops, quotes and brackets of other scripts are what this file is about
 _SPACELESS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"

@@ -13,6 +13,7 @@ import contextlib
 import logging
 import os
 import tempfile
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
@@ -35,8 +36,6 @@ from termweave.support.messages import first_line
 from termweave.support.paths import expanded, written_as_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-
     from termweave.corpora import Source
     from termweave.indexer.options import BuildOptions
     from termweave.records import Document, Encoding

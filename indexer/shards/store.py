@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import re
 import secrets
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
 from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import orjson
@@ -25,9 +26,6 @@ from termweave.records import Document, Encoding, Passage, TermWeights
 from termweave.support import file_locks, private_files
 from termweave.support.extras import install
 from termweave.support.messages import first_line, without_password
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
 
 #: The file that makes a folder a folder of shards.
 MANIFEST = "termweave-shards.json"

@@ -14,6 +14,7 @@ numbers from sorted values, several times as fast, for neighbour lists without t
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -22,8 +23,6 @@ import numpy as np
 from termweave.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
-
     from numpy.typing import NDArray
 
     #: For a probe: columns, and in these columns the minima of its row and every other row, times k_exp.

@@ -39,6 +39,7 @@ probe once, in the query's place, and line 5 averages the mixed similarity s*(l,
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -48,8 +49,6 @@ from termweave.errors import UsageError
 from termweave.rerank.neighbours.equations import Rules, Sets, exact_sets, fast_sets, normalised
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
 _DEFAULT = Rules()

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from termweave.declared_settings import Setting
 from termweave.errors import UsageError
-from termweave.search.feature import Feature
+from termweave.search.feature import Feature, Ranking, Report
 from termweave.search.retrieval.plan import MAX_DEPTH
 from termweave.support.arguments import parsed_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from termweave.search.feature import Ranking, Report
 
 _COUNT = re.compile(r"\d{1,9}", re.ASCII)
 

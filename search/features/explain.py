@@ -6,11 +6,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 from termweave.declared_settings import Setting
-from termweave.search.feature import Feature
+from termweave.search.feature import Feature, Ranking
 
 if TYPE_CHECKING:
     from termweave.records import Hit
-    from termweave.search.feature import Ranking
     from termweave.search.retrieval.plan import Retrieval
 
 

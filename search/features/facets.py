@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,17 +15,13 @@ from termweave.catalog.layout import among
 from termweave.catalog.typed_fields import INSTANT, date_interval, quoted
 from termweave.declared_settings import Setting
 from termweave.errors import UsageError
-from termweave.search.feature import Feature
-from termweave.search.retrieval.plan import MAX_DEPTH
+from termweave.search.feature import Feature, Ranking
+from termweave.search.retrieval.plan import MAX_DEPTH, Retrieval
 from termweave.support.arguments import field_names
 from termweave.support.messages import clipped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from termweave.catalog.columns import Column
-    from termweave.search.feature import Ranking
-    from termweave.search.retrieval.plan import Retrieval
 
 #: Values that a facet shows unless it names another number, most frequent first, the most that it can name, and values that each shard counts.
 VALUES, _MOST_VALUES, _OF_SHARD = 10, 1_000, 10_000

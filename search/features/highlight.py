@@ -8,21 +8,18 @@ then matched to the texts of the hits.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any
 
 from termweave.declared_settings import Setting
 from termweave.dialect import CLOSE, MARKED, OPEN, dialect_of
-from termweave.records import Highlight
-from termweave.search.feature import Feature
+from termweave.records import Highlight, Hit
+from termweave.search.feature import Feature, Ranking
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from termweave.contracts.signal import Clause
-    from termweave.records import Hit
-    from termweave.search.feature import Ranking
     from termweave.search.opening import OpenGeneration
 
 #: The fields that are highlighted.

@@ -11,7 +11,7 @@ of the query's similarity (Algorithm 1 of paper 002, line 5; `termweave.rerank.n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,8 +27,6 @@ from termweave.support.arguments import document_ids
 from termweave.support.normal_form import in_all_forms, normal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     import numpy as np
     from numpy.typing import NDArray
 

@@ -5,18 +5,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from termweave.declared_settings import Setting
 from termweave.errors import UsageError
-from termweave.search.feature import Feature
+from termweave.search.feature import Answered, Feature, Ranking, Search
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from termweave.search.feature import Answered, Ranking, Search
     from termweave.search.retrieval.plan import Retrieval
 
 

@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import TYPE_CHECKING, Annotated, Any
 
 from termweave.declared_settings import Setting
 from termweave.errors import UsageError
-from termweave.search.feature import Feature
+from termweave.search.feature import Feature, Ranking, Report
 from termweave.signals.fusion import FusedList
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from termweave.search.feature import Ranking, Report
     from termweave.search.ranking.order import Place
     from termweave.search.retrieval.plan import Retrieval
 

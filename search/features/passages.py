@@ -9,22 +9,19 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from termweave.catalog.layout import engine_id, stored_text
 from termweave.declared_settings import Setting
 from termweave.errors import UsageError
-from termweave.records import FoundPassage, Passage
-from termweave.search.feature import Feature
+from termweave.records import FoundPassage, Hit, Passage
+from termweave.search.feature import Feature, Ranking
 from termweave.signals.fusion import fuse
 from termweave.support.arguments import parsed_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from termweave.records import Hit
-    from termweave.search.feature import Ranking
     from termweave.search.opening import OpenGeneration
     from termweave.search.retrieval.candidates import Candidates
     from termweave.signals.modes import Mode

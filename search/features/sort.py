@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from termweave.catalog.typed_fields import as_text, convert, entries
 from termweave.declared_settings import Setting
 from termweave.errors import UsageError
-from termweave.search.feature import Feature
-from termweave.search.retrieval.plan import MAX_DEPTH
+from termweave.search.feature import Feature, Ranking, Report
+from termweave.search.retrieval.plan import MAX_DEPTH, Retrieval
 from termweave.support.arguments import parsed_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from termweave.search.feature import Ranking, Report
-    from termweave.search.retrieval.plan import Retrieval
 
 
 def parse(text: str) -> tuple[str, str]:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from termweave.catalog.layout import first_passages
 from termweave.declared_settings import Setting
-from termweave.search.feature import Feature
+from termweave.search.feature import Feature, Ranking
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from termweave.search.feature import Ranking
     from termweave.search.retrieval.plan import Retrieval
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,6 @@ from termweave.errors import UsageError
 from termweave.support.normal_form import forms
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from termweave.catalog.layout import DocumentLayout
 
     Clause = dict[str, Any]

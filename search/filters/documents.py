@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from termweave.catalog import typed_fields
 from termweave.engine import EngineResponseError
@@ -14,9 +15,6 @@ from termweave.search.filters.clauses import any_of
 from termweave.support.normal_form import normal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from typing import Any
-
     from termweave.catalog.layout import DocumentLayout
     from termweave.engine import Engine
     from termweave.search.opening import OpenGeneration

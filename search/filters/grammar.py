@@ -13,19 +13,17 @@ types that the index has for its fields decide how values are compared: numbers 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from termweave.dialect import OPENSEARCH
+from termweave.dialect import OPENSEARCH, ServerDialect
 from termweave.errors import UsageError
 from termweave.search.filters import clauses as filter_clauses
 from termweave.support.normal_form import normal
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from termweave.catalog.layout import DocumentLayout
-    from termweave.dialect import ServerDialect
 
     Clause = dict[str, Any]
 

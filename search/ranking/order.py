@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -11,15 +12,11 @@ from typing import TYPE_CHECKING, Any
 from termweave import plugins
 from termweave.errors import UsageError
 from termweave.records import SignalScore
-from termweave.rerank.rerankers import CutShort, RerankRequest
-from termweave.signals.fusion import fuse
+from termweave.rerank.rerankers import CutShort, Reranker, Reranking, RerankRequest, RerankResult
+from termweave.signals.fusion import Fusion, fuse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-
-    from termweave.rerank.rerankers import Reranker, Reranking, RerankResult
     from termweave.search.retrieval.candidates import Candidates
-    from termweave.signals.fusion import Fusion
     from termweave.signals.modes import Mode
 
     #: Document ids with their scores, best first.

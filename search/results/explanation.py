@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from termweave.dialect import dialect_of
 from termweave.errors import EngineError
-from termweave.records import SignalScore
-from termweave.search.retrieval.candidates import grouped
+from termweave.records import Encoding, Hit, SignalScore
+from termweave.search.retrieval.candidates import Candidates, grouped
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
     from termweave.contracts.signal import Clause, Signal
-    from termweave.records import Encoding, Hit
     from termweave.search.opening import OpenGeneration
     from termweave.search.ranking.order import Place
-    from termweave.search.retrieval.candidates import Candidates
 
     #: Start and end of each word in the text, in characters, and the signal's term for it.
     Located = Iterable[tuple[int, int, str]]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import os
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,19 +17,16 @@ from typing import IO, TYPE_CHECKING
 from termweave.errors import UsageError
 from termweave.rerank import candidate_features
 from termweave.rerank.feature_ranker import FeatureReranker, open_feature_ranker
-from termweave.rerank.rerankers import Reranker, Reranking, RerankResult
+from termweave.rerank.rerankers import Need, Reranker, Reranking, RerankRequest, RerankResult
 from termweave.search.ranking.order import order
 from termweave.support import private_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     import numpy as np
     from numpy.typing import NDArray
 
     from termweave.catalog.layout import DocumentLayout
     from termweave.rerank.candidate_features import FeatureReader
-    from termweave.rerank.rerankers import Need, RerankRequest
     from termweave.search.retrieval.candidates import Candidates
     from termweave.signals.modes import Mode
 

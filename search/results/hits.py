@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import partial
@@ -10,32 +11,27 @@ from http import HTTPStatus
 from itertools import chain
 from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
-from termweave.catalog.layout import as_written, engine_id, stored_metadata, stored_passage, stored_text
+from termweave.catalog.layout import DocumentLayout, as_written, engine_id, stored_metadata, stored_passage, stored_text
 from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.engine.client.server_errors import hint_for
 from termweave.errors import EngineError, TermweaveError, UsageError
 from termweave.records import Hit, Passage
-from termweave.search.feature import of_part
+from termweave.search.feature import Ranking, of_part
 from termweave.search.results import explanation
 from termweave.search.results.pictures import passage, shade
-from termweave.search.retrieval.candidates import MISSING_HINT, SearchFailed
+from termweave.search.retrieval.candidates import MISSING_HINT, Candidates, SearchFailed
 from termweave.search.retrieval.plan import unexplained
 from termweave.signals.fusion import FusedList
 from termweave.support.messages import clipped
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
-
     import pandas as pd
 
-    from termweave.catalog.layout import DocumentLayout
     from termweave.rerank.rerankers import CutShort
-    from termweave.search.feature import Ranking
     from termweave.search.features.facets import FacetValue
     from termweave.search.features.totals import Totals
     from termweave.search.opening import OpenGeneration
     from termweave.search.ranking.order import Place
-    from termweave.search.retrieval.candidates import Candidates
 
 #: Errors of a document whose shard has no living copy (OpenSearch 3.6.0).
 _UNAVAILABLE = frozenset({"no_shard_available_action_exception", "unavailable_shards_exception"})

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from termweave.search.feature import of_part
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from termweave.records import Hit
     from termweave.search.results.hits import Answer
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from termweave.catalog.layout import source_digest
+from termweave.catalog.layout import DocumentLayout, source_digest
 from termweave.corpora.formats.fields import BadLine
 from termweave.corpora.index.entries import enriched_document
 from termweave.corpora.sources import Reading
@@ -19,9 +20,6 @@ from termweave.search.retrieval.candidates import answers_to
 from termweave.support.messages import counted, few
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from termweave.catalog.layout import DocumentLayout
     from termweave.records import Hit
     from termweave.search.feature import Report
     from termweave.search.opening import OpenGeneration

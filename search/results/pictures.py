@@ -5,6 +5,7 @@ The HTML page is one file without scripts, fonts or links. It supports light and
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -15,8 +16,6 @@ from termweave.rerank.occlusion import places
 from termweave.search.results import explanation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from termweave.records import Hit
 
 #: The line of a page without pictures.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -14,23 +14,18 @@ from termweave.engine import EngineResponseError
 from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.engine.client.server_errors import hint_for
 from termweave.errors import EngineError
-from termweave.records import Passage
-from termweave.rerank.rerankers import METADATA, WORDS
+from termweave.records import Capabilities, Encoding, Passage, SignalScore
+from termweave.rerank.rerankers import METADATA, WORDS, IndexTerms, Need
 from termweave.signals.dense import VECTOR_FIELD, from_half, from_halves
-from termweave.signals.fusion import Ranked
+from termweave.signals.fusion import FusedList, Ranked
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
-
     import numpy as np
     from numpy.typing import NDArray
 
     from termweave.catalog.columns import Column
     from termweave.contracts.signal import Clause, Signal
     from termweave.engine import Engine
-    from termweave.records import Capabilities, Encoding, SignalScore
-    from termweave.rerank.rerankers import IndexTerms, Need
-    from termweave.signals.fusion import FusedList
 
 _NO_FIELDS: dict[str, Any] = {}
 #: The layout of an index that termweave built, without metadata.

@@ -9,20 +9,18 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from termweave.contracts.signal import clause_budget
+from termweave.contracts.signal import Signal, clause_budget
 from termweave.errors import EngineError
 from termweave.search.results.explanation import characters
 from termweave.signals.lexical import pieces
 from termweave.statistics import CorpusStatistics
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from termweave.contracts.signal import Signal
     from termweave.records import Capabilities, Encoding
     from termweave.search.opening import OpenGeneration
     from termweave.search.retrieval.candidates import SignalRequests

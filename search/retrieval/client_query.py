@@ -7,6 +7,7 @@ with the query that it sends already: the words of its ``match`` are encoded, an
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,6 @@ from termweave.search.retrieval import execution
 from termweave.search.retrieval.plan import Retrieval
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from termweave.records import Encoding
     from termweave.search.opening import OpenGeneration
 

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from termweave.catalog.typed_fields import LONGEST_KEYWORD
 from termweave.errors import EngineError, UsageError
-from termweave.rerank.rerankers import METADATA, SIGNAL, WORDS, IndexTerms
+from termweave.rerank.rerankers import METADATA, SIGNAL, WORDS, IndexTerms, Need
 from termweave.search.filters import documents
 from termweave.search.retrieval import clause_limit, hybrid_query
-from termweave.search.retrieval.candidates import gather, signal_requests
-from termweave.search.retrieval.plan import MAX_DEPTH, further
+from termweave.search.retrieval.candidates import Candidates, SignalRequests, gather, signal_requests
+from termweave.search.retrieval.plan import MAX_DEPTH, Retrieval, further
 from termweave.signals.fusion import FusedList
 from termweave.support.messages import few
 from termweave.support.normal_form import in_all_forms
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
     from termweave.catalog.layout import DocumentLayout
     from termweave.records import Encoding
-    from termweave.rerank.rerankers import Need
     from termweave.search.opening import OpenGeneration
-    from termweave.search.retrieval.candidates import Candidates, SignalRequests
-    from termweave.search.retrieval.plan import Retrieval
 
 
 class AliasMoved(EngineError):

@@ -8,6 +8,7 @@ returns only the final score. Tried on 3.6.0 with the neural-search plugin.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,6 @@ from termweave.signals.fusion import DEFAULT, FusedList
 from termweave.signals.modes import Mode
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from termweave.records import Capabilities
     from termweave.search.retrieval.candidates import SignalRequests
 

@@ -6,15 +6,13 @@ search adds to the earlier pages. No document is on two pages, and none is left 
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from termweave.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
-    from typing import Any
-
     from termweave.rerank.rerankers import Need
     from termweave.signals.modes import Mode
 

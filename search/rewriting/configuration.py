@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from io import StringIO
@@ -19,8 +20,6 @@ from termweave.support.messages import counted
 from termweave.support.normal_form import normalised
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     #: Query, id of the document, action.
     Row = tuple[str, str, str]
 

@@ -8,6 +8,7 @@ Where documents are cut into passages, one more request finds the documents that
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,6 @@ from termweave.support.messages import clipped
 from termweave.support.normal_form import forms
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from termweave.catalog.layout import DocumentLayout
     from termweave.engine import Engine
 

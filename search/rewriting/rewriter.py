@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, chain, islice
 from typing import TYPE_CHECKING, Any
@@ -22,20 +23,16 @@ from termweave.errors import UsageError
 from termweave.records import Encoding, RewrittenQuery, TermWeights
 from termweave.search import profiles
 from termweave.search.rewriting import operators
-from termweave.search.rewriting.configuration import NOTHING, QueryPins
+from termweave.search.rewriting.configuration import NOTHING, QueryPins, Rewriting
 from termweave.search.rewriting.operators import Operators, of_documents, phrase_clause, word_fields
-from termweave.search.rewriting.synonyms import MOST_SYNONYMS
+from termweave.search.rewriting.synonyms import MOST_SYNONYMS, Span
 from termweave.support.normal_form import in_all_forms, normalised
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
     from termweave.catalog.layout import DocumentLayout
     from termweave.encoders import TextEncoder
     from termweave.search.feature import Encode
     from termweave.search.opening import OpenGeneration
-    from termweave.search.rewriting.configuration import Rewriting
-    from termweave.search.rewriting.synonyms import Span
 
 #: Words of a query that are looked up: the server takes 10 to 30 ms for each.
 _MOST_WORDS = 100

@@ -11,17 +11,14 @@ adds are not looked up again, so that rules cannot run in a circle. ``\,`` and `
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from termweave.errors import UsageError
 from termweave.signals.lexical import PIECE
 from termweave.support.messages import clipped
 from termweave.support.normal_form import normal
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
 
 #: Characters of all rules together: a profile keeps them in the state of the cluster.
 MOST = 200_000

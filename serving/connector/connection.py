@@ -6,14 +6,16 @@ are found by name and marker, and are used or removed.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
 from termweave.catalog import audit
-from termweave.catalog.lineage import check_one, read_lineage, resolve_index
+from termweave.catalog.lineage import Lineage, check_one, read_lineage, resolve_index
 from termweave.engine import EngineResponseError
 from termweave.engine.client.resolved_name import shared_pipeline
 from termweave.errors import EngineError, UsageError
@@ -22,10 +24,6 @@ from termweave.search.single_query import choose
 from termweave.serving.connector import inference, ml_commons, registrations
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-    from types import ModuleType
-
-    from termweave.catalog.lineage import Lineage
     from termweave.engine import Engine
     from termweave.rerank.rerankers import Reranking
     from termweave.search.rewriting.configuration import Rewriting

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from http import HTTPStatus
@@ -19,14 +20,18 @@ from typing import TYPE_CHECKING, Any
 from termweave.engine import EngineResponseError
 from termweave.engine.client.connection import quote
 from termweave.errors import UsageError
-from termweave.serving.connector.registrations import IndexConnection, RemoteModel, answer_of, marker, stored_template
+from termweave.serving.connector.registrations import (
+    ConnectOptions,
+    IndexConnection,
+    RemoteModel,
+    answer_of,
+    marker,
+    stored_template,
+)
 from termweave.signals.dense import reach
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from termweave.engine import Engine
-    from termweave.serving.connector.registrations import ConnectOptions
 
 _LICENCES = frozenset({"enterprise", "trial"})
 #: Signal -> its task, the model server's endpoint, the form of the numbers, and the places of the numbers in an answer.

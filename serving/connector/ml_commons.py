@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -13,13 +14,10 @@ import orjson
 from termweave.engine import EngineResponseError
 from termweave.engine.client.connection import quote
 from termweave.errors import EngineError, UsageError
-from termweave.serving.connector.registrations import IndexConnection, RemoteModel, answer_of, marker
+from termweave.serving.connector.registrations import ConnectOptions, IndexConnection, RemoteModel, answer_of, marker
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from termweave.engine import Engine
-    from termweave.serving.connector.registrations import ConnectOptions
 
 #: The class of a connection on this server.
 CONNECTION = IndexConnection

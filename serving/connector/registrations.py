@@ -16,6 +16,7 @@ Elasticsearch has neither search pipelines nor such models: see `serving.connect
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from http import HTTPStatus
@@ -28,8 +29,6 @@ from termweave.engine.client.resolved_name import OURS
 from termweave.search.retrieval.hybrid_query import normalisation
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from termweave.catalog.layout import ApplicationFields
     from termweave.engine import Engine
 

@@ -8,16 +8,14 @@ if there are several workers, one of them takes no text that fills a batch alone
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Condition, Thread
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from termweave.errors import TermweaveError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
 
 #: Texts that may wait. With the shipped model and two cores they take some seconds.
 MOST_WAITING = 4096

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import Future
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
@@ -16,7 +18,7 @@ import pybase64
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -26,21 +28,14 @@ from termweave.errors import TermweaveError, UsageError
 from termweave.search.retrieval import client_query
 from termweave.serving.model_server import request_bodies
 from termweave.serving.model_server.encoding_queue import EncodingQueue, QueueFull
-from termweave.serving.model_server.request_bodies import TooMuch
-from termweave.serving.model_server.served_models import KINDS, ServedModels, UnknownModel
+from termweave.serving.model_server.request_bodies import EncodingRequest, QueryRequest, TooMuch
+from termweave.serving.model_server.served_models import KINDS, ServedModel, ServedModels, UnknownModel
 from termweave.ui.protection.request_filter import RequestFilter
 from termweave.ui.protection.sessions import Sessions
 from termweave.ui.rendering import CLIENT_GONE, data, error_handlers, status_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
-    from concurrent.futures import Future
-
-    from starlette.requests import Request
-
     from termweave.engine import Engine
-    from termweave.serving.model_server.request_bodies import EncodingRequest, QueryRequest
-    from termweave.serving.model_server.served_models import ServedModel
     from termweave.ui.serve_options import ServeOptions
 
 #: Paths that need no token: they say only whether the server runs.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,6 @@ from termweave.serving.model_server.served_models import UnknownModel
 from termweave.ui.parameters import json_object
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from termweave.encoders.term_weighting import Kind
     from termweave.search.opening import OpenGeneration
     from termweave.search.retrieval.client_query import ClientQuery

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from threading import Lock
@@ -13,24 +14,19 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from termweave import encoders
-from termweave.catalog.lineage import all_live, check_one, read_lineage, resolve_index, resolve_name
+from termweave.catalog.lineage import Lineage, all_live, check_one, read_lineage, resolve_index, resolve_name
 from termweave.encoders.kinds import kind_of, read_folder
 from termweave.encoders.model_lookup import resolve
 from termweave.errors import EngineError, ModelError, TermweaveError, UsageError
-from termweave.records import Document
-from termweave.search.opening import open_generation
+from termweave.records import Document, Encoding
+from termweave.search.opening import OpenGeneration, open_generation
 from termweave.support.normal_form import normal
 from termweave.ui.workspace import FreshItems
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from termweave.catalog.lineage import Lineage
     from termweave.encoders import TextEncoder
     from termweave.encoders.term_weighting import Kind
     from termweave.engine import Engine
-    from termweave.records import Encoding
-    from termweave.search.opening import OpenGeneration
     from termweave.ui.serve_options import ServeOptions
 
 #: Seconds after which the server is asked again which generation an index has, and which indices there are.

@@ -7,17 +7,15 @@ so that a search uses exactly the parameters that the documents were written wit
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 
 from termweave.declared_settings import number_in
-from termweave.dialect import OPENSEARCH
+from termweave.dialect import OPENSEARCH, ServerDialect
 from termweave.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from termweave.dialect import ServerDialect
     from termweave.records import Capabilities, Document, Encoding, TermWeights
     from termweave.statistics import CorpusStatistics
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from pathlib import Path
 from threading import get_ident
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 #: Mode of new files before the umask is applied, for everybody and for the owner only.
 _MODE, _PRIVATE_MODE = 0o666, 0o600

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeVar, cast
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+from typing import TypeVar, cast
 
 T = TypeVar("T")
 #: Seconds between checks whether to stop.

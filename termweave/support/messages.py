@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from collections.abc import Sequence
 
 #: The hash of a model or of statistics, as termweave writes it.
 _HASH = re.compile("[0-9a-f]{8,64}")

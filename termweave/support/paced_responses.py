@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import io
 import math
+import socket
 import time
 from http.client import HTTPConnection, HTTPResponse
-from typing import TYPE_CHECKING, Any, ClassVar
-
-if TYPE_CHECKING:
-    import socket
+from typing import Any, ClassVar
 
 
 class _PacedReader(io.RawIOBase):

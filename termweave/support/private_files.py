@@ -12,13 +12,11 @@ import os
 import shutil
 import stat
 import tempfile
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import IO, Any
 
 _SCRATCH = "termweave-scratch-"
 _FOLDER, _FILE = 0o700, 0o600

@@ -14,6 +14,7 @@ import json
 import os
 import random
 import re
+from collections.abc import Iterator
 from dataclasses import fields
 from datetime import datetime
 from pathlib import Path
@@ -36,8 +37,6 @@ from termweave.search.options import SENT, ExplainOptions, RunOptions
 from termweave.search.results import json as results
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from termweave.engine.client.connection import Engine
 
 FILE = Path(__file__).parents[1] / "fixtures" / "searches.json.zst"

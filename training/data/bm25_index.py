@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from termweave.encoders.term_weighting import anchored
+from termweave.encoders.term_weighting import BM25, Kind, anchored
 from termweave.records import TermWeights
 from termweave.support.batching import in_parts
 from termweave.training.data.pairs import ANALYSED
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
-
     from numpy.typing import NDArray
 
     from termweave.encoders.analysis.words import Analysis
-    from termweave.encoders.term_weighting import BM25, Kind
     from termweave.statistics import CorpusStatistics
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from hashlib import blake2b
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from termweave.corpora import open_dataset, open_source
@@ -13,10 +16,6 @@ from termweave.statistics import CorpusStatistics, StatisticsCounter
 from termweave.support.batching import in_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from hashlib import blake2b
-    from pathlib import Path
-
     import numpy as np
     from numpy.typing import NDArray
 

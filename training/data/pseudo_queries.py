@@ -15,13 +15,12 @@ The question is always taken out of the document: if it stayed in, plain BM25 wo
 
 from __future__ import annotations
 
+import random
 import re
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import random
-    from collections.abc import Callable, Iterator, Sequence
-
     from termweave.records import Document
 
 #: Views whose documents are parts of a text, each another; those of the others are the whole text but for the question.

@@ -12,6 +12,7 @@ vectors and on the parameters of the neighbourhood alone; lines 6 to 9, which ma
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from functools import partial
 from hashlib import blake2b
@@ -34,8 +35,6 @@ from termweave.training.ranker.first_stage import INDEX, NOTHING, found_by_index
 from termweave.training.ranker.teacher import teach
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from numpy.typing import NDArray
 
     from termweave.training.dense.model import TargetContext

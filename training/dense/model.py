@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 import json
 import shutil
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,9 +34,6 @@ from termweave.training.trainer import passes
 from termweave.training.trainer.passes import by_length, in_passes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
     from numpy.typing import NDArray
 
     from termweave.encoders.term_weighting import Kind

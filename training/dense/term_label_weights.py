@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from hashlib import blake2b
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import orjson
@@ -13,25 +15,20 @@ import orjson
 from termweave.declared_settings import settings_of
 from termweave.encoders.analysis.analyses import ChineseWords
 from termweave.encoders.kinds import kind_of, read_folder
-from termweave.encoders.manifest import digest, weight_files
+from termweave.encoders.manifest import ModelFolder, digest, weight_files
 from termweave.encoders.model_lookup import resolve
 from termweave.errors import UsageError
 from termweave.support import paths
 from termweave.training.data.pairs import count
 from termweave.training.methods import base
 from termweave.training.methods.parameters import DataParameters
-from termweave.training.setup import analysis_of
+from termweave.training.setup import RunSetup, analysis_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
-
     from termweave.encoders.kinds.anchored import AnchoredModel
-    from termweave.encoders.manifest import ModelFolder
     from termweave.training.dense.model import TargetContext
     from termweave.training.methods.base import Method
     from termweave.training.mixture import DataPart
-    from termweave.training.setup import RunSetup
 
     #: Term -> weight, of each text.
     Weights = list[dict[str, float]]

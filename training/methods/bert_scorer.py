@@ -24,6 +24,7 @@ Worked example: |y| = 20, n = 2, |Y| = 1000, df = 9: t = .1 * log(1000 / 10) = .
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
@@ -35,8 +36,6 @@ from termweave.training.methods.parameters import EVERYTHING, PRESET
 from termweave.training.methods.term_weights import TermWeightMethod, TermWeightParameters
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from numpy.typing import NDArray
     from torch import Tensor
 

@@ -25,6 +25,7 @@ L(Q,T) = .474887, L(Q,Q) = .618622, L(T,T) = .313262, L(T,Q) = .578864; L(Q,T) +
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -37,8 +38,6 @@ from termweave.training.methods.bi_encoder import BiEncoderMethod, BothTowers, D
 from termweave.training.methods.parameters import PRESET, TO_THE_END, Depth, Factor, MixtureParameters
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from numpy.typing import NDArray
     from torch import Tensor
 

@@ -30,7 +30,7 @@ L_text = -log(e^.9 / (e^.9 + e^.3)) = .437.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping  # noqa: TC003 - `declared_settings` reads the annotations
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
@@ -44,8 +44,6 @@ from termweave.training.methods.parameters import PRESET, TO_THE_END, Factor, Mi
 from termweave.training.methods.term_weights import TermWeightMethod, TermWeightParameters
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
     from torch import Tensor, nn
 

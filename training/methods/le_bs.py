@@ -30,7 +30,7 @@ Worked example: x weighs a .5, b .2, z .4 and y weighs a .6, b -.1, c .3. b is d
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping  # noqa: TC003 - `declared_settings` reads the annotations
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 

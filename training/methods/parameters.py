@@ -6,7 +6,7 @@ A method derives its own record from those that it takes. A subclass that repeat
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping  # noqa: TC003 - `declared_settings` reads the annotations
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 

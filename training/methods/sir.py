@@ -23,7 +23,7 @@ documents drawn anew from the candidates). The paper prints no schedule: the rat
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping  # noqa: TC003 - `declared_settings` reads the annotations
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -37,8 +37,6 @@ from termweave.training.methods.cross_encoder import CrossEncoderMethod, RankerP
 from termweave.training.methods.parameters import PRESET, TO_THE_END, MixtureParameters
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from numpy.typing import NDArray
     from torch import Tensor
 

@@ -6,7 +6,7 @@ passes that train its layers, too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping  # noqa: TC003 - `declared_settings` reads the annotations
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from termweave.contracts.signal import Fitting
 from termweave.encoders import load
 from termweave.engine import connect
 from termweave.errors import UsageError
-from termweave.records import Capabilities
+from termweave.records import Capabilities, Encoding
 from termweave.rerank.candidate_features import neighbourhood_features
 from termweave.rerank.ranker import CrossEncoderReranker
 from termweave.search import Index
@@ -24,17 +25,13 @@ from termweave.signals.weights import Weights
 from termweave.support.batching import in_parts
 from termweave.support.messages import counted
 from termweave.training.data.bm25_index import SparseIndex
-from termweave.training.data.pairs import count_terms
+from termweave.training.data.pairs import Pairs, count_terms
 from termweave.training.data.teacher_scores import by_question
 from termweave.training.dev_measure import vectors_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from numpy.typing import NDArray
 
-    from termweave.records import Encoding
-    from termweave.training.data.pairs import Pairs
     from termweave.training.setup import RunSetup
 
     #: Documents of a question, best first -> their features.

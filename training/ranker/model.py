@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from hashlib import blake2b
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,20 +25,16 @@ from termweave.training import backbone_model
 from termweave.training.data.sampler import TrainingInputs
 from termweave.training.dev_measure import QUESTIONS, DevelopmentSet, ranking_measure
 from termweave.training.methods.base import Cost
-from termweave.training.ranker.first_stage import NOTHING, check, first_stage, lists_of
+from termweave.training.ranker.first_stage import NOTHING, CandidateLists, FirstStage, check, first_stage, lists_of
 from termweave.training.trainer.passes import backbone_precision, in_passes, padded, parameter_bytes, pass_cost, sampled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
     from numpy.typing import NDArray
 
     from termweave.encoders.onnx.runtime import Precision
     from termweave.training.methods.cross_encoder import RankerParameters
     from termweave.training.mixture import DataPart
     from termweave.training.model_folder import FolderContents
-    from termweave.training.ranker.first_stage import CandidateLists, FirstStage
     from termweave.training.setup import RunSetup
 
     #: Token ids and token types of a pair.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,6 @@ from termweave.training.data.teacher_scores import RANKER, Written, write_array
 from termweave.training.ranker import first_stage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from termweave.encoders.manifest import ModelFolder
     from termweave.training.methods.base import Say
     from termweave.training.setup import RunSetup

@@ -7,6 +7,7 @@ get the mean weight of the others (`Form.averages`): all its pieces are read.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,16 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from termweave.encoders.term_weighting import UNIT, Form, place_tags
+from termweave.encoders.term_weighting import UNIT, Anchored, Form, Kind, place_tags
 from termweave.training.trainer import passes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from numpy.typing import NDArray
 
     from termweave.encoders.analysis.word_pieces import Pieces
-    from termweave.encoders.term_weighting import Anchored, Kind
     from termweave.training.term_weights.hidden_states import States
 
 

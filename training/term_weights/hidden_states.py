@@ -12,6 +12,7 @@ import os
 import shutil
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -31,8 +32,6 @@ from termweave.support.messages import counted, duration, paced
 from termweave.support.stopwatch import stopwatch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from termweave.encoders.analysis.word_pieces import Pieces

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from termweave.corpora import path_and_split
@@ -18,9 +20,6 @@ from termweave.training.data.dataset import documents_of
 from termweave.training.data.pairs import count
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
     from termweave.records import TermWeights, WordWeight
     from termweave.training.methods.parameters import TrainingParameters
 

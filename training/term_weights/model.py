@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +18,7 @@ from termweave.encoders.manifest import HEADS, Manifest, digest, weight_files
 from termweave.encoders.model_lookup import resolve
 from termweave.encoders.models import joint_model
 from termweave.encoders.models.joint_model import HeadShape, JointModel
-from termweave.encoders.term_weighting import BM25, Form, anchored, place_tags
+from termweave.encoders.term_weighting import BM25, Form, Kind, anchored, place_tags
 from termweave.errors import ModelError, UsageError
 from termweave.support.stopwatch import stopwatch
 from termweave.training import backbone_model
@@ -26,25 +28,20 @@ from termweave.training.data.sampler import TrainingInputs
 from termweave.training.data.teacher_scores import MADE, RANKER, Distilled
 from termweave.training.dev_measure import DevelopmentSet, depth, ranking_measure, stored
 from termweave.training.methods.base import Cost
-from termweave.training.methods.term_weights import ANCHOR
+from termweave.training.methods.term_weights import ANCHOR, TermWeightParameters
 from termweave.training.ranker import teacher as ranker_teacher
 from termweave.training.term_weights import hidden_states
 from termweave.training.term_weights.batch import Prepared, padded
 from termweave.training.trainer.passes import parameter_bytes, pass_cost, sampled
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
     from numpy.typing import NDArray
 
     from termweave.encoders.analysis.word_pieces import PieceTokenizer
     from termweave.encoders.analysis.words import Analysis
-    from termweave.encoders.term_weighting import Kind
     from termweave.records import TermWeights
     from termweave.statistics import CorpusStatistics
     from termweave.training.methods.base import Say
-    from termweave.training.methods.term_weights import TermWeightParameters
     from termweave.training.mixture import DataPart
     from termweave.training.model_folder import FolderContents
     from termweave.training.setup import RunSetup

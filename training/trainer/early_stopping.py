@@ -6,8 +6,10 @@ import json
 import signal
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,9 +21,6 @@ from termweave.support.messages import duration, paced
 from termweave.training.trainer.checkpoints import HISTORY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
     from torch import nn
 
     from termweave.training.methods.base import Say

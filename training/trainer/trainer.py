@@ -10,7 +10,9 @@ from __future__ import annotations
 import logging
 import math
 import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,16 +22,12 @@ from transformers import Trainer as LibraryTrainer
 from transformers.utils import logging as transformers_logging
 
 from termweave.errors import InputError
-from termweave.training.data.sampler import BatchSampler
+from termweave.training.data.sampler import Batch, BatchSampler, TrainingInputs
 from termweave.training.trainer.checkpoints import latest
 from termweave.training.trainer.early_stopping import DevelopmentCallback, History
 from termweave.training.trainer.passes import CpuDropout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from termweave.training.data.sampler import Batch, TrainingInputs
     from termweave.training.methods.base import Method, Say
     from termweave.training.methods.parameters import TrainingParameters
     from termweave.training.trainer.early_stopping import ShowProgress

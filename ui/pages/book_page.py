@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from starlette.routing import Route
 from termweave.corpora.judgements import read_qrels, read_queries
 from termweave.errors import UsageError
 from termweave.evaluation.book import agreement
-from termweave.evaluation.book.store import add, lacks_words, placed, pooled
+from termweave.evaluation.book.store import BookGrade, BookQuery, JudgementBook, add, lacks_words, placed, pooled
 from termweave.evaluation.measures import per_query
 from termweave.records import Query
 from termweave.support.messages import clipped, few
@@ -23,17 +24,13 @@ from termweave.ui.pages.forms import bytes_of, form_route, text_of, uploaded
 from termweave.ui.pages.judge_page import query_of, token, typed_query
 from termweave.ui.parameters import INDEX, Parameter
 from termweave.ui.rendering import page, see_other
-from termweave.ui.workspace import check_query, workspace_of
+from termweave.ui.workspace import Workspace, check_query, workspace_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
     from starlette.datastructures import FormData
     from starlette.requests import Request
 
-    from termweave.evaluation.book.store import BookGrade, BookQuery, JudgementBook
     from termweave.search import Index
-    from termweave.ui.workspace import Workspace
 
 #: Queries that are added at once: each is searched in every way.
 _MOST = 1_000

@@ -6,6 +6,7 @@ the judged queries (book) of an index and the log of user behaviour; the generat
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from http import HTTPStatus
@@ -31,11 +32,9 @@ from termweave.ui.learning_process import LearningJob, LearningProcess
 from termweave.ui.pages.forms import form_route, text_of
 from termweave.ui.parameters import INDEX, JOB
 from termweave.ui.rendering import page, page_address, problem, see_other, status_of
-from termweave.ui.workspace import workspace_of
+from termweave.ui.workspace import Workspace, workspace_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from starlette.datastructures import FormData
     from starlette.requests import Request
     from starlette.responses import Response
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
     from termweave.evaluation import Experiment
     from termweave.evaluation.gates import Verdict
     from termweave.search import Index
-    from termweave.ui.workspace import Workspace
 
     #: Works on an index and a data set, and says how far it is.
     Work = Callable[[Index, Dataset, Callable[..., None]], Any]

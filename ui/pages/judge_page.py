@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote
 
-from starlette.responses import RedirectResponse
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from termweave.errors import UsageError
-from termweave.evaluation.book.store import LONGEST_NOTE, BookGrade, JudgementBook, check_judge, order_for, placed, pooled
+from termweave.evaluation.book.store import (
+    LONGEST_NOTE,
+    BookGrade,
+    BookQuery,
+    JudgementBook,
+    check_judge,
+    order_for,
+    placed,
+    pooled,
+)
 from termweave.records import Query
 from termweave.support.messages import clipped
 from termweave.ui import parameters, searching
@@ -23,13 +33,9 @@ from termweave.ui.rendering import page, page_address, see_other
 from termweave.ui.workspace import check_query, workspace_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from starlette.datastructures import FormData
     from starlette.requests import Request
-    from starlette.responses import Response
 
-    from termweave.evaluation.book.store import BookQuery
     from termweave.search import Index
 
     #: Query and document -> the grade of one judge.

@@ -2,38 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import quote, urlencode
 
 from termweave.errors import TermweaveError
 from termweave.evaluation.book.store import JudgementBook, check_judge
 from termweave.evaluation.measures import per_query
-from termweave.records import Run
+from termweave.records import Hit, Run
 from termweave.search.results import explanation, pictures
 from termweave.signals.fusion import METHODS
 from termweave.support.messages import clipped
 from termweave.ui import parameters, searching
 from termweave.ui.pages import judge_page
 from termweave.ui.rendering import PageAddress, page, page_address, status_of
-from termweave.ui.searching import DEPTH
-from termweave.ui.workspace import NoIndexYet, workspace_of
+from termweave.ui.searching import DEPTH, SearchSide
+from termweave.ui.workspace import NoIndexYet, Workspace, workspace_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import TypeAlias
-
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from termweave.records import Hit
     from termweave.search import Index
     from termweave.search.results.pictures import Picture
     from termweave.signals.modes import Mode
-    from termweave.ui.searching import SearchSide
-    from termweave.ui.workspace import Workspace
 
     #: A piece of a text, the weight of its word, and the weight as a share of the heaviest.
     ShadedRun: TypeAlias = tuple[str, float, float]

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Callable, Collection
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, quote
 
-from starlette.datastructures import MutableHeaders
+from starlette.datastructures import MutableHeaders, State
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -19,10 +20,7 @@ from termweave.ui.protection import limits
 from termweave.ui.rendering import local_path, page_address, problem, see_other
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
     from starlette.applications import Starlette
-    from starlette.datastructures import State
     from starlette.types import Message, Receive, Scope, Send
 
     from termweave.ui.protection.sessions import Sessions
