@@ -17,7 +17,6 @@ from termweave.errors import EngineError, ModelError, UsageError
 from termweave.indexer import BuildOptions, build, update
 from tests.search.conftest import forty, index  # noqa: F401 - the fixtures
 
-pytestmark = pytest.mark.engine
 OTHER_HASH = "0123456789abcdef"
 
 

@@ -2,7 +2,6 @@
 
 import json
 
-import pytest
 from click.testing import CliRunner
 
 from termweave.cli.verbs import doctor, node
@@ -53,7 +52,6 @@ def test_doctor_fails_where_the_named_server_does_not_answer(closed_port):
     assert str(closed_port) in found["text"]
 
 
-@pytest.mark.engine
 def test_doctor_says_what_the_server_can(opensearch_node):
     findings = json.loads(run(doctor.command, "--json", "--url", opensearch_node).stdout)["findings"]
     (server,) = [each for each in findings if each["name"] == "OpenSearch"]

@@ -35,7 +35,6 @@ def folder(tmp_path_factory):
     return beir_folder(tmp_path_factory.mktemp("codes"), documents, asked, test=test, chance=chance)
 
 
-@pytest.mark.engine
 def test_what_is_in_use_stays_unless_another_search_is_better_by_more_than_chance(opensearch_engine, name, folder, tmp_path):
     build(opensearch_engine, corpora.open_source(folder), name, BuildOptions())
     index = Index.open(opensearch_engine, name)

@@ -206,7 +206,6 @@ def test_a_fault_in_our_own_reranker_or_in_one_that_is_not_registered_stays_one(
         order(candidates(), DENSE, rerankers.choose(Mine()))
 
 
-@pytest.mark.engine
 def test_details_may_have_any_names(index):
     class Named(Longest):
         name = "boost"
@@ -222,7 +221,6 @@ def test_details_may_have_any_names(index):
     assert search_page.bars_of(hit, 5.0)
 
 
-@pytest.mark.engine
 def test_texts_come_with_the_candidates(index, monkeypatch):
     seen, paths = [], []
 

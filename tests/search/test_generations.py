@@ -15,8 +15,6 @@ from termweave.indexer import BuildOptions, build
 from termweave.search import Index
 from tests.search.conftest import FORTY, index_of
 
-pytestmark = pytest.mark.engine
-
 QUERIES = ["json functions", "the timer of a thread", "part 3"]
 SECONDS = 5
 

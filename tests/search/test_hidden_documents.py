@@ -18,7 +18,6 @@ from termweave.search import Index
 from termweave.search import index as index_module
 from termweave.settings import load
 
-pytestmark = pytest.mark.engine
 FILTER = {"term": {"tenant": "a"}}
 SHOWN = {f"a{number}" for number in range(4)}
 #: Documents of tenant b are nearer to the queries, and there are more of them.

@@ -14,8 +14,6 @@ from termweave.search.retrieval import execution
 from tests.same_ranking import same_ranking
 from tests.search.conftest import index_of
 
-pytestmark = pytest.mark.engine
-
 
 def test_hits_travel_between_processes(index):
     (hit,) = index.search("json functions", explain=True, k=1)

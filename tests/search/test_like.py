@@ -8,8 +8,6 @@ from termweave.indexer.options import Window
 from termweave.rerank import Rules, evidence
 from termweave.search.features import like
 
-pytestmark = pytest.mark.engine
-
 
 def test_reranking_takes_the_evidence_of_the_liked_ones(index):
     hits = index.search(like=["json-2", "json-3"], rerank="rnn", k=39, explain=True)

@@ -7,7 +7,6 @@ from termweave.cli import run
 from termweave.errors import UsageError
 from tests.indexer.enrichment import conftest
 
-pytestmark = pytest.mark.engine
 shop, enrich = conftest.shop, conftest.enrich
 NEAR = [
     (("--filter", "prise<50"), "price"),

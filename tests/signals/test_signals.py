@@ -239,7 +239,6 @@ def test_it_is_built_only_when_asked_for_and_what_prevents_it_is_a_sentence():
     assert "'bert-pieces.1'" in LearnedWeights.unavailable(Capabilities("3.6.0"), "bert-pieces.1")
 
 
-@pytest.mark.engine
 def test_a_match_gives_the_dot_product_and_its_explanation(opensearch_engine, name):
     draw = np.random.default_rng(7)
     vocabulary = ["river", "stone", "bridg", "light", "garden", "storm", "mountain", "café", "日", "3", "naïve", "👍", "x"]
@@ -296,7 +295,6 @@ def _texts(count):
         yield "".join(draw.choice(near) for _ in range(draw.randint(1, 30)))
 
 
-@pytest.mark.engine
 @pytest.mark.parametrize("count", [3_000, pytest.param(100_000, marks=pytest.mark.nightly)])
 def test_the_search_analyzer_cuts_words_as_the_model_does(opensearch_engine, name, count):
     create(opensearch_engine, name, {**english_words("words"), "index.analyze.max_token_count": 1_000_000})
@@ -319,7 +317,6 @@ def built(opensearch_engine, tmp_path_factory):
     opensearch_engine.request("DELETE", f"/{made.index}*", params={"expand_wildcards": "all"})
 
 
-@pytest.mark.engine
 def test_an_index_with_all_four_signals(opensearch_engine, built):
     """`--signals lexical,weights,learned,dense`, `--mode learned`: nothing else had to be told of the signal."""
     assert set(built.signals) == {"lexical", "weights", "learned", "dense"}
@@ -336,7 +333,6 @@ def test_an_index_with_all_four_signals(opensearch_engine, built):
     assert sum(term["share"] for term in part["terms"]) == pytest.approx(part["score"], rel=1e-5)
 
 
-@pytest.mark.engine
 def test_any_client_searches_it(opensearch_engine, built):
     highlight = {"require_field_match": False, "fields": {"text": {}}}
     for query in (

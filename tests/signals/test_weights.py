@@ -17,8 +17,6 @@ from termweave.search.retrieval.candidates import gather, signal_requests
 from termweave.signals.lexical import Lexical
 from termweave.signals.weights import Weights
 
-pytestmark = pytest.mark.engine
-
 STRANGE = [
     "plain", "3.5", "3_5", "a.b.c", ".", "..", "trailing.", "100%", "%2E", "##ing", "two words", " lead", "naïve", "naive",
     "Ωμέγα", "שלום", "日本語", "🙂", "👩‍👩‍👧", "a*b", "a?b", "weights", "_id",

@@ -10,7 +10,6 @@ from termweave.cli import run
 from termweave.indexer import BuildOptions, build, verify_against_source
 from termweave.search import Index
 
-pytestmark = pytest.mark.engine
 LEXICAL = BuildOptions(weights="none", dense="none")
 
 RECORDS = [

@@ -19,7 +19,6 @@ from termweave.errors import ModelError, UsageError
 from termweave.rerank.ranker import CrossEncoderReranker, open_ranker
 from tests.encoders.kinds.conftest import terms
 
-pytestmark = pytest.mark.engine
 SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
 
 DOCUMENTS = {

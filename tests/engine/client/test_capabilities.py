@@ -51,7 +51,6 @@ def test_what_is_no_server_of_ours_is_called_that(scripted, answer, message):
         probe(engine)
 
 
-@pytest.mark.engine
 def test_the_real_server_is_asked_and_left_as_it_was(opensearch_engine):
     def contents():
         wanted = {"filter_path": "metadata.indices.*.state,metadata.templates,metadata.index_template"}
@@ -67,7 +66,6 @@ def test_the_real_server_is_asked_and_left_as_it_was(opensearch_engine):
     assert capabilities.max_clause_count >= 1024
 
 
-@pytest.mark.engine
 def test_the_clause_limit_is_the_one_that_holds(opensearch_engine):
     def limit(value):
         opensearch_engine.request("PUT", "/_cluster/settings", body={"transient": {"indices.query.bool.max_clause_count": value}})

@@ -108,9 +108,6 @@ class VerifyingProxy(ForwardingProxy):
         return signer.signature(signer.string_to_sign(request, signer.canonical_request(request)), request)
 
 
-pytestmark = pytest.mark.engine
-
-
 @pytest.fixture(autouse=True)
 def no_credentials(monkeypatch, tmp_path):
     """No credentials but those of the test."""

@@ -154,7 +154,6 @@ def held_out_mean(index, dataset):
     return mean
 
 
-@pytest.mark.engine
 def test_tuned_proved_stored_and_used(report, folder, index, capsys, monkeypatch):
     assert report.fitted + report.held_out == 60
     assert report.low <= report.gain <= report.high
@@ -198,7 +197,6 @@ def test_tuned_proved_stored_and_used(report, folder, index, capsys, monkeypatch
     assert told["gates"][0]["reason"].startswith("tuned: nDCG@10")  # it is what search does now
 
 
-@pytest.mark.engine
 def test_the_default_to_beat_is_what_search_does_without_a_profile(report, index, folder):
     figures, mean = report.figures, held_out_mean(index, corpora.open_dataset(folder))
     assert figures["default"] == pytest.approx(mean())
@@ -207,7 +205,6 @@ def test_the_default_to_beat_is_what_search_does_without_a_profile(report, index
     assert figures["dense"] == pytest.approx(mean(mode="dense"))
 
 
-@pytest.mark.engine
 def test_rules_and_rewriting_of_the_profile_in_use_are_kept_and_measured(folder, index, capsys, tmp_path):
     dataset = corpora.open_dataset(folder)
     synonyms, pins = tmp_path / "synonyms.txt", tmp_path / "pins.csv"
@@ -342,7 +339,6 @@ def knowing(folder, monkeypatch):
     return CrossEncoderReranker("knowing", scorer=Knowing())
 
 
-@pytest.mark.engine
 def test_a_ranker_that_gains_is_tuned_measured_and_stored(index, folder, knowing):
     dataset = corpora.open_dataset(folder)
     report = tuning.tune(index, dataset, ranker=replace(knowing, budget=60_000.0), depth=30)
@@ -361,7 +357,6 @@ def test_what_has_nothing_to_fuse_and_no_vectors_cannot_be_tuned(folder):
         tuning.tune(Known("lexical"), corpora.open_dataset(folder))
 
 
-@pytest.mark.engine
 def test_vectors_alone_are_tuned_for_their_neighbours(index, folder, monkeypatch):
     monkeypatch.setattr(type(index), "signals", ["dense"])
     dataset = corpora.open_dataset(folder)
@@ -390,7 +385,6 @@ def test_only_what_the_index_has_is_tuned_and_the_default_is_hybrid(signals, tun
     assert (mode.weights, reranking) == (modes.parse("hybrid", signals).weights, None)
 
 
-@pytest.mark.engine
 def test_judgements_of_other_documents_are_no_table_of_zeros(index, folder, monkeypatch):
     dataset = corpora.open_dataset(folder)
     qrels = {query: {f"other-{document}": grade for document, grade in of.items()} for query, of in dataset.qrels().items()}

@@ -7,7 +7,6 @@ from termweave.search.results import explanation, pictures
 from termweave.signals.fusion import METHODS
 from tests.search.conftest import index_of
 
-pytestmark = pytest.mark.engine
 SUBJECTS = ("timer", "json", "thread", "file", "socket", "date", "random", "queue", "ﬁnal café", "你好世界", "👍🏽 party", "שלום")
 
 

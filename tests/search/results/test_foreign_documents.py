@@ -4,8 +4,6 @@ import pytest
 
 from termweave.errors import UsageError
 
-pytestmark = pytest.mark.engine
-
 
 def test_what_something_else_wrote_into_the_index_does_not_end_a_search(own_index):
     index = own_index

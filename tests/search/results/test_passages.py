@@ -23,7 +23,6 @@ def index(opensearch_engine):
         yield opened
 
 
-@pytest.mark.engine
 @pytest.mark.parametrize("mode", ["weights", "hybrid"])
 def test_the_best_passages_have_scores_and_offsets(index, mode):
     hits = {hit.id: hit for hit in index.search("tea kettle", mode=mode, passages=2, k=3)}
@@ -43,13 +42,11 @@ def test_the_best_passages_have_scores_and_offsets(index, mode):
         assert {hit.id: hit.passages for hit in reranked} == {key: hit.passages for key, hit in hits.items()}
 
 
-@pytest.mark.engine
 def test_a_document_is_shown_without_what_its_passages_share(index):
     assert index.lineage.passages["count"] > len(TEXTS)
     assert {key: searching.content_of(index, key)[1] for key in TEXTS} == TEXTS
 
 
-@pytest.mark.engine
 def test_neighbours_are_joined_at_their_offsets(index):
     def of_other(**given):
         return next(hit for hit in index.search("tea kettle", k=3, **given) if hit.id == "other").passages

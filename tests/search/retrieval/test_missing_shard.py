@@ -22,7 +22,6 @@ from termweave.search.results import hits
 from termweave.search.retrieval.plan import Retrieval
 from termweave.ui import searching
 
-pytestmark = pytest.mark.engine
 LIMIT = "index.routing.allocation.total_shards_per_node"
 
 

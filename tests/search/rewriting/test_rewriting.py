@@ -84,7 +84,6 @@ def test_a_quote_without_its_partner_takes_no_time(opening):
     assert time.process_time() - began < 0.2
 
 
-@pytest.mark.engine
 @pytest.mark.parametrize("mode", MODES)
 def test_phrases_and_exclusions_hold_in_every_mode_and_on_every_page(shop, mode):
     asked = {"mode": mode, "rewrite": "operators"}
@@ -99,7 +98,6 @@ def test_phrases_and_exclusions_hold_in_every_mode_and_on_every_page(shop, mode)
     assert whole == [each for at in range(0, 20, 2) for each in ids(shop.search("large -screen -memory", **asked, k=2, start=at))]
 
 
-@pytest.mark.engine
 def test_operators_reach_pins_explanations_counts_and_runs(shop):
     assert ids(shop.search("large -screen", rewrite="operators", pin=["tv", "set"], k=1)) == ["set"]
     assert shop.explain("large -screen", "tv", rewrite="operators").explanation["excluded"]
@@ -122,7 +120,6 @@ def test_operators_reach_pins_explanations_counts_and_runs(shop):
     assert shop.search("large" + " -word" * 100, rewrite="operators")
 
 
-@pytest.mark.engine
 def test_a_query_that_only_excludes_is_named(shop, tmp_path, capsys):
     judged = tmp_path / "judged"
     (judged / "qrels").mkdir(parents=True)
@@ -141,7 +138,6 @@ def test_a_query_that_only_excludes_is_named(shop, tmp_path, capsys):
     assert set(runs.read(tmp_path / "out.trec").scores) == {"q2"}
 
 
-@pytest.mark.engine
 def test_operators_look_at_whole_documents_where_they_are_cut(built, monkeypatch):
     filler = "The committee met again on that day and spoke for a long time about nothing of interest to anybody. " * 3
     texts = {
@@ -162,7 +158,6 @@ def test_operators_look_at_whole_documents_where_they_are_cut(built, monkeypatch
     assert "More than 0 documents hold 'xml': each passage was checked alone" in answer.remarks[0]
 
 
-@pytest.mark.engine
 def test_a_misspelt_word_is_corrected_and_said(shop):
     for typed, meant in (("thraed", "thread"), ("televison screne", "television screen"), ("Funktions", "Functions")):
         answer = shop.answer(typed, rewrite="spelling", mode="lexical")
@@ -176,7 +171,6 @@ def test_a_misspelt_word_is_corrected_and_said(shop):
         assert len(shop.answer("thread " * before + "thraed", rewrite="spelling", mode="lexical").remarks) == remarks
 
 
-@pytest.mark.engine
 def test_product_codes_stay_and_words_are_spelt_as_in_documents(built):
     texts = ("The XKART5500 of the company", "A kart for children", "The maxlength of a field", "Eine lange Stra\u00dfe am Fluss")
     index = built([{"id": str(at), "text": text} for at, text in enumerate(texts)], weights="none", dense="none")
@@ -188,7 +182,6 @@ def test_product_codes_stay_and_words_are_spelt_as_in_documents(built):
     assert "'Stra\u00dfe' instead of 'Strasze'" in remark
 
 
-@pytest.mark.engine
 def test_synonyms_find_documents_and_count_once(shop, tmp_path):
     lines = ("# of the shop", "", "tv, television, telly", "notebook computer, laptop", "wireless => radio", "kind => the")
     rules = synonyms(tmp_path, *lines)
@@ -217,7 +210,6 @@ def test_synonyms_find_documents_and_count_once(shop, tmp_path):
     assert ids(shop.search('"tv"', mode="lexical", rewrite=f"operators,{rules}")) == ["set"]  # as typed
 
 
-@pytest.mark.engine
 def test_a_long_query_is_bounded_and_says_so(shop, tmp_path, monkeypatch):
     """3,000 synonyms took 75 s."""
     rules = synonyms(tmp_path, "tv, television, telly")
@@ -343,7 +335,6 @@ def test_tables_of_pins_that_say_something_else_are_refused(tmp_path, rows, said
     assert "pins.csv" in refused.value.message
 
 
-@pytest.mark.engine
 @pytest.mark.parametrize("given", [{"mode": "lexical"}, {"rerank": "rnn"}], ids=str)
 def test_pins_hold_on_every_page(shop, tmp_path, given):
     rows = ("large screen,gone,pin", "large screen,case,pin", "large screen,radio,pin", "Large screen,tv,hide")
@@ -358,7 +349,6 @@ def test_pins_hold_on_every_page(shop, tmp_path, given):
     assert (explained.rank, explained.score) == (2, pytest.approx(whole[1].score, abs=1e-5))
 
 
-@pytest.mark.engine
 def test_pins_go_with_other_options(shop, tmp_path):
     table = pins(tmp_path, "large screen,case,pin", "large screen,leather,pin", "large screen,tv,hide", "xyzzy,tv,pin")
     assert ids(shop.search("large screen", rewrite=table, pin=["leather", "tv"], k=2)) == ["leather", "case"]
@@ -370,7 +360,6 @@ def test_pins_go_with_other_options(shop, tmp_path):
     assert shop.explain("large screen", "tv", rewrite=table).explanation["excluded"]
 
 
-@pytest.mark.engine
 def test_a_profile_keeps_pins_for_every_client(shop, tmp_path, capsys):
     table = pins(tmp_path, "large screen,case,pin", "large screen,tv,hide")
     url = ["--url", shop.engine.url]
