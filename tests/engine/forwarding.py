@@ -31,6 +31,9 @@ class Answering(BaseHTTPRequestHandler):
 class ForwardingProxy:
     """Forwards every request for which `intercept` has no answer to a server; `url` and `port` are the proxy's own."""
 
+    #: Headers of a request that are not passed on.
+    _OF_A_HOP = frozenset({"host", "connection"})
+
     def __init__(self, url):
         server, outer = urlsplit(url).netloc, self
 
@@ -74,7 +77,7 @@ class ForwardingProxy:
 
     def passes_on(self, header):
         """Whether a header of a request, in lower case, goes to the server."""
-        return header not in {"host", "connection"}
+        return header not in self._OF_A_HOP
 
 
 @contextmanager
