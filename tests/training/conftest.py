@@ -65,18 +65,20 @@ def small_backbone(path, words):
     return path
 
 
-def with_special_tokens(base, path):
-    """Copy the small backbone, with the special tokens that transformers adds to every text and between the texts of a pair."""
+@pytest.fixture(scope="session")
+def complete(base, tmp_path_factory):
+    """The small backbone with the special tokens that transformers adds to every text and between the texts of a pair."""
     from tokenizers import Tokenizer, processors
 
-    shutil.copytree(base, path)
+    path = shutil.copytree(base, tmp_path_factory.mktemp("complete") / "complete")
     tokenizer = Tokenizer.from_file(str(path / "tokenizer.json"))
     special = [(token, tokenizer.token_to_id(token)) for token in ("[CLS]", "[SEP]")]
     tokenizer.post_processor = processors.TemplateProcessing("[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1", special)
     tokenizer.save(str(path / "tokenizer.json"))
     tokens = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
-    config = {"tokenizer_class": "BertTokenizer", "model_max_length": 64, **tokens}
-    (path / "tokenizer_config.json").write_text(json.dumps(config))
+    (path / "tokenizer_config.json").write_text(
+        json.dumps({"tokenizer_class": "BertTokenizer", "model_max_length": 64, **tokens})
+    )
     return path
 
 
@@ -100,10 +102,9 @@ def trained_folder(base, tmp_path):
 
     def write(model):
         shutil.copy(base / "tokenizer.json", tmp_path)
-        anchor = {"kind": "bm25", "k1": 1.2, "b": 0.75}
-        joint_model.save(
-            model, tmp_path, Manifest("toy", "anchored", ("weights", "dense"), "", 64, analysis=ANALYSIS, anchor=anchor)
-        )
+        bm25 = {"kind": "bm25", "k1": 1.2, "b": 0.75}
+        manifest = Manifest("toy", "anchored", ("weights", "dense"), "", 64, analysis=ANALYSIS, anchor=bm25)
+        joint_model.save(model, tmp_path, manifest)
         return tmp_path
 
     return write
@@ -143,12 +144,6 @@ def texts(toy, base):
         return prepare(documents[:12], *common, "document", 64, form), prepare(asked, *common, "query", 64, form, prompt)
 
     return prepared
-
-
-@pytest.fixture(scope="session")
-def complete(base, tmp_path_factory):
-    """The small backbone with special tokens between the texts of a pair."""
-    return with_special_tokens(base, tmp_path_factory.mktemp("complete") / "complete")
 
 
 @pytest.fixture(scope="session")

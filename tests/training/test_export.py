@@ -1,7 +1,6 @@
 """Export: parity, refusal, the command."""
 
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -27,7 +26,6 @@ from termweave.training.dev_measure import ranking_measure, stored
 from tests.encoders.exact_scores import dot
 from tests.training.conftest import read_by
 
-SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 TEXTS = ["about granada", "mortar and telust about vexino", "", "about lumert " * 20]
 
 
@@ -111,9 +109,8 @@ def test_what_int8_costs_is_asked_of_the_graphs_themselves(model, folder, toy, m
     documents, questions, relevant = toy
     exporting.export(folder)
     analysis, _, statistics, bm25 = read_by(folder, documents)
-    plain, asked = (
-        bm25_weights(texts, analysis, statistics, bm25, kind) for texts, kind in ((documents, "document"), (questions, "query"))
-    )
+    plain = bm25_weights(documents, analysis, statistics, bm25, "document")
+    asked = bm25_weights(questions, analysis, statistics, bm25, "query")
     weighed = dict(zip(questions, asked, strict=True))
     setup = SimpleNamespace(dev=Pairs(questions, relevant), texts=documents, statistics=statistics, bm25_index=SparseIndex(plain))
     setup.bm25_weights = lambda texts, kind: [weighed[text] for text in texts]  # noqa: ARG005 - as `RunSetup`

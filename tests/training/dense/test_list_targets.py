@@ -13,17 +13,7 @@ from termweave.training import dev_measure
 from termweave.training.data import teacher_scores
 from termweave.training.data.pairs import Pairs
 from termweave.training.dense import list_targets
-from termweave.training.dense.list_targets import (
-    NOTHING,
-    EvidenceSettings,
-    evidence_scores,
-    from_run,
-    hybrid_targets,
-    list_evidence,
-    mined,
-    nearest,
-    with_relevant,
-)
+from termweave.training.dense.list_targets import NOTHING, EvidenceSettings, evidence_scores, mined, nearest, with_relevant
 from tests.training.conftest import train
 
 pytest.importorskip("accelerate", reason="training needs the extra [train]")
@@ -67,12 +57,9 @@ def test_other_views_of_a_question_are_no_candidates_of_hybrid_search_in_a_small
     pairs = Pairs(["q"], [frozenset({0})], spared=[frozenset({2})])
     teacher = SimpleNamespace(scores=lambda *_: np.array([[0.5, 0.4, 0.9, 0.6]]))
     monkeypatch.setattr(teacher_scores, "vector_teacher", lambda *_: teacher)
-    data = {
-        "inputs": SimpleNamespace(pairs=pairs, documents=range(4)),
-        "settings": SimpleNamespace(candidates=200),
-        "setup": None,
-    }
-    made = hybrid_targets(SimpleNamespace(**data, document_vectors=np.eye(4), question_vectors=np.eye(1, 4)))
+    inputs, settings = SimpleNamespace(pairs=pairs, documents=range(4)), SimpleNamespace(candidates=200)
+    vectors = {"document_vectors": np.eye(4), "question_vectors": np.eye(1, 4)}
+    made = list_targets.hybrid_targets(SimpleNamespace(inputs=inputs, settings=settings, setup=None, **vectors))
     assert made.candidates.tolist() == [[3, 0, 1, NOTHING]]
     assert made.targets[0].tolist() == pytest.approx([0.665, 0.245, 0.09, 0], abs=0.001)
 
@@ -82,10 +69,10 @@ def test_a_run_file_gives_the_lists(tmp_path):
     run.write_text("q1 Q0 d2 1 9.0 x\nq1 Q0 d0 2 8.5 x\nq1 Q0 unknown 3 8 x\nq2 Q0 d1 1 1.0 x\nby-text Q0 d0 1 1.0 x\n")
     queries = {"q1": "one", "q2": "two", "q3": "one", "q4": "by-text", "q5": "five"}  # q1 and q3 have one text
     documents = {"d0": 0, "d1": 1, "d2": 2}
-    found = from_run(run, ["two", "one", "by-text", "five"], queries, documents, 2)
+    found = list_targets.from_run(run, ["two", "one", "by-text", "five"], queries, documents, 2)
     assert found.tolist() == [[1, NOTHING], [2, 0], [0, NOTHING], [NOTHING, NOTHING]]
     with pytest.raises(InputError, match="names none of the 1 question"):
-        from_run(run, ["other"], queries, documents, 2)
+        list_targets.from_run(run, ["other"], queries, documents, 2)
 
 
 SHORT = ("max_length=64", "training_length=64", "batch=12", "dev=8", "every=2", "steps=2", "candidates=10", "labels=hard")
@@ -155,7 +142,7 @@ def test_only_the_context_and_the_judged_documents_get_a_score(data):
     queries, documents, _, _ = data
     candidates = np.append(nearest(queries[:1], documents, 20)[0], [NOTHING, NOTHING])
     judged = [int(candidates[18])]
-    scores = list_evidence(queries[0], documents, candidates, judged, EVIDENCE)
+    scores = list_targets.list_evidence(queries[0], documents, candidates, judged, EVIDENCE)
     assert np.isfinite(scores).tolist() == [place < 12 or place == 18 for place in range(22)]
     context = candidates[[*range(12), 18]]
     expected = evidence(queries[0], documents[context], [12], weight=0.4, rules=EVIDENCE.rules)

@@ -246,10 +246,7 @@ def test_an_anchored_teacher_reads_the_first_stage_that_it_was_trained_on(traine
         teacher.check(f"ranker:{out}")
 
 
-LEARNERS = {
-    "fectek": (*SMALL, "negatives=3", "steps=2", "every=2"),
-    "coder": (*SHORT, "candidates=5", "candidates_from=bm25"),
-}
+LEARNERS = {"fectek": (*SMALL, "negatives=3", "steps=2", "every=2"), "coder": (*SHORT, "candidates=5", "candidates_from=bm25")}
 
 
 @pytest.mark.parametrize("method", LEARNERS)

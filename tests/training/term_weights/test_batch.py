@@ -69,9 +69,7 @@ def test_a_text_that_was_cut_weighs_as_the_encoder_weighs_it(form, everything, t
     """Occurrences, whole terms and dropped words beyond the model's sight, on both sides; some texts fit."""
     documents, questions, _ = toy
     common = read_by(base, documents)
-    asked = [
-        f"the {one} {two} about {one} the xyzzy {two} {one} the" for one, two in zip(questions[:6], questions[6:12], strict=True)
-    ]
+    asked = [f"the {a} {b} about {a} the xyzzy {b} {a} the" for a, b in zip(questions[:6], questions[6:12], strict=True)]
     generator = np.random.default_rng(0)
     for kind, given, length in (("document", [*documents[:8], *questions[:2]], 9), ("query", [*asked, "about"], 8)):
         prepared = prepare(given, *common, kind, length, form)
