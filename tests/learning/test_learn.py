@@ -37,6 +37,7 @@ from termweave.search import Index
 from termweave.support import paths
 from termweave.support.stopwatch import stopwatch
 from tests.beir_folder import beir_folder
+from tests.indexer.conftest import write_lines
 from tests.search.conftest import index_of
 
 PAIRS = {
@@ -54,11 +55,6 @@ MORE_FORMS = (
 
 def read_lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def write_lines(path, lines):
-    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    return path
 
 
 def click_log(path, clicks):
@@ -102,8 +98,8 @@ def small(tmp_path_factory):
     pytest.importorskip("torch")
     from tests.training.conftest import small_backbone
 
-    texts = [*PAIRS, *PAIRS.values(), *FORMS, *MORE_FORMS, "everything about the in general"]
-    return str(small_backbone(tmp_path_factory.mktemp("small"), sorted({word for text in texts for word in text.split()})))
+    words = " ".join([*PAIRS, *PAIRS.values(), *FORMS, *MORE_FORMS, "everything about the in general"]).split()
+    return str(small_backbone(tmp_path_factory.mktemp("small"), sorted(set(words))))
 
 
 @pytest.fixture
@@ -477,48 +473,38 @@ def test_the_corpus_trains_where_few_questions_are_judged(opensearch_engine, unc
     assert "questions made of the documents train" in " ".join(learning.notes)
 
 
-# -- With few questions chance does not choose: what is in use, or the default, stays unless another search is better by more than chance
+# -- With few questions chance does not choose
 
 
-CODES = [f"{number * 7919 % 9973:04d}" for number in range(24)]
-WORDS = 4 * "The weather in the mountains was cold and clear, the snow lay deep, and nobody had walked on the path for days. "
-
-
-@pytest.fixture(scope="module")
-def coded(tmp_path_factory):
+def test_what_is_in_use_stays_unless_another_search_is_better_by_more_than_chance(opensearch_engine, name, tmp_path):
     """Texts of one topic that differ in a code, and 24 questions: by the code alone (test), or by nothing that anybody could know (chance)."""
-    days = [f"Day {number} of {('rain', 'wind', 'fog', 'sun')[number % 4]}." for number in range(24)]
+    words = 4 * "The weather in the mountains was cold and clear, the snow lay deep, and nobody had walked on the path for days. "
+    codes = [f"{number * 7919 % 9973:04d}" for number in range(24)]
     # A model of vectors stops before the code.
-    documents = {code: f"{day} {WORDS}Sheet {code}." for day, code in zip(days, CODES, strict=True)}
-    asked = {f"q{number}": code for number, code in enumerate(CODES)}
-    asked |= {f"c{number}": f"weather of day {number}: fog or sun?" for number in range(24)}
-    chance = [(f"c{number}", CODES[place]) for number, place in enumerate(np.random.default_rng(3).integers(0, 24, 24))]
-    test = [(f"q{number}", code) for number, code in enumerate(CODES)]
-    return beir_folder(tmp_path_factory.mktemp("codes"), documents, asked, test=test, chance=chance)
-
-
-def test_what_is_in_use_stays_unless_another_search_is_better_by_more_than_chance(opensearch_engine, name, coded, tmp_path):
-    build(opensearch_engine, corpora.open_source(coded), name, BuildOptions())
+    days = enumerate(zip(codes, ("rain", "wind", "fog", "sun") * 6, strict=True))
+    documents = {code: f"Day {number} of {weather}. {words}Sheet {code}." for number, (code, weather) in days}
+    test = [(f"q{number}", code) for number, code in enumerate(codes)]
+    chance = [(f"c{number}", codes[place]) for number, place in enumerate(np.random.default_rng(3).integers(0, 24, 24))]
+    asked = dict(test) | {f"c{number}": f"weather of day {number}: fog or sun?" for number in range(24)}
+    beir_folder(tmp_path, documents, asked, test=test, chance=chance)
+    build(opensearch_engine, corpora.open_source(tmp_path), name, BuildOptions())
     index = Index.open(opensearch_engine, name)
-    by_chance, by_code = (corpora.open_dataset(f"{coded}:{split}") for split in ("chance", "test"))
+    by_chance, by_code = (corpora.open_dataset(f"{tmp_path}:{split}") for split in ("chance", "test"))
 
     def chosen(asked, former=None):
         profile = choice.choose(index, asked, lambda *_: None, tmp_path / "ltr", former).profile
         return dict(profile.weights), profile.fusion, profile.reranking
 
-    usual = ({"dense": 0.5, "weights": 0.5}, "adaptive", None)
-    assert chosen(by_chance) == usual
+    assert chosen(by_chance) == ({"dense": 0.5, "weights": 0.5}, "adaptive", None)
     former = Profile("own", {"dense": 0.3, "weights": 0.7}, "min-max", None)
     assert chosen(by_chance, former) == ({"dense": 0.3, "weights": 0.7}, "min-max", None)
     assert chosen(by_code, Profile("vectors", {"dense": 1.0}, "adaptive", None))[0] != {"dense": 1.0}
 
 
 def test_few_questions_are_held_to_the_test_that_confirms():
-    draw = np.random.default_rng(1)
-    before = draw.random(24)
+    before = np.random.default_rng(1).random(24)
     after = before + np.where(np.arange(24) < 14, 0.1, -0.06)  # a mean gain of .033: 2.1 standard errors, p .06
-    gain = after - before
-    assert beyond_noise(gain)
+    assert beyond_noise(after - before)
     assert not choice._beyond_chance(after, before)
     assert choice._beyond_chance(np.tile(after, 5), np.tile(before, 5))
     assert choice._beyond_chance(before + 0.05, before)

@@ -1,7 +1,6 @@
 """Questions are read from every form that people have, and split without leaks."""
 
 import itertools
-import json
 import math
 import random
 from collections import Counter
@@ -16,12 +15,9 @@ from termweave.learning import questions
 from termweave.learning.questions import HELD_OUT, TEST, TRAIN, JudgedQuestions, groups
 from termweave.records import Query
 from tests.beir_folder import beir_folder
+from tests.indexer.conftest import write_lines
 
 DOCUMENTS = {f"d{number}" for number in range(50)}
-
-
-def write_lines(path, rows):
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
 
 
 @pytest.fixture

@@ -18,10 +18,9 @@ from termweave.encoders.onnx import checked_graphs
 from termweave.encoders.onnx import export as exporting
 from termweave.encoders.onnx.quantisation import write_single
 from termweave.errors import ModelError
-from termweave.statistics import StatisticsCounter
 from termweave.training import dev_measure
 from termweave.training.data.bm25_index import SparseIndex, bm25_weights
-from termweave.training.data.pairs import Pairs
+from termweave.training.data.pairs import Pairs, count_terms
 from termweave.training.dev_measure import ranking_measure, stored
 from tests.encoders.exact_scores import dot
 from tests.training.conftest import read_by
@@ -79,10 +78,7 @@ def test_an_untrained_model_is_bm25(model, trained_folder):
     exporting.export(folder)
     for graph in ("int8", "fp32", "dequantised"):
         encoder = load(str(folder), str(folder), precision=graph)
-        counter = StatisticsCounter(encoder.analysis)
-        for terms in encoder.analyse(TEXTS):
-            counter.add(terms)
-        statistics = counter.result()
+        statistics = count_terms([TEXTS], encoder.analysis, encoder.analyse)
         document, query = "about granada vexino granada mortar", "granada granada lumert"
         terms = encoder.analyse([document])[0]
         expected = 0.0

@@ -212,7 +212,6 @@ def test_epochs_become_steps_when_the_questions_are_counted(sets, base, tmp_path
 
 # -- A backbone is a folder whose vectors termweave makes of its states as it was trained to
 
-
 NORMAL = {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False, "include_prompt": True}
 FIRST = {"pooling_mode_mean_tokens": False, "pooling_mode_cls_token": True}
 

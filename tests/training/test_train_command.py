@@ -35,11 +35,8 @@ pytest.importorskip("accelerate", reason="training needs the extra [train]")
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]
 
 
-SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
-
-
 def has_schema(data, name):
-    jsonschema.validate(data, json.loads((SCHEMAS / name).read_text(encoding="utf-8")))
+    jsonschema.validate(data, json.loads((Path(__file__).parents[2] / "docs" / "schemas" / name).read_text(encoding="utf-8")))
 
 
 PLANNED = {
@@ -321,16 +318,14 @@ def test_the_measure_is_the_one_that_was_asked_for(folder, base, tmp_path, monke
     assert "MRR@10 of 8 held-out questions" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
 
 
-def markers(root, name):
-    """The places at which one line has its markers."""
-    return [(float(use.get("x")), float(use.get("y"))) for use in root.findall(f".//{{*}}g[@id='curves-{name}']//{{*}}use")]
-
-
 def test_the_picture_shows_every_evaluation_and_the_step_that_was_kept(tmp_path):
     history = {"steps": [0, 5, 10], "losses": [0.0, 2.0, 1.0], "values": [0.2, 0.6, 0.4], "best": 1}
     model_folder.write_curves(tmp_path, history, "nDCG@10 <dev>")
     root = ET.parse(tmp_path / "curves.svg").getroot()
-    loss, development, kept = (markers(root, name) for name in ("loss", "development", "kept"))
+    loss, development, kept = (  # the places at which each line has its markers
+        [(float(use.get("x")), float(use.get("y"))) for use in root.findall(f".//{{*}}g[@id='curves-{name}']//{{*}}use")]
+        for name in ("loss", "development", "kept")
+    )
     assert len(loss) == 2
     assert loss[0][1] < loss[1][1]  # higher values stand higher
     assert min(development, key=lambda point: point[1]) == development[1]

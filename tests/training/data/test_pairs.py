@@ -135,7 +135,6 @@ def test_a_file_of_something_else_is_refused(tmp_path, content, sentence):
 
 # -- Epochs are passes: every question once in each, in batches that do not depend on what was drawn before
 
-
 QUESTIONS, BATCH, EPOCHS = 11, 4, 5
 
 

@@ -26,7 +26,6 @@ from tests.training.conftest import read_by
 
 # -- CODER, DTR and LE-BS
 
-
 GOLDEN = Path(__file__).parents[4] / "shared" / "golden"
 
 

@@ -221,7 +221,6 @@ def test_of_several_gpus_one_is_used(folder, base, tmp_path, monkeypatch):
 
 # -- What a resumed run must find as it left it: the batches of each setting, and the names of what is trained
 
-
 LENGTHS = {"max_length": 32, "training_length": 32, "dev": 8, "batch": 5, "seed": 3, "steps": 50}
 TRAINS = {"top_layers": -1, "hidden": 16, "teacher": "none"}
 RANKED = {"candidates_from": "bm25", "candidates": 12}
