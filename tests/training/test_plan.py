@@ -260,8 +260,7 @@ def test_a_backbone_counts_so_far_and_no_further(family, most):
     ],
 )
 def test_a_damaged_backbone_is_named(base, tmp_path, file, holds, said):
-    copy = tmp_path / "damaged"
-    shutil.copytree(base, copy)
+    copy = shutil.copytree(base, tmp_path / "damaged")
     (copy / file).write_bytes(holds)
     with pytest.raises(ModelError, match=said) as refused:
         load_backbone(copy)

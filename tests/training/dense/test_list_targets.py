@@ -49,8 +49,7 @@ def test_judged_documents_take_the_last_places():
     relevant = [frozenset({9}), frozenset({1, 2}), frozenset({4, 0, 11})]
     found = with_relevant(lists, relevant)
     assert found.tolist() == [[5, 6, 9], [8, 1, 2], [4, 0, 11]]
-    wide = with_relevant(np.array([[5]]), [frozenset({1, 2})])
-    assert wide.tolist() == [[1, 2]]
+    assert with_relevant(np.array([[5]]), [frozenset({1, 2})]).tolist() == [[1, 2]]
 
 
 def test_other_views_of_a_question_are_no_candidates_of_hybrid_search_in_a_small_corpus(monkeypatch):
@@ -120,9 +119,7 @@ EVIDENCE = EvidenceSettings(weight=0.4, context=12, rules=Rules(k=5, k_exp=2))
 
 @pytest.fixture(scope="module")
 def data():
-    generator = np.random.default_rng(0)
-    documents = generator.normal(size=(90, 16)).astype(np.float32)
-    documents /= np.linalg.norm(documents, axis=1, keepdims=True)
+    documents = units(np.random.default_rng(0), 90, 16)
     relevant = [frozenset({row % 90, (7 * row) % 90}) for row in range(300)]
     queries = np.stack([documents[sorted(judged)].mean(axis=0) for judged in relevant]) + 0.1
     return queries, documents, with_relevant(nearest(queries, documents, 20), relevant), relevant

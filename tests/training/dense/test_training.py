@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from termweave.encoders import load
 from termweave.encoders.analysis.word_pieces import ModelTokenizer
@@ -104,8 +105,6 @@ def test_two_towers_are_a_model_with_two_encoders(trained, tmp_path, toy):
 
 
 def test_coder_leaves_the_documents_encoder_as_it_was(trained, base):
-    from safetensors.numpy import load_file
-
     out, _ = trained(*ONE_ENCODER_OF_QUERIES, plain=True)
     begun, documents, queries = (load_file(each / "model.safetensors") for each in (base, out, out / "query"))
     assert all(np.array_equal(tensor, begun[name]) for name, tensor in documents.items())

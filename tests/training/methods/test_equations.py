@@ -58,9 +58,6 @@ def test_a_program_without_a_score_left_falls_back_on_the_judgements():
     assert program_labels(np.array([0.01, 0.05], np.float32), [1]).tolist() == [0.0, 1.0]
 
 
-# -- Loss
-
-
 def test_filled_up_lists_count_as_short_ones():
     scores, targets = torch.randn(1, 4, dtype=torch.float64), torch.tensor([[1.0, 0, 0, 0]], dtype=torch.float64)
     present = torch.tensor([[True, True, True, False]])
@@ -74,9 +71,6 @@ def test_the_gradients_are_right_also_of_the_temperature():
     scores = torch.randn(2, 4, dtype=torch.float64, requires_grad=True)
     log_temperature = torch.tensor(-0.5, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda s, t: coder.list_loss(s, targets, t, present), (scores, log_temperature))
-
-
-SIDES = {"qt": "QT", "qq": "QQ", "tt": "TT", "tq": "TQ"}
 
 
 def terms(data, scale, top=0):
@@ -103,12 +97,12 @@ def test_agrees_with_the_golden_cases(case, scale):
     with np.load(next(GOLDEN.glob(f"template_loss/{case}_*.npz"))) as file:
         data = dict(file)
     found = terms(data, float(scale))
-    for name, golden in SIDES.items():
-        assert found[name] == pytest.approx(float(data[f"eq44_s{scale}_{golden}_mean_over_all_anchors"]), rel=1e-10), name
+    for name in ("qt", "qq", "tt", "tq"):
+        assert found[name] == pytest.approx(float(data[f"eq44_s{scale}_{name.upper()}_mean_over_all_anchors"]), rel=1e-10), name
     best = terms(data, float(scale), top=4)
     for name in ("qt", "tt"):  # one positive an anchor: the author's class weighs anchors as Eq. 4.4 does
-        assert found[name] == pytest.approx(float(data[f"author_s{scale}_{SIDES[name]}"]), rel=1e-10)
-        assert best[name] == pytest.approx(float(data[f"author_s{scale}_{SIDES[name]}_top4"]), rel=1e-6)
+        assert found[name] == pytest.approx(float(data[f"author_s{scale}_{name.upper()}"]), rel=1e-10)
+        assert best[name] == pytest.approx(float(data[f"author_s{scale}_{name.upper()}_top4"]), rel=1e-6)
     if len(set(Counter(data["q_label"].tolist()).values())) > 1:  # uneven: the author weighs pairs, the thesis anchors
         assert found["qq"] != pytest.approx(float(data[f"author_s{scale}_QQ"]), rel=1e-6)
 
@@ -120,8 +114,6 @@ def test_one_template_in_the_batch_costs_nothing_and_moves_nothing():
     assert loss.item() == 0.0
     assert bool((queries.grad == 0).all())
 
-
-# -- Samplers
 
 TEMPLATE_OF = np.repeat(np.arange(10), [1, 1, 2, 3, 5, 8, 13, 21, 34, 55]) + 100
 
@@ -170,12 +162,9 @@ def test_a_second_right_template_is_no_negative():
     assert float(loss) == pytest.approx((one + two + two) / 3)
 
 
-X, Y = {"a": 0.5, "b": 0.2, "z": 0.4}, {"a": 0.6, "b": -0.1, "c": 0.3}
-
-
 def test_the_worked_example_of_le_bs_holds():
-    assert le_bs.label_distribution(X, Y) == pytest.approx(0.291313, abs=1e-6)
-    assert le_bs.label_distribution(Y, X) == le_bs.label_distribution(X, Y)
+    x, y = {"a": 0.5, "b": 0.2, "z": 0.4}, {"a": 0.6, "b": -0.1, "c": 0.3}
+    assert le_bs.label_distribution(y, x) == le_bs.label_distribution(x, y) == pytest.approx(0.291313, abs=1e-6)
     for without_shared_significant_term in ({"b": 1.0}, {"a": -1.0}):
         assert le_bs.label_distribution({"a": 1.0}, without_shared_significant_term) == 0.0
     # A term has its largest weight.
@@ -205,8 +194,6 @@ def test_farthest_is_the_distance_that_a_label_of_0_asks_for():
     expected = sum((float(f[i]) + 0.5 * (float(soft[i]) - 1)) ** 2 for i in range(3))
     assert le_bs.label_loss(f, soft, label, 1.0, farthest=0.5).item() == pytest.approx(expected, abs=1e-12)
 
-
-# -- Sampler
 
 RELEVANT = [frozenset({0}), frozenset({1, 2}), frozenset({3})]
 KNOWN = [frozenset({0, 9}), frozenset({1, 2}), frozenset({3})]

@@ -297,11 +297,8 @@ def test_le_bs_is_equations_5_to_8_with_the_weights_of_a_scorer_on_word_pieces(b
 
 
 def test_a_scorer_of_another_vocabulary_is_refused(base, scorer, collection, tmp_path):
-    from tokenizers import Tokenizer
-
-    other = tmp_path / "other"
-    shutil.copytree(base, other)
-    tokenizer = json.loads(Tokenizer.from_file(str(base / "tokenizer.json")).to_str())
+    other = shutil.copytree(base, tmp_path / "other")
+    tokenizer = json.loads((base / "tokenizer.json").read_text())
     tokenizer["model"]["vocab"]["another"] = len(tokenizer["model"]["vocab"])
     (other / "tokenizer.json").write_text(json.dumps(tokenizer))
     settings = methods.get("le-bs").settings({"backbone": str(other), "scorer": str(scorer[0])})

@@ -24,12 +24,8 @@ from termweave.training.trainer.passes import CpuDropout, backbone_precision
 from termweave.training.trainer.trainer import Fit, fit, optimizer
 from tests.training.conftest import SMALL, train
 
-pytestmark = pytest.mark.usefixtures("own_cache")
-
-
 # ruff: noqa: ARG002 - the contract names the arguments
-
-
+pytestmark = pytest.mark.usefixtures("own_cache")
 DEFAULTS = methods.get("fectek").settings({"batch": 1, "drawn": 0, "steps": 1, "every": 100, "rate": 0.1, "weight_decay": 0})
 
 
@@ -173,8 +169,7 @@ LIVE = ("top_layers=-1", "layers_rate=0.0001")
 )
 def test_a_step_is_computed_where_its_parameters_are(method, settings, parts, folder, base, tmp_path, monkeypatch):
     """Parameters that say they are on a GPU, and torch's rules of what may meet what; the numbers alone are missing."""
-    found = {}
-    compute = trainer._BatchTrainer.compute_loss
+    found, compute = {}, trainer._BatchTrainer.compute_loss
 
     def also_there(self, model, inputs, **rest):
         objective, batch = self.accelerator.unwrap_model(model), inputs["batch"]
@@ -206,8 +201,7 @@ class Two(TrainingArguments):
 
 def test_of_several_gpus_one_is_used(folder, base, tmp_path, monkeypatch):
     """Trainer would draw as many steps at once as there are."""
-    drawn = []
-    draw = BatchSampler.draw
+    drawn, draw = [], BatchSampler.draw
 
     def noted(self, step):
         drawn.append(step)
