@@ -6,6 +6,7 @@ import shutil
 from contextlib import redirect_stderr, redirect_stdout
 from functools import cache
 from io import StringIO
+from string import ascii_lowercase
 
 import pytest
 
@@ -13,6 +14,7 @@ from termweave.cli import run
 
 torch = pytest.importorskip("torch", reason="training needs the extra [train]")
 pytest.importorskip("transformers", reason="training needs the extra [train]")
+pytest.importorskip("accelerate", reason="training needs the extra [train]")
 pytest.importorskip("onnx", reason="exporting needs the extra [train]")
 
 SUBJECTS = [f"{a}{b}" for a in ("gran", "mor", "tel", "vex", "lum") for b in ("ada", "ino", "ust", "ert")]
@@ -51,9 +53,8 @@ def small_backbone(path, words):
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
     from transformers import BertConfig, BertModel
 
-    letters = [chr(97 + place) for place in range(26)]
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    tokens = [*special, *words, *letters, *(f"##{letter}" for letter in letters)]
+    tokens = [*special, *words, *ascii_lowercase, *(f"##{letter}" for letter in ascii_lowercase)]
     tokenizer = Tokenizer(models.WordPiece({token: place for place, token in enumerate(tokens)}, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -189,8 +190,7 @@ def shipped_once():
     from termweave.encoders.model_lookup import DEFAULT, resolve
     from termweave.training import dev_measure
 
-    load = dev_measure.load
-    kept = cache(load)
+    load, kept = dev_measure.load, cache(dev_measure.load)
 
     def cached(weights, dense, *, precision=None):
         return (kept if resolve(DEFAULT) in (weights, dense) else load)(weights, dense, precision=precision)

@@ -28,7 +28,6 @@ from termweave.training.methods import base as methods
 from termweave.training.trainer import checkpoints
 from tests.training.conftest import SMALL, set_options, train
 
-pytest.importorskip("accelerate", reason="training needs the extra [train]")
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]
 
 

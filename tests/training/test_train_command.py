@@ -31,7 +31,6 @@ from tests.training.conftest import SMALL, describe_pooling, train
 from tools.retrieval_figures import Pool, measure
 from tools.shipped_model import ship
 
-pytest.importorskip("accelerate", reason="training needs the extra [train]")
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]
 
 

@@ -140,11 +140,9 @@ QUESTIONS, BATCH, EPOCHS = 11, 4, 5
 def data(count=QUESTIONS, shares=None):
     """Questions that each have a document of their own, as each kind of model reads them."""
     lists = CandidateLists(np.arange(count)[:, None], np.zeros((count, 1, 1), np.float32))
-    pairs, negatives = (
-        Pairs([str(n) for n in range(count)], [frozenset({n}) for n in range(count)], shares),
-        [lists.documents[0, :0]],
-    )
-    return SimpleNamespace(share=1.0, pairs=pairs, negatives=negatives * count, documents=range(count), lists=lists)
+    pairs = Pairs([str(n) for n in range(count)], [frozenset({n}) for n in range(count)], shares)
+    more = {"share": 1.0, "negatives": [np.zeros(0, np.int64)] * count, "documents": range(count)}
+    return SimpleNamespace(pairs=pairs, lists=lists, **more)
 
 
 def sampler(name, *inputs, **given):

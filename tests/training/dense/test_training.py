@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import load_file
 
 from termweave.encoders import load
@@ -20,8 +21,6 @@ from termweave.training.methods.bert_scorer import BertScorer
 from termweave.training.model_folder import remove_int8
 from tests.training.conftest import describe_pooling, train
 
-pytest.importorskip("accelerate", reason="training needs the extra [train]")
-torch = pytest.importorskip("torch", reason="training needs the extra [train]")
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]
 
 SMALL = ("max_length=64", "training_length=64", "batch=12", "layers_rate=0.002", "dev=8", "every=8", "steps=16", "chunk=8")

@@ -25,7 +25,6 @@ from termweave.training.ranker.first_stage import HybridStage, first_stage, list
 from termweave.training.trainer.trainer import Fit
 from tests.training.conftest import SMALL, train
 
-pytest.importorskip("accelerate", reason="training needs the extra [train]")
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]
 
 RANKED = ("max_length=32", "training_length=32", "batch=3", "layers_rate=0.002", "dev=6", "every=4", "steps=8", "reranked=10")
