@@ -11,6 +11,7 @@ from string import ascii_lowercase
 import pytest
 
 from termweave.cli import run
+from tests.beir_folder import beir_folder
 
 torch = pytest.importorskip("torch", reason="training needs the extra [train]")
 pytest.importorskip("transformers", reason="training needs the extra [train]")
@@ -151,17 +152,10 @@ def texts(toy, base):
 def folder(toy, tmp_path_factory):
     """The toy collection as a BEIR folder, which no test changes; every subject is asked for in several ways."""
     documents, questions, relevant = toy
-    path = tmp_path_factory.mktemp("toy") / "toy"
-    (path / "qrels").mkdir(parents=True)
-    rows, asked = [], []
-    for number, (question, known) in enumerate(zip(questions, relevant, strict=True)):
-        for way, form in enumerate(WAYS):
-            asked.append({"_id": f"q{number}-{way}", "text": form.format(question)})
-            rows += [f"q{number}-{way}\td{document}\t1" for document in known]
-    (path / "corpus.jsonl").write_text("\n".join(json.dumps({"_id": f"d{n}", "text": text}) for n, text in enumerate(documents)))
-    (path / "queries.jsonl").write_text("\n".join(map(json.dumps, asked)))
-    (path / "qrels" / "train.tsv").write_text("\n".join(rows) + "\n")
-    return path
+    texts = {f"d{n}": text for n, text in enumerate(documents)}
+    asked = {f"q{n}-{way}": form.format(text) for n, text in enumerate(questions) for way, form in enumerate(WAYS)}
+    rows = [(f"q{n}-{way}", f"d{each}") for n, known in enumerate(relevant) for way in range(len(WAYS)) for each in known]
+    return beir_folder(tmp_path_factory.mktemp("toy") / "toy", texts, asked, train=rows)
 
 
 @pytest.fixture

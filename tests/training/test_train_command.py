@@ -257,8 +257,7 @@ def test_a_model_that_loses_too_much_by_int8_is_used_in_fp32(folder, base, tmp_p
 
 def test_pairs_from_beside_teach_a_corpus_that_has_none(folder, base, tmp_path):
     """The corpus's own made questions say nothing of what matters in it; the other set's pairs do."""
-    corpus = tmp_path / "corpus.jsonl"
-    shutil.copy(folder / "corpus.jsonl", corpus)
+    corpus = shutil.copy(folder / "corpus.jsonl", tmp_path)
     sets = (*SMALL, "steps=40", "views=span", f"beside={folder}")
     plan = train(corpus, base, tmp_path / "out", "--plan", settings=sets)
     has_schema(plan, "train-plan.1.json")
