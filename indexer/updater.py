@@ -250,7 +250,7 @@ class Update(Job):
         engine, live = self.engine, self.live
         generation_copy.require_reindex(engine)
         base = [live.index, live.lineage.updated, self.source.fingerprint]
-        index, ledger = unfinished_builds.copy_to_finish(engine, self.name, base) or self._begin_copy(base)
+        index, ledger = unfinished_builds.copy_to_finish(engine, live.lineage.name, base) or self._begin_copy(base)
         with ledger.closed_on_error():
             if not ledger.get("copied"):
                 generation_copy.run(engine, live.index, index, progress)
@@ -263,10 +263,11 @@ class Update(Job):
         Args:
             base: What changes of the copy are based on: the live generation, the time of its last update, and the fingerprint of the source.
         """
-        engine, live, index = self.engine, self.live, generations.new_index(self.name)
+        engine, live, name = self.engine, self.live, self.live.lineage.name  # not that of an alias that somebody added
+        index = generations.new_index(name)
         with storage.snapshot(engine, live.index, storage.file_of(engine, index)).closed_on_error() as ledger:
             lineage = replace(live.lineage, created=self._now, complete=False)
-            for key, value in {"name": self.name, "base": base, "lineage": lineage.as_meta(), "state": "copying"}.items():
+            for key, value in {"name": name, "base": base, "lineage": lineage.as_meta(), "state": "copying"}.items():
                 ledger.put(key, value)
             settings = index_setup.create_like(engine, index, live.index, lineage)
             ledger.put("settings", settings)

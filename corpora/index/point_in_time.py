@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: How long the server keeps a point in time after its last use, and how often this process uses one that waits for its turn.
 _KEEP_ALIVE, _HEARTBEAT = "15m", 240.0
+#: More shards than an index can have by default are believed, but not any number: each is opened.
+_MOST_SHARDS = 100_000
 _ALL: Mapping[str, Any] = {"match_all": {}}
 _BETWEEN = "Check what stands between termweave and the server, such as a proxy."
 _IN_ORDER: Mapping[str, Any] = {"sort": [{"_seq_no": "asc"}], "track_total_hits": False}
@@ -185,10 +187,11 @@ def shards_of(engine: Engine, name: str, indices: Collection[str]) -> list[Shard
     """
     if list(indices) == [name]:
         answer = engine.request("POST", f"/{quote(name)}/_search", body={"size": 0, "track_total_hits": False})
-        if answer["_shards"]["total"] < 1:  # an index that seems empty would have everything deleted
-            raise EngineError(f"{engine.url} says that {name} has no shards.", _BETWEEN)
+        count = answer["_shards"]["total"]
+        if not 0 < count <= _MOST_SHARDS:  # an index that seems empty would have everything deleted
+            raise EngineError(f"{engine.url} says that {name} has {count:,} shards.", _BETWEEN)
         uuid = uuid_of(engine, name)
-        return [ShardView(name, number, uuid) for number in range(answer["_shards"]["total"])]
+        return [ShardView(name, number, uuid) for number in range(count)]
     answer = engine.request("GET", f"/{quote(name)}/_search_shards")
     if not all(answer["shards"]):
         raise EngineError(f"A shard of {name!r} cannot be read.", "GET /_cluster/allocation/explain says why.")

@@ -104,8 +104,8 @@ class Parquet(FileSource):
             table = pq.ParquetFile(self.path, buffer_size=1 << 20, pre_buffer=False)
             table.schema_arrow.names  # noqa: B018 - decodes the names
         except (pa.ArrowException, *_DAMAGED) as error:
-            hint = "Write or download the file again: without its end, no part of a Parquet file can be read."
-            raise InputError(f"{self.shown} is damaged or cut short: {first_line(error)}.", hint) from error
+            message = f"{self.shown} is damaged or cut short: {first_line(error)}."
+            raise InputError(message, "Write or download the file again.") from error
         return table
 
     @cached_property

@@ -158,7 +158,11 @@ def _fetch(hint: str, lacking: str) -> Java:
     except Exception as error:
         # cjdk wraps some errors of requests and passes on others.
         raise TermweaveError(f"{lacking}, and none could be downloaded: {_reason(error)}.", hint) from error
-    launcher = min(folder.glob("**/bin/java"))  # in one folder, on macOS with Contents/Home in it
+    launcher = min(folder.glob("**/bin/java"), default=None)  # in one folder, on macOS with Contents/Home in it
+    if launcher is None:
+        raise TermweaveError(
+            f"The JDK that was downloaded to {folder} has no bin/java.", "Delete this folder, and run the command again."
+        )
     java = examine(launcher.parent.parent)
     if java.why_not:
         raise TermweaveError(f"The JDK that was downloaded to {java.home} cannot be used: {java.why_not}.", hint)

@@ -120,6 +120,6 @@ def entries(name: str, plural: str, value: object) -> list[Any]:
     """Check that a value is a list of anything, and return it as a list. Arguments and errors are those of `texts`."""
     if isinstance(value, str) or not isinstance(value, Iterable):
         shown = f"the text {value!r}" if isinstance(value, str) else "None" if value is None else type(value).__name__
-        hint = f"Leave {name} out if you do not need it." if value is None else f"Write {name}=[{value!r}]."
+        hint = f"Write {name}=[{value!r}]." if isinstance(value, str) else f"Leave {name} out, or write {name}=[...]."
         raise UsageError(f"{name} is a list of {plural}, not {shown}.", hint)
     return list(value)
