@@ -38,13 +38,13 @@ def pdf(lines, title="Pump manual", pages=1):
     """A PDF with these lines on each page."""
     text = b"BT /F1 12 Tf 20 180 Td 14 TL " + b" ".join(b"(%s) Tj T*" % line.encode("latin-1") for line in lines) + b" ET"
     kids = b" ".join(b"%d 0 R" % (5 + page) for page in range(pages))
+    page = b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 300 200] /Resources << /Font << /F1 3 0 R >> >> /Contents 4 0 R >>"
     objects = [
         b"<< /Type /Catalog /Pages 2 0 R >>",
         b"<< /Type /Pages /Kids [%s] /Count %d >>" % (kids, pages),
         b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>",
         b"<< /Length %d >>\nstream\n%s\nendstream" % (len(text), text),
-        *[b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 300 200] /Resources << /Font << /F1 3 0 R >> >> /Contents 4 0 R >>"]
-        * pages,
+        *[page] * pages,
         b"<< /Title (%s) >>" % title.encode(),
     ]
     content, places = b"%PDF-1.4\n", []
@@ -88,10 +88,10 @@ def read(folder):
 
 def test_a_folder_of_office_files_is_read_with_titles(folder, read):
     documents = dict(read)
-    assert documents.pop("notes.txt") == ("", "plain text")
     title, text = documents.pop("manual.pdf")
     assert (title, text.split("\n")[-1]) == ("Pump manual", "Äpfel fallen.")
     assert documents == {
+        "notes.txt": ("", "plain text"),
         "report.docx": ("Annual report", "Sales rose in spring.\nNorth\n42"),
         "talk.pptx": ("Road map", "First step\nSecond step\n\nGreet the guests."),
         "cities.xlsx": ("", "Cities\ncity people\nUlm 126000"),
@@ -118,9 +118,7 @@ def test_encrypted_and_damaged_files_are_refused_by_name_and_the_others_read(fol
     assert len(list(source.documents())) == 5
     reasons = {skipped.file.rpartition("/")[2]: skipped.reason for skipped in source.skipped}
     assert sorted(reasons) == ["cut.pdf", "cut.xlsx", "secret.docx", "secret.pdf"]
-    assert "encrypted" in reasons["secret.pdf"]
-    assert "encrypted" in reasons["secret.docx"]
-    assert all("damaged" in reasons[name] for name in ("cut.pdf", "cut.xlsx"))
+    assert all(("damaged" if name.startswith("cut") else "encrypted") in reason for name, reason in reasons.items())
     with pytest.raises(InputError, match=r"cut\.pdf: it is damaged"):
         list(open_source(tmp_path).documents())
 
