@@ -1,6 +1,5 @@
 """PDF and office files: what is read of them, and that a damaged, encrypted or slow file is a refusal with its name."""
 
-import base64
 import os
 import random
 import shutil
@@ -19,19 +18,6 @@ from termweave.corpora.formats.fields import BadLine
 from termweave.corpora.readers import office_file as office
 from termweave.errors import InputError, UsageError
 from tests.corpora.readers.test_fuzzed_readers import mutated
-
-#: An empty page, encrypted with a password by pypdf (RC4, 40 bits).
-ENCRYPTED = base64.b64decode(
-    "JVBERi0xLjMKJeLjz9MKMSAwIG9iago8PAovUHJvZHVjZXIgPDNkODY2NGVjOWY+Cj4+CmVuZG9iagoyIDAgb2JqCjw8Ci9UeXBlIC9QYWdlcwovQ291bnQgMQov"
-    "S2lkcyBbIDQgMCBSIF0KPj4KZW5kb2JqCjMgMCBvYmoKPDwKL1R5cGUgL0NhdGFsb2cKL1BhZ2VzIDIgMCBSCj4+CmVuZG9iago0IDAgb2JqCjw8Ci9UeXBlIC9Q"
-    "YWdlCi9SZXNvdXJjZXMgPDwKPj4KL01lZGlhQm94IFsgMC4wIDAuMCA3MiA3MiBdCi9QYXJlbnQgMiAwIFIKPj4KZW5kb2JqCjUgMCBvYmoKPDwKL1YgMQovUiAy"
-    "Ci9MZW5ndGggNDAKL1AgNDI5NDk2NzI5MgovRmlsdGVyIC9TdGFuZGFyZAovTyA8ZTVhOGQyNjg3YmQ5ZDBjZmY5NDZiN2FjNTVmNTEwODFkY2YwZDExNjU1NGM0"
-    "YmZjYjBhNWU0NDZmNjllYTQ4YT4KL1UgPDAxNTZiMzZlNmVlODkyZWExMzBiNDY5YTcxNmM1OGI2YWNhNzhmOWU1NzU3YzhhNjhmMTNjOWYyMjBlMTQzOTg+Cj4+"
-    "CmVuZG9iagp4cmVmCjAgNgowMDAwMDAwMDAwIDY1NTM1IGYgCjAwMDAwMDAwMTUgMDAwMDAgbiAKMDAwMDAwMDA1OSAwMDAwMCBuIAowMDAwMDAwMTE4IDAwMDAw"
-    "IG4gCjAwMDAwMDAxNjcgMDAwMDAgbiAKMDAwMDAwMDI1OSAwMDAwMCBuIAp0cmFpbGVyCjw8Ci9TaXplIDYKL1Jvb3QgMyAwIFIKL0luZm8gMSAwIFIKL0lEIFsg"
-    "PDE1ZGI4YTdlZTIwZTA4YjQxZTUzOTEyNmZmYWNlNjg0PiA8MTVkYjhhN2VlMjBlMDhiNDFlNTM5MTI2ZmZhY2U2ODQ+IF0KL0VuY3J5cHQgNSAwIFIKPj4Kc3Rh"
-    "cnR4cmVmCjQ3MwolJUVPRgo="
-)
 
 
 def pdf(lines, title="Pump manual", pages=1):
@@ -55,6 +41,11 @@ def pdf(lines, title="Pump manual", pages=1):
     trailer = b"trailer << /Size %d /Root 1 0 R /Info %d 0 R >>\nstartxref\n%d\n%%%%EOF\n"
     content += b"xref\n0 %d\n0000000000 65535 f \n%s" % (len(objects) + 1, table)
     return content + trailer % (len(objects) + 1, len(objects), content.index(b"xref\n0 "))
+
+
+#: A page with the mark of encryption (RC4, 40 bits), to which no password fits.
+_KEYS = b"/Encrypt << /Filter /Standard /V 1 /R 2 /P -4 /O <%s> /U <%s> >> /ID [<00> <00>] " % (b"00" * 32, b"00" * 32)
+ENCRYPTED = pdf(["x"]).replace(b"/Info", _KEYS + b"/Info")
 
 
 @pytest.fixture(scope="module")
