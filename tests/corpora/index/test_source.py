@@ -54,8 +54,8 @@ def test_every_document_once_with_all_fields(products, opened, opensearch_engine
     assert corpus.total == 499
     seen = []
     documents = list(corpus.documents(seen.append))
-    by_id = {each.id: each for each in documents}
     assert sorted(each.id for each in documents) == sorted(f"p{number}" for number in range(499))
+    by_id = {each.id: each for each in documents}
     assert (by_id["p3"].title, by_id["p3"].text, by_id["p3"].metadata) == ("name 3", "second 3", {"price": 3})
     assert by_id["p300"].text == "first 300"
     assert [each.id for each in corpus.documents()] == [each.id for each in documents]  # in the same order, from the snapshot
@@ -103,7 +103,8 @@ def test_of_the_default_search_pipeline_of_an_index_only_the_filters_count(produ
 def test_what_is_written_meanwhile_is_not_in_the_snapshot(products, opened, opensearch_engine):
     index = products(numbered(300))
     corpus = opened(index)
-    before, half = corpus.fingerprint, corpus.documents()
+    before = corpus.fingerprint
+    half = corpus.documents()
     next(half)
     write(opensearch_engine, index, numbered(20, "second") | {"new": {"description": "new"}})
     half.close()
@@ -214,8 +215,8 @@ def test_an_older_elasticsearch_answers_with_the_id_alone(scripted):
     pytest.importorskip("elasticsearch")
     scripted.headers = {"X-elastic-product": "Elasticsearch"}
     scripted.answers["*"] = (200, {"version": {"number": "8.15.0"}, "id": "46ToAwM", "hits": {"hits": []}})
-    numbers = {"numbers": {"sum": 0, "sum_of_squares": 0}}
-    shards = {"_shards": {"total": 1}, "hits": {"hits": [], "total": {"value": 0}}, "aggregations": numbers}
+    hits, numbers = {"hits": [], "total": {"value": 0}}, {"sum": 0, "sum_of_squares": 0}
+    shards = {"_shards": {"total": 1}, "hits": hits, "aggregations": {"numbers": numbers}}
     scripted.answers["/shop/_search"] = scripted.answers["/_search"] = (200, shards)
     scripted.answers["/shop/_settings"] = (200, {"shop": {"settings": {"index.uuid": "u"}}})
     with connect(load(url=scripted.url)) as engine:
@@ -260,8 +261,9 @@ def test_values_that_are_no_plain_text(products, opened):
     assert (documents["none"].text, documents["none"].metadata) == ("", {"price": 3})
     assert documents["null"].metadata == {}
     assert any("fields of vectors are not read: vector (knn_vector)" in remark for remark in corpus.remarks)
-    said = r"document .*: 'info' is an object where text should be. Name a field inside it: info\."
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(
+        InputError, match=r"document .*: 'info' is an object where text should be. Name a field inside it: info\."
+    ):
         list(opened(index, text_fields=("info",)).documents())
     skipping = opened(index, text_fields=("info",), skip_bad=True)
     assert len(list(skipping.documents())) == 2
@@ -322,8 +324,8 @@ def test_a_text_that_the_first_documents_lack_is_remarked_on(products, opened):
     index = products({"a": {"title": "x"}}, properties={"title": TEXT, "more": TEXT, "text": TEXT})
     assert any("no document of the first 1 has the field 'more'" in each for each in opened(index, text_fields=("more",)).remarks)
     assert [each.title for each in opened(index, text_fields=()).documents()] == ["x"]
-    properties = {"text": TEXT, "body": TEXT}
-    index = products({"a": {"body": "x"}}, properties=properties, suffix="other", _source={"excludes": ["text"]})
+    properties, source = {"text": TEXT, "body": TEXT}, {"excludes": ["text"]}
+    index = products({"a": {"body": "x"}}, properties=properties, suffix="other", _source=source)
     corpus = opened(index, text_fields=())
     assert ([each.text for each in corpus.documents()], len(corpus.remarks)) == (["x"], 1)
 
@@ -344,7 +346,8 @@ def test_an_alias_hides_what_a_search_of_it_does_not_find(products, opened, open
     assert corpus.fingerprint != opened(index).fingerprint
     some = opened(f"{name}-cheap", query={"range": {"price": {"gte": 28}}}).documents()
     assert sorted(each.metadata["price"] for each in some) == [28, 29, 99]
-    found = opensearch_engine.request("POST", f"/{name}-routed/_search", body={"size": 100, "_source": False})["hits"]["hits"]
+    body = {"size": 100, "_source": False}
+    found = opensearch_engine.request("POST", f"/{name}-routed/_search", body=body)["hits"]["hits"]
     assert 0 < len(found) < 60
     assert {each.id for each in opened(f"{name}-routed").documents()} == {hit["_id"] for hit in found}
 

@@ -36,11 +36,13 @@ def test_files_as_judgements_and_as_clicks(folder):
     dataset = open_dataset(f"ubi:{folder}")
     assert (dataset.split, dataset.splits(), dataset.relevant_from) == ("corrected", ["corrected", "raw"], 1)
     assert sorted(query.text for query in dataset.queries()) == [f"query {number}" for number in range(4)]
-    (grades,) = (dataset.qrels()[query.id] for query in dataset.queries() if query.text == "query 2")
-    assert (grades["d2"], grades["d0"]) == (3, 0)
+    grades = {query.text: dataset.qrels()[query.id] for query in dataset.queries()}
+    assert grades["query 2"]["d2"] == 3
+    assert grades["query 2"]["d0"] == 0
     assert any("are looked at in the proportion 1.00" in note for note in dataset.notes)
     assert open_dataset(f"ubi:{folder}:raw").split == "raw"
-    corrected = clicks_of(f"ubi:{folder}", {f"d{number}": number for number in range(5)})
+    place = {f"d{number}": number for number in range(5)}
+    corrected = clicks_of(f"ubi:{folder}", place)
     assert corrected.counts["query 1"][1] > 10  # of ten clicks
     assert "are looked at in the proportion" in corrected.remark
 
