@@ -36,6 +36,16 @@ def test_a_copy_of_what_was_live_before_or_for_another_source_is_begun_anew(desk
     desk.clean()
 
 
+def test_a_copy_begun_by_another_alias_is_listed_under_the_name_of_the_generation(desk):
+    built, name = desk.build(10), desk.name
+    desk.engine.request("PUT", f"/{built.index}/_alias/also-{name}")
+    desk.name = f"also-{name}"
+    leave_a_copy(desk, 12)
+    assert desk.update(12, new=True).sent == 0  # the copy that was begun is finished
+    desk.name = name
+    assert len(desk.generations) == 2
+
+
 def test_a_default_search_pipeline_hides_no_document_from_the_copy(desk):
     desk.build(10)
     path, hiding = f"/_search/pipeline/{desk.name}", {"filter_query": {"query": {"match_none": {}}}}
