@@ -32,7 +32,7 @@ from termweave.training.dev_measure import ranking_measure, stored
 from termweave.training.methods import base
 from termweave.training.mixture import DataPart
 from termweave.training.setup import set_up
-from termweave.training.term_weights import preparation
+from termweave.training.term_weights import model as term_model
 from termweave.training.term_weights.hidden_states import states
 from termweave.training.term_weights.model import weigh
 from termweave.training.trainer.trainer import Fit, fit
@@ -137,8 +137,8 @@ class Test:
         position = {collection.ids[place]: index for index, place in enumerate(places)}
         texts = [collection.texts[place] for place in places]
         common = (analysis, tokenizer, statistics, bm25)
-        self.documents = preparation.prepare(texts, *common, "document", 128)
-        self.questions = preparation.prepare([query.text for query in queries], *common, "query", 128)
+        self.documents = term_model.prepare(texts, *common, "document", 128)
+        self.questions = term_model.prepare([query.text for query in queries], *common, "query", 128)
         self.gains = [{position[each]: grade for each, grade in qrels[query.id].items() if each in position} for query in queries]
         self.states = [states(model, identity, side.pieces, say=say) for side in (self.documents, self.questions)]
         vectors = teacher_scores.Vectors(*(teacher_scores.units(kept.means[:, -VECTOR:]) for kept in self.states))
@@ -175,7 +175,7 @@ class World:
         self.inputs, self.development = (hook(part, model, say) for hook in (method.inputs, method.held_out))
         self.mined = {settings.negatives: self.inputs.negatives}
 
-    def formed(self, form, seen, settings, width) -> tuple[preparation.TermWeightInputs, preparation.TermWeightDevelopment]:
+    def formed(self, form, seen, settings, width) -> tuple[term_model.TermWeightInputs, term_model.TermWeightDevelopment]:
         """What all variants share, as one of them sees it."""
         sides = [
             replace(side, anchors=[replace(anchor, form=form) for anchor in side.anchors], states=seen(side.states))

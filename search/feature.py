@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, make_dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, get_args, get_origin
 
 from termweave import plugins
 from termweave.errors import UsageError
@@ -155,7 +155,9 @@ class Feature(Generic[_Options]):
         """Register the feature under its class of options and under the name of its part."""
         super().__init_subclass__(**kwargs)
         if "Options" not in vars(cls):
-            (cls.Options,) = get_args(vars(cls)["__orig_bases__"][0])
+            for base in vars(cls).get("__orig_bases__", ()):
+                if get_origin(base) is Feature:
+                    (cls.Options,) = get_args(base)
         _OF_OPTIONS[cls.Options] = cls
         if cls.part:
             _OF_PART[cls.part] = cls

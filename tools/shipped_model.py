@@ -30,7 +30,7 @@ from termweave.encoders.backbones import BACKBONES
 from termweave.encoders.kinds import read_folder
 from termweave.encoders.manifest import GRAPHS, HEADS, MANIFEST, STATISTICS, TOKENIZER, Manifest, digests, write_manifest
 from termweave.encoders.onnx.export import export
-from termweave.errors import InputError, ModelError, TermweaveError
+from termweave.errors import InputError, ModelError, TermweaveError, UsageError
 from termweave.support import paths
 from termweave.support.messages import sized
 from termweave.training import backbone_model, model_folder
@@ -109,6 +109,8 @@ def build(data: Path, out: Path, keep: Path, changed: Mapping[str, object], with
     preset = method.settings({**SETTINGS, **changed})
     settings = preset.fitted(made=False)
     every, development = (CHINESE_SOURCES, CHINESE_DEVELOPMENT) if language_of(settings) == "Chinese" else (SOURCES, DEVELOPMENT)
+    if unknown := set(without).difference(names := [source.set for source in every]):
+        raise UsageError(f"The recipe has no data set {', '.join(sorted(unknown))}.", f"It has {', '.join(names)}.")
     sources = [source for source in every if source.set not in without]
     if missing := [name for source in sources if not (data / (name := source.set.partition(":")[0])).is_dir()]:
         hint = "Put BEIR folders of these names there, or name another folder with --data."
@@ -270,8 +272,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--keep", type=Path, help="folder for everything [NAME among the models]")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting; repeatable")
     parser.add_argument("--quantise", action="store_true", help="write the graphs in --out again, without training")
-    names = [source.set for source in (*SOURCES, *CHINESE_SOURCES)]
-    parser.add_argument("--without", nargs="*", default=[], metavar="SET", choices=names, help="leave data sets out")
+    parser.add_argument("--without", nargs="*", default=[], metavar="SET", help="leave data sets out")
     options = parser.parse_args(arguments)
     try:
         changed = base.read_assignments(options.set)

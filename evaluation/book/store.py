@@ -22,7 +22,7 @@ import orjson
 from termweave.catalog.lineage import check_one, create_hidden_index
 from termweave.engine import EngineResponseError
 from termweave.engine.client.payloads import ALL_SHARDS
-from termweave.errors import UsageError
+from termweave.errors import EngineError, UsageError
 from termweave.records import Qrels, Query
 from termweave.support.normal_form import normal
 
@@ -331,6 +331,9 @@ class JudgementBook:
             yield from hits
             if most is not None or len(hits) < body["size"]:
                 return
+            if hits[-1]["sort"] == body.get("search_after"):
+                hint = "Check what stands between termweave and the server, such as a proxy."
+                raise EngineError(f"{self.engine.url} gave the same page twice.", hint)
             body["search_after"] = hits[-1]["sort"]
 
     def _id(self, *parts: str) -> str:

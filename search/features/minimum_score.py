@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from termweave.search.retrieval.plan import Retrieval
 
 _HINT = "Write 0.3 for the final score, dense:0.3 for a signal, or both: 0.1,dense:0.3."
-_ENTRY = re.compile(r"(?:(\w+):)?\s*([+-]?(?:\d+\.?\d*|\.\d+|inf)(?:e[+-]?\d+)?)", re.IGNORECASE)
+_ENTRY = re.compile(r"(?:(\w+):)?\s*([+-]?(?:(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|inf(?:inity)?))", re.IGNORECASE | re.ASCII)
 
 
 @dataclass(frozen=True)

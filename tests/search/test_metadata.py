@@ -126,7 +126,12 @@ def test_a_minimum_score_leaves_documents_out_on_every_page(index):
     assert [hit.id for hit in second] == [hit.id for hit in plain[2:4]]
     answer = index.answer("json", sort="year", min_score=scores[1])
     assert ([hit.id for hit in answer.hits], answer.remarks) == (sorted(hit.id for hit in plain[:2]), ())
-    for wrong, sentence in (("dense:0.3", "this search uses lexical"), ("lots", "is not a minimum score"), ("nan", "is not a")):
+    for wrong, sentence in (
+        ("dense:0.3", "this search uses lexical"),
+        ("lots", "is not a minimum score"),
+        ("nan", "is not a"),
+        ("infe5", "is not a"),
+    ):
         with pytest.raises(UsageError, match=sentence):
             index.search("json", min_score=wrong)
 
