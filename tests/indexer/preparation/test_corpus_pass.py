@@ -131,9 +131,9 @@ def test_weights_that_all_quantise_to_zero_still_find_the_document(desk, monkeyp
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (scaled(np.nan), "a term weight that is not a number"),
+        (scaled(np.nan), "a term weight that is NaN or infinity"),
         (lambda each: replace(each, vector=each.vector[:100]), "gave 100 numbers for document 'd7'"),
-        (lambda each: replace(each, vector=each.vector * np.float32(np.nan)), "NaN for document 'd7'"),
+        (lambda each: replace(each, vector=each.vector * np.float32(np.nan)), "with NaN or infinity for document 'd7'"),
     ],
 )
 def test_what_a_broken_model_gives_is_said_and_nothing_is_published(desk, monkeypatch, change, said):
