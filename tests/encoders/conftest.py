@@ -9,18 +9,8 @@ import pytest
 
 from termweave.encoders import load
 from termweave.encoders.model_lookup import resolve
-from termweave.statistics import StatisticsCounter
+from tests.encoders.exact_scores import counted
 from tests.engine.forwarding import Answering
-
-CORPUS = [
-    "The cat sat on the mat.",
-    "A dog barked at the cat; the cat ran.",
-    "Photosynthesis happens in the chloroplasts of plant cells.",
-    "os.path joins path components with the right separator.",
-    "The mitochondrion is the powerhouse of the cell.",
-    "",
-    "Zürich is a city in Switzerland, and so is Genève.",
-]
 
 
 @pytest.fixture(scope="session")
@@ -30,15 +20,8 @@ def encoder():
 
 @pytest.fixture(scope="session")
 def statistics(encoder):
-    counter = StatisticsCounter(encoder.analysis)
-    for terms in encoder.analyse(CORPUS):
-        counter.add(terms)
-    return counter.result()
-
-
-@pytest.fixture(scope="session")
-def analysis(encoder):
-    return encoder._analysis()
+    texts = ["The cat sat on the mat.", "A dog barked at the cat; the cat ran.", "", "Plant cells", "Zürich is a city; os.path"]
+    return counted(encoder.analysis, encoder.analyse(texts))
 
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

@@ -72,10 +72,8 @@ def shelf(graph, tmp_path, monkeypatch):
     with zipfile.ZipFile(file, "w") as archive:
         archive.write(graph[0] / "model.onnx", "tiny.onnx")
         archive.write(graph[0] / "tokenizer.json", "tiny-tokenizer.json")
-    pinned, prompts = (
-        replace(artifact, sha256=hashlib.sha256(file.read_bytes()).hexdigest()),
-        {"query": "query: ", "document": "passage: "},
-    )
+    pinned = replace(artifact, sha256=hashlib.sha256(file.read_bytes()).hexdigest())
+    prompts = {"query": "query: ", "document": "passage: "}
     tiny = backbones.Backbone("tiny", pinned, 1, "English", "MIT", "example/tiny", 2, 16, 4, "cls", prompts)
     monkeypatch.setitem(backbones.BACKBONES, "tiny", tiny)
     for name in ("cache", "models"):

@@ -73,12 +73,10 @@ def test_what_a_name_from_elsewhere_may_open(folder, tmp_path, monkeypatch):
     assert [name for name in elsewhere if resolve_local(name)] == []
 
 
-@pytest.mark.parametrize(
-    ("name", "message"), [("nope", "Known: shipped"), ("~no-such-user/m", "no model folder '~no-such-user/m'")]
-)
-def test_names_that_mean_nothing(name, message):
-    with pytest.raises(UsageError, match=message):
-        resolve(name)
+def test_names_that_mean_nothing():
+    for name, message in (("nope", "Known: shipped"), ("~no-such-user/m", "no model folder '~no-such-user/m'")):
+        with pytest.raises(UsageError, match=message):
+            resolve(name)
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "model.int8.onnx", "statistics.bin"])
@@ -143,8 +141,7 @@ def test_without_a_default_table_statistics_must_be_given(folder, statistics):
 
 def test_what_is_shipped_is_small_and_whole():
     files = {file.name: file.stat().st_size for file in SHIPPED.iterdir()}
-    assert sum(files.values()) <= 30e6
-    assert "model.onnx" not in files
+    assert (sum(files.values()) <= 30e6, "model.onnx" in files) == (True, False)
     assert {"model.int8.onnx", "model.dequantised.onnx", "tokenizer.json", "statistics.bin", "README.md", MANIFEST} <= set(files)
     manifest = read_folder(SHIPPED).manifest
     assert manifest.quantisation["parity"]["fp32_difference"] <= 1e-4
@@ -166,8 +163,7 @@ def test_a_name_from_elsewhere_means_only_what_was_fetched_before(served):
     path = resolve("hf:team/model")
     resolve("hf:team/model@v1")
     asked = [*served.asked]
-    assert resolve_local("hf:team/model") == path
-    assert resolve_local("hf:team/model@v1") == path
+    assert resolve_local("hf:team/model") == resolve_local("hf:team/model@v1") == path
     outside = path.parents[2] / "other"  # a revision is the name of a file in the cache, whose text is the name of a folder
     outside.write_text(path.name)
     for name in ("hf:team/model@../../other", "hf:team/model@v9", "hf:../team/model", "hf:team/model/x", "hf:", "hf:team/mo del"):
@@ -176,8 +172,7 @@ def test_a_name_from_elsewhere_means_only_what_was_fetched_before(served):
 
 
 NOT_FETCHED = [
-    ("hf:team", UsageError, "names no model on the hub.*hf:OWNER/NAME"),
-    ("hf:team/mo del", UsageError, "names no model on the hub.*hf:OWNER/NAME"),
+    *((name, UsageError, "names no model on the hub.*hf:OWNER/NAME") for name in ("hf:team", "hf:team/mo del")),
     ("hf:team/none", UsageError, "has no model team/none.*HF_TOKEN"),
     ("hf:team/gated", ModelError, "does not let you read team/gated.*HF_TOKEN"),
     ("hf:team/model@v9", UsageError, "no revision 'v9'.*branch"),

@@ -15,16 +15,16 @@ from termweave.encoders.model_lookup import resolve
 from termweave.encoders.recorded_models import encoder_of
 from termweave.errors import EngineError, ModelError, UsageError
 from termweave.indexer import BuildOptions, build, update
+from tests.beir_folder import beir_folder
 from tests.search.conftest import forty, index  # noqa: F401 - the fixtures
 
 OTHER_HASH = "0123456789abcdef"
 
 
-def renamed(folder, name, **changes):
+def renamed(folder, name):
     """A copy of the shipped model under another name, with another hash."""
     shutil.copytree(resolve("shipped"), folder)
-    manifest = read_folder(folder).manifest
-    write_manifest(folder, replace(manifest, **{"name": name, "hash": OTHER_HASH, **changes}))
+    write_manifest(folder, replace(read_folder(folder).manifest, name=name, hash=OTHER_HASH))
     return folder
 
 
@@ -48,8 +48,8 @@ def says(index):  # noqa: F811 - the fixture
     index.engine.request("PUT", path, body={"_meta": before})
 
 
-def open_index(index):  # noqa: F811 - the fixture
-    return tw.connect(index.engine.url).index(index.name)
+def open_index(index, **models):  # noqa: F811 - the fixture
+    return tw.connect(index.engine.url).index(index.name, **models)
 
 
 def test_a_model_that_is_not_found_by_its_name_is_asked_for(index):  # noqa: F811
@@ -67,7 +67,7 @@ def test_a_wrong_model_is_blamed_on_the_option_that_was_given(index, tmp_path, o
     with pytest.raises(ModelError, match=f"was built with the {output} model.* with {output}, "):
         encoder_of(recorded, index.name, {output: str(renamed(tmp_path / "other", "other"))})
     with pytest.raises(ModelError, match=rf"needs its {output} model.* Name its folder with {output}\."):
-        tw.connect(index.engine.url).index(index.name, **{output: "none"})
+        open_index(index, **{output: "none"})
 
 
 def test_a_folder_given_to_a_build_is_found_again_by_searches_until_it_holds_another_model(opensearch_engine, name, tmp_path):
@@ -90,20 +90,14 @@ def test_a_folder_given_to_a_build_is_found_again_by_searches_until_it_holds_ano
         engine.index(name)
 
 
-def test_models_of_the_settings_are_tried_only_where_the_stored_ones_are_not_found(
-    opensearch_engine, name, tmp_path, capsys, monkeypatch
-):
+def test_models_of_settings_are_tried_where_the_stored_are_not_found(opensearch_engine, name, tmp_path, capsys, monkeypatch):
     """Nobody named them for this index: "none" or another model must not make it unusable."""
 
     def runs(*arguments, status=0):
         assert run([*arguments, "--url", opensearch_engine.url]) == status
         return capsys.readouterr().err
 
-    judged = tmp_path / "judged"
-    (judged / "qrels").mkdir(parents=True)
-    (judged / "corpus.jsonl").write_text('{"_id": "only", "text": "json text"}\n')
-    (judged / "queries.jsonl").write_text('{"_id": "q", "text": "json"}\n')
-    (judged / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq\tonly\t1\n")
+    judged = beir_folder(tmp_path / "judged", {"only": "json text"}, {"q": "json"}, test=[("q", "only")])
     source = corpora.open_source(judged)
     search, update_it = ("search", name, "json"), ("index", str(judged), name, "--update")
     build(opensearch_engine, source, name, BuildOptions())

@@ -31,8 +31,7 @@ SCORES = (1.0, 0.8, 0.5, 0.0)
 def totals(reranker, metadata=None, vectors=None):
     request = RerankRequest(Encoding("x"), "abcd", SCORES, vectors, metadata=metadata)
     result = reranker.rerank(request)
-    for row in range(4):
-        result.details(row)
+    assert all(result.details(row) is not None for row in range(4))
     return [result.keep * score + share for score, share in zip(SCORES, result.shares, strict=True)]
 
 
@@ -117,15 +116,13 @@ def test_diversity_is_the_greedy_choice():
     vectors = draw.normal(size=(4, 6)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     vectors[1] = vectors[0]
-    waiting, chosen = list(range(4)), []
-    while waiting:  # the definition, literally
+    chosen = []
 
-        def marginal(row):
-            return 0.6 * SCORES[row] - 0.4 * max([0.0, *(float(vectors[row] @ vectors[other]) for other in chosen)])
+    def marginal(row):
+        return 0.6 * SCORES[row] - 0.4 * max([0.0, *(float(vectors[row] @ vectors[other]) for other in chosen)])
 
-        best = max(waiting, key=marginal)
-        chosen.append(best)
-        waiting.remove(best)
+    while len(chosen) < 4:  # the definition, literally
+        chosen.append(max(set(range(4)) - set(chosen), key=marginal))
     scores = totals(diverse("0.4"), vectors=vectors)
     assert sorted(range(4), key=lambda row: -scores[row]) == chosen
     assert scores[1] == pytest.approx(0.6 * 0.8 - 0.4, abs=1e-6)  # the same text again
@@ -163,21 +160,17 @@ def test_what_cannot_be_read_is_said(asked, message):
 def shop(opensearch_engine):
     """Twelve lamps, three of them twins; the last one has most votes."""
     texts = ["red lamp", "red lamp", "red lamp", "blue desk lamp", "green lamp for children", "lamp of brass with a dimmer"]
+    same = {"kind": "lamp"}
     rows = [
-        {"id": f"{at}", "text": f"A {texts[at % 6]}.", "votes": at, "day": f"2024-01-{at + 1:02d}", "kind": "lamp"}
-        for at in range(12)
+        {"id": f"{at}", "text": f"A {texts[at % 6]}.", "votes": at, "day": f"2024-01-{at + 1:02d}", **same} for at in range(12)
     ]
     with index_of(opensearch_engine, rows) as index:
         yield index
 
 
 def test_a_search_with_rules_explains_itself_and_pages(shop, capsys):
-    for rerank in (
-        "rnn>boost@votes:0.3:5>decay@day:0.2:52w",
-        "diverse@0.5",
-        "decay@votes:1:2:11",
-        "rnn>match@text:0.5>match@kind:0.1",
-    ):
+    chains = "rnn>boost@votes:0.3:5>decay@day:0.2:52w", "diverse@0.5", "decay@votes:1:2:11", "rnn>match@text:0.5>match@kind:0.1"
+    for rerank in chains:
         hits = shop.search("red lamp", rerank=rerank, k=12, explain=True)
         for hit in hits:
             assert sum(part["share"] for part in hit.explanation["parts"]) == pytest.approx(hit.score, abs=1e-6)
@@ -310,7 +303,7 @@ def test_what_cannot_be_collapsed_is_said(brands):
     assert sum(part["share"] for part in hits[0].explanation["parts"]) == pytest.approx(hits[0].score, abs=1e-6)
     for value, message in (
         ("maker", "no field 'maker'"),
-        (":2", "does not name a field to collapse by"),
+        (":2", "does not name a field to collapse"),
         ("brand:0", "does not name"),
     ):
         with pytest.raises(UsageError, match=message):

@@ -28,11 +28,12 @@ from termweave.signals.dense import Dense, from_half, from_halves, to_half
 from termweave.signals.learned import LearnedWeights, english_words
 from termweave.signals.lexical import Lexical
 from termweave.signals.weights import Weights, escape, unescape
-from termweave.statistics import StatisticsCounter
+from tests.corpora.index.conftest import write
+from tests.encoders.exact_scores import counted
+from tests.signals.test_weights import encoded
 
 TERM = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
 CORE = Capabilities("3.6.0", knn=True)
-SPARSE = Capabilities("3.6.0", knn=True, neural_sparse=True)
 
 
 @given(TERM, st.sampled_from(".|"))
@@ -57,7 +58,7 @@ def test_the_scale_is_a_high_quantile_of_the_sample():
 
 def test_the_score_of_a_full_match_is_on_the_scale_of_what_is_stored():
     query = TermWeights(("cat",), np.array([2.0], np.float32), full_match_score=3.0)
-    for server in (SPARSE, CORE):
+    for server in (replace(CORE, neural_sparse=True), CORE):
         clause = Weights(w_max=12.0, levels=240).clause(Encoding("cat", query), size=10, where=(), capabilities=server)
         assert clause.full_match_score == pytest.approx(60.0)
     assert Weights(w_max=4.0).full_match_score(replace(query, full_match_score=None)) is None
@@ -65,9 +66,8 @@ def test_the_score_of_a_full_match_is_on_the_scale_of_what_is_stored():
 
 def test_a_query_that_says_nothing_has_no_clause():
     nothing = Encoding(" ", TermWeights((), np.zeros(0, np.float32)))
-    assert Weights().clause(nothing, size=10, where=(), capabilities=CORE) is None
-    assert Lexical().clause(nothing, size=10, where=(), capabilities=CORE) is None
-    assert Dense(4).clause(nothing, size=10, where=(), capabilities=CORE) is None
+    for signal in (Weights(), Lexical(), Dense(4)):
+        assert signal.clause(nothing, size=10, where=(), capabilities=CORE) is None
 
 
 def test_long_lexical_queries_lose_repetitions_first_and_then_say_so():
@@ -175,13 +175,11 @@ def test_pruning_drops_the_lightest_and_never_all(impacts, share, below):
 
 def test_pruned_is_the_same_in_every_signal_and_comes_back_from_meta():
     pruning = Pruning.parse("0.25")
-    sample = [Encoding("t", TermWeights(("a", "b"), np.array([4.0, 4.0], np.float32)))]
-    signal = Weights.fit(Fitting(CORE, sample, pruning=pruning))
+    signal = Weights.fit(Fitting(CORE, [encoded({"a": 4.0, "b": 4.0})], pruning=pruning))
     again = DocumentLayout.from_meta({"weights": signal.parameters()}).signals[0]
-    document = Encoding("t", TermWeights(("heavy", "light", "edge"), np.array([4.0, 0.9, 1.0], np.float32)))
-    assert again.fields(Document("d", "t"), document)["weights"] == {"heavy": 255, "edge": 64}
-    light = Encoding("t", TermWeights(("light",), np.array([0.1], np.float32)))
-    assert again.fields(Document("d", "t"), light)["weights"] == {"light": 6}
+    document = Document("d", "t")
+    assert again.fields(document, encoded({"heavy": 4.0, "light": 0.9, "edge": 1.0}))["weights"] == {"heavy": 255, "edge": 64}
+    assert again.fields(document, encoded({"light": 0.1}))["weights"] == {"light": 6}
 
 
 def test_what_is_stored_gives_the_impacts_back():
@@ -202,34 +200,23 @@ WORDS = analysis_of(ANALYSIS, PieceTokenizer(resolve("shipped") / "tokenizer.jso
 EMOJI = "👍🎉🚲🦄"
 
 
-def weighted(weights):
-    return TermWeights(tuple(weights), np.array(list(weights.values()), np.float32))
-
-
-def counted(texts):
-    counter = StatisticsCounter(ANALYSIS)
-    for terms in WORDS.terms(texts):
-        counter.add(terms)
-    return counter.result()
-
-
 def create(engine, name, settings, mapping=None):
     settings = {**settings, "index.number_of_shards": 1, "index.number_of_replicas": 0}
     engine.request("PUT", f"/{name}", body={"settings": settings, "mappings": mapping or {}})
 
 
 def test_frequencies_invert_the_saturation_and_no_word_is_lost():
-    statistics, server = counted(["cat", "dog bird", "fish"]), Capabilities("3.6.0")
+    statistics, server = counted(ANALYSIS, WORDS.terms(["cat", "dog bird", "fish"])), Capabilities("3.6.0")
     idf, signal = statistics.idf("cat"), LearnedWeights(w_max=2.0, analysis=ANALYSIS)
-    weights = weighted({"cat": 2.0 * idf, "dog": idf, "bird": 0.00001, "fish": 99.0})
-    body = signal.fields(Document("d", "x"), Encoding("x", weights), statistics)
+    encoding = encoded({"cat": 2.0 * idf, "dog": idf, "bird": 0.00001, "fish": 99.0})
+    body = signal.fields(Document("d", "x"), encoding, statistics)
     assert body == {"learned": ["cat|1000", "dog|333", "bird|1", "fish|9000"]}
-    assert signal.fields(Document("d", ""), Encoding("", weighted({})), statistics) == {}
-    fitted = LearnedWeights.fit(Fitting(server, [Encoding("x", weighted({"cat": idf}))], statistics=statistics))
+    assert signal.fields(Document("d", ""), encoded({}), statistics) == {}
+    fitted = LearnedWeights.fit(Fitting(server, [encoded({"cat": idf})], statistics=statistics))
     assert (fitted.w_max, fitted.analysis) == (pytest.approx(1.0), ANALYSIS)
     pruning = LearnedWeights.fit(Fitting(server, pruning=Pruning(below=0.2), statistics=statistics))
-    pruned = Encoding("x", weighted({"cat": 0.5, "dog": 0.1}))
-    assert [each[:4] for each in pruning.fields(Document("d", "x"), pruned, statistics)["learned"]] == ["cat|"]
+    (held,) = pruning.fields(Document("d", "x"), encoded({"cat": 0.5, "dog": 0.1}), statistics)["learned"]
+    assert held.startswith("cat|")
 
 
 def test_it_is_built_only_when_asked_for_and_what_prevents_it_is_a_sentence():
@@ -243,21 +230,16 @@ def test_a_match_gives_the_dot_product_and_its_explanation(opensearch_engine, na
     draw = np.random.default_rng(7)
     vocabulary = ["river", "stone", "bridg", "light", "garden", "storm", "mountain", "café", "日", "3", "naïve", "👍", "x"]
     texts = {f"d{place}": " ".join(draw.choice(vocabulary, draw.integers(1, 9))) for place in range(80)} | {"empty": ""}
-    statistics = counted(list(texts.values()))
-    impacts = {}
-    for identity, text in texts.items():
-        terms = dict.fromkeys(WORDS.terms([text])[0])
-        impacts[identity] = {term: float(np.float32(draw.uniform(0.2, 2) * statistics.idf(term))) for term in terms}
-    signal = LearnedWeights(w_max=2.0, analysis=ANALYSIS)
-    layout = DocumentLayout([signal])
+    terms = dict(zip(texts, WORDS.terms([*texts.values()]), strict=True))
+    statistics = counted(ANALYSIS, terms.values())
+    impacts = {
+        key: {term: float(np.float32(draw.uniform(0.2, 2) * statistics.idf(term))) for term in dict.fromkeys(several)}
+        for key, several in terms.items()
+    }
+    layout = DocumentLayout([signal := LearnedWeights(w_max=2.0, analysis=ANALYSIS)])
     create(opensearch_engine, name, layout.settings(), layout.mapping({}))
-    lines = []
-    for identity, weights in impacts.items():
-        lines.append(orjson.dumps({"index": {"_id": identity}}))
-        body = layout.document(Document(identity, texts[identity]), Encoding("x", weighted(weights)), statistics)
-        lines.append(orjson.dumps(body))
-    answer = opensearch_engine.request("POST", f"/{name}/_bulk", params={"refresh": True}, body=b"\n".join(lines) + b"\n")
-    assert not answer["errors"], [item for item in answer["items"] if item["index"]["status"] > 201][:2]
+    bodies = {key: layout.document(Document(key, texts[key]), encoded(impacts[key]), statistics) for key in texts}
+    write(opensearch_engine, name, bodies)
 
     held = len([1 for weights in impacts.values() if weights])
     frequency = Counter(term for weights in impacts.values() for term in weights)

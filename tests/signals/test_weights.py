@@ -6,7 +6,6 @@ tests/engine/elasticsearch calls these tests with an Elasticsearch.
 from dataclasses import replace
 
 import numpy as np
-import orjson
 import pytest
 
 from termweave.catalog.layout import DocumentLayout
@@ -16,6 +15,7 @@ from termweave.records import Document, Encoding, TermWeights
 from termweave.search.retrieval.candidates import gather, signal_requests
 from termweave.signals.lexical import Lexical
 from termweave.signals.weights import Weights
+from tests.corpora.index.conftest import write
 
 STRANGE = [
     "plain", "3.5", "3_5", "a.b.c", ".", "..", "trailing.", "100%", "%2E", "##ing", "two words", " lead", "naïve", "naive",
@@ -24,23 +24,20 @@ STRANGE = [
 ]  # fmt: skip
 
 
+def encoded(weights):
+    return Encoding("x", TermWeights(tuple(weights), np.array(list(weights.values()), np.float32)))
+
+
 def index(engine, name, documents, signal):
     layout = DocumentLayout([Lexical("standard"), signal])
     settings = {"index.number_of_shards": 3, "index.number_of_replicas": 0}
     mapping = layout.mapping({}, dialect_of(engine.capabilities))
     engine.request("PUT", f"/{name}", body={"mappings": mapping, "settings": settings})
-    lines = []
-    for identity, weights in documents.items():
-        terms = TermWeights(tuple(weights), np.array(list(weights.values()), np.float32))
-        body = layout.document(Document(identity, "x"), Encoding("x", terms))
-        lines += [orjson.dumps({"index": {"_id": identity}}), orjson.dumps(body)]
-    answer = engine.request("POST", f"/{name}/_bulk", params={"refresh": True}, body=b"\n".join(lines) + b"\n")
-    assert not answer["errors"], [item for item in answer["items"] if item["index"]["status"] > 201][:2]
+    write(engine, name, {key: layout.document(Document(key, "x"), encoded(weights)) for key, weights in documents.items()})
 
 
 def scores(engine, name, weights, signal, capabilities):
-    query = Encoding("q", TermWeights(tuple(weights), np.array(list(weights.values()), np.float32)))
-    prepared = signal_requests(query, [signal], capabilities, depth=1000)
+    prepared = signal_requests(encoded(weights), [signal], capabilities, depth=1000)
     (found,), _ = gather(engine, name, [prepared], [signal])
     return dict(found.lists["weights"].scores), found.clauses["weights"]
 

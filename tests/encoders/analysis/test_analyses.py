@@ -23,32 +23,18 @@ from termweave.encoders.manifest import write_manifest
 from termweave.encoders.model_lookup import language_model, resolve, resolve_local
 from termweave.encoders.term_weighting import BM25, Form, anchored
 from termweave.errors import ModelError
-from termweave.statistics import StatisticsCounter
 from tests.corpora.languages import CORPORA, QUERIES
-from tests.encoders.exact_scores import dot
+from tests.encoders.exact_scores import counted, dot
 
 PIECES = PieceTokenizer(resolve("shipped") / "tokenizer.json")
-WORDS, CHINESE, BY_PIECE, GERMAN, RUSSIAN = (
-    analysis_of(name, PIECES.tokenizer, model="test")
-    for name in (
-        "bert-words.lucene33.porter.1",
-        "bert-words.jieba.lucene33.porter.1",
-        "bert-pieces.1",
-        "bert-words.snowball.german.1",
-        "bert-words.snowball.russian.1",
-    )
-)
-EACH = pytest.mark.parametrize("maker", [WORDS, CHINESE, BY_PIECE, GERMAN, RUSSIAN], ids=lambda maker: maker.id)
+IDS = ["bert-words.lucene33.porter.1", "bert-words.jieba.lucene33.porter.1", "bert-pieces.1"]
+IDS += [f"bert-words.snowball.{language}.1" for language in ("german", "russian")]
+MAKERS = [analysis_of(name, PIECES.tokenizer, model="test") for name in IDS]
+WORDS, CHINESE, BY_PIECE = MAKERS[:3]
+EACH = pytest.mark.parametrize("maker", MAKERS, ids=IDS)
 AWKWARD = "ﬁﬄ👍🏽€½…’ßİıΣςé\u0301\u0327\u20e3\u200b\u200d\u00ad\ufeff\x00\x0c\x85\ud800\udc00你한か가ﷺ½Ⅷ𝒜\u2028.-_'\"[]#"
 AWKWARD += " abc XYZ 012 the running שלום العربية豈ＡＢ１"
 TEXTS = st.text(alphabet=st.one_of(st.sampled_from(AWKWARD + "中国西南部研究生命起源"), st.characters())) | st.text()
-
-
-def counted(analysis, texts):
-    counter = StatisticsCounter(analysis)
-    for terms in texts:
-        counter.add(terms)
-    return counter.result()
 
 
 CASES = {
@@ -97,7 +83,7 @@ def test_an_id_keeps_its_exact_behaviour():
     for _ in range(3000):
         text = "".join(draw.choice(AWKWARD) for _ in range(draw.randint(0, 60)))
         found = WORDS.words([text])[0]
-        offsets = (found.starts.tolist(), found.ends.tolist(), found.clean_ends.tolist())
+        offsets = (each.tolist() for each in (found.starts, found.ends, found.clean_ends))
         said = (found.clean, *offsets, found.terms, WORDS.terms([text])[0])
         state.update(repr(said).encode("utf-8", "surrogatepass"))
     assert state.hexdigest() == "e797430e8334b4d1"
@@ -186,9 +172,8 @@ def test_a_text_of_which_the_beginning_is_cut_has_the_pieces_of_the_whole(text, 
     with mock.patch("termweave.encoders.analysis.word_pieces._CHARACTERS", characters):
         found, _ = PIECES.encode([clean, "beside it"], max_length)
     room = max_length - 2
-    assert found.ids[1:-1].tolist() == whole.ids[1:-1][:room].tolist()
-    assert found.words[1:-1].tolist() == whole.words[1:-1][:room].tolist()
-    assert found.starts[1:-1].tolist() == whole.starts[1:-1][:room].tolist()
+    for name in ("ids", "words", "starts"):
+        assert getattr(found, name)[1:-1].tolist() == getattr(whole, name)[1:-1][:room].tolist()
 
 
 @EACH
@@ -241,8 +226,7 @@ def test_a_megabyte_is_no_trouble(text):
         return time.process_time() - begun
 
     tenth = min(seconds(text[: len(text) // 10]) for _ in range(2))
-    whole = seconds(text)
-    assert whole < 40 * max(tenth, 0.02)  # quadratic would be 100
+    assert seconds(text) < 40 * max(tenth, 0.02)  # quadratic would be 100
 
 
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "query", ":", "the", "cat", "##s", "sat"]
@@ -352,11 +336,6 @@ def familiar(encoder):
     return call
 
 
-@pytest.fixture
-def of_shipped(encoder):
-    return encoder._weights.tokenizer.tokenizer
-
-
 GERMAN = "Die Stadt liegt am Rhein. Der Bürgermeister erklärte, dass die Verhandlungen mit den Gewerkschaften fortgesetzt werden."
 RUSSIAN = "Город расположен на берегу реки и был основан в 1245 году."
 ENGLISH = (
@@ -382,8 +361,7 @@ KNOWN = {
     "numbers": "1.5 2.7 3.14 100 % -- 2020-11-21",
     "nothing": "",
     "one foreign word": "Weltschmerz",
-    "an English text that cites": "The word 東京 means Tokyo, and it is the capital of Japan, "
-    + "a country of many islands. " * 3,
+    "an English text that cites": "The word 東京 means Tokyo, the capital of Japan, " + "a country of many islands. " * 3,
 }
 
 
@@ -411,10 +389,9 @@ def test_reasons_name_script_or_figures(familiar):
     assert "it looks like German: 0% function words of English" in familiar([GERMAN] * 3).reason
 
 
-def test_models_of_other_languages_are_not_measured_by_english(of_shipped):
-    assert (
-        familiarity([GERMAN] * 3, of_shipped, None).verdict == "known"
-    )  # word-pieces say nothing of a language: only the script does
+def test_models_of_other_languages_are_not_measured_by_english():
+    of_shipped = PIECES.tokenizer
+    assert familiarity([GERMAN] * 3, of_shipped, None).verdict == "known"  # word-pieces show a script, and no language
     chinese = characters(FOREIGN["Chinese"][0])
     for language, verdict in (("Chinese", "known"), ("Arabic", "foreign")):
         assert familiarity([FOREIGN[language][0]], chinese, "Chinese").verdict == verdict

@@ -1,5 +1,6 @@
 """Small random models of many architectures, saved by sentence-transformers itself, and the difference to what it computes with them."""
 
+import json
 import random
 from functools import cache, wraps
 
@@ -13,22 +14,12 @@ import numpy as np  # noqa: E402
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers  # noqa: E402 - after the skips
 
 from termweave.encoders import DenseEncoder, Ranker, TermWeighter  # noqa: E402
+from termweave.support import paths  # noqa: E402
 
 WORDS = [
     "".join(random.Random(seed).choices("abcdefghijklmnoprstuvw", k=random.Random(-seed).randint(2, 9))) for seed in range(1, 400)
 ]
-#: Texts of many lengths; some exceed what the models read.
-TEXTS = [
-    "The cat sat on the mat.",
-    "",
-    "   two  spaces \n and a line",
-    "Zürich, Genève – “quoted”",
-    "x" * 300,
-    *(" ".join(random.Random(size).choices(WORDS, k=size)) for size in (1, 2, 5, 9, 20, 33, 60, 200)),
-]
-LENGTH = 40
 SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
-DISTILBERT = {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48}
 MODERNBERT = {"local_attention": 8, "global_attn_every_n_layers": 2}
 MODERNBERT |= {"bos_token_id": 0, "eos_token_id": 2, "cls_token_id": 0, "sep_token_id": 2}
 DEBERTA = {"type_vocab_size": 0, "relative_attention": True, "position_buckets": 16, "pos_att_type": ["p2c", "c2p"]}
@@ -39,7 +30,7 @@ CONFIGURATIONS = {
     "roberta": ("RobertaConfig", 66, {**SIZE, "type_vocab_size": 1}),
     "xlm-roberta": ("XLMRobertaConfig", 66, {**SIZE, "type_vocab_size": 1}),
     "mpnet": ("MPNetConfig", 66, SIZE),
-    "distilbert": ("DistilBertConfig", 64, DISTILBERT),
+    "distilbert": ("DistilBertConfig", 64, {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48}),
     "modernbert": ("ModernBertConfig", 64, {**SIZE, **MODERNBERT}),
     "electra": ("ElectraConfig", 64, {**SIZE, "embedding_size": 32}),
     "deberta-v2": ("DebertaV2Config", 64, {**SIZE, **DEBERTA}),
@@ -48,12 +39,10 @@ CONFIGURATIONS = {
 
 def word_pieces():
     """A BERT tokeniser: [CLS] ... [SEP]."""
-    names = {"unk": "[UNK]", "pad": "[PAD]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+    names = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
-    trainer = trainers.WordPieceTrainer(
-        vocab_size=300, special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"], show_progress=False
-    )
+    trainer = trainers.WordPieceTrainer(vocab_size=300, special_tokens=[*names.values()], show_progress=False)
     tokenizer.train_from_iterator(WORDS * 3, trainer)
     special = [(token, tokenizer.token_to_id(token)) for token in ("[CLS]", "[SEP]")]
     forms = {"single": "[CLS] $A [SEP]", "pair": "[CLS] $A [SEP] $B:1 [SEP]:1"}
@@ -61,8 +50,7 @@ def word_pieces():
     return tokenizer, names
 
 
-SPECIAL = {"unk": "<unk>", "pad": "<pad>", "cls": "<s>", "sep": "</s>", "mask": "<mask>"}
-_ORDER = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+SPECIAL = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"}  # in this order
 
 
 def byte_pairs():
@@ -70,9 +58,8 @@ def byte_pairs():
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=_ORDER, initial_alphabet=alphabet, show_progress=False)
-    tokenizer.train_from_iterator(WORDS * 3, trainer)
+    options = {"initial_alphabet": pre_tokenizers.ByteLevel.alphabet(), "show_progress": False}
+    tokenizer.train_from_iterator(WORDS * 3, trainers.BpeTrainer(vocab_size=400, special_tokens=[*SPECIAL.values()], **options))
     tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
     return tokenizer, SPECIAL
 
@@ -82,11 +69,10 @@ def unigrams():
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace("  ", " ")])
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    trainer = trainers.UnigramTrainer(vocab_size=300, special_tokens=_ORDER, unk_token="<unk>", show_progress=False)
-    tokenizer.train_from_iterator(WORDS * 3, trainer)
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
-    )
+    options = {"special_tokens": [*SPECIAL.values()], "unk_token": "<unk>", "show_progress": False}
+    tokenizer.train_from_iterator(WORDS * 3, trainers.UnigramTrainer(vocab_size=300, **options))
+    forms = {"single": "<s> $A </s>", "pair": "<s> $A </s> </s> $B </s>"}
+    tokenizer.post_processor = processors.TemplateProcessing(**forms, special_tokens=[("<s>", 0), ("</s>", 2)])
     return tokenizer, SPECIAL
 
 
@@ -99,7 +85,7 @@ def save_random(architecture, path, head="", labels=1):
     options = {f"{name}_token": token for name, token in special.items()}
     if head == "ForSequenceClassification" and architecture in {"bert", "electra"}:
         options["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
-    fast = tf.PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=LENGTH, **options)
+    fast = tf.PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=40, **options)
     fast.save_pretrained(path)
     name, positions, parameters = CONFIGURATIONS[architecture]
     shared = {"vocab_size": len(fast), "pad_token_id": fast.pad_token_id, "max_position_embeddings": positions}
@@ -112,6 +98,18 @@ def save_random(architecture, path, head="", labels=1):
             parameter.add_(torch.randn_like(parameter) * (0.05 if head == "ForMaskedLM" else 0.1))
     model.save_pretrained(path)
     return path
+
+
+def change(file, **changes):
+    """Alter a JSON file of a folder; None removes an entry."""
+    content = json.loads(file.read_text()) | changes
+    file.write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
+
+
+def saved(model, folder):
+    """The folder that a model of sentence-transformers saves, and the model that it reads from there."""
+    model.save(str(folder / "model"))
+    return folder / "model", type(model)(str(folder / "model"), device="cpu")
 
 
 def once(make):
@@ -143,9 +141,8 @@ def made(tmp_path_factory):
         widths = [32 * (1 if isinstance(pooling, str) else len(pooling)), *(size for size, _ in dense)]
         for width, (size, activation) in zip(widths, dense, strict=False):
             parts.append(modules.Dense(width, size, activation_function=activation))
-        path = tmp_path_factory.mktemp("saved") / "model"
-        SentenceTransformer(modules=[*parts, *[modules.Normalize()] * normalise], device="cpu", **options).save(str(path))
-        return path, SentenceTransformer(str(path), device="cpu")
+        model = SentenceTransformer(modules=[*parts, *[modules.Normalize()] * normalise], device="cpu", **options)
+        return saved(model, tmp_path_factory.mktemp("saved"))
 
     return make
 
@@ -158,9 +155,7 @@ def sparse_made(tmp_path_factory):
     @once
     def make(architecture="bert"):
         inner = save_random(architecture, tmp_path_factory.mktemp(architecture), "ForMaskedLM")
-        path = tmp_path_factory.mktemp("saved") / "model"
-        SparseEncoder(str(inner), device="cpu").save(str(path))
-        return path, SparseEncoder(str(path), device="cpu")
+        return saved(SparseEncoder(str(inner), device="cpu"), tmp_path_factory.mktemp("saved"))
 
     return make
 
@@ -178,9 +173,7 @@ def inference_free(tmp_path_factory, sparse_made):
         table = SparseStaticEmbedding(encoder.tokenizer, weight=torch.rand(len(encoder.tokenizer)) * 3 - 0.1, frozen=True)
         pooling = SpladePooling("max", activation_function=activation)
         router = Router.for_query_document(query_modules=[table], document_modules=[encoder, pooling])
-        path = tmp_path_factory.mktemp("saved") / "model"
-        SparseEncoder(modules=[router], device="cpu", similarity_fn_name="dot").save(str(path))
-        return path, SparseEncoder(str(path), device="cpu")
+        return saved(SparseEncoder(modules=[router], device="cpu", similarity_fn_name="dot"), tmp_path_factory.mktemp("saved"))
 
     return make
 
@@ -202,14 +195,13 @@ def ranked(tmp_path_factory):
 @pytest.fixture(scope="session")
 def texts():
     """Texts of many lengths; some exceed what the models read."""
-    return TEXTS
+    odd = ["The cat sat on the mat.", "", "   two  spaces \n and a line", "Zürich, Genève – “quoted”", "x" * 300]
+    return odd + [" ".join(random.Random(size).choices(WORDS, k=size)) for size in (1, 2, 5, 9, 20, 33, 60, 200)]
 
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path_factory, monkeypatch):
     """Graphs that torch exports stay out of the user's cache; all tests share them."""
-    from termweave.support import paths
-
     monkeypatch.setattr(paths, "cache", lambda: tmp_path_factory.getbasetemp() / "cache")
 
 

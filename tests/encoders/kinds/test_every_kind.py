@@ -32,6 +32,7 @@ from termweave.encoders.onnx.quantisation import MOST, pair_sums, quantised, sat
 from termweave.errors import ModelError, TermweaveError, UsageError
 from termweave.support import paths
 from termweave.training import sample_cost
+from tests.beir_folder import beir_folder
 from tests.encoders.kinds.conftest import logits, of_scores, of_vectors, of_weights
 from tests.programs import program
 
@@ -50,7 +51,8 @@ PARITY = [
     ("inference_free", of_weights, ["bert", "roberta"], [{}]),
 ]
 
-SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
+ROOT = Path(__file__).parents[3]
+EXPORTED = json.loads((ROOT / "docs" / "schemas" / "export.1.json").read_text())
 
 
 @pytest.mark.parametrize(
@@ -104,7 +106,7 @@ def test_a_cross_encoder_is_exported(ranked, texts, tmp_path, architecture):
 
     path, reference = ranked(architecture)
     done = CliRunner().invoke(command, [str(path), "--out", str(tmp_path / "out"), "--json"], catch_exceptions=False)
-    jsonschema.validate(json.loads(done.stdout), json.loads((SCHEMAS / "export.1.json").read_text()))
+    jsonschema.validate(json.loads(done.stdout), EXPORTED)
     parity = json.loads(done.stdout)["parity"]
     assert (parity["fp32_difference"] <= TOLERANCE, 0.5 < parity["int8_rank_correlation"] <= 1) == (True, True)
     manifest = read_folder(tmp_path / "out").manifest
@@ -173,8 +175,7 @@ class Doubled(torch.nn.Module):
 
     def __init__(self, inner):
         super().__init__()
-        self.inner = inner
-        self.backbone = inner.backbone
+        self.inner, self.backbone = inner, inner.backbone
 
     def forward(self, input_ids, attention_mask):
         return self.inner(input_ids, attention_mask) * (2 if input_ids.shape[1] > 12 else 1)
@@ -201,17 +202,10 @@ def test_a_model_of_graphs_alone_is_exported_already(tmp_path):
 @pytest.fixture
 def corpus(tmp_path):
     """A BEIR folder of 30 documents, of which the first twenty are the answers to twenty queries."""
-    folder = tmp_path / "corpus"
-    (folder / "qrels").mkdir(parents=True)
     words = [f"{chr(97 + number % 26)}{chr(97 + number // 3)} thing number {number}" for number in range(30)]
-    lines = {
-        "corpus.jsonl": [json.dumps({"_id": f"d{number}", "text": f"All about {text}."}) for number, text in enumerate(words)],
-        "queries.jsonl": [json.dumps({"_id": f"q{number}", "text": text}) for number, text in enumerate(words[:20])],
-        "qrels/test.tsv": ["query-id\tcorpus-id\tscore", *(f"q{number}\td{number}\t1" for number in range(20))],
-    }
-    for file, rows in lines.items():
-        (folder / file).write_text("\n".join(rows))
-    return folder
+    documents = {f"d{number}": f"All about {text}." for number, text in enumerate(words)}
+    queries = {f"q{number}": text for number, text in enumerate(words[:20])}
+    return beir_folder(tmp_path / "corpus", documents, queries, test=[(f"q{number}", f"d{number}") for number in range(20)])
 
 
 def test_what_int8_costs_on_a_corpus(sparse_made, corpus, tmp_path):
@@ -244,7 +238,7 @@ def test_the_command(made, corpus, tmp_path):
     arguments = [str(made("distilbert")[0]), "--out"]
     result = CliRunner().invoke(command, [*arguments, str(tmp_path / "out"), "--on", str(corpus), "--json", "--quiet"])
     data = json.loads(result.stdout)
-    jsonschema.validate(data, json.loads((SCHEMAS / "export.1.json").read_text(encoding="utf-8")))
+    jsonschema.validate(data, EXPORTED)
     assert {graph["file"] for graph in data["graphs"].values()} == set(GRAPHS.values())
     assert data["sample"]["dense"]["documents"] == 30
     assert 0.9 < data["sample"]["dense"]["cosine_min"] < 1
@@ -253,7 +247,6 @@ def test_the_command(made, corpus, tmp_path):
     assert "multipliers" not in plain.stdout  # a dense model has none
 
 
-ROOT = Path(__file__).parents[3]
 SHIPPED = sorted(path.parent for folder in ("encoders/shipped", "models") for path in (ROOT / folder).rglob("model.int8.onnx"))
 #: Encodes texts with the shipped model and prints all outputs of its graph.
 ENCODE = """
@@ -271,7 +264,7 @@ print(json.dumps([np.concatenate([part.ravel() for part in outputs]).tolist() fo
 """
 TEXTS = (
     "clean a dirty kettle",
-    "Rinse the kettle with vinegar once a month to remove limescale.",
+    "Rinse the kettle with vinegar.",
     "Photosynthesis happens in the chloroplasts of plant cells. " * 6,
 )
 

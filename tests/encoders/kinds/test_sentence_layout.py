@@ -18,13 +18,7 @@ from termweave.encoders.onnx.checked_graphs import write_fp32
 from termweave.encoders.onnx.runtime import POOLED, STATES, OnnxModel
 from termweave.errors import ModelError
 from termweave.support import paths
-from tests.encoders.kinds.conftest import of_vectors
-
-
-def change(file, **changes):
-    """Alter a JSON file of a folder; None removes an entry."""
-    content = json.loads(file.read_text()) | changes
-    file.write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
+from tests.encoders.kinds.conftest import change, of_vectors
 
 
 @pytest.fixture
@@ -249,9 +243,10 @@ def test_the_hash_covers_weights_that_lie_beside_the_graph(folder):
         read_folder(other)
 
 
-@pytest.mark.parametrize(
-    "pooling", ["mean", "cls", "lasttoken", "weightedmean", "mean_sqrt_len_tokens", ("mean", "cls"), "max"], ids=str
-)
+POOLINGS = ["mean", "cls", "lasttoken", "weightedmean", "mean_sqrt_len_tokens", ("mean", "cls"), "max"]
+
+
+@pytest.mark.parametrize("pooling", POOLINGS, ids=str)
 def test_what_a_gpu_pools_in_the_graph_is_the_same_vector(made, texts, pooling, monkeypatch):
     """The graph with the pooling, run on the CPU in a GPU's batches. "max" is no sum: there all states come back."""
     path, reference = made(pooling=pooling, prompts={"query": "find this: ", "passage": "text: "}, include_prompt=False)
@@ -264,15 +259,14 @@ def test_what_a_gpu_pools_in_the_graph_is_the_same_vector(made, texts, pooling, 
     assert set(computed) == {STATES if pooling == "max" else POOLED}
 
 
-@pytest.mark.parametrize(
-    ("name", "settings"),
-    [
-        ("roberta", {"max_seq_length": 9, "do_lower_case": True}),
-        ("bert", {"processing_kwargs": {"text": {"max_length": 9, "truncation": True}}, "max_seq_length": 20}),
-        ("bert", {"processor_kwargs": {"model_max_length": 9}, "max_seq_length": 20}),
-    ],
-    ids=["roberta", "processing", "processor"],
-)
+SETTINGS = [
+    ("roberta", {"max_seq_length": 9, "do_lower_case": True}),
+    ("bert", {"processing_kwargs": {"text": {"max_length": 9, "truncation": True}}, "max_seq_length": 20}),
+    ("bert", {"processor_kwargs": {"model_max_length": 9}, "max_seq_length": 20}),
+]
+
+
+@pytest.mark.parametrize(("name", "settings"), SETTINGS)
 def test_settings_of_the_tokeniser(made, texts, tmp_path, name, settings):
     from sentence_transformers import SentenceTransformer
 

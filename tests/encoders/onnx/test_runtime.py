@@ -19,19 +19,11 @@ from termweave.encoders.kinds import read_folder
 from termweave.encoders.manifest import ModelFolder
 from termweave.encoders.model_lookup import resolve
 from termweave.encoders.onnx import runtime
-from termweave.encoders.onnx.runtime import (
-    GraphInput,
-    OnnxModel,
-    cuda_usable,
-    onnx_runtime,
-    open_session,
-)
+from termweave.encoders.onnx.runtime import GraphInput, OnnxModel, cuda_usable, onnx_runtime, open_session
 from termweave.encoders.text_encoder import TextEncoder
 from termweave.errors import ModelError, UsageError
 
 TEXTS = ["a", "The cat sat on the mat.", "Photosynthesis happens in the chloroplasts of plant cells. " * 9, "", "word " * 400]
-
-
 ROW = GraphInput(np.arange(1000, 1009), np.zeros((9, 2), np.float32))
 
 
@@ -168,13 +160,11 @@ def another_package(monkeypatch):
     plugins.load.cache_clear()
 
 
-def made_for(runtime):
-    folder = read_folder(resolve("shipped"))
-    folder = ModelFolder(folder.path, replace(folder.manifest, runtime=runtime))
-    return TextEncoder(folder, folder)
+def test_a_model_is_run_by_what_it_names(another_package, shipped):
+    def made_for(runtime):
+        folder = ModelFolder(shipped.path, replace(shipped.manifest, runtime=runtime))
+        return TextEncoder(folder, folder)
 
-
-def test_a_model_is_run_by_what_it_names(another_package):
     (found,) = made_for("counting").encode(["json functions"], kind="query")
     assert Counting.texts == 1
     with pytest.raises(UsageError, match="no encoder named 'other'"):
@@ -204,13 +194,11 @@ def test_a_forked_process_encodes_as_its_parent_does():
 SILENCED = {"CI", "ORT_DISABLE_TELEMETRY", "ORT_RUNNING_UNIT_TESTS"}
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "from termweave.cli.verbs import doctor; doctor._runtime()",
-        "from termweave.encoders.onnx.runtime import cuda_usable as call; call()",
-    ],
-)
+IMPORTS = ["from termweave.cli.verbs import doctor; doctor._runtime()"]
+IMPORTS += ["from termweave.encoders.onnx.runtime import cuda_usable as call; call()"]
+
+
+@pytest.mark.parametrize("code", IMPORTS)
 def test_onnx_runtime_leaves_no_trace(code, tmp_path):
     """Since 1.29 it sends its makers what runs where, unless it is told not to before it is imported."""
     outside = {name: value for name, value in os.environ.items() if name not in SILENCED and not name.startswith("GITHUB_")}
@@ -262,10 +250,7 @@ def external(onnx, kind, location):
     return make.make_model(graph, opset_imports=opsets, functions=functions, ir_version=8)
 
 
-KINDS = ["initializer", "sparse initializer", "constant", "sparse constant", "subgraph", "function"]
-
-
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["initializer", "sparse initializer", "constant", "sparse constant", "subgraph", "function"])
 def test_tensors_in_files_elsewhere_are_refused(onnx, tmp_path, kind):
     (tmp_path / "secret").write_bytes(b"SECRETSS")
     folder = tmp_path / "model"
