@@ -41,7 +41,8 @@ def simulated(engine, fields, documents, written=(), prefix=""):
     source = {"name": "", "fingerprint": "", "enriched": " ".join(written), "fields": orjson.dumps(asdict(fields)).decode()}
     made = Lineage(name="docs", created="", termweave="", source=source, fingerprint="", signals={}, models={})
     encoding = DocumentEncoding(made.application_fields, {}, written, prefix)
-    connection = IndexConnection("docs", ConnectOptions(address=""), {}, {}, text_fields=[], documents=encoding)
+    usual = {"name": "docs", "options": ConnectOptions(address=""), "models": {}, "weights": {}, "text_fields": []}
+    connection = IndexConnection(**usual, documents=encoding)
     script, *_ = connection.ingest_body({})["processors"]
     docs = [{"_id": str(number), "_source": document} for number, document in enumerate(documents)]
     answer = engine.request("POST", "/_ingest/pipeline/_simulate", body={"pipeline": {"processors": [script]}, "docs": docs})
