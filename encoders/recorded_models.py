@@ -142,7 +142,7 @@ def remember(models: Iterable[ModelInfo]) -> None:
 
 
 def _remembered(expected: str) -> str | None:
-    """The noted folder of the model with this hash; None: no folder is noted, or the folder no longer holds this model."""
+    """The recorded folder of the model with this hash; None: no folder is recorded, or the folder no longer holds this model."""
     try:
         folder = Path(os.fsdecode(_note(expected).read_bytes()))
         return str(folder) if read_folder(folder, check=False).manifest.hash == expected else None

@@ -152,7 +152,7 @@ class CutShort:
 
 
 def budgets_remark(cut_short: Sequence[CutShort], of: str = "") -> str:
-    """A sentence for the user: how often time budgets ended early, and which share of the documents was scored then.
+    """A sentence for the user: how often a time budget ended the scoring early, and which share of the documents was scored by then.
 
     `of` names whose budgets they were, "" for nobody's.
     """

@@ -199,6 +199,7 @@ def choose(
     if profile is not None:
         return profiles.mode_of(profile), reranking
     if mode is not None and (name := mode.partition("@")[0]) in lineage.profiles:
-        raise UsageError(f"{mode!r} names a fusion, but the profile {name!r} has its own.", f"Use --mode {name}, or tune again.")
+        message = f"The mode {mode!r} names a fusion, but the profile {name!r} has a fusion of its own."
+        raise UsageError(message, f"Use --mode {name} for that fusion, or tune the profile again with another one.")
     signals = [signal.name for signal in lineage.layout.signals]
     return modes.parse("hybrid" if mode is None else mode, signals, lineage.profiles), reranking

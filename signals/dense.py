@@ -154,7 +154,9 @@ class Dense(Signal):
             output = "no vector" if vector is None else f"{vector.shape[0]} numbers"
             raise ModelError(f"The model gave {output} for document {document.id!r}; the index has vectors of {self.dimension}.")
         if not math.isfinite(vector.dot(vector)):  # the sum is NaN or infinite if one number is
-            raise ModelError(f"The model gave a vector with NaN or infinity for document {document.id!r}.", "It is damaged.")
+            raise ModelError(
+                f"The model gave a vector with NaN or infinity for document {document.id!r}.", "The model folder is damaged."
+            )
         return {"vector": self.stored_vector(vector), VECTOR_FIELD: to_half(vector)}
 
     def canonical(self, stored: Mapping[str, Any]) -> bytes:

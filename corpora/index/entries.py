@@ -152,7 +152,7 @@ def check_id(source: Mapping[str, Any], identity: str) -> None:
         BadLine: The field `id` differs from the `_id`.
     """
     if source.get("id", identity) != identity:
-        raise BadLine("its field 'id' is not its _id, which termweave writes there")
+        raise BadLine("the field 'id' of the document differs from its _id; termweave writes the _id into this field")
 
 
 def enriched_document(identity: str, source: Mapping[str, Any], reading: Reading) -> Document:

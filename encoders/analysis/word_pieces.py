@@ -26,7 +26,7 @@ _MARGIN = 16
 
 
 def read_tokenizer(file: Path) -> Any:
-    """Read a tokeniser from a file, set to pad and cut nothing and to take special tokens that are written in a text for text.
+    """Read a tokeniser from a file, without padding and truncation. Where a text contains "[SEP]" or another special token, it is read as words.
 
     Raises:
         ModelError: The file is not a tokeniser.

@@ -157,7 +157,7 @@ def _tensor(body: memoryview, entry: dict[str, Any]) -> NDArray[np.float32]:
     """One tensor of a safetensors file, from its entry in the header."""
     (first, end), shape, kind = entry["data_offsets"], entry["shape"], str(entry["dtype"])
     if kind not in _FORMATS or not 0 <= first <= end <= len(body):
-        raise ValueError(f"a tensor of {kind} cannot be read" if kind not in _FORMATS else "it is cut short")
+        raise ValueError(f"a tensor of type {kind} cannot be read" if kind not in _FORMATS else "it is cut short")
     values = np.frombuffer(body[first:end], dtype=_FORMATS[kind])
     if kind == "BF16":
         values = (values.astype(np.uint32) << 16).view(np.float32)

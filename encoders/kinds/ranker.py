@@ -108,7 +108,9 @@ class RankerModel(OpenModel):
             hint = "Name a cross-encoder with one label or two."
             raise ModelError(f"The model {name!r} gives {logits.size} numbers for a pair; its description says {labels}.", hint)
         if not math.isfinite(score := single_score(logits)):
-            raise ModelError(f"The model {name!r} gives a score that is not a number.", "It is damaged: name another model.")
+            raise ModelError(
+                f"The model {name!r} gives a score that is not a number.", "The model folder is damaged: name another model."
+            )
         return score
 
     def load_torch(self) -> Any:

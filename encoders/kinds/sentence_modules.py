@@ -174,7 +174,8 @@ def _splade(transformer: str, file: Path) -> Modules:
     config = read_json(file)
     pooling, activation = config.get("pooling_strategy", "max"), config.get("activation_function", "relu")
     if pooling not in {"max", "sum"} or activation not in {"relu", "log1p_relu"}:
-        raise ModelError(f"{file} names the pooling {pooling!r} with {activation!r}.", "Known: max, sum; relu, log1p_relu.")
+        message = f"{file} names the pooling {pooling!r} with the activation {activation!r}, which are not supported together."
+        raise ModelError(message, "Supported: the poolings max and sum, with relu and log1p_relu.")
     return Modules(transformer, pooling, kind="sparse", twice=activation == "log1p_relu")
 
 

@@ -68,7 +68,9 @@ def write_checked(model: OpenModel, scratch: Path, *, fp32_only: bool = False) -
         raise ModelError(f"torch cannot write {name!r} as an ONNX graph: {first_line(error)}.", hint) from error
     expected = run_torch(module, sample)
     if not all(np.isfinite(output).all() for outputs in expected for output in outputs):
-        raise ModelError(f"The model {name!r} gives values that are not numbers.", "It is damaged: copy it again.")
+        raise ModelError(
+            f"The model {name!r} gives values that are not numbers.", "The graph is damaged: copy the model folder again."
+        )
     difference = largest_difference(expected, _run(model, scratch, "fp32", sample))
     if not difference <= TOLERANCE:  # NaN fails, too
         hint = "Nothing was written. Report it with the versions of torch and onnxruntime."

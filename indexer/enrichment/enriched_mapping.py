@@ -278,9 +278,9 @@ def add_settings(engine: Engine, index: str, layout: DocumentLayout, *, close: b
         return
     if not close:
         raise UsageError(
-            f"The index {index!r} lacks the analyzers of the signal learned, which a server takes only while an index is closed.",
+            f"The index {index!r} lacks the analyzers of the signal 'learned', and a server adds analyzers only to a closed index.",
             "Add --yes: the index is closed and opened again, and answers no search for about a second. "
-            "Or leave learned out of --signals.",
+            "Or leave 'learned' out of --signals.",
         )
     _set_closed(engine, index, lacking)
 

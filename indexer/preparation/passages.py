@@ -141,7 +141,7 @@ class Passages(Derived):
         self._window = window
 
     def documents(self, progress: Progress | None = None) -> Iterator[Document]:
-        """Read all passages, each with the line of its document."""
+        """Read all passages, each with the line number of its document."""
         for number, document in enumerate(self._source.documents(progress), 1):
             yield from split(document if document.line is not None else replace(document, line=number), self._window)
 

@@ -73,7 +73,7 @@ class Like(Feature[LikeOptions]):
         return replace(plan, where=[*plan.where, {"bool": {"must_not": [without]}}])
 
     def encode(self, texts: Sequence[str], inner: Encode) -> list[Encoding]:
-        """Combine each query of words with the given documents. A query may be empty, or only exclude words."""
+        """Encode each query of words, and add the encodings of the given documents. A query may be empty, or only exclude words."""
         liked = encoding_of(self.search.generation, tuple(dict.fromkeys(self.options.like)))
         combined = []
         for text in texts:

@@ -340,9 +340,9 @@ def window(text: str, words: Sequence[Mapping[str, Any]], width: int) -> tuple[i
     begin = max(0, min(begin - min(width // 4, width - (last - begin)), len(text) - width))
     end = min(len(text), begin + width)
     if begin:
-        space = text.find(" ", begin, begin + 20)
+        space = text.find(" ", begin - 1, begin + 20)
         begin = space + 1 if space >= 0 else begin
     if end < len(text):
-        space = text.rfind(" ", end - 20, end)
+        space = text.rfind(" ", end - 20, end + 1)
         end = space if space >= 0 else end
     return begin, end

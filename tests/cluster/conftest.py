@@ -31,19 +31,11 @@ with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as 
 """
 
 #: What tells why a cluster is not whole.
-_NOT_WHOLE = (
-    "/_cat/nodes?format=json",
-    "/_cat/shards?format=json&h=index,shard,prirep,state,node",
-    "/_cluster/allocation/explain",
-)
+_CAUSES = ("/_cat/nodes?format=json", "/_cat/shards?format=json&h=index,shard,prirep,state,node", "/_cluster/allocation/explain")
 
 
 class Cluster:
-    """Three nodes, numbered from 1.
-
-    Attributes:
-        urls: Number of a node -> its address in the network of the containers.
-    """
+    """Three nodes, numbered from 1, and their addresses in the network of the containers."""
 
     def __init__(self):
         self._project = f"termweave-cluster-{os.getpid()}"
@@ -89,7 +81,7 @@ class Cluster:
         """Wait until three nodes have all shards."""
         end, path = time.monotonic() + 300, "/_cluster/health?wait_for_status=green&wait_for_nodes=3&timeout=4s"
         while not (health := self.get(path)) or health["timed_out"]:
-            assert time.monotonic() < end, json.dumps([self.get(path) for path in _NOT_WHOLE], indent=1)
+            assert time.monotonic() < end, json.dumps([self.get(path) for path in _CAUSES], indent=1)
             if time.monotonic() > end - 200:  # a shard that failed five times waits for an operator
                 self.get("/_cluster/reroute?retry_failed=true&metric=none", method="POST")
             time.sleep(1)

@@ -78,10 +78,6 @@ class Seen:
             assert self._reader.is_alive() or self.process.poll() is None, self.told()
             time.sleep(0.1)
 
-    def go_on(self):
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
-
     def close(self, seconds):
         self.process.wait(seconds)
         self._reader.join()
@@ -125,12 +121,6 @@ class Work:
 
     def held(self, at):
         return HELD.format(at=at, pace=self.pace)
-
-    def stop(self):
-        """End what a failed test left behind."""
-        for seen in self.started:
-            seen.process.kill()  # does nothing where it has ended
-            seen.close(10)
 
     def write(self, word, count=COUNT):
         filler = "the quick brown fox jumps over the lazy dog " * 10
@@ -220,7 +210,8 @@ def full_copy(cluster, number):
 def _through(seen, happens, seconds=240, statuses=(0,)):
     """Let a fault happen in the middle of a command; returns what its user saw."""
     seen.until("HELD", seconds)
-    seen.go_on()
+    seen.process.stdin.write("\n")
+    seen.process.stdin.flush()
     happens()
     seen.end(statuses=statuses)
     return seen
@@ -333,16 +324,14 @@ FAULTS = [
 #: The one cell that every run of CI has.
 ONE = (kill, "other", index)
 CELLS = [(*fault, command) for fault in FAULTS for command in (index, update, enrich, watch, learn, search)]
-NAMES = [f"{fault.__name__}-{whom}-{command.__name__}" for fault, whom, command in CELLS]
 
 
-@pytest.mark.parametrize(
-    ("fault", "whom", "command"),
-    [
-        pytest.param(*cell, id=name, marks=() if cell == ONE else pytest.mark.nightly)
-        for cell, name in zip(CELLS, NAMES, strict=True)
-    ],
-)
+def _row(fault, whom, command):
+    marks = () if (fault, whom, command) == ONE else pytest.mark.nightly
+    return pytest.param(fault, whom, command, id=f"{fault.__name__}-{whom}-{command.__name__}", marks=marks)
+
+
+@pytest.mark.parametrize(("fault", "whom", "command"), [_row(*cell) for cell in CELLS])
 def test_a_command_outlasts_a_fault(cluster, tmp_path, name, fault, whom, command):
     cluster.whole()
     manager = cluster.manager()
@@ -360,7 +349,9 @@ def test_a_command_outlasts_a_fault(cluster, tmp_path, name, fault, whom, comman
         cluster.whole()
         check()
     finally:
-        work.stop()
+        for each in work.started:
+            each.process.kill()  # does nothing where it has ended
+            each.close(10)
     said = seen.told()
     assert command in {watch, learn} or seen.longest_silence() < 15, (seen.longest_silence(), said)
     if fault is full_copy and command is index:

@@ -1,4 +1,4 @@
-"""What SOURCE and DATASET may be, standard input and pipes included; documents that a program holds, in every form."""
+"""What SOURCE and DATASET may be, standard input, pipes and the demo corpus included; documents that a program holds, in every form."""
 
 import datetime as dt
 import gc
@@ -9,7 +9,8 @@ import re
 import shutil
 import sys
 import tempfile
-import threading
+from concurrent.futures import ThreadPoolExecutor
+from importlib import resources
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
@@ -17,13 +18,14 @@ import numpy as np
 import pytest
 
 from termweave import plugins
-from termweave.corpora import open_dataset, open_documents, open_source
+from termweave.corpora import demo, open_dataset, open_documents, open_source
 from termweave.corpora.formats import compression
 from termweave.corpora.judgements import read_queries
 from termweave.corpora.readers.beir import DemoCorpus
 from termweave.corpora.readers.jsonl import JsonLines
 from termweave.errors import InputError, TermweaveError, UsageError
 from termweave.records import Document
+from tests.corpora.files import make
 
 LINES = b'{"_id": "a", "text": "one"}\n{"_id": "b", "text": "two"}\n'
 
@@ -47,8 +49,7 @@ def test_what_is_not_there_is_said(spec, reason):
 
 
 def test_unknown_formats_and_folders(tmp_path):
-    (tmp_path / "notes.md").write_text("# Tea\n\nLet the water cool.\n")
-    (tmp_path / "tool.py").write_text("import os\n")
+    make(tmp_path, {"notes.md": "# Tea\n\nLet the water cool.\n", "tool.py": "import os\n"})
     (tmp_path / "empty").mkdir()
     alone = f"{tmp_path} --include"
     for opens, name, sentence, advice in (
@@ -86,12 +87,8 @@ def test_a_folder_that_may_not_be_read_is_said_to_be_that(mode):
 
 
 def test_splits_that_are_not_there(tmp_path):
-    (tmp_path / "qrels").mkdir()
-    (tmp_path / "qrels" / "dev.tsv").write_text("q\td\t1\n")
-    for name in ("corpus.jsonl", "queries.jsonl"):
-        (tmp_path / name).write_bytes(LINES)
+    make(tmp_path, {"qrels/dev.tsv": "q\td\t1\n", **dict.fromkeys(("corpus.jsonl", "queries.jsonl", "a:b"), LINES)})
     corpus = tmp_path / "corpus.jsonl"
-    (tmp_path / "a:b").write_bytes(LINES)
     assert open_source(tmp_path / "a:b").name == "a:b"  # a colon in a path is no split
     for opens, spec, sentence in (
         (open_dataset, f"{tmp_path}:", "has no split ''.*Its splits are: dev"),
@@ -123,15 +120,13 @@ def test_standard_input_is_read_twice(monkeypatch, tmp_path):
         (LINES + b"{", "^(stdin|standard input), line 3"),
     ],
 )
-@pytest.mark.parametrize(
-    "read", [lambda: list(open_source("-").documents()), lambda: read_queries("-")], ids=["corpus", "queries"]
-)
-def test_errors_in_standard_input_name_it(monkeypatch, given, says, read):
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))
-    with pytest.raises(InputError, match=says):
-        read()
-    gc.collect()
-    assert not compression.copies
+def test_errors_in_standard_input_name_it(monkeypatch, given, says):
+    for read in (lambda: list(open_source("-").documents()), lambda: read_queries("-")):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))
+        with pytest.raises(InputError, match=says):
+            read()
+        gc.collect()
+        assert not compression.copies
 
 
 def test_what_standard_input_cannot_be(monkeypatch, tmp_path):
@@ -151,21 +146,36 @@ def test_what_standard_input_cannot_be(monkeypatch, tmp_path):
 def test_a_pipe_is_read_twice(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    writer = threading.Thread(target=pipe.write_bytes, args=(LINES,))
-    writer.start()
-    source = open_source(pipe)
-    writer.join()
+    with ThreadPoolExecutor() as threads:
+        threads.submit(pipe.write_bytes, LINES)
+        source = open_source(pipe)
     assert source.name == "pipe"
     assert len(list(source.documents())) == len(list(source.documents())) == 2
 
 
 def test_demo_is_a_name_and_demo_a_folder_a_path(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("demo").mkdir()
-    Path("demo/corpus.jsonl").write_bytes(LINES)
+    monkeypatch.chdir(make(tmp_path, {"demo/corpus.jsonl": LINES}))
     assert isinstance(open_source("demo"), DemoCorpus)
     assert open_source("./demo").name == "demo"
     assert len(list(open_source("./demo").documents())) == 2
+
+
+def test_every_documented_name_is_a_document_and_every_question_has_an_answer():
+    documents = {each.id: each for each in open_source("demo").documents()}
+    assert len(documents) == 7505
+    assert dict(documents["pathlib.PurePath.suffix"].metadata) == {"module": "pathlib", "kind": "property"}
+    title = "collections Ordered Dict move to end: collections.OrderedDict.move_to_end(key, last=True)"
+    assert documents["collections.OrderedDict.move_to_end"].title == title
+    train, test = open_dataset("demo:train"), open_dataset("demo")
+    assert (test.name, test.split, test.splits()) == ("demo", "test", ["test", "train"])
+    assert not train.qrels().keys() & test.qrels().keys()
+    qrels = train.qrels() | test.qrels()
+    questions = train.queries() + test.queries()
+    assert {each.id for each in questions} == qrels.keys()
+    assert all(2 in judged.values() and set(judged.values()) <= {1, 2} for judged in qrels.values())
+    assert {name for judged in qrels.values() for name in judged} <= documents.keys()
+    assert len({" ".join(each.text.lower().split()) for each in questions}) == len(questions) >= 150
+    assert len(resources.files(demo).joinpath("queries.jsonl").read_text(encoding="utf-8").splitlines()) == len(questions)
 
 
 def test_a_reader_that_does_not_import_stands_in_nobodys_way(tmp_path, monkeypatch):
@@ -178,9 +188,7 @@ def test_a_reader_that_does_not_import_stands_in_nobodys_way(tmp_path, monkeypat
 
     monkeypatch.setattr(plugins, "names", lambda _: ("another", "beir", "jsonl"))
     monkeypatch.setattr(plugins, "load", broken)
-    path = tmp_path / "corpus.jsonl"
-    path.write_bytes(LINES)
-    assert open_source(path).name == "corpus.jsonl"
+    assert open_source(make(tmp_path, {"corpus.jsonl": LINES}) / "corpus.jsonl").name == "corpus.jsonl"
     with pytest.raises(UsageError, match="'another' cannot be loaded"):
         open_source("nowhere")
 
@@ -276,9 +284,6 @@ def test_what_is_no_collection_of_documents_is_refused(documents, sentence):
     assert sentence in f"{refused.value.message} {refused.value.hint}"
 
 
-GOOD = {"id": "a", "text": "x"}
-
-
 @pytest.mark.parametrize(
     ("bad", "sentence"),
     [
@@ -288,6 +293,7 @@ GOOD = {"id": "a", "text": "x"}
     ],
 )  # fmt: skip
 def test_a_bad_document_is_named_by_its_number(bad, sentence):
+    good = {"id": "a", "text": "x"}
     with pytest.raises(InputError, match=sentence):
-        contents(open_documents([GOOD, bad], name="notes"))
-    assert [id_ for id_, *_ in contents(open_documents([GOOD, {"id": "b"}], skip_bad=True))] == ["a"]
+        contents(open_documents([good, bad], name="notes"))
+    assert [id_ for id_, *_ in contents(open_documents([good, {"id": "b"}], skip_bad=True))] == ["a"]

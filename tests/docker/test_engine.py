@@ -11,10 +11,8 @@ import pytest
 
 ENGINE = Path(__file__).parents[2] / "docker" / "engine"
 NOWHERE = {"DOCKER_HOST": "unix:///nowhere"}
-as_root = pytest.mark.skipif(
-    os.geteuid() != 0 or not shutil.which("apt-get") or not shutil.which("dockerd"),
-    reason="needs root on a Debian with docker.io",
-)
+_INSTALLED = shutil.which("apt-get") and shutil.which("dockerd")
+as_root = pytest.mark.skipif(os.geteuid() != 0 or not _INSTALLED, reason="needs root on a Debian with docker.io")
 
 
 def engine(*command, **environment):

@@ -121,9 +121,8 @@ def test_all_of_it_answers_after_one_command(shell, image):
 
 
 def test_the_token_is_asked_for(shell):
-    assert "TERMWEAVE_TOKEN is missing a value: Set it to a secret of at least 16 characters." in shell(
-        "docker compose -f docker/termweave.yml up", 1
-    )
+    said = shell("docker compose -f docker/termweave.yml up", 1)
+    assert "TERMWEAVE_TOKEN is missing a value: Set it to a secret of at least 16 characters." in said
 
 
 #: An ordinary user with a clone, without ../shared.

@@ -11,15 +11,7 @@ def openssl(*arguments):
 
 
 class Authority:
-    """An authority with its own key; it issues certificates.
-
-    Args:
-        folder: Where all files go; it does not exist yet.
-        name: Common name of the authority.
-
-    Attributes:
-        key, certificate: Files of the authority itself.
-    """
+    """An authority of a common name; its own `key` and `certificate` and those that it issues are files in a new folder."""
 
     def __init__(self, folder, name):
         self.folder = folder
@@ -31,16 +23,7 @@ class Authority:
         )  # fmt: skip
 
     def issue(self, name, alternative="IP:127.0.0.1", *, days=30):
-        """Issue a certificate.
-
-        Args:
-            name: Common name.
-            alternative: Subject alternative name.
-            days: How long it is valid.
-
-        Returns:
-            ``(certificate, key)``, two files.
-        """
+        """Issue a certificate for a common name and a subject alternative name; returns two files: (certificate, key)."""
         key, request, certificate = (self.folder / f"{name}.{kind}" for kind in ("key", "csr", "pem"))
         openssl(
             "req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", f"/CN={name}",

@@ -3,7 +3,6 @@
 import json
 import shutil
 import socket
-import stat
 import subprocess
 import tempfile
 import threading
@@ -55,8 +54,7 @@ class Scripted:
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.port = self.server.server_address[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-        self.thread.start()
+        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
 
     def close(self):
         self.closing.set()
@@ -72,7 +70,7 @@ def scripted():
 
 
 @contextmanager
-def _enterable():
+def enterable():
     """A temporary folder that root's unprivileged server may enter.
 
     Not below pytest's own: every pytest session that starts sets those back to mode 700.
@@ -86,14 +84,7 @@ def _enterable():
 @pytest.fixture
 def open_tmp():
     """Like tmp_path, for what the server must reach."""
-    with _enterable() as root:
-        yield root
-
-
-@pytest.fixture(scope="module")
-def shared_open_tmp():
-    """One for all tests of a file."""
-    with _enterable() as root:
+    with enterable() as root:
         yield root
 
 
@@ -108,7 +99,7 @@ def make_java(open_tmp):
         listing = "\n".join(f"echo {module}@25" for module in modules)
         said = "exit 1" if broken else f"echo 'openjdk version \"{version}\" 2025-10-21' >&2; exit 0"
         launcher.write_text(f'#!/bin/sh\ncase "$1" in\n-version) {said};;\n--list-modules)\n{listing}\nexit 0;;\nesac\n{run}\n')
-        launcher.chmod(launcher.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+        launcher.chmod(0o755)
         return home
 
     return make

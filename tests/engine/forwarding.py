@@ -29,15 +29,7 @@ class Answering(BaseHTTPRequestHandler):
 
 
 class ForwardingProxy:
-    """Forwards every request for which `intercept` has no answer.
-
-    Args:
-        url: The server.
-
-    Attributes:
-        url: The proxy's own address.
-        port: Its port.
-    """
+    """Forwards every request for which `intercept` has no answer to a server; `url` and `port` are the proxy's own."""
 
     #: Headers of a request that are not passed on.
     _OF_A_HOP = frozenset({"host", "connection"})
@@ -57,10 +49,8 @@ class ForwardingProxy:
                 connection.request(self.command, self.path, body, headers)
                 answer = connection.getresponse()
                 content = outer.changed(self.path, answer.read())
-                passed = {
-                    name: value for name, value in answer.getheaders() if name.lower() in {"content-type", "x-elastic-product"}
-                }
-                self.answer(answer.status, content, passed)
+                passed = ("content-type", "x-elastic-product")
+                self.answer(answer.status, content, {name: answer.headers[name] for name in passed if name in answer.headers})
                 connection.close()
 
             do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = forward  # noqa: N815 - the names http.server calls

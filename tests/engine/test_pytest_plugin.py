@@ -47,8 +47,7 @@ def start(folder, **environment):
 
 def run(folder, **environment):
     session = start(folder, **environment)
-    printed = session.communicate()[0]
-    return SimpleNamespace(pid=session.pid, returncode=session.returncode, stdout=printed)
+    return SimpleNamespace(pid=session.pid, stdout=session.communicate()[0])
 
 
 def test_another_project_gets_the_named_server(project, opensearch_node):

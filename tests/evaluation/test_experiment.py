@@ -4,8 +4,8 @@ import io
 import json
 import re
 import sys
-import uuid
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import orjson
@@ -26,9 +26,8 @@ from termweave.indexer.options import Window
 from termweave.records import Query
 from termweave.rerank.rerankers import Reranker, Reranking, RerankResult
 from termweave.search import Index
-from tests.evaluation.judged_sets import write_set
+from tests.evaluation.conftest import write_set
 
-pytestmark = pytest.mark.engine
 SUBJECTS = ("timer", "json", "thread", "file", "socket", "date", "random", "queue")
 PARTS = [(subject, number) for subject in SUBJECTS for number in range(5)]
 
@@ -44,11 +43,8 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def index(opensearch_engine, folder):
-    name = f"test-{uuid.uuid4().hex[:10]}"
-    build(opensearch_engine, corpora.open_source(folder), name, BuildOptions())
-    yield tw.connect(opensearch_engine.url).index(name)
-    opensearch_engine.request("DELETE", f"/{name}*", params={"expand_wildcards": "all"})
+def index(shared_index):
+    return shared_index
 
 
 @pytest.fixture(scope="module")
@@ -79,26 +75,18 @@ def test_runs_keep_the_order_of_equal_hits_for_those_who_sort_by_score(index, fo
     tied = index.run(texts, mode="lexical", k=100)
     for query, text in texts.items():
         hits = [hit.id for hit in index.search(text, mode="lexical", k=100)]
-        for each in (tied, found.runs["BM25"]):
-            scores = each.scores[query]
+        for scores in (tied.scores[query], found.runs["BM25"].scores[query]):
             by_score = sorted(scores, key=lambda document, scores=scores: (scores[document], document), reverse=True)
             assert list(scores) == hits == by_score
 
 
-@dataclass(frozen=True)
 class PassageCounts(Reranker):
     """Ranks by the words of the passage that stands for a document, in its text, its vector, or a field of its own."""
 
-    kind: str
-    candidates: int = 60
+    candidates, needs = 60, frozenset()
 
-    @property
-    def name(self):
-        return f"counts-{self.kind}"
-
-    @property
-    def needs(self):
-        return frozenset({self.kind})
+    def __init__(self, kind):
+        self.kind, self.name, self.needs = kind, f"counts-{kind}", frozenset({kind})
 
     def rerank(self, request):
         if self.kind == "vectors":
@@ -115,14 +103,13 @@ def test_passages_are_reranked_as_in_a_search_whatever_else_is_measured(opensear
     build(opensearch_engine, corpora.open_source(path), name, BuildOptions(passages=Window(30, 20)))
     index = tw.connect(opensearch_engine.url).index(name)
     queries = [Query("a", "socket timer json"), Query("b", "random date"), Query("c", "queue thread file")]
-    for mode in ("dense", "weights,lexical"):
-        for kind in ("texts", "vectors", "words.text"):
-            reranking = Reranking((PassageCounts(kind),))
-            both = [systems.System("one", mode, reranking), systems.System("other", "lexical,weights,dense")]
-            measured, _ = runs_of(index, queries, both, lambda *_: None, 100)
-            searched = index.run({each.id: each.text for each in queries}, mode=mode, rerank=reranking, k=12)
-            orders = [{query: list(each) for query, each in run.scores.items()} for run in (measured["one"], searched)]
-            assert orders[0] == orders[1], (mode, kind)
+    for mode, kind in product(("dense", "weights,lexical"), ("texts", "vectors", "words.text")):
+        reranking = Reranking((PassageCounts(kind),))
+        both = [systems.System("one", mode, reranking), systems.System("other", "lexical,weights,dense")]
+        measured, _ = runs_of(index, queries, both, lambda *_: None, 100)
+        searched = index.run({each.id: each.text for each in queries}, mode=mode, rerank=reranking, k=12)
+        orders = [{query: list(each) for query, each in run.scores.items()} for run in (measured["one"], searched)]
+        assert orders[0] == orders[1], (mode, kind)
 
 
 def test_the_table_is_the_mean_of_the_queries_and_says_what_counts_nothing(found, folder):
@@ -164,10 +151,8 @@ def test_gates_are_held_against_the_table_before_a_query_is_encoded(index, folde
     monkeypatch.setattr(index, "encode", lambda *_: pytest.fail("a query was encoded"))
     dataset = corpora.open_dataset(folder)
     (tmp_path / "other.trec").write_text("q-other Q0 timer-0 1 1.0 x\n")
-    for text, why in (
-        ("foo:nDCG@10>=.1", "no system 'foo'"),
-        (f"nDCG@10 within .01 of {tmp_path / 'other.trec'}", "8 of 8 queries"),
-    ):
+    of_others = f"nDCG@10 within .01 of {tmp_path / 'other.trec'}"
+    for text, why in (("foo:nDCG@10>=.1", "no system 'foo'"), (of_others, "8 of 8 queries")):
         with pytest.raises(UsageError, match=why):
             evaluate(index, dataset, required=[gates.parse(text)])
 
@@ -182,29 +167,27 @@ def test_queries_that_lose_terms_are_counted(index, tmp_path):
 
 
 def test_markdown_has_the_p_values_of_the_terminal(found):
-    lines = report.markdown(found).splitlines()
+    text = report.markdown(found)
     for row in found.rows:
-        (line,) = (each for each in lines if each.startswith(f"| {row.system} |"))
+        (line,) = re.findall(rf"^\| {re.escape(row.system)} \|.*", text, re.MULTILINE)
         told = re.findall(r"\(([^)]*)\)", line)
         assert told == [f"{row.p[name]:.3f}".removeprefix("0") for name in MEASURES if name in row.p]
-    assert "In brackets: p against BM25" in "\n".join(lines)
+    assert "In brackets: p against BM25" in text
 
 
-def test_a_narrow_terminal_folds_names_and_cuts_no_number(found):
+def shown(found, width):
+    console = Console(width=width, file=io.StringIO())
+    console.print(report.table(found))
+    return console.file.getvalue()
+
+
+def test_a_narrow_terminal_folds_names_cuts_no_number_and_a_table_of_one_row_compares_nothing(found):
     rows = [replace(row, system=f"{row.system} with a name that is far too long" if row.p else row.system) for row in found.rows]
-    console = Console(width=72, file=io.StringIO())
-    console.print(report.table(replace(found, rows=tuple(rows))))
-    shown = console.file.getvalue()
-    assert "…" not in shown
-    assert "BM25" in shown
-    assert all(f"{row.values[MEASURES[0]]:.4f}" in shown for row in rows)
-
-
-def test_a_table_of_one_row_compares_nothing(found):
+    table = shown(replace(found, rows=tuple(rows)), 72)
+    assert "…" not in table
+    assert all(each in table for each in ("BM25", *(f"{row.values[MEASURES[0]]:.4f}" for row in rows)))
     alone = replace(found, rows=found.rows[:1])
-    console = Console(width=100, file=io.StringIO())
-    console.print(report.table(alone))
-    for text in (console.file.getvalue(), report.markdown(alone), "\n".join(report.legend(alone))):
+    for text in (shown(alone, 100), report.markdown(alone), "\n".join(report.legend(alone))):
         assert "judged" in text
         assert not re.search(r"▲|\+/=/-|\bp\b", text)
 
@@ -257,8 +240,8 @@ def test_one_generation_is_measured_though_the_alias_moves(opensearch_engine, fo
     monkeypatch.setattr(Index, "candidates", moved)
     assert run(["evaluate", name, str(folder), "--json", "--url", opensearch_engine.url]) == 0
     assert len(set(calls)) == 1
-    rows = json.loads(capsys.readouterr().out)["rows"]  # of the first generation: the other one holds nothing relevant
-    assert max(row["value"] for row in rows if row["measure"] == "nDCG@10") > 0.5
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert max(row["value"] for row in rows if row["measure"] == "nDCG@10") > 0.5  # the new generation holds nothing relevant
 
 
 def test_what_a_figure_does_not_prove_is_said(index, folder, tmp_path, forget_profiles):
@@ -270,9 +253,9 @@ def test_what_a_figure_does_not_prove_is_said(index, folder, tmp_path, forget_pr
     wordless = orjson.dumps({"_id": "q-timer", "text": " "})
     (tmp_path / "queries.jsonl").write_bytes(b"\n".join([queries[-1], queries[-1], wordless, *queries[1:-1]]))
     dataset = corpora.open_dataset(tmp_path)
-    index.adopt(Profile("mine", {"weights": 0.5, "dense": 0.5}, "rrf", None, {"dataset": f"{dataset.name}:test"}))
     learned = {"dataset": f"clicks.tsv and {dataset.name}:test", "learned": True}
-    index.adopt(Profile("trained", {"weights": 0.5, "dense": 0.5}, "rrf", None, learned))
+    for name, fitted in (("mine", {"dataset": f"{dataset.name}:test"}), ("trained", learned)):
+        index.adopt(Profile(name, {"weights": 0.5, "dense": 0.5}, "rrf", None, fitted))
     notes = evaluate(index, dataset, systems.grid(["mine", "dense"], ["none"], index)).notes
     assert "1 query without text, counted as 0: 'q-timer'." in notes
     assert "1 query of the set has no judgement in 'test' and is left out." in notes  # it is in the file twice
@@ -321,22 +304,18 @@ def test_two_indices_are_compared_and_a_sentence_says_which_to_take(index, folde
     notes = evaluated(index.name, str(folder), "--against", enriched)["notes"]
     assert re.match(rf"A search of {enriched} takes .*, and the index ", notes[1])
     assert f"{enriched}: 8 of 9 judged documents are not in the index and cannot be found." in notes
-    assert "both name what to compare with" in evaluated(
-        index.name, str(folder), "--against", other, "--baseline", "dense", status=2
-    )
+    refused = evaluated(index.name, str(folder), "--against", other, "--baseline", "dense", status=2)
+    assert "both name what to compare with" in refused
 
 
 def test_an_index_whose_hits_nobody_judged_is_not_called_worse_without_a_caveat():
     """A book holds what one of the two indices found."""
     films = Row("films", "run", "none", {LEADING: 0.2}, judged=0.25)
-    for share, p, begins in (
-        (0.0, 0.001, "Take films: "),
-        (0.2, 0.001, "Take films: "),
-        (0.2, 0.5, "movies and films may differ by chance"),
-    ):
+    begin = {0.001: "Take films: ", 0.5: "movies and films may differ by chance"}
+    for share, p in ((0.0, 0.001), (0.2, 0.001), (0.2, 0.5)):
         rows = (films, Row("hybrid", "hybrid", "none", {LEADING: 0.1}, {LEADING: p}, judged=share))
         found = Experiment("set:test", ("q",), "films", rows, {})
         said = index_comparison.verdict(found, "movies", "hybrid")
-        assert said.startswith(begins)
+        assert said.startswith(begin[p])
         assert ("Of the ten best hits of movies 0% are judged, of films 25%" in said) == (share == 0.0)
         assert "leave --mode and --rerank out" in index_comparison.verdict(found, "movies", "dense")

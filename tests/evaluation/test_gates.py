@@ -72,19 +72,13 @@ def test_what_gates_look_at_has_to_be_in_the_table():
     assert gates.system_of(named, ["weights", "dense"], None) == "dense"
     with pytest.raises(UsageError, match="no system 'foo'"):
         gates.system_of(gates.parse("foo:nDCG@10>=.1"), ["hybrid", "dense"], "hybrid")
-    with pytest.raises(UsageError, match="names no system") as refused:
+    with pytest.raises(UsageError, match=r"(?s)names no system.*'weights:nDCG@10>=\.1'"):
         gates.system_of(plain, ["weights", "dense"], None)
-    assert "'weights:nDCG@10>=.1'" in refused.value.hint
 
 
 def test_the_interval_is_that_of_student():
-    random = np.random.default_rng(0)
-    for count, quantile in (
-        (5, 2.7764),
-        (11, 2.2281),
-        (31, 2.0423),
-        (2000, 1.9612),
-    ):  # Student's t, 97.5 %, n - 1 degrees of freedom
+    random = np.random.default_rng(0)  # Student's t, 97.5 %, n - 1 degrees of freedom:
+    for count, quantile in ((5, 2.7764), (11, 2.2281), (31, 2.0423), (2000, 1.9612)):
         sample = random.normal(size=count)
         low, high = gates.interval(sample)
         assert (high - low) / 2 == pytest.approx(quantile * sample.std(ddof=1) / np.sqrt(count), rel=0.01)
@@ -137,8 +131,7 @@ def test_queries_without_a_relevant_document_do_not_hide_a_loss(saved):
 def test_a_query_with_low_grades_alone_counts_for_ndcg_in_whatever_case_it_is_written(saved, measure):
     judged = Judged(relevant_from=2)
     _, worse = good_and_worse(saved, judged)
-    gate = gates.parse(f"{measure} within .05 of {saved}")
-    assert "(6 queries)" in gates.verdict(gate, experiment(worse), judged).reason
+    assert "(6 queries)" in gates.verdict(gates.parse(f"{measure} within .05 of {saved}"), experiment(worse), judged).reason
     [remark] = judgements.without_relevant(judged.qrels(), 2)
     assert remark.endswith("(from grade 2): MRR and recall of all systems are 0 there.")
     [remark] = judgements.without_relevant({"q": {"a": 0}}, 1)
@@ -150,12 +143,9 @@ def test_a_gate_within_a_margin_opens_neither_by_weakness_nor_by_another_run(sav
     gate = gates.parse(f"MRR@10 within .01 of {saved}")
     assert gates.verdict(gate, experiment(good), Judged()).met
     assert not gates.verdict(gate, experiment(worse), Judged()).met
-    few = {query: good[query] for query in ("q0", "q1")}
-    assert "too few" in gates.verdict(gate, experiment(few), Judged()).reason
+    assert "too few" in gates.verdict(gate, experiment({query: good[query] for query in ("q0", "q1")}), Judged()).reason
     runs.write(Run("saved", {"other": {"a": 1.0}}), saved)
-    for late in (
-        lambda: gates.verdict(gate, experiment(good), Judged()),
-        lambda: gates.check_before([gate], ["hybrid"], "hybrid", list(good), Judged().qrels()),
-    ):
-        with pytest.raises(UsageError, match="has no results for 6 of 6 queries"):
-            late()
+    with pytest.raises(UsageError, match="has no results for 6 of 6 queries"):
+        gates.verdict(gate, experiment(good), Judged())
+    with pytest.raises(UsageError, match="has no results for 6 of 6 queries"):
+        gates.check_before([gate], ["hybrid"], "hybrid", list(good), Judged().qrels())

@@ -17,7 +17,7 @@ from termweave.search import Index
 from termweave.training.data import dataset
 from termweave.training.methods import base
 from tests.conftest import SHARED
-from tests.evaluation.judged_sets import write_set
+from tests.evaluation.conftest import write_set
 
 CASE = SHARED / "cases" / "self-match"
 THINGS = """
@@ -86,21 +86,17 @@ def test_tuning_and_the_choice_of_learning_see_no_own_document(built, arguments,
     report = tune(index, asked)
     assert report.figures["default"] > 0.7  # with the own document first it would be at most .64
     assert f"{len(THINGS)} queries are documents of the index" in " ".join(report.notes)
-    chosen = choice.choose(index, asked, lambda *_: None, tmp_path / "ltr")
-    index.adopt(chosen.profile)
-    found, _ = figures(index, arguments)
-    assert found["trained"] > 0.7
+    index.adopt(choice.choose(index, asked, lambda *_: None, tmp_path / "ltr").profile)
+    assert figures(index, arguments)[0]["trained"] > 0.7
 
 
 def test_ids_that_are_equal_by_chance_and_answers_that_are_known_stay(built, tmp_path):
     documents = {str(number): f"All about the {thing} and its parts." for number, thing in enumerate(THINGS)}
     queries = {str(number): f"{thing} parts" for number, thing in enumerate(THINGS)}  # 3 is both a query and a document
     judged = {number: {number: 1} for number in documents}  # as known items are
-    chance, known = (
-        write_set(tmp_path / name, documents, of, judged) for name, of in (("chance", queries), ("known", documents))
-    )
-    index = built(chance, signals=("lexical",))
-    for folder in (chance, known):
+    sets = {name: write_set(tmp_path / name, documents, of, judged) for name, of in (("chance", queries), ("known", documents))}
+    index = built(sets["chance"], signals=("lexical",))
+    for folder in sets.values():
         found, experiment = figures(index, folder)
         assert found == {"BM25": 1.0}
         assert not any("are documents" in note for note in experiment.notes)

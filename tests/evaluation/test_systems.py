@@ -10,7 +10,7 @@ from termweave.evaluation import systems
 from termweave.rerank.ranker import CrossEncoderReranker
 from termweave.rerank.rerankers import Reranking
 from termweave.rerank.rnn import ReciprocalNeighbours
-from tests.evaluation.judged_sets import Known, write_set
+from tests.evaluation.conftest import Known, write_set
 
 ALL = Known("dense", "lexical", "weights")
 
@@ -55,21 +55,12 @@ def test_a_grid_has_every_mode_with_every_reranker_once():
         systems.grid(["magic"], [], ALL)
 
 
-@pytest.mark.parametrize(
-    ("asked", "baseline", "added"),
-    [
-        (None, "BM25", []),
-        ("hybrid", "hybrid", []),
-        ("lexical", "BM25", []),
-        ("HYBRID+rnn", "hybrid+rNN", []),
-        ("dense:2,weights:1", "dense:2,weights:1", ["dense:2,weights:1"]),
-    ],
-)
-def test_the_baseline_is_a_row_that_is_added_where_it_is_missing(asked, baseline, added):
-    table = systems.default_systems(ALL)
-    found, against = systems.with_baseline(table, asked, ALL)
-    assert against == baseline
-    assert names(found) == added + names(table)
+def test_the_baseline_is_a_row_that_is_added_where_it_is_missing():
+    table, other = systems.default_systems(ALL), "dense:2,weights:1"
+    baselines = {None: "BM25", "hybrid": "hybrid", "lexical": "BM25", "HYBRID+rnn": "hybrid+rNN", other: other}
+    for asked, baseline in baselines.items():
+        found, against = systems.with_baseline(table, asked, ALL)
+        assert (against, names(found)) == (baseline, [other] * (asked == other) + names(table))
     assert systems.with_baseline(systems.grid(["dense", "weights"], [], ALL), None, ALL)[1] == "dense"  # without BM25 the first
     for neither, said in (("missing.trec", "cannot be opened"), ("magic", "no signal 'magic'")):
         with pytest.raises(UsageError, match=said):

@@ -1,5 +1,7 @@
 """What the tests of builds share: small corpora, and verification of what is live."""
 
+import orjson
+
 from termweave.catalog.generations import live
 from termweave.dialect import dialect_of
 from termweave.indexer import BuildOptions, verify, verify_against_source
@@ -14,9 +16,20 @@ def numbered(count):
     return [{"_id": f"d{number}", "title": f"title {number}", "text": f"text about number{number}"} for number in range(count)]
 
 
-def command(source, name, url, *options):
+def command(source, name, *options):
     """`termweave index` of a source without models, as its arguments."""
-    return ["index", str(source), name, "--weights", "none", "--dense", "none", "--url", url, *options]
+    return ["index", str(source), name, "--weights", "none", "--dense", "none", *options]
+
+
+def bulk(engine, index, *lines):
+    """Send lines of a bulk request, and refresh the index."""
+    body = b"".join(orjson.dumps(line) + b"\n" for line in lines)
+    assert not engine.request("POST", f"/{index}/_bulk", params={"refresh": True}, body=body)["errors"]
+
+
+def write(engine, index, documents):
+    """Write whole documents: id -> document."""
+    bulk(engine, index, *(line for key, each in documents.items() for line in ({"index": {"_id": key}}, each)))
 
 
 def check(engine, name, *, deep=True):

@@ -1,6 +1,5 @@
 """What the tests of faults share: a corpus, a build as a process that can be killed, and somebody who searches all the time."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -24,6 +23,7 @@ from termweave.indexer.generations.listing import list_generations
 from termweave.indexer.ledger import storage
 from termweave.indexer.pipeline import bulk_sender
 from termweave.indexer.preparation import corpus_pass
+from termweave.search import Index
 from termweave.settings import load
 
 from .builds import LEXICAL, check, clean, command, numbered
@@ -67,37 +67,24 @@ class Bench:
     def __init__(self, folder, url, name):
         folder.mkdir(exist_ok=True)
         self.url, self.name, self.folder = url, name, folder
-        self.environment = {
-            **{key: value for key, value in os.environ.items() if not key.startswith("TERMWEAVE_")},
-            "XDG_STATE_HOME": str(folder / "state"),
-            "PYTHONWARNINGS": "ignore",
-        }
-        self.corpus = folder / "corpus.jsonl"
-        self.count = 0
+        plain = {key: value for key, value in os.environ.items() if not key.startswith("TERMWEAVE_")}
+        self.environment = plain | {"XDG_STATE_HOME": str(folder / "state"), "PYTHONWARNINGS": "ignore"}
+        self.corpus, self.count = folder / "corpus.jsonl", 0
 
     def write(self, count, word="first"):
         """A corpus of so many documents; `word` stands in each, so that a search tells generations apart."""
-        filler = "the quick brown fox jumps over the lazy dog " * 10
-        with self.corpus.open("w", encoding="utf-8") as file:
-            for number in range(count):
-                file.write(json.dumps({"_id": f"d{number}", "title": f"{word} {number}", "text": filler}) + "\n")
+        text = "the quick brown fox jumps over the lazy dog " * 10
+        write_lines(self.corpus, [{"_id": f"d{number}", "title": f"{word} {number}", "text": text} for number in range(count)])
         self.count = count
         return self
 
     def start(self, *arguments, verb="index", url=None, prelude="", **options):
         """The verb as a process; stderr and stdout in one pipe."""
-        words = command(self.corpus, self.name, url or self.url, *arguments)
-        if verb == "verify":
-            words = [verb, self.name, "--url", self.url]
+        words = [verb, self.name] if verb == "verify" else command(self.corpus, self.name, *arguments)
+        words += ["--url", url or self.url]
         program = f"{PRELUDE}{prelude}\nfrom termweave.cli import main\nsys.argv[1:] = {words!r}\nmain()\n"
-        return subprocess.Popen(
-            [sys.executable, "-c", program],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env=self.environment,
-            **options,
-        )
+        options |= {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "env": self.environment}
+        return subprocess.Popen([sys.executable, "-c", program], **options)
 
     def run(self, *arguments, status=0, **options):
         """Run it to its end; returns what it said."""
@@ -111,7 +98,7 @@ class Bench:
 
     def unfinished(self, engine):
         """The generation that is being written."""
-        (index,) = list(engine.request("GET", f"/{self.name}-*.write-*/_alias"))
+        (index,) = engine.request("GET", f"/{self.name}-*.write-*/_alias")
         return index
 
     def whole(self):
@@ -179,13 +166,23 @@ def corpus(tmp_path):
 
 
 @pytest.fixture
-def index(opensearch_engine, name, tmp_path, capsys):
+def shell(opensearch_engine, capsys):
+    """A function that runs a command against the tests' server and returns its output."""
+
+    def call(*words, status=0):
+        capsys.readouterr()
+        assert run([*map(str, words), "--url", opensearch_engine.url]) == status, capsys.readouterr().err
+        return capsys.readouterr()
+
+    return call
+
+
+@pytest.fixture
+def index(shell, name, tmp_path):
     """A function that runs `termweave index` over documents and returns its output."""
 
     def call(documents, *arguments, status=0):
-        path = write_lines(tmp_path / "corpus.jsonl", documents)
-        assert run(command(path, name, opensearch_engine.url, *arguments)) == status
-        return capsys.readouterr()
+        return shell(*command(write_lines(tmp_path / "corpus.jsonl", documents), name, *arguments), status=status)
 
     return call
 
@@ -196,8 +193,8 @@ class Desk:
     Documents are their number, a list, id -> text, or a source.
     """
 
-    def __init__(self, engine, name, corpus):
-        self.engine, self.name, self._corpus = engine, name, corpus
+    def __init__(self, engine, name, corpus, shell):
+        self.engine, self.name, self._corpus, self._shell = engine, name, corpus, shell
 
     def source(self, documents, **options):
         if isinstance(documents, int):
@@ -213,6 +210,9 @@ class Desk:
         """With `delete` as much may be deleted as is missing."""
         mode = UpdateMode(new=new, delete_missing=delete, allow_deletions=1.0 if delete else LARGE_DELETION)
         return update(self.engine, self.source(documents), self.name, options, mode, **more)
+
+    def open(self):
+        return Index.open(self.engine, self.name)
 
     @property
     def live(self):
@@ -240,12 +240,27 @@ class Desk:
         return self.engine.request(method, f"/{self.live}{path}", params=params, body=body)
 
     def run(self, verb, *arguments, status=0):
-        assert run([verb, self.name, *arguments, "--url", self.engine.url]) == status
+        """The verb of this name; returns its output."""
+        return self._shell(verb, self.name, *arguments, status=status)
 
 
 @pytest.fixture
-def desk(opensearch_engine, name, corpus):
-    return Desk(opensearch_engine, name, corpus)
+def desk(opensearch_engine, name, corpus, shell):
+    return Desk(opensearch_engine, name, corpus, shell)
+
+
+@contextmanager
+def before(owner, attribute, call):
+    """Whoever calls this meanwhile calls `call` first, with the same arguments."""
+    once = getattr(owner, attribute)
+
+    def both(*arguments, **options):
+        call(*arguments)
+        return once(*arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, attribute, both)
+        yield
 
 
 @contextmanager

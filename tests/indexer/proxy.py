@@ -85,15 +85,12 @@ class BusyProxy(ForwardingProxy):
     def intercept(self, method, path, headers, body):
         """Turn the request away, or let it pass."""
         with self._lock:
-            busy = self._chance.random() < self.share
+            busy = self._chance.random() < self.share or (self._always and self._always in path)
             if self._surely and self._surely in path:
                 busy = busy or not any(self._surely in turned for _, turned in self.turned_away)
-            busy = busy or bool(self._always and self._always in path)
             self.requests.append((method, path))
-            if busy:
-                self.turned_away.append((method, path))
-            else:
+            if not busy:
                 self.contents.append((path, headers, body))
-        return (
-            (self.status, b'{"error": {"type": "busy", "reason": "too many requests"}}', {"Retry-After": "0"}) if busy else None
-        )
+                return None
+            self.turned_away.append((method, path))
+            return self.status, b'{"error": {"type": "busy", "reason": "too many requests"}}', {"Retry-After": "0"}

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from termweave.catalog.generations import find_live
-from termweave.cli import run
 from termweave.errors import EngineError, UsageError
 from termweave.indexer import BuildOptions, build, build_plan
 from termweave.indexer.generations import publication
@@ -16,12 +15,11 @@ from termweave.indexer.pipeline.pipeline import Pipeline
 from termweave.indexer.stored_documents import LiveDocuments
 from termweave.learning.preparation import LearningTask, prepare
 from termweave.records import Capabilities
-from termweave.search import Index
 from tests.indexer.builds import LEXICAL
-from tests.indexer.conftest import stopping
+from tests.indexer.conftest import before, stopping
 
 
-def test_an_index_or_an_alias_of_somebody_else_is_never_touched_also_one_that_comes_meanwhile(desk, capsys):
+def test_an_index_or_an_alias_of_somebody_else_is_never_touched_also_one_that_comes_meanwhile(desk):
     """An application that writes to NAME before the alias is there lets the server make an index of that name."""
 
     def comes(_=None):
@@ -32,9 +30,8 @@ def test_an_index_or_an_alias_of_somebody_else_is_never_touched_also_one_that_co
     with pytest.raises(UsageError, match="does not touch it"):
         desk.build(3)
     for verb in (["rollback"], ["delete", "--yes"]):
-        desk.run(*verb, status=2)
         said = f"The index '{desk.name}' was not built by termweave, nor enriched.\nAdd signals to it with 'termweave enrich"
-        assert said in capsys.readouterr().err
+        assert said in desk.run(*verb, status=2).err
     desk.engine.request("DELETE", f"/{desk.name}")
     with pytest.raises(UsageError, match="does not touch it"):
         desk.build(3, gate=comes)
@@ -48,7 +45,7 @@ def test_an_index_or_an_alias_of_somebody_else_is_never_touched_also_one_that_co
 
 def test_a_second_build_replaces_the_first_in_one_step_and_keeps_it(desk):
     first = desk.build(5)
-    index = Index.open(desk.engine, desk.name)
+    index = desk.open()
     second = desk.build(7)
     assert desk.live == second.index != first.index
     assert desk.engine.request("GET", f"/{first.index}/_count")["count"] == 5
@@ -61,33 +58,30 @@ def test_a_second_build_replaces_the_first_in_one_step_and_keeps_it(desk):
         publish(desk.engine, desk.name, f"{desk.name}-mine", expected=None)
 
 
-def test_settings_for_loading_are_restored(desk, monkeypatch):
-    before, said, run = {}, [], Pipeline.run
+def test_settings_for_loading_are_restored(desk):
+    loading, said = {}, []
 
     def settings(index):
         found = desk.engine.request("GET", f"/{index}/_settings", params={"flat_settings": True})[index]["settings"]
         return found["index.number_of_replicas"], found.get("index.refresh_interval")
 
-    def look(pipeline, progress):
-        before[pipeline.target.index] = settings(pipeline.target.index)
-        return run(pipeline, progress)
+    def look(pipeline, _):
+        loading[pipeline.target.index] = settings(pipeline.target.index)
 
-    monkeypatch.setattr(Pipeline, "run", look)
-    built = build(desk.engine.patient(60, said.append), desk.source(3), desk.name, replace(LEXICAL, replicas=1))
-    assert before == {built.index: ("0", "-1")}
+    with before(Pipeline, "run", look):
+        built = build(desk.engine.patient(60, said.append), desk.source(3), desk.name, replace(LEXICAL, replicas=1))
+    assert loading == {built.index: ("0", "-1")}
     assert settings(built.index) == ("1", None)
     missing = "though not all of its replicas are up: documents are lost if a node fails now."  # the cluster has one node
     assert [line.partition(missing)[0] for line in said] == [f"{built.index} is published "]
 
 
-def test_bytes_rank_as_floats_are_verified_and_explained(desk, tmp_path, capsys):
-    texts, scores = (
-        {"d0": "Rinse the kettle with vinegar.", "d1": "Grind coffee.", "d2": "Keep bread in a bag.", "d3": "Prune roses."},
-        {},
-    )
+def test_bytes_rank_as_floats_are_verified_and_explained(desk, tmp_path, shell):
+    texts = {"d0": "Rinse the kettle with vinegar.", "d1": "Grind coffee.", "d2": "Keep bread in a bag.", "d3": "Prune roses."}
+    scores = {}
     for vectors in ("float", "byte"):
         desk.build(texts, BuildOptions(vectors=vectors))
-        index = Index.open(desk.engine, desk.name)
+        index = desk.open()
         scores[vectors] = {hit.id: hit.score for hit in index.search("a clean kettle", mode="dense", k=4)}
     assert list(scores["byte"]) == list(scores["float"])
     assert scores["byte"] == pytest.approx(scores["float"], abs=0.01)
@@ -99,12 +93,10 @@ def test_bytes_rank_as_floats_are_verified_and_explained(desk, tmp_path, capsys)
 
     # An update keeps what the generation has, and refuses another value.
     desk.source({**texts, "d4": "Boil water for tea."})
-    words = ["index", str(tmp_path / "corpus.jsonl"), desk.name, "--update", "--url", desk.engine.url]
-    assert run(words) == 0
+    words = ("index", tmp_path / "corpus.jsonl", desk.name, "--update")
+    shell(*words)
     assert desk.check().ok
-    capsys.readouterr()
-    assert run([*words, "--vectors", "float"]) == UsageError.exit_status
-    assert "--vectors" in capsys.readouterr().err
+    assert "--vectors" in shell(*words, "--vectors", "float", status=UsageError.exit_status).err
 
 
 def test_byte_vectors_are_for_opensearch(corpus):
@@ -122,7 +114,7 @@ def stopped(desk, source, options=LEXICAL):
 def test_an_unfinished_generation_of_another_source_is_named_until_fresh(desk):
     stopped(desk, 10)
     with pytest.raises(UsageError, match="None of its generations is published"):
-        Index.open(desk.engine, desk.name)
+        desk.open()
     other = desk.source(12, name="other.jsonl")
     begun = r"unfinished generation.*: source was corpus.jsonl \(.*\) and is other.jsonl \(.{8}\)\."
     with pytest.raises(UsageError, match=begun):
@@ -189,17 +181,12 @@ def test_a_build_that_died_surveying_leaves_nothing_behind(desk):
     assert not (storage.folder(desk.engine) / f"{index}.sqlite").exists()
 
 
-def test_an_index_deleted_while_it_is_built_is_neither_made_again_nor_published(desk, monkeypatch):
-    run = Pipeline.run
-
-    def meddle(pipeline, progress):
+def test_an_index_deleted_while_it_is_built_is_neither_made_again_nor_published(desk):
+    def meddle(pipeline, _):
         pipeline.engine.request("DELETE", f"/{pipeline.target.index}")
-        return run(pipeline, progress)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Pipeline, "run", meddle)
-        with pytest.raises(EngineError, match="was deleted while it was being built"):
-            desk.build(10)
+    with before(Pipeline, "run", meddle), pytest.raises(EngineError, match="was deleted while it was being built"):
+        desk.build(10)
     assert desk.live is None
     assert not [index for index in desk.engine.request("GET", f"/{desk.name}-*/_alias") if not index.endswith(".stats")]
     assert desk.build(10).documents == 10

@@ -69,6 +69,7 @@ def test_killed_in_each_part_of_a_build(bench):
             bench.whole()
 
 
+@pytest.mark.nightly
 def test_connections_that_are_cut_lose_nothing_and_repeat_nothing(bench):
     two_generations(bench, 600)
     with Proxy(int(bench.url.rpartition(":")[2]), cut=0.1, delay=0.02) as proxy:

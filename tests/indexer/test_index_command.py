@@ -10,17 +10,15 @@ import pytest
 from termweave.cli import run
 from termweave.indexer.job import Job
 from termweave.indexer.ledger import storage
-from termweave.search import Index
 
 from .builds import LEXICAL, command, numbered
 from .conftest import stopping
 from .proxy import BusyProxy
 
-LONG_ID = "y" * 40_000
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 
 
-def test_what_its_gate_refused_is_whole_and_stays_until_somebody_decides(desk, capsys):
+def test_what_its_gate_refused_is_whole_and_stays_until_somebody_decides(desk):
     def refused(**options):
         assert desk.build(5, replace(LEXICAL, **options), gate=lambda _: "No.").missed == "No."
         newest = desk.generations[0]
@@ -31,8 +29,7 @@ def test_what_its_gate_refused_is_whole_and_stays_until_somebody_decides(desk, c
     assert refused() == first  # the same build asks its gate again
     desk.build(4)  # another source leaves it where it is
     second = refused(fresh=True)
-    desk.run("generations")
-    assert capsys.readouterr().out.count("refused by its gate") == 2
+    assert desk.run("generations").out.count("refused by its gate") == 2
     desk.build(6)
     desk.run("rollback")
     assert desk.count == 4  # not one of the two that are newer
@@ -65,12 +62,11 @@ def test_an_unfinished_first_build_is_finished_by_an_update(desk, index):
     assert (whole.index, whole.documents) == (unfinished.index, 3)
 
 
-def test_a_damaged_ledger_is_said_to_be_that_and_the_advice_works(desk, index, tmp_path, capsys):
+def test_a_damaged_ledger_is_said_to_be_that_and_the_advice_works(desk, index, tmp_path):
     index(numbered(3))
     path = storage.file_of(desk.engine, desk.live)
     path.write_bytes(b"no database at all" * 1000)
-    desk.run("verify", status=1)
-    said = capsys.readouterr().err
+    said = desk.run("verify", status=1).err
     assert f"The file is damaged: remove {path}*" in said
     assert "disk space" not in said
     desk.run("verify", str(tmp_path / "corpus.jsonl"))
@@ -100,34 +96,33 @@ def test_the_lineage_of_the_live_generation_is_read_once(desk, tmp_path, more):
     index = desk.build(20).index
     desk.source([*numbered(18), {"_id": "new", "text": "something new"}])
     with BusyProxy(desk.engine.url) as proxy:
-        words = command(tmp_path / "corpus.jsonl", desk.name, proxy.url, *more.split())
-        assert run(["verify", desk.name, "--deep", "--url", proxy.url] if more.startswith("verify") else words) == 0
+        build = command(tmp_path / "corpus.jsonl", desk.name, *more.split())
+        words = ["verify", desk.name, "--deep"] if more.startswith("verify") else build
+        assert run([*words, "--url", proxy.url]) == 0
     assert proxy.requests.count(("GET", f"/{index}/_mapping")) + proxy.requests.count(("GET", f"/{desk.name}/_mapping")) == 1
 
 
 @pytest.mark.usefixtures("long_ids")
-def test_what_was_refused_is_counted_nowhere_and_said_everywhere(desk, index, tmp_path, capsys):
-    odd = [{"_id": f"{number}{LONG_ID}", "text": "an id that no field can hold"} for number in range(4)]
+def test_what_was_refused_is_counted_nowhere_and_said_everywhere(desk, index, tmp_path):
+    odd = [{"_id": f"{number}{'y' * 40_000}", "text": "an id that no field can hold"} for number in range(4)]
     first = index([*numbered(196), *odd], "--allow-refused", "5%")
     assert f"{desk.name}: 196 documents in" in first.out
     assert "refused 4 of 200" in first.err
     assert "a term has at most 32,766 bytes" in first.err  # what to do, and not only in the file
-    assert Index.open(desk.engine, desk.name).lineage.documents == 196
+    assert desk.open().lineage.documents == 196
     again = index([*numbered(197), *odd], "--allow-refused", "5%", "--update", "--json")
     found = orjson.loads(again.out)
     assert found["update"] == {"new": 1, "changed": 0, "unchanged": 196, "gone": 0, "refused": 4, "deleted": 0, "outdated": 0}
     assert found["documents"] == 197
-    desk.run("verify")
-    assert "4 documents or passages were refused" in capsys.readouterr().err
-    desk.run("verify", str(tmp_path / "corpus.jsonl"), "--json", status=4)
-    told = capsys.readouterr()
+    assert "4 documents or passages were refused" in desk.run("verify").err
+    told = desk.run("verify", tmp_path / "corpus.jsonl", "--json", status=4)
     assert len(orjson.loads(told.out)["refused"]) == 4
     assert "correct them in the source" in told.err
     assert "to mend it" not in told.err
 
 
 @pytest.mark.parametrize("parts", [(1, 1), (1, 40), (40, 1), (40, 20)])
-def test_a_changed_document_that_is_refused_stays_what_it_was_also_in_passages(desk, index, tmp_path, capsys, parts):
+def test_a_changed_document_that_is_refused_stays_what_it_was_also_in_passages(desk, index, tmp_path, parts):
     (mapping := tmp_path / "own.json").write_text('{"properties": {"year": {"type": "integer"}}}')
     before, after = ({"_id": "long", "text": "This is a sentence of a text. " * part} for part in parts)
     index([*numbered(3), {**before, "year": 1999}], "--mapping", str(mapping), "--passage-size", "20")
@@ -136,11 +131,9 @@ def test_a_changed_document_that_is_refused_stays_what_it_was_also_in_passages(d
         assert "0 new, 0 changed, 1 refused, 3 unchanged" in told.out
         assert f"{desk.name}: 4 documents" in told.out
         assert "Correct the value in the source" in told.err
-        assert [hit.id for hit in Index.open(desk.engine, desk.name).search("sentence", mode="lexical")] == ["long"]
-        desk.run("verify", "--deep")
-        assert " refused" in capsys.readouterr().err
-    desk.run("verify", str(tmp_path / "corpus.jsonl"), status=4)
-    assert parts != (1, 1) or "refused all documents that differ" in capsys.readouterr().err
+        assert [hit.id for hit in desk.open().search("sentence", mode="lexical")] == ["long"]
+        assert " refused" in desk.run("verify", "--deep").err
+    said = desk.run("verify", tmp_path / "corpus.jsonl", status=4).err
+    assert parts != (1, 1) or "refused all documents that differ" in said
     assert "refused" not in index([*numbered(3), {**after, "year": 2000}], "--update").out
-    desk.run("verify", str(tmp_path / "corpus.jsonl"))
-    assert "refused" not in capsys.readouterr().err
+    assert "refused" not in desk.run("verify", tmp_path / "corpus.jsonl").err

@@ -3,7 +3,6 @@
 import orjson
 import pytest
 
-from termweave.cli import run
 from termweave.corpora.index import pages, source
 from termweave.corpora.index.source import IndexSource
 from termweave.indexer.ledger.diff import LedgerDiff
@@ -12,17 +11,14 @@ from termweave.indexer.preparation import language_advice
 from termweave.search import Index
 from termweave.support import paths
 
-from .builds import clean
-from .conftest import stopping
+from .builds import bulk, clean, command, write
+from .conftest import before, stopping
 
 FIELDS = ["--title-field", "name", "--text-field", "description"]
-NO_MODELS = ["--weights", "none", "--dense", "none"]
 
 
 def products(count, word="first"):
-    return {
-        f"p{number}": {"name": f"name {number}", "description": f"{word} {number}", "price": number} for number in range(count)
-    }
+    return {f"p{each}": {"name": f"name {each}", "description": f"{word} {each}", "price": each} for each in range(count)}
 
 
 @pytest.fixture
@@ -32,25 +28,22 @@ def shop(opensearch_engine, name):
     mapping = {"properties": {"name": {"type": "text"}, "description": {"type": "text"}, "price": {"type": "integer"}}}
     opensearch_engine.request("PUT", f"/{index}", body={"settings": {"number_of_shards": 2}, "mappings": mapping})
 
-    def write(documents, *, gone=()):
-        lines = [line for key, body in documents.items() for line in ({"index": {"_id": key}}, body)]
-        lines += [{"delete": {"_id": key}} for key in gone]
-        data = b"".join(orjson.dumps(line) + b"\n" for line in lines)
-        assert not opensearch_engine.request("POST", f"/{index}/_bulk", params={"refresh": True}, body=data)["errors"]
+    def put(documents, *, gone=()):
+        write(opensearch_engine, index, documents)
+        for key in gone:
+            bulk(opensearch_engine, index, {"delete": {"_id": key}})
 
-    write(products(60))
-    write.index = index
-    return write
+    put(products(60))
+    put.index = index
+    return put
 
 
 @pytest.fixture
-def build(opensearch_engine, name, shop, capsys):
+def build(name, shop, shell):
     """A function that runs `termweave index` over the shop and returns what it said."""
 
     def call(*arguments, status=0):
-        words = ["index", f"opensearch:{shop.index}", name, *FIELDS, *NO_MODELS, "--url", opensearch_engine.url, *arguments]
-        assert run(words) == status
-        return capsys.readouterr()
+        return shell(*command(f"opensearch:{shop.index}", name, *FIELDS, *arguments), status=status)
 
     return call
 
@@ -59,7 +52,7 @@ def snapshots():
     return list((paths.state() / "snapshots").glob("*"))
 
 
-def test_build_and_verify(build, shop, opensearch_engine, name, capsys, tmp_path):
+def test_build_and_verify(build, shop, opensearch_engine, name, shell, tmp_path):
     said = build()
     assert "60 documents" in said.out
     assert f"opensearch:{shop.index}: id = '_id'; title = 'name'; text = 'description'; metadata = 'price'." in said.err
@@ -67,30 +60,29 @@ def test_build_and_verify(build, shop, opensearch_engine, name, capsys, tmp_path
     hit = Index.open(opensearch_engine, name).search("first 17", mode="lexical", where="price=17")[0]
     assert (hit.id, hit.fields["title"], hit.fields["metadata"]) == ("p17", "name 17", {"price": 17})
     assert not snapshots()
-    assert run(["verify", name, f"opensearch:{shop.index}", *FIELDS, "--url", opensearch_engine.url]) == 0
-    assert f"as in opensearch:{shop.index} (compared by digests)" in capsys.readouterr().out
+    said = shell("verify", name, f"opensearch:{shop.index}", *FIELDS)
+    assert f"as in opensearch:{shop.index} (compared by digests)" in said.out
     query = tmp_path / "query.json"
     query.write_text('{"query": {"range": {"price": {"lt": 10}}}}')
     assert orjson.loads(build("--plan", "--json", "--source-query", str(query)).out)["documents"] == 10
 
 
-def test_what_an_alias_hides_is_never_built_updated_or_kept(shop, opensearch_engine, name, capsys):
+def test_what_an_alias_hides_is_never_built_updated_or_kept(shop, opensearch_engine, name, shell):
     alias = {"index": shop.index, "alias": f"{name}-tenant", "filter": {"range": {"price": {"lt": 20}}}}
     opensearch_engine.request("POST", "/_aliases", body={"actions": [{"add": alias}]})
-    words = ["index", f"opensearch:{name}-tenant", name, *FIELDS, *NO_MODELS, "--url", opensearch_engine.url]
-    assert run(words) == 0
+    words = command(f"opensearch:{name}-tenant", name, *FIELDS)
+    shell(*words)
     assert clean(opensearch_engine, name) == 20
     for since in ([], ["--since", "_seq_no"]):
-        before = clean(opensearch_engine, name)
+        count = clean(opensearch_engine, name)
         # One leaves, and one that is hidden changes.
-        shop({f"p{before - 1}": products(60)["p59"], "p30": products(60, "second")["p30"]})
-        assert run([*words, "--update", "--delete-missing", *since]) == 0
-        assert "0 new, 0 changed" in capsys.readouterr().out
-        assert clean(opensearch_engine, name) == before - 1
-    assert run(["verify", name, f"opensearch:{name}-tenant", *FIELDS, "--url", opensearch_engine.url]) == 0
+        shop({f"p{count - 1}": products(60)["p59"], "p30": products(60, "second")["p30"]})
+        assert "0 new, 0 changed" in shell(*words, "--update", "--delete-missing", *since).out
+        assert clean(opensearch_engine, name) == count - 1
+    shell("verify", name, f"opensearch:{name}-tenant", *FIELDS)
 
 
-def test_a_build_that_was_stopped_goes_on_with_its_snapshot_as_long_as_it_exists(build, shop, opensearch_engine, name):
+def test_a_build_that_was_stopped_goes_on_with_its_snapshot_as_long_as_it_exists(build, shop, opensearch_engine, name, shell):
     with stopping(BulkSender, "send"):
         assert "Run the same command to continue" in build(status=130).err
     assert "was begun with another source, model or setting: source was" in build("--text-field", "price", status=2).err
@@ -105,7 +97,7 @@ def test_a_build_that_was_stopped_goes_on_with_its_snapshot_as_long_as_it_exists
         shop(products(60, "third"))
         with stopping(BulkSender, "send"):
             build("--fresh", status=130)
-        assert run([ended[0], name, *ended[1:], "--yes", "--url", opensearch_engine.url]) == 0
+        shell(ended[0], name, *ended[1:], "--yes")
         assert bool(snapshots()) == (ended[0] == "prune")
         shop(products(60, "fourth"))
         assert "is read on" not in build().err
@@ -117,7 +109,7 @@ def test_a_reading_that_was_stopped_goes_on_where_it_was(build, shop, opensearch
     monkeypatch.setattr(pages, "_FIRST", 5)
     monkeypatch.setattr(pages, "_MOST", 5)
     monkeypatch.setattr(language_advice, "_SAMPLE", 1)  # the plan reads one page, then the build begins
-    read, opened, starts = IndexSource.pages, pages.PageReader.__init__, []
+    read, starts = IndexSource.pages, []
 
     def stopped(self):
         for number, page in enumerate(read(self)):
@@ -125,16 +117,14 @@ def test_a_reading_that_was_stopped_goes_on_where_it_was(build, shop, opensearch
                 raise KeyboardInterrupt
             yield page
 
-    def noted(self, point, slices, at, *rest):
+    def noted(_, point, slices, at, *rest):
         starts.extend(at.values())
-        opened(self, point, slices, at, *rest)
 
     with monkeypatch.context() as patch:
         patch.setattr(IndexSource, "pages", stopped)
         build(status=130)
     shop(products(20, "second"))
-    with monkeypatch.context() as patch:
-        patch.setattr(pages.PageReader, "__init__", noted)
+    with before(pages.PageReader, "__init__", noted):
         build()
     assert max(starts) > 0  # a slice was not begun anew
     assert clean(opensearch_engine, name) == 60
@@ -159,11 +149,11 @@ def read(monkeypatch):
 
 def test_an_incremental_update_reads_only_what_changed(build, shop, opensearch_engine, name, monkeypatch, read):
     monkeypatch.setattr(source, "_MARGIN", 0)
-    before, by_time = dated(60), ("--update", "--since", "changed", "--delete-missing")
+    first, by_time = dated(60), ("--update", "--since", "changed", "--delete-missing")
     by_number = ("--update", "--since", "_seq_no", "--delete-missing")
-    shop(before)
+    shop(first)
     build()
-    later = {**before["p3"], "description": "second", "changed": "2024-03-01T00:00:00"}
+    later = {**first["p3"], "description": "second", "changed": "2024-03-01T00:00:00"}
     shop({"p3": later, "new": {"description": "new"}}, gone=["p4"])
     read.clear()
     plan = orjson.loads(build(*by_time, "--plan", "--json").out)
@@ -171,12 +161,12 @@ def test_an_incremental_update_reads_only_what_changed(build, shop, opensearch_e
     assert set(read) == {"p3", "new", "p59"}  # p59 has the newest time of the index itself
     assert "1 new, 1 changed, 58 unchanged" in build(*by_time).out
     assert clean(opensearch_engine, name) == 60
-    shop({"p7": {**before["p7"], "description": "third"}}, gone=["p8", "p9"])  # without a new time
+    shop({"p7": {**first["p7"], "description": "third"}}, gone=["p8", "p9"])  # without a new time
     assert "0 changed" in build(*by_time[:3]).out
     said = build(*by_number)
     assert f"so all of opensearch:{shop.index} is compared" in said.err  # the update by time leaves no sequence numbers
     assert "1 changed" in said.out
-    shop({"p10": {**before["p10"], "description": "fourth"}}, gone=["p11"])
+    shop({"p10": {**first["p10"], "description": "fourth"}}, gone=["p11"])
     read.clear()
     assert "1 changed" in build(*by_number).out
     assert set(read) == {"p10"}
@@ -184,9 +174,7 @@ def test_an_incremental_update_reads_only_what_changed(build, shop, opensearch_e
 
 
 def dated(count):
-    return {
-        key: {**body, "changed": f"2024-01-01T00:00:{number:02d}"} for number, (key, body) in enumerate(products(count).items())
-    }
+    return {key: {**each, "changed": f"2024-01-01T00:00:{each['price']:02d}"} for key, each in products(count).items()}
 
 
 #: The newest value of a field; a server that counts in doubles calls it ...456.
@@ -206,10 +194,10 @@ NEWEST = 1_861_234_567_890_123_408
 def test_an_incremental_update_finds_the_change(build, shop, opensearch_engine, name, tmp_path, fields, words, since, newer):
     (mapping := tmp_path / "mapping.json").write_text('{"properties": {"changed": {"type": "date"}}}', encoding="utf-8")
     words = [str(mapping) if each == "MAPPING" else each for each in words]
-    before = {key: {**body, **fields(number)} for number, (key, body) in enumerate(dated(60).items())}
-    shop(before)
+    first = {key: {**body, **fields(body["price"])} for key, body in dated(60).items()}
+    shop(first)
     build(*words)
-    shop({"p3": {**before["p3"], "description": "second", since: newer}})
+    shop({"p3": {**first["p3"], "description": "second", since: newer}})
     said = build(*words, "--update", "--since", since, "--delete-missing", "--yes")
     assert "0 new, 1 changed, 59 unchanged" in said.out
     assert "no type" not in said.out + said.err

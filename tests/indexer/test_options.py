@@ -5,7 +5,6 @@ import shutil
 from dataclasses import fields, replace
 from types import SimpleNamespace
 
-import orjson
 import pytest
 
 import termweave as tw
@@ -22,6 +21,7 @@ from termweave.indexer import BuildOptions, build_plan, rebuild_options
 from termweave.indexer.options import Window, build_settings, models_in
 from termweave.search import Index
 from tests.indexer.builds import LEXICAL, numbered
+from tests.indexer.conftest import write_lines
 
 
 @pytest.mark.parametrize(
@@ -39,12 +39,7 @@ from tests.indexer.builds import LEXICAL, numbered
         ("settings", {"index.number_of_shards": 3}, "settings sets index.number_of_shards, which has an option.", None),
         ("passages", -1, "passages must be a number of words or a Window, not -1.", None),
         ("passages", "x", "", ("--passage-size", "x")),
-        (
-            "types",
-            ["a=date", "price=nummer"],
-            "--types price=nummer: the type does not exist, or the field before the = is missing.",
-            None,
-        ),
+        ("types", ["a=date", "price=nummer"], "--types price=nummer: the type does not exist, or the field", None),
     ],
 )
 def test_a_value_that_an_option_does_not_take_is_refused_with_one_sentence(tmp_path, capsys, option, value, sentence, words):
@@ -63,10 +58,7 @@ def test_a_value_that_an_option_does_not_take_is_refused_with_one_sentence(tmp_p
         (["--update", "--yes"], "--yes belongs to --update --delete-missing"),
         (["--new"], "belong to --update"),
         (["--fresh", "--update"], "leave out --fresh or --update"),
-        (
-            ["--model", "fast", "--dense", "none"],
-            "--model names one model for term weights and vectors, and --dense names another.",
-        ),
+        (["--model", "fast", "--dense", "none"], "names one model for term weights and vectors, and --dense names another."),
     ],
 )
 def test_options_that_mean_nothing_together_are_refused(tmp_path, capsys, arguments, said):
@@ -100,11 +92,11 @@ def test_every_option_is_declared_and_those_of_a_fingerprint_are_kept_by_an_upda
 @pytest.mark.parametrize(
     ("options", "fingerprint"),
     [
-        (BuildOptions(), "88d71624228b14de"),
-        (BuildOptions(prune=Pruning.parse("30%")), "2f8172ac298d6ba0"),
-        (BuildOptions(passages=160, shards=3, skip_bad=True, workers=1, patience=1.0, fresh=True), "0fb02c0e90e46b96"),
+        ({}, "88d71624228b14de"),
+        ({"prune": Pruning.parse("30%")}, "2f8172ac298d6ba0"),
+        ({"passages": 160, "shards": 3, "skip_bad": True, "workers": 1, "patience": 1.0, "fresh": True}, "0fb02c0e90e46b96"),
         (
-            BuildOptions(settings={"index.codec": "best_compression"}, mapping={"properties": {"year": {"type": "integer"}}}),
+            {"settings": {"index.codec": "best_compression"}, "mapping": {"properties": {"year": {"type": "integer"}}}},
             "3fd57b658c265f42",
         ),
     ],
@@ -114,7 +106,7 @@ def test_fingerprints_are_those_of_earlier_versions(options, fingerprint):
     source = SimpleNamespace(name="corpus", fingerprint="0123456789abcdef")
     models = {"weights": SimpleNamespace(name="m", hash="abcdef0123456789")}
     resolved = {"signals": ("lexical", "weights"), "analyzer": "english"}
-    assert build_plan._fingerprint(source, models, options, resolved) == fingerprint
+    assert build_plan._fingerprint(source, models, BuildOptions(**options), resolved) == fingerprint
 
 
 def test_arguments_of_another_kind_are_refused_at_the_door(opensearch_engine, name, corpus):
@@ -146,9 +138,7 @@ GOODS = [
 
 @pytest.fixture
 def mapping(tmp_path):
-    path = tmp_path / "map.json"
-    path.write_bytes(orjson.dumps(MAPPING))
-    return str(path)
+    return str(write_lines(tmp_path / "map.json", [MAPPING]))
 
 
 def stored(engine, name):
@@ -195,16 +185,10 @@ def test_a_rebuild_has_the_models_of_the_live_generation_or_names_what_is_missin
     assert stored(opensearch_engine, name)[2].options.keys() == {"weights", "dense"}
 
 
-def of(name, of_build, **given):
-    recorded = Lineage(
-        name=name,
-        created="",
-        termweave="",
-        fingerprint="",
-        source={"name": "x", "options": json.dumps(of_build)},
-        signals={"lexical": {"analyzer": "german"}, "weights": {"prune_share": 0.3}, "dense": {"byte_scale": 3.0}},
-        passages={"size": 80, "stride": 60},
-    )
+def of(of_build, **given):
+    source, passages = {"name": "x", "options": json.dumps(of_build)}, {"size": 80, "stride": 60}
+    signals = {"lexical": {"analyzer": "german"}, "weights": {"prune_share": 0.3}, "dense": {"byte_scale": 3.0}}
+    recorded = Lineage(name="x", created="", termweave="", fingerprint="", source=source, signals=signals, passages=passages)
     options = BuildOptions(**given)
     taken = rebuild_options.rebuilt(None, generations.LiveGeneration("index", recorded), options, given)
     names = [each.name for each in fields(BuildOptions)]
@@ -224,14 +208,14 @@ def of(name, of_build, **given):
 )
 def test_what_contradicts_the_command_is_not_taken_over(given, left):
     options = {"signals": "dense,lexical,weights", "analyzer": "german", "prune": "30%", "vectors": "byte", "passages": "80"}
-    taken = of("x", options, **given)
+    taken = of(options, **given)
     assert taken.keys() == left
     assert taken.get("passages") in {None, Window(80)}
 
 
 def test_what_somebody_wrote_into_the_index_opens_no_file_and_is_checked():
     files = {"mapping": "/etc/passwd", "settings": "../x.json", "weights": "../mine"}
-    assert of("x", files | {"workers": 64, "shards": "2", "no-such": 1}) == {}
+    assert of(files | {"workers": 64, "shards": "2", "no-such": 1}) == {}
 
 
 def test_a_generation_of_an_earlier_version_keeps_what_it_tells(opensearch_engine, name, index, mapping):

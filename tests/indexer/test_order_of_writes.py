@@ -169,9 +169,7 @@ def killed(step):
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_the_order_is_that_of_the_recording_and_killed_at_a_step_the_same_command_ends_alike(
-    server, name, corpus, recordings, case
-):
+def test_the_order_is_that_of_the_recording_and_killed_at_a_step_a_command_ends_alike(server, name, corpus, recordings, case):
     earlier, command = CASES[case]
 
     def prepare(called):

@@ -5,10 +5,8 @@ import json
 import pytest
 
 import termweave as tw
-from termweave.cli import run
 from termweave.encoders import load
 from termweave.errors import ModelError
-from termweave.search import Index
 
 from .conftest import write_lines
 
@@ -36,14 +34,12 @@ def folders(tmp_path_factory):
 
 
 @pytest.fixture
-def command(opensearch_engine, name, tmp_path, capsys):
+def command(shell, name, tmp_path):
     """A function that runs `termweave index` over the texts, and returns what it said."""
 
     def call(*arguments, status=0):
         path = write_lines(tmp_path / "docs.jsonl", [{"_id": key, "text": text} for key, text in TEXTS.items()])
-        words = ["index", path, name, "--weights", "none", "--url", opensearch_engine.url, *arguments]
-        assert run([str(each) for each in words]) == status
-        return capsys.readouterr()
+        return shell("index", path, name, "--weights", "none", *arguments, status=status)
 
     return call
 
@@ -58,7 +54,7 @@ def expected(folders, queries):
 
 def test_a_query_encoder_is_changed_without_encoding_documents(folders, command, desk):
     def searched():
-        index = Index.open(desk.engine, desk.name)
+        index = desk.open()
         return index.lineage, {hit.id: hit.score for hit in index.search("the cat", mode="dense", k=3)}
 
     command("--dense", folders / "documents", "--dense-query", folders / "queries")

@@ -11,7 +11,6 @@ import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 
-import orjson
 import pytest
 
 from termweave import corpora
@@ -28,8 +27,8 @@ from termweave.indexer.ledger import storage
 from termweave.search import Index
 from termweave.settings import load
 from tests.fixtures.stored_indices import INDICES, NAME, QUERIES, answers, documents
-from tests.indexer.builds import check, clean
-from tests.indexer.conftest import own_node
+from tests.indexer.builds import check, clean, write
+from tests.indexer.conftest import own_node, write_lines
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 VERSIONS = sorted(path.name for path in FIXTURES.iterdir() if path.is_dir() and (path / "documents.jsonl").exists())
@@ -40,8 +39,7 @@ LEXICAL, LEARNED = {"rel": 1e-3}, {"rel": 0.06, "abs": 0.03}
 
 def restore(engine, kept, name):
     """Store an index, its statistics and its ledger as a version had them, under another name of the alias."""
-    text = json.dumps(kept).replace(NAME, name)
-    kept = json.loads(text)
+    kept = json.loads(json.dumps(kept).replace(NAME, name))
     put(engine, kept["index"], kept["stored"], {name: {}})
     if kept["statistics"]:
         put(engine, companion(kept["index"]), kept["statistics"], {})
@@ -55,23 +53,20 @@ def restore(engine, kept, name):
 def put(engine, index, stored, aliases):
     body = {"settings": {"index": stored["settings"]}, "mappings": stored["mappings"], "aliases": aliases}
     engine.request("PUT", f"/{index}", body=body)
-    lines = [line for key, source in stored["documents"].items() for line in ({"index": {"_id": key}}, source)]
-    data = b"".join(orjson.dumps(line) + b"\n" for line in lines)
-    answer = engine.request("POST", f"/{index}/_bulk", params={"refresh": True}, body=data)
-    assert not answer["errors"], answer
+    write(engine, index, stored["documents"])
 
 
 @pytest.fixture(params=[(version, kind) for version in VERSIONS for kind in INDICES], ids="-".join)
 def restored(request, opensearch_engine, name):
-    """A version's index: its name and what was kept of it."""
+    """A version's index: its documents, its name, what it answered, and its options."""
     version, kind = request.param
     kept = json.loads((FIXTURES / version / f"{kind}.json").read_text(encoding="utf-8"))
     index = restore(opensearch_engine, kept, name)
-    return FIXTURES / version / "documents.jsonl", index, kept["answers"]
+    return FIXTURES / version / "documents.jsonl", index, kept["answers"], INDICES[kind]
 
 
 def test_an_index_is_searched_with_the_same_answers(restored, opensearch_engine, name):
-    _, index, expected = restored
+    _, index, expected, _ = restored
     opened = Index.open(opensearch_engine, name)
     assert opened.generation == index
     close = LEARNED if opened.lineage.models else LEXICAL
@@ -85,16 +80,14 @@ def test_an_index_is_searched_with_the_same_answers(restored, opensearch_engine,
 
 
 def test_an_index_is_verified_and_updated_and_what_did_not_change_is_not_sent(restored, opensearch_engine, name, tmp_path):
-    source, index, _ = restored
+    source, index, _, options = restored
     assert check(opensearch_engine, name).ok
     clean(opensearch_engine, name, corpora.open_source(source))
     lines = [json.loads(line) for line in source.read_text(encoding="utf-8").splitlines()]
     changed = [*({**lines[0], "text": "Tea is a drink."}, *lines[1:-1]), {"_id": "new", "text": "A document about lamps."}]
-    newer = tmp_path / "newer.jsonl"
-    newer.write_text("".join(json.dumps(each) + "\n" for each in changed), encoding="utf-8")
+    newer = write_lines(tmp_path / "newer.jsonl", changed)
     mode = UpdateMode(delete_missing=True, allow_deletions=1)
-    kind = INDICES["learned" if Index.open(opensearch_engine, name).lineage.models else "lexical"]
-    counts = update(opensearch_engine, corpora.open_source(newer), name, kind, mode=mode).counts
+    counts = update(opensearch_engine, corpora.open_source(newer), name, options, mode=mode).counts
     assert (counts.new, counts.changed, counts.gone) == (1, 1, 1)
     clean(opensearch_engine, name, corpora.open_source(newer))
     assert Index.open(opensearch_engine, name).search("lamps", k=1)[0].id == "new"
@@ -102,9 +95,8 @@ def test_an_index_is_verified_and_updated_and_what_did_not_change_is_not_sent(re
 
 
 def test_a_build_takes_the_place_of_an_index_and_back(restored, opensearch_engine, name, capsys):
-    source, index, _ = restored
-    kind = INDICES["learned" if Index.open(opensearch_engine, name).lineage.models else "lexical"]
-    newer = build(opensearch_engine, corpora.open_source(source), name, kind).index
+    source, index, _, options = restored
+    newer = build(opensearch_engine, corpora.open_source(source), name, options).index
     assert generations.live(opensearch_engine, name) == newer != index
     assert Index.open(opensearch_engine, name).lineage.profile == "mine"  # the build keeps the tuned profile
     assert publication.previous(opensearch_engine, name) == index

@@ -13,7 +13,6 @@ import pytest
 
 from termweave import corpora
 from termweave.catalog.lineage import CHANGING
-from termweave.cli import run
 from termweave.errors import TermweaveError, UsageError, VerificationFailed
 from termweave.indexer import BuildOptions, LargeDeletion, UpdateMode, plan_update, up_to_date, update, updater
 from termweave.indexer.job import Job
@@ -21,7 +20,6 @@ from termweave.indexer.ledger import storage
 from termweave.indexer.ledger.diff import ChangeCounts
 from termweave.indexer.options import Window
 from termweave.indexer.pipeline.pipeline import Pipeline
-from termweave.search import Index
 from termweave.support import paths
 from tests.indexer.builds import LEXICAL, command, numbered
 from tests.indexer.conftest import stopping
@@ -34,13 +32,11 @@ def texts(count):
     return {f"d{number}": f"text about number{number}" for number in range(count)}
 
 
-@pytest.mark.parametrize(
-    ("options", "new"), [(LEXICAL, False), (LEXICAL, True), (BuildOptions(), True)], ids=["in place", "copy", "copy with models"]
-)
+@pytest.mark.parametrize(("options", "new"), [(LEXICAL, False), (LEXICAL, True), (BuildOptions(), True)])
 def test_only_what_differs_is_sent_and_only_on_demand_deleted(desk, new, options):
     documents = texts(20)
     built = desk.build(documents, options)
-    statistics = Index.open(desk.engine, desk.name).lineage.statistics
+    statistics = desk.open().lineage.statistics
     documents |= {"d3": "changed entirely", "fresh": "a new document"}
     del documents["d5"], documents["d6"]
     source = desk.source(documents)
@@ -52,7 +48,7 @@ def test_only_what_differs_is_sent_and_only_on_demand_deleted(desk, new, options
     second = desk.update(source, options, new=new, delete=True)
     assert second.counts == ChangeCounts(new=0, changed=0, unchanged=19, gone=2)
     assert (second.sent, second.deleted, second.documents, desk.clean(source)) == (0, 2, 19, 19)
-    index = Index.open(desk.engine, desk.name)
+    index = desk.open()
     assert [hit.id for hit in index.search("changed entirely", mode="lexical")] == ["d3"]
     assert index.lineage.statistics == statistics
     assert index.lineage.source["fingerprint"] == source.fingerprint
@@ -74,10 +70,7 @@ def test_what_cannot_be_read_is_not_taken_for_gone(desk, tmp_path):
     desk.build(corpora.open_source(path))
     broken = updated(*lines[:3], lines[3][:-2], lines[4].replace("text 4", "changed"))
     assert (broken.counts, broken.deleted, broken.documents) == (ChangeCounts(new=0, changed=1, unchanged=3, gone=1), 0, 5)
-    assert (
-        "Not deleted: 1 document that the source does not have, because 1 entry of the source could not be read"
-        in broken.warnings[0]
-    )
+    assert "Not deleted: 1 document that the source does not have, because 1 entry of the source" in broken.warnings[0]
     assert desk.clean() == 5
     assert updated(*lines, "{").warnings == ()  # nothing is missing
     assert updated(*lines[1:]).deleted == 1
@@ -157,29 +150,27 @@ def test_a_foreign_document_stays_extra_until_it_is_deleted(desk, claims, way):
             desk.update(source)
         with storage.existing(desk.engine, desk.live) as ledger:
             assert (ledger.total, ledger.get("state")) == (30, "updating")
-        assert Index.open(desk.engine, desk.name).lineage.fingerprint == CHANGING  # its content is not what the build made
+        assert desk.open().lineage.fingerprint == CHANGING  # its content is not what the build made
     if way == "delete --id":
         desk.run("delete", "--id", "zzz", "--yes")
         desk.update(source)
     else:
         assert desk.update(source, delete=True).deleted == 1
     assert desk.clean(source) == 30
-    assert Index.open(desk.engine, desk.name).lineage.fingerprint == ""
+    assert desk.open().lineage.fingerprint == ""
 
 
-def test_what_another_host_changed_is_kept_and_no_damage(desk, monkeypatch, tmp_path, capsys):
+def test_what_another_host_changed_is_kept_and_no_damage(desk, monkeypatch, tmp_path):
     desk.build(texts(10))
     desk.run("delete", "--id", "d7", "--yes")
     desk.run("verify")
     alter(desk, "d8", encoding_digest=7)
-    desk.run("verify", status=VerificationFailed.exit_status)
-    assert "or index with --update" in capsys.readouterr().err
+    assert "or index with --update" in desk.run("verify", status=VerificationFailed.exit_status).err
     with monkeypatch.context() as there:
         there.setattr(paths, "state", lambda: tmp_path / "elsewhere")
         desk.update({**texts(10), "theirs": "added by another host"})
         desk.run("verify")
-    desk.run("verify", status=VerificationFailed.exit_status)
-    said = capsys.readouterr().err
+    said = desk.run("verify", status=VerificationFailed.exit_status).err
     assert "updated from another host" in said
     assert "Index again" not in said
     assert desk.update(texts(10)).counts == ChangeCounts(new=0, changed=1, unchanged=9, gone=1)  # d8 is mended here
@@ -214,7 +205,7 @@ def test_a_repeated_update_that_finds_nothing_left_to_do_is_from_its_own_source(
     assert bool(up_to_date(desk.engine, before, desk.name, LEXICAL)) == new  # a copy leaves the live generation what it was
     again = desk.update(after, new=new)
     assert (again.counts.new, again.documents) == (0, 5)  # all was sent before it was stopped
-    stored = Index.open(desk.engine, desk.name).lineage
+    stored = desk.open().lineage
     assert (stored.source["name"], stored.fingerprint, bool(stored.updated)) == ("after.jsonl", "", True)
     assert up_to_date(desk.engine, before, desk.name, LEXICAL) is None
 
@@ -256,21 +247,18 @@ def deletion(desk, tmp_path):
     """The words of a command that would delete 26 of 30 documents."""
     desk.build(30)
     desk.source(4)
-    return command(tmp_path / "corpus.jsonl", desk.name, desk.engine.url, "--update", "--delete-missing")
+    return command(tmp_path / "corpus.jsonl", desk.name, "--update", "--delete-missing")
 
 
-def test_the_plan_deletes_nothing_and_without_a_terminal_it_is_refused(desk, deletion, capsys):
+def test_the_plan_deletes_nothing_and_without_a_terminal_it_is_refused(desk, deletion, shell):
     before = desk.request("GET", "/_mapping")
-    assert run([*deletion, "--plan"]) == 0
-    shown = capsys.readouterr().out
+    shown = shell(*deletion, "--plan").out
     assert "delete     26, more than the 10% that may be deleted without --yes" in shown
     assert "where      a copy" in shown
-    assert run([*deletion, "--plan", "--json"]) == 0
-    plan = json.loads(capsys.readouterr().out)
+    plan = json.loads(shell(*deletion, "--plan", "--json").out)
     jsonschema.validate(plan, json.loads(SCHEMA.read_text()))
     assert (plan["deletions"], plan["documents"], plan["allowed"]) == (26, 30, False)
-    assert run(deletion) == 2
-    said = capsys.readouterr().err
+    said = shell(*deletion, status=2).err
     assert f"would delete 26 of 30 documents of '{desk.name}', and 10% may be deleted" in said
     assert "add `--yes` (in Python UpdateMode(allow_deletions=0.87))" in said
     with pytest.raises(UsageError, match="allow_deletions must be a share from 0 to 1"):
@@ -278,13 +266,12 @@ def test_the_plan_deletes_nothing_and_without_a_terminal_it_is_refused(desk, del
     assert len(desk.generations) == 1
     assert desk.request("GET", "/_mapping") == before
     assert desk.count == 30
-    assert run([*deletion, "--yes"]) == 0
-    assert "26 deleted" in capsys.readouterr().out
+    assert "26 deleted" in shell(*deletion, "--yes").out
     assert desk.count == 4
 
 
 def test_a_terminal_is_asked(desk, deletion, own_places):
-    program = f"import sys; from termweave.cli import run; sys.exit(run({deletion!r}))"
+    program = f"import sys; from termweave.cli import run; sys.exit(run({[*deletion, '--url', desk.engine.url]!r}))"
     environment = {**os.environ, "XDG_STATE_HOME": str(own_places / "state"), "PYTHONWARNINGS": "ignore"}
     for answer, status, left in (("n", 1, 30), ("\x04", 2, 30), ("y", 0, 4)):
         master, slave = pty.openpty()
@@ -307,10 +294,7 @@ def test_an_update_takes_the_options_of_its_build_and_no_others(index, tmp_path)
     same += ["--settings", str(settings)]
     index(numbered(2), *same)
     assert "1 new" in index(numbered(3), "--update", *same).out
-    for option, value, stored in (
-        ("--analyzer", "english", "german"),
-        ("--prune", "0.1", "none"),
-    ):
+    for option, value, stored in (("--analyzer", "english", "german"), ("--prune", "0.1", "none")):
         told = index(numbered(4), "--update", option, value, status=2).err
         assert f"An update cannot change {option}: the live generation was built with {stored}, not {value}" in told
         assert f"remove {option}; to build anew, remove --update" in told

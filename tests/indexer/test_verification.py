@@ -12,8 +12,8 @@ from termweave.indexer.generations import index_setup
 from termweave.indexer.ledger import storage
 from termweave.indexer.options import Window
 from termweave.indexer.stored_documents import LiveDocuments
-from termweave.search import Index
-from tests.indexer.builds import LEXICAL, numbered
+from tests.indexer.builds import LEXICAL, numbered, write
+from tests.indexer.conftest import before
 
 
 def test_verification_names_what_is_missing_extra_and_altered(desk):
@@ -31,25 +31,18 @@ def test_verification_names_what_is_missing_extra_and_altered(desk):
 
 
 def test_one_flipped_value_in_one_document_is_found_by_reading_back(desk):
-    def more(weights):
-        return {**weights, next(iter(weights)): next(iter(weights.values())) + 1}
-
     declared = {"properties": {"year": {"type": "integer"}, "month": {"type": "integer"}}}
     desk.build([{**each, "year": 2020} for each in numbered(20)], BuildOptions(mapping=declared))
     for number, change in enumerate(({"doc": {"year": 2021}}, {"doc": {"month": 5}}, {"script": "ctx._source.remove('year')"})):
         desk.request("POST", f"/_update/d{number}", change)
     stored = {number: desk.request("GET", f"/_doc/d{number}")["_source"] for number in range(3, 8)}
-    for number, flipped in enumerate(
-        (
-            {"weights": more(stored[3]["weights"])},
-            {"vector": [each + 1e-6 * (place == 5) for place, each in enumerate(stored[4]["vector"])]},
-            {"vector_fp16": stored[5]["vector_fp16"][:-4] + "AAA="},
-            {"text": stored[6]["text"] + "!"},
-            {"title": stored[7]["title"] + "!"},
-        ),
-        start=3,
-    ):
-        desk.request("PUT", f"/_doc/d{number}", {**stored[number], **flipped})
+    stored[3]["weights"][next(iter(stored[3]["weights"]))] += 1
+    stored[4]["vector"][5] += 1e-6
+    stored[5]["vector_fp16"] = stored[5]["vector_fp16"][:-4] + "AAA="
+    stored[6]["text"] += "!"
+    stored[7]["title"] += "!"
+    for number, flipped in stored.items():
+        desk.request("PUT", f"/_doc/d{number}", flipped)
     assert desk.check(deep=False).ok  # the digests beside them are as they were
     assert desk.check(deep=True).altered == [f"d{number}" for number in range(8)]
 
@@ -79,17 +72,12 @@ def test_a_value_that_termweave_never_writes_is_damage_like_any_other(desk):
     desk.update(source, BuildOptions())  # whatever it mends of that, it ends
 
 
-def test_a_build_that_finds_a_difference_is_not_published(desk, monkeypatch):
-    finish = index_setup.finish_loading
-
-    def meddle(engine, index, *rest):
+def test_a_build_that_finds_a_difference_is_not_published(desk):
+    def meddle(engine, index, *_):
         engine.request("DELETE", f"/{index}/_doc/d3")
-        finish(engine, index, *rest)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(index_setup, "finish_loading", meddle)
-        with pytest.raises(VerificationFailed, match="1 missing"):
-            desk.build(10)
+    with before(index_setup, "finish_loading", meddle), pytest.raises(VerificationFailed, match="1 missing"):
+        desk.build(10)
     assert desk.live is None
     built = desk.build(10)  # what is missing is sent again, and no more
     assert (built.documents, built.sent) == (10, 1)
@@ -115,7 +103,7 @@ def test_deleted_statistics_are_missed_and_whoever_keeps_a_copy_puts_them_back(d
     with monkeypatch.context() as another_host:
         another_host.setattr(statistics_store.paths, "cache", lambda: tmp_path / "elsewhere")
         with pytest.raises(TermweaveError, match="cannot be weighted without them"):
-            Index.open(desk.engine, desk.name).search("x")
+            desk.open().search("x")
     desk.update(source, WEIGHTS)
     assert desk.check().ok
 
@@ -140,19 +128,17 @@ def test_a_sample_is_read_back(desk):
     assert 30 <= difference.read <= 40
 
 
-def test_ids_that_would_play_with_the_terminal_are_quoted(desk, capsys):
+def test_ids_that_would_play_with_the_terminal_are_quoted(desk):
     strange = ["line\nfeed", "nul\x00", "\x1b[2Jclear"]
     index = desk.build([{"_id": each, "text": "x"} for each in [*strange, "a b", "\u732b"]]).index
     desk.engine.request("POST", f"/{index}/_delete_by_query?refresh=true", body={"query": {"match_all": {}}})
-    desk.run("verify", status=VerificationFailed.exit_status)
-    lines = capsys.readouterr().out.splitlines()
+    lines = desk.run("verify", status=VerificationFailed.exit_status).out.splitlines()
     assert sorted(lines[1:]) == sorted(f"  missing: {each}" for each in [*map(repr, strange), "a b", "\u732b"])
 
 
 def test_verification_reads_documents_that_are_not_ours(desk):
     built = desk.build(3)
-    lines = b"".join(b'{"index":{"_id":"foreign-%d"}}\n{"text":"not ours"}\n' % number for number in range(1500))
-    desk.engine.request("POST", f"/{built.index}/_bulk", params={"refresh": True}, body=lines)
+    write(desk.engine, built.index, {f"foreign-{number}": {"text": "not ours"} for number in range(1500)})
     difference = desk.check()
     assert (len(difference.extra), difference.missing, difference.altered) == (1500, [], [])
 
@@ -174,9 +160,7 @@ def test_documents_come_back_as_they_were_and_one_that_another_program_changed_i
     corpus = open_documents(CORPUS)
     desk.build(corpus, LEXICAL)
     source = opened(desk)
-    expected, read = (
-        {each.id: (each.title, each.text, dict(each.metadata)) for each in one.documents()} for one in (corpus, source)
-    )
+    expected, read = ({each.id: (each.title, each.text, each.metadata) for each in one.documents()} for one in (corpus, source))
     assert read == expected
     assert (source.total, source.name) == (len(CORPUS), corpus.name)
     before = source.fingerprint

@@ -1,7 +1,6 @@
 """Questions are read from every form that people have, and split without leaks."""
 
 import itertools
-import json
 import math
 import random
 from collections import Counter
@@ -16,10 +15,9 @@ from termweave.learning import questions
 from termweave.learning.questions import HELD_OUT, TEST, TRAIN, JudgedQuestions, groups
 from termweave.records import Query
 from tests.beir_folder import beir_folder
+from tests.indexer.conftest import write_lines
 
-
-def write_lines(path, rows):
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+DOCUMENTS = {f"d{number}" for number in range(50)}
 
 
 @pytest.fixture
@@ -29,17 +27,13 @@ def folder(tmp_path):
     return beir_folder(tmp_path, {f"d{n}": f"text {n}" for n in range(50)}, queries, train=rows[:60], test=rows[60:])
 
 
-def documents(count=50):
-    return {f"d{number}" for number in range(count)}
-
-
 def test_a_folder_gives_its_split_train_and_another_only_where_it_is_named(folder):
-    assert len(questions.read(str(folder), documents()).queries) == 60
+    assert len(questions.read(str(folder), DOCUMENTS).queries) == 60
     (folder / "qrels" / "train.tsv").unlink()
     with pytest.raises(UsageError, match="has no split 'train'") as refused:
-        questions.read(str(folder), documents())
+        questions.read(str(folder), DOCUMENTS)
     assert f"{folder}:test" in refused.value.hint
-    assert {query.id for query in questions.read(f"{folder}:test", documents()).queries} == {f"q{n}" for n in range(60, 80)}
+    assert {query.id for query in questions.read(f"{folder}:test", DOCUMENTS).queries} == {f"q{n}" for n in range(60, 80)}
 
 
 @pytest.fixture
@@ -56,7 +50,7 @@ def book(opensearch_engine, name, monkeypatch):
 def test_a_book_is_read_whole_whether_it_is_named_or_not(opensearch_engine, name, book):
     asked = [Query(f"q{number}", f"question about thing{number}") for number in range(12)]
     book.import_qrels("file", asked, {query.id: {"d1": 1} for query in asked})
-    named, own = questions.read(f"book:{name}", documents()), questions.read_any(opensearch_engine, name, None, documents())
+    named, own = questions.read(f"book:{name}", DOCUMENTS), questions.read_any(opensearch_engine, name, None, DOCUMENTS)
     assert len(named.queries) == len(asked)
     assert (named.name, named.hash) == (own.name, own.hash)
 
@@ -71,7 +65,7 @@ def test_questions_with_ids_that_judgements_cannot_hold_are_left_out_and_named(t
         questions.read(str(log), set(odd[1:]))
     log = tmp_path / "clicks.tsv"
     log.write_text("query\tdocument\tcount\nhow to pay\td1\t3\nhow to pay\td2\t1\nwhere is it\td9\t0\nopen hours\tgone\t5\n")
-    read = questions.read(str(log), documents())
+    read = questions.read(str(log), DOCUMENTS)
     assert {query.text: read.qrels[query.id] for query in read.queries} == {"how to pay": {"d1": 1, "d2": 1}}
     assert "1 question left out: without text, or without an answer in the index" in " ".join(read.notes)
 
@@ -79,18 +73,18 @@ def test_questions_with_ids_that_judgements_cannot_hold_are_left_out_and_named(t
 def test_a_book_without_a_good_grade_does_not_hide_the_log(opensearch_engine, name, book):
     book.import_qrels("file", [Query("q", "not answered")], {"q": {"d1": 0}})
     with pytest.raises(InputError, match=f"Not one of the 1 question of book:{name}:test has an answer"):
-        questions.read_any(opensearch_engine, name, None, documents())
+        questions.read_any(opensearch_engine, name, None, DOCUMENTS)
     search = {"query_id": "s", "user_query": "how to pay", "query_response_hit_ids": ["d1", "d2"]}
     click = {"query_id": "s", "action_name": "click", "event_attributes": {"object": {"object_id": "d2"}}}
     for log, record in (("queries", search), ("events", click)):
         opensearch_engine.request("PUT", f"/{name}-{log}/_doc/1", params={"refresh": True}, body=record)
-    read = questions.read_any(opensearch_engine, name, None, documents())
+    read = questions.read_any(opensearch_engine, name, None, DOCUMENTS)
     assert [query.text for query in read.queries] == ["how to pay"]
 
 
-def judged(texts, grades=None):
+def judged(texts):
     queries = tuple(Query(f"q{number}", text) for number, text in enumerate(texts))
-    return JudgedQuestions("some", queries, {query.id: {"d": 1} for query in queries} if grades is None else grades)
+    return JudgedQuestions("some", queries, {query.id: {"d": 1} for query in queries})
 
 
 def things(count):
@@ -126,8 +120,7 @@ def test_so_few_that_no_gain_could_be_proved_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("needed", "sizes", "more"),
-    [(100, (120, 30, 50), 200), (40, (0, 16, 23), 121), (501, (120, 30, 50), 0)],
+    ("needed", "sizes", "more"), [(100, (120, 30, 50), 200), (40, (0, 16, 23), 121), (501, (120, 30, 50), 0)]
 )
 def test_a_gain_that_the_largest_test_part_cannot_show_needs_no_more_questions(needed, sizes, more):
     """From 40 questions on a quarter confirms."""
@@ -139,7 +132,7 @@ def test_contradictory_judgements_are_left_out_and_named(folder):
     write_lines(folder / "queries.jsonl", [{"_id": f"q{n}", "text": text} for n, text in enumerate(texts)])
     rows = "q0\td1\t1\nq1\td1\t0\nq1\td2\t1\n" + "".join(f"q{n}\td3\t1\n" for n in range(2, 60))
     (folder / "qrels" / "train.tsv").write_text(f"query-id\tcorpus-id\tscore\n{rows}")
-    read = questions.read(str(folder), documents())
+    read = questions.read(str(folder), DOCUMENTS)
     assert "1 question left out: judged several times, and differently." in read.notes
     assert {query.text for query in read.queries} == {f"other {n}" for n in range(2, 60)}
 
@@ -176,24 +169,18 @@ def test_questions_keep_the_part_that_they_had(folder):
 
 def test_a_new_question_that_is_alike_to_several_parts_is_left_out():
     words = [f"word{number}" for number in range(20)]
-    one, other = " ".join(words[:16]), " ".join(words[4:])
-    between = " ".join(words[2:18])
-    filler = [f"thing{number} is what" for number in range(60)]
-    asked = judged([one, other, between, *filler])
+    one, other, between = " ".join(words[:16]), " ".join(words[4:]), " ".join(words[2:18])
+    asked = judged([one, other, between, *(f"thing{number} is what" for number in range(60))])
     split = questions.split(asked, {one: TRAIN, other: TEST})
-    assert "q0" in split.parts[TRAIN]
-    assert "q1" in split.parts[TEST]
-    assert not any("q2" in ids for ids in split.parts.values())
+    assert [part for query in ("q0", "q1", "q2") for part, ids in split.parts.items() if query in ids] == [TRAIN, TEST]
 
 
 def test_joined_questions_have_the_judgements_of_the_first_and_ids_of_their_own():
     one, other = judged(["same question", "only here"]), judged(["another with the same id", "same question"])
     both = questions.joined((one, other))
     assert [query.text for query in both.queries] == ["same question", "only here", "another with the same id"]
-    numbered = JudgedQuestions(
-        "some", (Query("q0~1", "numbered"), Query("q0", "not numbered")), {"q0~1": {"d": 1}, "q0": {"d": 2}}
-    )
-    every = questions.joined((judged(["first"]), numbered))
+    two = (Query("q0~1", "numbered"), Query("q0", "not numbered"))
+    every = questions.joined((judged(["first"]), JudgedQuestions("some", two, {"q0~1": {"d": 1}, "q0": {"d": 2}})))
     assert {query.text: every.qrels[query.id]["d"] for query in every.queries} == {"first": 1, "numbered": 1, "not numbered": 2}
 
 

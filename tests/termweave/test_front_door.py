@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from importlib import metadata
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,9 +15,6 @@ def test_all_is_exactly_what_can_be_imported():
     for name in termweave.__all__:
         assert getattr(termweave, name) is not None
     assert set(termweave._HOME) | {"__version__"} == set(termweave.__all__)
-
-
-def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="nothing_of_the_kind"):
         _ = termweave.nothing_of_the_kind
 
@@ -31,10 +29,10 @@ def test_an_unknown_name_is_an_attribute_error():
     ],
 )
 def test_nothing_heavy_is_imported_before_it_is_needed(statement):
-    heavy = (
+    slow = (
         "torch transformers numpy pydantic opensearchpy onnxruntime rich tokenizers ir_measures psutil orjson requests jgo cjdk"
     )
-    program = f"import sys\n{statement}\nprint([name for name in {heavy.split()} if name in sys.modules], file=sys.stderr)"
+    program = f"import sys\n{statement}\nprint([name for name in {slow.split()} if name in sys.modules], file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stderr.strip() == "[]"
 
@@ -48,11 +46,7 @@ def test_nothing_heavy_is_imported_before_it_is_needed(statement):
     ],
 )
 def test_an_extra_is_installed_from_where_termweave_came(said, command, monkeypatch):
-    class Distribution:
-        def read_text(self, _):
-            return said
-
-    monkeypatch.setattr(metadata, "distribution", lambda _: Distribution())
+    monkeypatch.setattr(metadata, "distribution", lambda _: SimpleNamespace(read_text=lambda _: said))
     extras._folder.cache_clear()
     assert extras.install("train") == command
     extras._folder.cache_clear()

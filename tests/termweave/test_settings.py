@@ -6,14 +6,8 @@ from termweave import settings
 from termweave.engine.client.credentials import addresses
 from termweave.errors import UsageError
 
-CREDENTIALS = {
-    "user": "me",
-    "password": "hush",
-    "client_cert": "me.pem",
-    "client_key": "me.key",
-    "client_key_password": "hush",
-    "aws_sigv4": "eu-central-1",
-}
+CREDENTIALS = {"user": "me", "password": "hush", "client_cert": "me.pem", "client_key": "me.key"}
+CREDENTIALS |= {"client_key_password": "hush", "aws_sigv4": "eu-central-1"}
 EVIL, HOME = "http://evil:9200", "https://home:9200"
 
 
@@ -55,8 +49,8 @@ def test_flags_win_over_environment_over_file_over_defaults(write, tmp_path, mon
 def test_an_empty_variable_says_nothing(tmp_path, monkeypatch):
     """As compose files hand variables on that nobody has set."""
     (tmp_path / "termweave.toml").write_bytes(b"\xef\xbb\xbftimeout = 7\n")  # with the byte-order mark of an editor
-    for name in ("TERMWEAVE_URL", "TERMWEAVE_TIMEOUT", "TERMWEAVE_PASSWORD"):
-        monkeypatch.setenv(name, "")
+    for name in ("URL", "TIMEOUT", "PASSWORD"):
+        monkeypatch.setenv(f"TERMWEAVE_{name}", "")
     loaded = settings.load()
     assert (loaded.url, loaded.timeout, loaded.password) == (None, 7, None)
 
@@ -113,10 +107,8 @@ def credentials(loaded):
         ({"url": HOME, **CREDENTIALS}, {}, {}, f"the file gives it for {HOME}, and the address in use is {EVIL}"),
         (CREDENTIALS, {"user": "me", "password": "hush"}, {}, "password from --password is not sent to"),
         ({"url": "https://me:hush@home:9200"}, {}, {}, ""),
-        *(
-            ({}, {}, variables, f"password from $TERMWEAVE_PASSWORD is not sent to {EVIL}: only ")
-            for variables in ("upper", "lower")
-        ),
+        ({}, {}, "upper", f"password from $TERMWEAVE_PASSWORD is not sent to {EVIL}: only "),
+        ({}, {}, "lower", f"password from $TERMWEAVE_PASSWORD is not sent to {EVIL}: only "),
     ],
     ids=["file", "flags and a file without an address", "within an address", "environment", "environment in lower case"],
 )
@@ -162,12 +154,8 @@ def test_the_working_folder_decides_about_its_own_address_but_about_no_check_com
     write(".", url=EVIL, user="demo", password="demo", ca_certs="demo.pem", **refused)
     loaded = settings.load()
     assert credentials(loaded) == {"user": "demo", "password": "demo"}
-    assert (str(loaded.ca_certs), loaded.insecure, loaded.password_command, loaded.password_file) == (
-        "demo.pem",
-        False,
-        None,
-        None,
-    )
+    assert (str(loaded.ca_certs), loaded.insecure) == ("demo.pem", False)
+    assert loaded.password_command is loaded.password_file is None
     assert {each.name for each in loaded.ignored} == set(refused)
     assert "may not have a command run" in caplog.text
     assert settings.load(insecure=True).insecure

@@ -6,13 +6,16 @@ import shutil
 from contextlib import redirect_stderr, redirect_stdout
 from functools import cache
 from io import StringIO
+from string import ascii_lowercase
 
 import pytest
 
 from termweave.cli import run
+from tests.beir_folder import beir_folder
 
 torch = pytest.importorskip("torch", reason="training needs the extra [train]")
 pytest.importorskip("transformers", reason="training needs the extra [train]")
+pytest.importorskip("accelerate", reason="training needs the extra [train]")
 pytest.importorskip("onnx", reason="exporting needs the extra [train]")
 
 SUBJECTS = [f"{a}{b}" for a in ("gran", "mor", "tel", "vex", "lum") for b in ("ada", "ino", "ust", "ert")]
@@ -51,9 +54,8 @@ def small_backbone(path, words):
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
     from transformers import BertConfig, BertModel
 
-    letters = [chr(97 + place) for place in range(26)]
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    tokens = [*special, *words, *letters, *(f"##{letter}" for letter in letters)]
+    tokens = [*special, *words, *ascii_lowercase, *(f"##{letter}" for letter in ascii_lowercase)]
     tokenizer = Tokenizer(models.WordPiece({token: place for place, token in enumerate(tokens)}, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -65,18 +67,20 @@ def small_backbone(path, words):
     return path
 
 
-def with_special_tokens(base, path):
-    """Copy the small backbone, with the special tokens that transformers adds to every text and between the texts of a pair."""
+@pytest.fixture(scope="session")
+def complete(base, tmp_path_factory):
+    """The small backbone with the special tokens that transformers adds to every text and between the texts of a pair."""
     from tokenizers import Tokenizer, processors
 
-    shutil.copytree(base, path)
+    path = shutil.copytree(base, tmp_path_factory.mktemp("complete") / "complete")
     tokenizer = Tokenizer.from_file(str(path / "tokenizer.json"))
     special = [(token, tokenizer.token_to_id(token)) for token in ("[CLS]", "[SEP]")]
     tokenizer.post_processor = processors.TemplateProcessing("[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1", special)
     tokenizer.save(str(path / "tokenizer.json"))
     tokens = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
-    config = {"tokenizer_class": "BertTokenizer", "model_max_length": 64, **tokens}
-    (path / "tokenizer_config.json").write_text(json.dumps(config))
+    (path / "tokenizer_config.json").write_text(
+        json.dumps({"tokenizer_class": "BertTokenizer", "model_max_length": 64, **tokens})
+    )
     return path
 
 
@@ -100,10 +104,9 @@ def trained_folder(base, tmp_path):
 
     def write(model):
         shutil.copy(base / "tokenizer.json", tmp_path)
-        anchor = {"kind": "bm25", "k1": 1.2, "b": 0.75}
-        joint_model.save(
-            model, tmp_path, Manifest("toy", "anchored", ("weights", "dense"), "", 64, analysis=ANALYSIS, anchor=anchor)
-        )
+        bm25 = {"kind": "bm25", "k1": 1.2, "b": 0.75}
+        manifest = Manifest("toy", "anchored", ("weights", "dense"), "", 64, analysis=ANALYSIS, anchor=bm25)
+        joint_model.save(model, tmp_path, manifest)
         return tmp_path
 
     return write
@@ -146,26 +149,13 @@ def texts(toy, base):
 
 
 @pytest.fixture(scope="session")
-def complete(base, tmp_path_factory):
-    """The small backbone with special tokens between the texts of a pair."""
-    return with_special_tokens(base, tmp_path_factory.mktemp("complete") / "complete")
-
-
-@pytest.fixture(scope="session")
 def folder(toy, tmp_path_factory):
     """The toy collection as a BEIR folder, which no test changes; every subject is asked for in several ways."""
     documents, questions, relevant = toy
-    path = tmp_path_factory.mktemp("toy") / "toy"
-    (path / "qrels").mkdir(parents=True)
-    rows, asked = [], []
-    for number, (question, known) in enumerate(zip(questions, relevant, strict=True)):
-        for way, form in enumerate(WAYS):
-            asked.append({"_id": f"q{number}-{way}", "text": form.format(question)})
-            rows += [f"q{number}-{way}\td{document}\t1" for document in known]
-    (path / "corpus.jsonl").write_text("\n".join(json.dumps({"_id": f"d{n}", "text": text}) for n, text in enumerate(documents)))
-    (path / "queries.jsonl").write_text("\n".join(map(json.dumps, asked)))
-    (path / "qrels" / "train.tsv").write_text("\n".join(rows) + "\n")
-    return path
+    texts = {f"d{n}": text for n, text in enumerate(documents)}
+    asked = {f"q{n}-{way}": form.format(text) for n, text in enumerate(questions) for way, form in enumerate(WAYS)}
+    rows = [(f"q{n}-{way}", f"d{each}") for n, known in enumerate(relevant) for way in range(len(WAYS)) for each in known]
+    return beir_folder(tmp_path_factory.mktemp("toy") / "toy", texts, asked, train=rows)
 
 
 @pytest.fixture
@@ -194,8 +184,7 @@ def shipped_once():
     from termweave.encoders.model_lookup import DEFAULT, resolve
     from termweave.training import dev_measure
 
-    load = dev_measure.load
-    kept = cache(load)
+    load, kept = dev_measure.load, cache(dev_measure.load)
 
     def cached(weights, dense, *, precision=None):
         return (kept if resolve(DEFAULT) in (weights, dense) else load)(weights, dense, precision=precision)

@@ -1,7 +1,6 @@
 """Export: parity, refusal, the command."""
 
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -19,15 +18,13 @@ from termweave.encoders.onnx import checked_graphs
 from termweave.encoders.onnx import export as exporting
 from termweave.encoders.onnx.quantisation import write_single
 from termweave.errors import ModelError
-from termweave.statistics import StatisticsCounter
 from termweave.training import dev_measure
 from termweave.training.data.bm25_index import SparseIndex, bm25_weights
-from termweave.training.data.pairs import Pairs
+from termweave.training.data.pairs import Pairs, count_terms
 from termweave.training.dev_measure import ranking_measure, stored
 from tests.encoders.exact_scores import dot
 from tests.training.conftest import read_by
 
-SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 TEXTS = ["about granada", "mortar and telust about vexino", "", "about lumert " * 20]
 
 
@@ -81,10 +78,7 @@ def test_an_untrained_model_is_bm25(model, trained_folder):
     exporting.export(folder)
     for graph in ("int8", "fp32", "dequantised"):
         encoder = load(str(folder), str(folder), precision=graph)
-        counter = StatisticsCounter(encoder.analysis)
-        for terms in encoder.analyse(TEXTS):
-            counter.add(terms)
-        statistics = counter.result()
+        statistics = count_terms([TEXTS], encoder.analysis, encoder.analyse)
         document, query = "about granada vexino granada mortar", "granada granada lumert"
         terms = encoder.analyse([document])[0]
         expected = 0.0
@@ -111,9 +105,8 @@ def test_what_int8_costs_is_asked_of_the_graphs_themselves(model, folder, toy, m
     documents, questions, relevant = toy
     exporting.export(folder)
     analysis, _, statistics, bm25 = read_by(folder, documents)
-    plain, asked = (
-        bm25_weights(texts, analysis, statistics, bm25, kind) for texts, kind in ((documents, "document"), (questions, "query"))
-    )
+    plain = bm25_weights(documents, analysis, statistics, bm25, "document")
+    asked = bm25_weights(questions, analysis, statistics, bm25, "query")
     weighed = dict(zip(questions, asked, strict=True))
     setup = SimpleNamespace(dev=Pairs(questions, relevant), texts=documents, statistics=statistics, bm25_index=SparseIndex(plain))
     setup.bm25_weights = lambda texts, kind: [weighed[text] for text in texts]  # noqa: ARG005 - as `RunSetup`

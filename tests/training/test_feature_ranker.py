@@ -37,7 +37,6 @@ pytest.importorskip("lightgbm")
 
 TOPICS = [f"{first}{last}" for first in ("tim", "jas", "soc", "par", "cac") for last in ("er", "on", "ket", "ide", "um", "ola")]
 
-
 QUERIES = {topic: f"{topic} module" for topic in TOPICS}
 
 
@@ -58,11 +57,6 @@ def texts():
 def folder(texts, tmp_path_factory):
     documents, rows = texts
     return beir_folder(tmp_path_factory.mktemp("votes"), documents, QUERIES, train=rows, test=rows)
-
-
-@pytest.fixture(scope="module")
-def best_by_votes(texts):
-    return {document for _, document, grade in texts[1] if grade}
 
 
 @pytest.fixture
@@ -178,8 +172,9 @@ def log_of(folder, clicked, queries=tuple(f"{topic} module" for topic in TOPICS)
     return f"ubi:{folder}"
 
 
-def test_clicks_of_other_queries_teach_and_serve(index, folder, best_by_votes, tmp_path, capsys):
+def test_clicks_of_other_queries_teach_and_serve(index, folder, texts, tmp_path, capsys):
     """Other queries clicked on what is relevant: the ranker learns it without votes, and the table in its folder serves searches."""
+    best_by_votes = {document for _, document, grade in texts[1] if grade}
     clicks = log_of(tmp_path / "log", best_by_votes, [f"{topic} manual {at}" for topic in TOPICS for at in range(4)])
     out = tmp_path / "by-clicks"
     assert train(folder, index.name, out, "metadata=none", "steps=60", f"clicks={clicks}", more=["--json"]) == 0

@@ -1,11 +1,18 @@
-"""What a run has before it: the pool that it is judged by, and what it says of the corpus."""
+"""What a run has before it: its backbone, the pool that it is judged by, and what it says of the corpus."""
+
+import shutil
 
 import pytest
+import torch
+import transformers
+from safetensors.torch import save
 
 from termweave.declared_settings import LARGEST
 from termweave.encoders.model_lookup import resolve
+from termweave.encoders.models.joint_model import HeadShape, JointModel, load_backbone
 from termweave.encoders.term_weighting import BM25
-from termweave.errors import InputError, UsageError
+from termweave.errors import InputError, ModelError, UsageError
+from termweave.training import backbone_model
 from termweave.training.data.bm25_index import SparseIndex, bm25_weights
 from termweave.training.dev_measure import ranking_measure
 from termweave.training.methods import base as methods
@@ -13,7 +20,7 @@ from termweave.training.mixture import DataPart, parts
 from termweave.training.setup import set_up
 from termweave.training.trainer.trainer import Fit
 from tests.beir_folder import beir_folder
-from tests.training.conftest import SUBJECTS
+from tests.training.conftest import SUBJECTS, describe_pooling, train
 
 FECTEK = methods.get("fectek")
 
@@ -107,11 +114,10 @@ def test_no_view_of_a_document_is_a_hard_negative_of_another(made):
     """Nor does one stand in the way of another where held-out questions are searched."""
     given = {"documents": 400, "views": "title,sentence,span", "top_layers": -1, "hidden": 16, "teacher": "none"}
     ahead, _ = made("granada mortar number {}", **given)
-    method = FECTEK
-    settings = method.settings({"backbone": str(ahead.backbone), "training_length": 64, "max_length": 64, **given})
-    model = method.build(settings, ahead.backbone)
+    settings = FECTEK.settings({"backbone": str(ahead.backbone), "training_length": 64, "max_length": 64, **given})
+    model = FECTEK.build(settings, ahead.backbone)
     part = DataPart("made", ahead, settings)
-    material, development = (hook(part, model, lambda _: None) for hook in (method.inputs, method.held_out))
+    material, development = (hook(part, model, lambda _: None) for hook in (FECTEK.inputs, FECTEK.held_out))
     of = [ahead.examples.ids[place].partition("#")[0] for place in ahead.places]
     assert sum(map(len, material.negatives)) > 0
     for relevant, wrong in zip(ahead.train.relevant, material.negatives, strict=True):
@@ -158,18 +164,17 @@ def test_each_data_set_beside_says_for_itself_where_its_questions_come_from(sets
     own = sets("own", TEXTS, key="about") / "corpus.jsonl"
     judged, bare = sets("judged", TEXTS, [f"number {place}" for place in range(40)]), sets("bare", TEXTS) / "corpus.jsonl"
     given = {"backbone": str(base), "max_length": 64, "training_length": 64, "dev": 5, "teacher": "minmax"}
-    method = FECTEK
-    settings = method.settings({**given, "pairs": "corpus", "beside": f"{judged}, {bare}"}, {"text_fields": ("about",)})
+    settings = FECTEK.settings({**given, "pairs": "corpus", "beside": f"{judged}, {bare}"}, {"text_fields": ("about",)})
     said = []
     every = parts(str(own), settings, tmp_path, said.append)
     assert [part.setup.examples.origin for part in every] == ["corpus", "qrels", "corpus"]
     assert [part.settings.teacher_weight for part in every] == [9.0, 1.0, 9.0]
     assert any(line.startswith(f"{judged}: 60 documents") for line in said)
 
-    model = method.build(every[0].settings, every[0].setup.backbone)
-    materials = [method.inputs(part, model, said.append) for part in every[:2]]
+    model = FECTEK.build(every[0].settings, every[0].setup.backbone)
+    materials = [FECTEK.inputs(part, model, said.append) for part in every[:2]]
     assert [material.distilled.weight for material in materials] == [9.0, 1.0]
-    sampler = Fit(method, model, materials, every[0].settings).batches()
+    sampler = Fit(FECTEK, model, materials, every[0].settings).batches()
     assert 80 < sum(sampler.draw(number).inputs is materials[1] for number in range(200)) < 120
 
 
@@ -200,7 +205,63 @@ def test_terms_of_another_kind_are_not_learned_beside(sets, base, tmp_path):
 def test_epochs_become_steps_when_the_questions_are_counted(sets, base, tmp_path):
     judged, beside = (sets(name, TEXTS, [f"number {place}" for place in range(40)]) for name in ("judged", "beside"))
     given = {"backbone": str(base), "dev": 5, "batch": 4, "epochs": 1.5}
-    method = FECTEK
     for more, share in (({}, 1.0), ({"beside": str(beside)}, 0.5)):
-        (first, *_) = parts(str(judged), method.settings({**given, **more}), tmp_path, lambda _: None)
+        (first, *_) = parts(str(judged), FECTEK.settings({**given, **more}), tmp_path, lambda _: None)
         assert first.settings.steps == -(-1.5 * len(first.setup.train) // (4 * share))
+
+
+# -- A backbone is a folder whose vectors termweave makes of its states as it was trained to
+
+NORMAL = {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False, "include_prompt": True}
+FIRST = {"pooling_mode_mean_tokens": False, "pooling_mode_cls_token": True}
+
+
+@pytest.mark.parametrize(
+    ("pooling", "settings", "more", "status", "said"),
+    [
+        (NORMAL, (), (), 0, ""),
+        (FIRST, (), (), 0, ""),
+        ({"pooling_mode": "max"}, ("outputs=weights",), (), 0, ""),  # weights alone need no vectors
+        ({"pooling_mode": ["mean", "max"]}, (), (), 2, "was trained with mean+max pooling"),
+        ({"pooling_mode": "mean"}, (), [("2_Dense", "Dense")], 2, "dense layers behind its pooling"),
+        ({"pooling_mode": "mean", "include_prompt": False}, (), (), 2, "prompts that its pooling leaves out"),
+        ("{", (), (), 1, "1_Pooling"),
+    ],
+)
+def test_vectors_that_termweave_makes_and_others(folder, base, tmp_path, pooling, settings, more, status, said):
+    pooled = describe_pooling(shutil.copytree(base, tmp_path / "pooled"), pooling, {"query": "about: "}, more)
+    sets = ("max_length=64", "training_length=64", "dev=5", *settings)
+    told = train(folder, pooled, tmp_path / "out", "--plan", settings=sets, status=status, json_too=False)
+    assert said in told
+    assert ("--set outputs=weights" in told) == (status == 2)
+
+
+@pytest.mark.parametrize(("family", "most"), [("Bert", 66), ("MPNet", 64), ("Roberta", 64)])
+def test_a_backbone_counts_so_far_and_no_further(family, most):
+    """MPNet and RoBERTa give the padding a position and count from behind it."""
+    sizes = {"vocab_size": 50, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    config = getattr(transformers, f"{family}Config")(**sizes, max_position_embeddings=66, pad_token_id=1)
+    backbone = getattr(transformers, f"{family}Model")(config, add_pooling_layer=False).eval()
+    model = JointModel(backbone, HeadShape(layer=1, hidden=4))
+    assert backbone_model.length(model.backbone, 1000) == most
+    assert backbone_model.length(model.backbone, 20) == 20
+    backbone(torch.full((1, most), 7))
+    with pytest.raises((IndexError, RuntimeError)):
+        backbone(torch.full((1, most + 1), 7))
+
+
+@pytest.mark.parametrize(
+    ("file", "holds", "said"),
+    [
+        ("config.json", b'{"hid', "describes no model of transformers"),
+        ("config.json", b"[]", "describes no model of transformers"),
+        ("model.safetensors", b"x" * 500, "are damaged"),
+        ("model.safetensors", save({"embeddings.odd": torch.zeros(3)}), r"lacks \d+ tensors that config.json describes"),
+    ],
+)
+def test_a_damaged_backbone_is_named(base, tmp_path, file, holds, said):
+    copy = shutil.copytree(base, tmp_path / "damaged")
+    (copy / file).write_bytes(holds)
+    with pytest.raises(ModelError, match=said) as refused:
+        load_backbone(copy)
+    assert str(copy) in refused.value.message

@@ -28,7 +28,6 @@ from termweave.training.methods import base as methods
 from termweave.training.trainer import checkpoints
 from tests.training.conftest import SMALL, set_options, train
 
-pytest.importorskip("accelerate", reason="training needs the extra [train]")
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]
 
 
@@ -52,6 +51,8 @@ def interrupted(monkeypatch, *deaths, asked=0):
 
 DENSE = ("max_length=64", "training_length=64", "batch=12", "layers_rate=0.002", "dev=8", "chunk=8", "steps=14", "every=4")
 SIR = ("max_length=32", "training_length=32", "batch=3", "dev=6", "steps=6", "every=2", "reranked=10", "candidates_from=bm25")
+FROZEN = (*SMALL, "steps=35", "start={first}", "keep=0.3")
+CODER = (*DENSE, "candidates=40", "context=20", "k=5")
 LAYERS = (*SMALL, "epochs=1", "every=5", "top_layers=2", "batch=6", "anchor=none", "hidden=0", "shared=true")
 
 
@@ -59,13 +60,9 @@ LAYERS = (*SMALL, "epochs=1", "every=5", "top_layers=2", "batch=6", "anchor=none
     ("method", "sets", "death", "files"),
     [
         ("fectek", LAYERS, 8, ("heads.safetensors", "model.safetensors", "model.onnx", "model.int8.onnx")),
-        pytest.param(
-            "fectek", (*SMALL, "steps=35", "start={first}", "keep=0.3"), 12, ("heads.safetensors",), marks=pytest.mark.nightly
-        ),
+        pytest.param("fectek", FROZEN, 12, ("heads.safetensors",), marks=pytest.mark.nightly),
         ("le-bs", (*DENSE, "labels=distill", "alpha=0.5"), 20, ("model.safetensors",)),
-        pytest.param(
-            "coder", (*DENSE, "candidates=40", "context=20", "k=5"), 7, ("model.safetensors",), marks=pytest.mark.nightly
-        ),
+        pytest.param("coder", CODER, 7, ("model.safetensors",), marks=pytest.mark.nightly),
         ("sir", (*SIR, "blocks=9,5,3", "candidates=12", "variant=v2"), 12, ("model.safetensors",)),
     ],
     ids=["layers", "frozen", "two-fits", "coder", "three-fits"],
@@ -73,7 +70,7 @@ LAYERS = (*SMALL, "epochs=1", "every=5", "top_layers=2", "batch=6", "anchor=none
 def test_stopped_and_resumed_is_the_same_model(folder, complete, tmp_path, monkeypatch, method, sets, death, files):
     """A run that dies after a look, or in a later fit, and is resumed makes the model of a run that does not."""
     out, first = tmp_path / "out", tmp_path / "first"
-    if any("{first}" in each for each in sets):
+    if sets == FROZEN:
         train(folder, complete, first, settings=(*SMALL, "steps=5", "seed=7"))
     settings = [each.format(first=first) for each in sets]
 
@@ -96,13 +93,8 @@ def test_stopped_and_resumed_is_the_same_model(folder, complete, tmp_path, monke
 
 
 def test_a_run_is_not_resumed_with_other_data_weights_or_files_behind_the_same_names(folder, base, tmp_path, monkeypatch):
-    folder, model, scores, out = (
-        shutil.copytree(folder, tmp_path / "data"),
-        tmp_path / "model",
-        tmp_path / "scores.tsv",
-        tmp_path / "out",
-    )
-    shutil.copytree(base, model)
+    folder, model = shutil.copytree(folder, tmp_path / "data"), shutil.copytree(base, tmp_path / "model")
+    scores, out = tmp_path / "scores.tsv", tmp_path / "out"
     weights, changed = model / "model.safetensors", shutil.copytree(base, tmp_path / "changed") / "model.safetensors"
     tensors = load_file(weights)
     save_file({**tensors, "embeddings.LayerNorm.bias": tensors["embeddings.LayerNorm.bias"] + 0.01}, changed, {"format": "pt"})
@@ -121,7 +113,7 @@ def test_a_run_is_not_resumed_with_other_data_weights_or_files_behind_the_same_n
     shutil.copyfile(whole, weights)
     assert "The files of teacher have changed" in train(folder, model, out, "--resume", settings=sets, status=1)
     scores.write_text(rows)
-    (folder / "qrels" / "train.tsv").write_text(qrels.partition("\n")[2])
+    (folder / "qrels" / "train.tsv").write_text("\n".join(qrels.splitlines()[:-1]))
     said = train(folder, model, out, "--resume", settings=sets, status=1)
     assert "documents have changed since this run began" in said
     (folder / "qrels" / "train.tsv").write_text(qrels)

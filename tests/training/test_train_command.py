@@ -27,19 +27,15 @@ from termweave.training.methods import base as methods
 from termweave.training.methods.fectek import Fectek
 from termweave.training.run import TrainingResult
 from termweave.training.term_weights import hidden_states
-from tests.training.conftest import SMALL, describe_pooling, train, with_special_tokens
+from tests.training.conftest import SMALL, describe_pooling, train
 from tools.retrieval_figures import Pool, measure
 from tools.shipped_model import ship
 
-pytest.importorskip("accelerate", reason="training needs the extra [train]")
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]
 
 
-SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
-
-
 def has_schema(data, name):
-    jsonschema.validate(data, json.loads((SCHEMAS / name).read_text(encoding="utf-8")))
+    jsonschema.validate(data, json.loads((Path(__file__).parents[2] / "docs" / "schemas" / name).read_text(encoding="utf-8")))
 
 
 PLANNED = {
@@ -221,11 +217,10 @@ def test_fewer_layers_for_weights_alone(folder, base, tmp_path):
     assert "has 3 layers" in train(folder, base, tmp_path / "b", settings=(*SMALL, "layers=4", "outputs=weights"), status=2)
 
 
-def test_a_joint_model_reads_and_pools_as_its_backbone(folder, base, tmp_path):
+def test_a_joint_model_reads_and_pools_as_its_backbone(folder, complete, tmp_path):
     """The vector of a query is the backbone's own, pooled by the first token behind the prompt; the prompt's words weigh nothing."""
     prompt = "about vexino: "
-    backbone = with_special_tokens(base, tmp_path / "backbone")
-    describe_pooling(backbone, {"pooling_mode": "cls"}, {"query": prompt})
+    backbone = describe_pooling(shutil.copytree(complete, tmp_path / "backbone"), {"pooling_mode": "cls"}, {"query": prompt})
     train(folder, backbone, tmp_path / "out", settings=(*SMALL, "steps=2", "teacher=minmax"))
     manifest = read_folder(tmp_path / "out").manifest
     assert (manifest.pooling, manifest.settings) == ("cls", {"prompts": {"query": prompt}})
@@ -262,8 +257,7 @@ def test_a_model_that_loses_too_much_by_int8_is_used_in_fp32(folder, base, tmp_p
 
 def test_pairs_from_beside_teach_a_corpus_that_has_none(folder, base, tmp_path):
     """The corpus's own made questions say nothing of what matters in it; the other set's pairs do."""
-    corpus = tmp_path / "corpus.jsonl"
-    shutil.copy(folder / "corpus.jsonl", corpus)
+    corpus = shutil.copy(folder / "corpus.jsonl", tmp_path)
     sets = (*SMALL, "steps=40", "views=span", f"beside={folder}")
     plan = train(corpus, base, tmp_path / "out", "--plan", settings=sets)
     has_schema(plan, "train-plan.1.json")
@@ -273,9 +267,7 @@ def test_pairs_from_beside_teach_a_corpus_that_has_none(folder, base, tmp_path):
     train(corpus, base, tmp_path / "alone", settings=sets[:-1])
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     assert f"| beside | {folder}: 160 documents; 72 questions (qrels) on " in card
-    both, one = (
-        measure(load(str(tmp_path / name)), Collection(folder), Pool("toy", "train")).weights for name in ("out", "alone")
-    )
+    both, one = (measure(load(tmp_path / name), Collection(folder), Pool("toy", "train")).weights for name in ("out", "alone"))
     assert both > one + 0.2
     other = train(corpus, base, tmp_path / "out", "--resume", settings=sets[:-1], status=2)
     assert f"beside was ['{folder}'] and is []" in other
@@ -324,21 +316,14 @@ def test_the_measure_is_the_one_that_was_asked_for(folder, base, tmp_path, monke
     assert "MRR@10 of 8 held-out questions" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
 
 
-def markers(root, name):
-    """The places at which one line has its markers."""
-    return [
-        (float(use.get("x")), float(use.get("y")))
-        for group in root.findall(".//{*}g")
-        if group.get("id") == f"curves-{name}"
-        for use in group.findall(".//{*}use")
-    ]
-
-
 def test_the_picture_shows_every_evaluation_and_the_step_that_was_kept(tmp_path):
     history = {"steps": [0, 5, 10], "losses": [0.0, 2.0, 1.0], "values": [0.2, 0.6, 0.4], "best": 1}
     model_folder.write_curves(tmp_path, history, "nDCG@10 <dev>")
     root = ET.parse(tmp_path / "curves.svg").getroot()
-    loss, development, kept = (markers(root, name) for name in ("loss", "development", "kept"))
+    loss, development, kept = (  # the places at which each line has its markers
+        [(float(use.get("x")), float(use.get("y"))) for use in root.findall(f".//{{*}}g[@id='curves-{name}']//{{*}}use")]
+        for name in ("loss", "development", "kept")
+    )
     assert len(loss) == 2
     assert loss[0][1] < loss[1][1]  # higher values stand higher
     assert min(development, key=lambda point: point[1]) == development[1]

@@ -63,7 +63,7 @@ class RankerParameters(CandidateParameters, TrainingParameters):
 
 
 class CrossEncoderMethod(Method):
-    """A method that trains a ranker; it adds parameters, the drawing of blocks, and the loss, which reads scores (`score`)."""
+    """The base of a method that trains a ranker: it adds its parameters, how the questions of a step are drawn, and a loss on the scores (`score`)."""
 
     kind = "ranker"
     models = LazyModule("termweave.training.ranker.model")

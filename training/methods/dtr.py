@@ -245,7 +245,8 @@ class DtrParameters(MixtureParameters, DenseParameters):
         super().check()
         if len(self.weights) != 4 or min(self.weights) < 0 or not any(self.weights):
             raise UsageError(
-                f"weights={written(self.weights)} cannot be used.", "Write four from 0 on, one above 0: weights=1,0.5,0.5,0."
+                f"weights={written(self.weights)} cannot be used.",
+                "Write four numbers from 0 on, not all 0: weights=1,0.5,0.5,0.",
             )
 
     def texts(self) -> tuple[int, int]:

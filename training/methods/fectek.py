@@ -136,7 +136,7 @@ _TEMPERATURES = {"dense": 0.05, "minmax": 0.1, "zscore": 0.5}
 
 @dataclass(frozen=True)
 class FectekParameters(NegativesParameters, MixtureParameters, TermWeightParameters):
-    """The parameters of fectek."""
+    """The parameters of the method `fectek` (FecTek), which trains term weights."""
 
     heading: ClassVar[str] = "Of fectek"
     preset: Annotated[Literal["default", "paper", "paper-frozen"], PRESET] = "default"

@@ -198,7 +198,7 @@ class _BatchTrainer(LibraryTrainer):
         loss = float(losses["loss"].detach())
         if not math.isfinite(loss):
             raise InputError(
-                f"The loss became {loss} at step {int(self.state.global_step)}.", "Lower the rates: --set rate=1e-4."
+                f"The loss became {loss} at step {int(self.state.global_step)}.", "Lower the learning rate: --set rate=1e-4."
             )
         for callback in self.callback_handler.callbacks:
             if isinstance(callback, DevelopmentCallback):

@@ -10,15 +10,13 @@ from termweave.corpora import open_source
 from termweave.corpora.formats import compression
 from termweave.corpora.formats import lines as files
 from termweave.errors import InputError
-from tests.corpora.readers.test_parity import jsonl, parquet, table
+from tests.corpora.readers.test_all_readers import jsonl, parquet, table
 
 zstd = compression.zstd_module()
 
 #: Digests, because what hardly shrinks is unpacked piece by piece.
-ROWS = [
-    {"id": str(number), "title": f"title {number}", "text": sha512(bytes([number % 256, number // 256])).hexdigest()}
-    for number in range(1000)
-]
+DIGESTS = [sha512(bytes([number % 256, number // 256])).hexdigest() for number in range(1000)]
+ROWS = [{"id": str(number), "title": f"title {number}", "text": digest} for number, digest in enumerate(DIGESTS)]
 
 
 def content_of(make, rows):
@@ -126,9 +124,8 @@ def test_a_line_of_100_megabytes_ends_in_a_sentence_and_takes_no_memory(tmp_path
 def test_memory_does_not_grow_with_the_file(tmp_path, make):
     """Ten times the rows take no more than the bytes of some chunks: the file grows by 2 MB."""
     arrow = pytest.importorskip("pyarrow") if make is parquet else None
-    peaks = []
+    path, peaks = tmp_path / "corpus", []
     for times in (1, 10):
-        path = tmp_path / f"{times}"
         path.write_bytes(content_of(make, ROWS * times))
         source = open_source(path)
         tracemalloc.start()

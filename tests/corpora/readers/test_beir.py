@@ -2,46 +2,36 @@
 
 import gzip
 import re
-from pathlib import Path
 
 import pytest
 
 from termweave.corpora import open_dataset, open_source
 from termweave.corpora.formats import compression
 from termweave.errors import InputError, UsageError
+from tests.corpora.files import make
 
 CORPUS = '{"_id": "d1", "title": "", "text": "one"}\n{"_id": "d2", "text": "two"}\n{"_id": "d 3", "text": "three"}\n'
 QUERIES = '{"_id": "q2", "text": "second"}\n{"_id": "q1", "text": "first"}\n{"_id": "q3", "text": "unjudged"}\n'
 TEST = "query-id\tcorpus-id\tscore\nq1\td1\t2\nq1\td2\t0\nq2\td 3\t1\n"
-
-
 #: Ending of packed files -> what packs them.
 PACKINGS = {"": bytes, ".gz": gzip.compress, ".zst": compression.zstd_module().compress}
 
 
-def make(folder, files, *, ending=""):
-    for name, content in files.items():
-        path = folder / f"{name}{ending}"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(PACKINGS[ending](content.encode()))
-    return str(folder)
-
-
 def whole(folder, *, ending="", **more):
-    return make(folder, {"corpus.jsonl": CORPUS, "queries.jsonl": QUERIES, "qrels/test.tsv": TEST, **more}, ending=ending)
+    files = {"corpus.jsonl": CORPUS, "queries.jsonl": QUERIES, "qrels/test.tsv": TEST, **more}
+    return make(folder, {f"{name}{ending}": PACKINGS[ending](content.encode()) for name, content in files.items()})
 
 
 def test_a_corpus_that_is_a_link_out_of_the_folder_is_refused(tmp_path):
-    folder = Path(whole(tmp_path / "set"))
+    folder = whole(tmp_path / "set")
     (folder / "corpus.jsonl").rename(folder / "whole.jsonl")
     (folder / "corpus.jsonl").symlink_to("whole.jsonl")
     assert [each.id for each in open_source(folder).documents()] == ["d1", "d2", "d 3"]
     (folder / "whole.jsonl").rename(tmp_path / "private.jsonl")
     (folder / "corpus.jsonl").unlink()
     (folder / "corpus.jsonl").symlink_to("../private.jsonl")
-    with pytest.raises(UsageError, match=r"corpus\.jsonl is a link to a file outside its folder: .*private\.jsonl") as refused:
+    with pytest.raises(UsageError, match=r"corpus\.jsonl is a link to a file outside its folder: .*private\.jsonl.*follow_links"):
         open_source(folder)
-    assert "--follow-links" in refused.value.hint
     assert [each.id for each in open_source(folder, follow_links=True).documents()] == ["d1", "d2", "d 3"]
 
 
@@ -70,8 +60,7 @@ def test_a_data_set(tmp_path, ending):
     ],
 )
 def test_the_columns_judgements_may_have(tmp_path, table):
-    dataset = open_dataset(whole(tmp_path, **{"qrels/test.tsv": table}))
-    assert dataset.qrels() == {"q1": {"d1": 2}, "q2": {"d2": 1}}
+    assert open_dataset(whole(tmp_path, **{"qrels/test.tsv": table})).qrels() == {"q1": {"d1": 2}, "q2": {"d2": 1}}
 
 
 @pytest.mark.parametrize(
@@ -118,11 +107,11 @@ def test_grades_with_fractions_count_in_hundredths_and_that_is_said(tmp_path, ta
 def test_judgements_that_count_nothing_are_left_out_and_counted(tmp_path, table, note):
     dataset = open_dataset(whole(tmp_path, **{"qrels/test.tsv": table}))
     assert dataset.qrels() == {"q1": {"d1": 2, "d2": 0}, "q2": {"d 3": 1}}
-    assert len(dataset.notes) == 1
-    assert re.match(note, dataset.notes[0])
+    (said,) = dataset.notes
+    assert re.match(note, said)
 
 
-def test_splits_and_what_a_folder_without_them_is(tmp_path):
+def test_splits_what_a_folder_without_them_is_and_from_which_grade_on_a_document_is_relevant(tmp_path):
     folder = whole(tmp_path / "set", **{"qrels/train.tsv": "q3\td1\t1\n", "qrels/notes.txt": "nothing"})
     assert open_dataset(folder).splits() == ["test", "train"]
     assert [each.id for each in open_dataset(f"{folder}:train").queries()] == ["q3"]
@@ -131,15 +120,10 @@ def test_splits_and_what_a_folder_without_them_is(tmp_path):
     alone = make(tmp_path / "alone", {"corpus.jsonl": CORPUS})
     assert len(list(open_source(alone).documents())) == 3
     assert open_source(alone).fingerprint == open_source(tmp_path / "alone" / "corpus.jsonl").fingerprint
-    for files, sentence in (
-        ({}, r"contains no queries\.jsonl"),
-        ({"queries.jsonl": QUERIES}, r"has no split 'test'\. Put judgements"),
-    ):
-        with pytest.raises(UsageError, match=sentence):
-            open_dataset(make(tmp_path / "alone", files))
-
-
-@pytest.mark.parametrize(("name", "split", "grade"), [("trec-dl-2019", "test", 2), ("x", "dl20", 2), ("handle", "test", 1)])
-def test_from_which_grade_on_a_document_is_relevant(tmp_path, name, split, grade):
-    folder = whole(tmp_path / name, **{f"qrels/{split}.tsv": TEST})
-    assert open_dataset(f"{folder}:{split}").relevant_from == grade
+    with pytest.raises(UsageError, match=r"contains no queries\.jsonl"):
+        open_dataset(alone)
+    with pytest.raises(UsageError, match=r"has no split 'test'\. Put judgements"):
+        open_dataset(make(alone, {"queries.jsonl": QUERIES}))
+    for name, split, grade in (("trec-dl-2019", "test", 2), ("x", "dl20", 2), ("handle", "test", 1)):
+        folder = whole(tmp_path / name, **{f"qrels/{split}.tsv": TEST})
+        assert open_dataset(f"{folder}:{split}").relevant_from == grade

@@ -10,7 +10,6 @@ import os
 import random
 from pathlib import Path
 
-import orjson
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -20,12 +19,14 @@ from termweave.corpora import open_dataset, open_source
 from termweave.corpora.formats.compression import zstd_module
 from termweave.corpora.formats.fields import MAX_DEPTH
 from termweave.errors import InputError, TermweaveError
+from tests.corpora.files import make
 
 _LINES = (
     b'{"_id": "a", "title": "One", "text": "first", "metadata": {"year": 1999, "tags": ["x", "y"]}}\n'
     b'{"_id": "b", "text": "caf\\u00e9 \\ud83d\\ude00", "price": 1.5e3, "none": null}\n'
 )
 _QUERIES = b'{"_id": "q1", "text": "first"}\n{"_id": "q2", "text": "second"}\n'
+_QRELS = b"q\td\ts\nq1\ta\t1\nq2\tb\t0\n"
 _PAGE = (
     b"<!DOCTYPE html><html><head><meta charset='utf-8'><title>A &amp; B</title></head><body><h1 class=x>Head</h1>"
     b"<p>one<!-- no --><script>if (a < b) {}</script>&#65;<svg><path/></svg><table><tr><td>c</table></body></html>"
@@ -41,11 +42,7 @@ SEEDS: dict[str, dict[str, bytes]] = {
     "rst": {"site/page.rst": b"=====\nTitle\n=====\n\nbody ``code``\n\nSection\n-------\n.. note:: text\n"},
     "asciidoc": {"site/page.adoc": b"= Title\nAuthor <a@b.example>\n:toc:\n\n== Section\n----\ncode\n----\n"},
     "text": {"site/page.txt": b"First line\n\nfirst, caf\xc3\xa9\n"},
-    "beir": {
-        "beir/corpus.jsonl": _LINES,
-        "beir/queries.jsonl": _QUERIES,
-        "beir/qrels/test.tsv": b"q\td\ts\nq1\ta\t1\nq2\tb\t0\n",
-    },
+    "beir": {"beir/corpus.jsonl": _LINES, "beir/queries.jsonl": _QUERIES, "beir/qrels/test.tsv": _QRELS},
 }
 
 
@@ -63,11 +60,8 @@ SEEDS["zstandard"] = {"corpus.jsonl.zst": zstd_module().compress(_LINES)}
 if importlib.util.find_spec("pyarrow"):
     SEEDS["parquet"] = {"table.parquet": _parquet()}
 if importlib.util.find_spec("ir_datasets"):
-    SEEDS["ir"] = {
-        "ir/docs.tsv": b"a\tfirst\nb\tsecond\n",
-        "ir/queries.tsv": b"q1\tfirst\nq2\tsecond\n",
-        "ir/qrels": b"q1 0 a 1\nq2 0 b 0\n",
-    }
+    SEEDS["ir"] = {"ir/docs.tsv": b"a\tfirst\nb\tsecond\n", "ir/queries.tsv": b"q1\tfirst\nq2\tsecond\n"}
+    SEEDS["ir"]["ir/qrels"] = b"q1 0 a 1\nq2 0 b 0\n"
 _PIECES = (
     *(b"\0", b"\n", b"\r", b'"', b"\\", b"{", b"}", b"[", b"]", b",", b"\t", b"<", b">", b"&#", b"<!--", b"<![CDATA[", b"</"),
     *(b"\xff", b"\xed\xa0\x80", b"\xef\xbb\xbf", b"\xff\xfe", b"\\ud800", b"NaN", b"1e999", b"-0", b"9" * 40, b"9" * 5000, b"null"),
@@ -98,24 +92,14 @@ def mutated(content: bytes, dice: random.Random) -> bytes:
     return bytes(data)
 
 
-def damaged(kind: str, dice: random.Random) -> dict[str, bytes]:
-    """Return the files of a reader, one of them mutated."""
-    victim = dice.choice(list(SEEDS[kind]))
-    return {**SEEDS[kind], victim: mutated(SEEDS[kind][victim], dice)}
-
-
 def ended(files: dict[str, bytes], folder: Path, *, skip_bad: bool) -> str:
     """Write the files, and read them as a corpus and, where there are queries, as a data set.
 
     Returns:
         "documents" where all was read, "skipped" where entries were left out, "refused" where the reader raised a sentence.
     """
-    for name, content in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
     first = next(iter(files))
-    spec: Path | str = folder / first.partition("/")[0]
+    spec: Path | str = make(folder, files) / first.partition("/")[0]
     if first.startswith("ir/"):
         spec = _registered(folder / "ir")
     try:
@@ -144,18 +128,19 @@ def _registered(folder: Path) -> str:
     return "ir:fuzzed"
 
 
-#: Examples for each reader; the environment asks for more.
-EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "60"))
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "60"))  # for each reader
 
 
 @pytest.mark.parametrize("kind", SEEDS)
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(damage=st.integers(0, 2**32) | st.binary(max_size=200), skip_bad=st.booleans())
 def test_a_damaged_file_and_one_of_any_bytes(tmp_path, kind, damage, skip_bad):
-    files = {**SEEDS[kind], next(iter(SEEDS[kind])): damage}
+    victim, content = next(iter(SEEDS[kind])), damage
     if isinstance(damage, int):
-        files = damaged(kind, random.Random(damage))
-    assert ended(files, tmp_path / kind, skip_bad=skip_bad) in {"documents", "skipped", "refused"}
+        dice = random.Random(damage)
+        victim = dice.choice(list(SEEDS[kind]))
+        content = mutated(SEEDS[kind][victim], dice)
+    assert ended({**SEEDS[kind], victim: content}, tmp_path / kind, skip_bad=skip_bad) in {"documents", "skipped", "refused"}
 
 
 @pytest.mark.parametrize("opening", ["[", '{"a":'])
@@ -172,10 +157,7 @@ def test_an_entry_nested_900_deep_is_refused_by_its_line(tmp_path, opening, wher
 
 
 def test_metadata_of_the_allowed_depth_can_be_stored(tmp_path):
-    value = 1
-    for _ in range(MAX_DEPTH):
-        value = [value]
     path = tmp_path / "corpus.jsonl"
-    path.write_bytes(orjson.dumps({"id": "a", "text": "x", "m": value}))
+    path.write_text(f'{{"id": "a", "text": "x", "m": {"[" * MAX_DEPTH}1{"]" * MAX_DEPTH}}}')
     (document,) = open_source(path).documents()
     assert source_digest(document)

@@ -1,6 +1,7 @@
 """ir_datasets, with collections of our own in its registry: its readers are real, no collection of its catalogue is fetched."""
 
 import sys
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
@@ -34,15 +35,9 @@ class Papers(ir_datasets.formats.BaseDocs):
         return Paper
 
 
-class Stance(NamedTuple):
-    query_id: str
-    doc_id: str
-    stance: str
-
-
 class Stances(ir_datasets.formats.BaseQrels):
     def qrels_iter(self):
-        return iter([Stance("q1", "d1", "pro")])
+        return iter([SimpleNamespace(query_id="q1", doc_id="d1", stance="pro")])
 
     def qrels_defs(self):
         return {}

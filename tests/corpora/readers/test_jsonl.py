@@ -11,26 +11,16 @@ from hypothesis import strategies as st
 from termweave.corpora import open_source
 from termweave.errors import InputError
 from termweave.support.normal_form import normal_value
-
-GOOD = b'{"_id": "a", "title": "T", "text": "one"}\n'
-
-
-def read(path, **options):
-    return list(open_source(path, **options).documents())
+from tests.corpora.files import make, read
 
 
-def write(folder, content, name="corpus.jsonl"):
-    path = folder / name
-    path.write_bytes(content)
-    return path
+def write(folder, content):
+    return make(folder, {"corpus.jsonl": content}) / "corpus.jsonl"
 
 
 NO_SURROGATES = st.text(st.characters(exclude_categories=["Cs"]))
-OTHERS = {
-    "year": st.integers(-(2**63), 2**64 - 1),
-    "tags": st.lists(NO_SURROGATES),
-    "nested": st.dictionaries(NO_SURROGATES, st.none()),
-}
+OTHERS = {"year": st.integers(-(2**63), 2**64 - 1), "tags": st.lists(NO_SURROGATES)}
+OTHERS["nested"] = st.dictionaries(NO_SURROGATES, st.none())
 REQUIRED = {"_id": NO_SURROGATES.filter(bool), "text": NO_SURROGATES, "title": NO_SURROGATES}
 RECORDS = st.lists(st.fixed_dictionaries(REQUIRED, optional=OTHERS))
 
@@ -39,10 +29,9 @@ RECORDS = st.lists(st.fixed_dictionaries(REQUIRED, optional=OTHERS))
 @given(records=RECORDS, packed=st.booleans(), end=st.sampled_from(["\n", "\r\n", "\n\n \n"]), ascii_only=st.booleans())
 def test_what_is_written_is_read(tmp_path, records, packed, end, ascii_only):
     content = end.join(json.dumps(each, ensure_ascii=ascii_only) for each in records).encode()
-    path = write(tmp_path, gzip.compress(content, 1) if packed else content)
-    found = read(path)
+    found = read(write(tmp_path, gzip.compress(content, 1) if packed else content))
     expected = [{**normal_value(each), "_id": each["_id"]} for each in records]
-    assert [{"_id": each.id, "text": each.text, "title": each.title, **each.metadata} for each in found] == expected
+    assert [{"_id": id_, "text": text, "title": title, **metadata} for id_, title, text, metadata in found] == expected
 
 
 @pytest.mark.parametrize(
@@ -58,22 +47,22 @@ def test_what_is_written_is_read(tmp_path, records, packed, end, ascii_only):
     ],
 )
 def test_the_keys_a_document_may_have(tmp_path, line, expected):
-    (found,) = read(write(tmp_path, line.encode()))
-    assert (found.id, found.title, found.text, dict(found.metadata)) == expected
+    assert read(write(tmp_path, line)) == [expected]
 
 
 def test_lines_are_counted_as_an_editor_counts_them_and_byte_order_marks_go_wherever_they_stand(tmp_path):
     assert read(write(tmp_path, b" \n\n")) == []
     mark = b"\xef\xbb\xbf"
-    found = read(write(tmp_path, mark + b'\n\n{"text": "x"}\r\n   \n' + mark + b'{"text": "y"}'))
-    assert [(each.id, each.line) for each in found] == [("3", 3), ("5", 5)]
+    source = open_source(write(tmp_path, mark + b'\n\n{"text": "x"}\r\n   \n' + mark + b'{"text": "y"}'))
+    assert [(each.id, each.line) for each in source.documents()] == [("3", 3), ("5", 5)]
 
 
-@pytest.mark.parametrize("field", ["id", "text"])
-def test_a_field_that_no_entry_has_is_answered_with_those_that_are_there(tmp_path, field):
+@pytest.mark.parametrize(
+    ("named", "field", "names"),
+    [({"id_field": "nope"}, "id", "'id', 'headline', 'body'"), ({"text_fields": ["nope"]}, "text", "'headline', 'body'")],
+)
+def test_a_field_that_no_entry_has_is_answered_with_those_that_are_there(tmp_path, named, field, names):
     path = write(tmp_path, b'{"id": "a", "headline": "x", "body": "y"}\n')
-    named = {"id_field": "nope"} if field == "id" else {"text_fields": ["nope"]}
-    names = {"id": "'id', 'headline', 'body'", "text": "'headline', 'body'"}[field]
     with pytest.raises(InputError, match=f"line 1: no 'nope', which {field}_fields? names?, among {names}") as refused:
         read(path, **named)
     assert refused.value.hint.startswith(f"Correct --{field}-field")
@@ -81,7 +70,7 @@ def test_a_field_that_no_entry_has_is_answered_with_those_that_are_there(tmp_pat
 
 
 def test_skipped_lines_are_all_counted_and_the_first_kept(tmp_path):
-    source = open_source(write(tmp_path, GOOD + b"{broken\n" * 5000), skip_bad=True)
+    source = open_source(write(tmp_path, '{"_id": "a", "text": "one"}\n' + "{broken\n" * 5000), skip_bad=True)
     assert sum(1 for _ in source.documents()) == 1
     assert source.skipped.count == 5000
     assert len(list(source.skipped)) == source.skipped.LIMIT
@@ -109,9 +98,7 @@ def read_export(path, **options):
 
 
 def written(tmp_path, *lines):
-    path = tmp_path / "export.json"
-    path.write_text("\n".join(each if isinstance(each, str) else json.dumps(each) for each in lines))
-    return path
+    return write(tmp_path, "\n".join(each if isinstance(each, str) else json.dumps(each) for each in lines))
 
 
 @pytest.fixture
@@ -124,10 +111,9 @@ def exports(shared):
 @pytest.mark.parametrize("id_field", [None, "_id.$oid", "_id"])
 def test_mongoexport(exports, id_field):
     documents, source = read_export(exports / "articles.json", id_field=id_field, text_fields=["text"])
-    assert {key: metadata for key, (_, _, metadata) in documents.items()} == {
-        "64c91330c2a74205feef694b": {"views": 120, "published": "2024-05-01T10:00:00Z"},
-        "64c91330c2a74205feef694c": {"views": 9, "published": "2024-05-01T10:00:00+00:00"},
-    }
+    first, second = ({"views": views, "published": f"2024-05-01T10:00:00{zone}"} for views, zone in ((120, "Z"), (9, "+00:00")))
+    metadata = {key: of for key, (_, _, of) in documents.items()}
+    assert metadata == {"64c91330c2a74205feef694b": first, "64c91330c2a74205feef694c": second}
     assert "extended JSON of MongoDB; on its first line, id = '_id'" in source.remarks[0]
 
 
@@ -165,10 +151,8 @@ def test_bulk_packed_and_from_standard_input(exports, monkeypatch):
     content = gzip.compress((exports / "bulk.ndjson").read_bytes())
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
     documents, source = read_export("-")
-    assert documents == {
-        "12": ("Tea", "Tea is a drink made of leaves.", {"namespace": 0}),
-        "13": ("Coffee", "Coffee is a drink made of beans.", {"namespace": 0}),
-    }
+    made_of = {"12": ("Tea", "leaves"), "13": ("Coffee", "beans")}
+    assert documents == {key: (of, f"{of} is a drink made of {what}.", {"namespace": 0}) for key, (of, what) in made_of.items()}
     assert "requests of the _bulk API; on its first line, id = '_id'" in source.remarks[0]
 
 
@@ -189,18 +173,14 @@ def test_a_bulk_file_gives_the_documents_that_the_index_would_have(tmp_path):
     texts = {"1": "ONE", "3": "three", "4": "four", "5": "five", "6": "six", "7": "seven"}
     assert {key: text for key, (_, text, _) in documents.items()} == texts
     assert documents["1"] == ("a", "ONE", {"tags": {"x": 1, "y": 2}})
-
-
-def test_a_bulk_file_without_ids_is_numbered_and_its_documents_may_have_their_own(tmp_path):
+    # Without ids they are numbered, and may have their own.
     assert list(read_export(written(tmp_path, {"index": {}}, {"text": "one"}, {"index": {}}, {"text": "two"}))[0]) == ["2", "4"]
     assert list(read_export(written(tmp_path, {"index": {}}, {"id": "a", "text": "one"}))[0]) == ["a"]
 
 
 def test_nested_fields_can_be_named(tmp_path):
-    entry = {"meta": {"sku": 7, "brand": "x"}, "head": {"line": "Tea"}, "body": {"main": "Green."}}
-    documents, source = read_export(
-        written(tmp_path, entry), id_field="meta.sku", title_field="head.line", text_fields=["body.main"]
-    )
+    path = written(tmp_path, {"meta": {"sku": 7, "brand": "x"}, "head": {"line": "Tea"}, "body": {"main": "Green."}})
+    documents, source = read_export(path, id_field="meta.sku", title_field="head.line", text_fields=["body.main"])
     assert documents == {"7": ("Tea", "Green.", {"meta": {"brand": "x"}})}
     assert "id = 'meta.sku'; title = 'head.line'; text = 'body.main'" in source.remarks[0]
 

@@ -9,6 +9,7 @@ from termweave import corpora
 from termweave.cli import run
 from termweave.indexer import BuildOptions, build, verify_against_source
 from termweave.search import Index
+from tests.corpora.files import make
 
 LEXICAL = BuildOptions(weights="none", dense="none")
 
@@ -21,17 +22,14 @@ RECORDS = [
 
 
 def jsonl(folder):
-    path = folder / "tea.jsonl"
-    path.write_text("".join(json.dumps(each, default=lambda value: value.isoformat()) + "\n" for each in RECORDS))
-    return path
+    lines = "".join(json.dumps(each, default=lambda value: value.isoformat()) + "\n" for each in RECORDS)
+    return make(folder, {"tea.jsonl": lines}) / "tea.jsonl"
 
 
 def csv(folder):
-    path = folder / "tea.csv"
     plain = [{key: value for key, value in each.items() if key not in {"tags", "from", "none"}} for each in RECORDS]
     rows = [[value.isoformat() if isinstance(value, date) else str(value).lower() for value in each.values()] for each in plain]
-    path.write_text("".join(",".join(row) + "\n" for row in [list(plain[0]), *rows]))
-    return path
+    return make(folder, {"tea.csv": "".join(",".join(row) + "\n" for row in [list(plain[0]), *rows])}) / "tea.csv"
 
 
 def parquet(folder):

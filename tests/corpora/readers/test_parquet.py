@@ -10,6 +10,7 @@ import pytest
 
 from termweave.corpora import open_source
 from termweave.errors import InputError, UsageError
+from tests.corpora.files import read
 
 pa = pytest.importorskip("pyarrow", reason="the extra 'parquet' is not installed")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -18,10 +19,6 @@ pq = pytest.importorskip("pyarrow.parquet")
 def write(folder, columns, name="table.parquet", **options):
     pq.write_table(columns if isinstance(columns, pa.Table) else pa.table(columns), folder / name, **options)
     return folder / name
-
-
-def read(path, **options):
-    return [(each.id, each.title, each.text, dict(each.metadata)) for each in open_source(path, **options).documents()]
 
 
 def test_ids_titles_and_texts(tmp_path):
@@ -136,9 +133,6 @@ def test_without_pyarrow_the_command_that_brings_it_is_said(small, monkeypatch):
         open_source(small)
 
 
-#: Field of a column in a Parquet footer (Thrift, compact): type BYTE_ARRAY, optional or required, its name.
-_OPTIONAL, _REQUIRED = b"\x15\x0c\x25\x02\x18\x04text", b"\x15\x0c\x25\x00\x18\x04text"
-
 _READS = """
 import sys
 from termweave.corpora import open_source
@@ -152,10 +146,11 @@ except InputError as error:
 
 def test_a_file_at_which_pyarrow_aborts_does_not_end_the_process(tmp_path):
     """Found by Atheris: the histogram in the statistics of a column does not fit its schema. pyarrow 26 aborts where it is asked for them."""
+    # Field of a column in a Parquet footer (Thrift, compact): type BYTE_ARRAY, optional or required, its name.
+    optional, required = b"\x15\x0c\x25\x02\x18\x04text", b"\x15\x0c\x25\x00\x18\x04text"
     path = write(tmp_path, {"id": ["a", "b"], "text": ["first", "second"]}, "histogram.parquet")
-    content = path.read_bytes()
-    assert content.count(_OPTIONAL) == 1
-    path.write_bytes(content.replace(_OPTIONAL, _REQUIRED))
+    before, behind = path.read_bytes().split(optional)
+    path.write_bytes(before + required + behind)
     done = subprocess.run([sys.executable, "-c", _READS, str(path)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, (done.returncode, done.stderr)
     assert f"{path} is damaged after row 0: " in done.stdout

@@ -13,16 +13,11 @@ from termweave.corpora import open_source
 from termweave.corpora.formats import lines
 from termweave.errors import InputError, UsageError
 from termweave.support.normal_form import normal
+from tests.corpora.files import make, read
 
 
 def write(folder, content, name="table.csv"):
-    path = folder / name
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return path
-
-
-def read(path, **options):
-    return [(each.id, each.title, each.text, dict(each.metadata)) for each in open_source(path, **options).documents()]
+    return make(folder, {name: content}) / name
 
 
 CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
@@ -124,16 +119,14 @@ def test_the_advice_on_stray_quotes_makes_a_table_that_is_read(tmp_path):
     (command,) = re.findall("`(sed [^`]+)`", caught.value.hint)
     made = subprocess.run(f"{command} {path}", shell=True, capture_output=True, check=True).stdout
     found = read(write(tmp_path, made), id_field="1", text_fields=["2"])
-    assert [text for _, _, text, _ in found][-3:] == ['"some ""text"""', '"To be" or not', ""]
-
-
-GOOD = b"id,text,x\n" + b"".join(b'%d,"good, quoted",\n' % number for number in range(1, 40))
+    assert [text for _, _, text, _ in found[-3:]] == ['"some ""text"""', '"To be" or not', ""]
 
 
 def test_a_quote_that_is_never_closed_takes_no_memory_and_no_rows(tmp_path, monkeypatch):
     monkeypatch.setattr(lines, "MAX_LINE", 1 << 16)
-    rows = b"".join(b"%d,some text that is good,\n" % number for number in range(20_000))
-    source = open_source(write(tmp_path, GOOD + b'opens,"here,\n' + rows), skip_bad=True)
+    good = "id,text,x\n" + "".join(f'{number},"good, quoted",\n' for number in range(1, 40))
+    rows = "".join(f"{number},some text that is good,\n" for number in range(20_000))
+    source = open_source(write(tmp_path, good + 'opens,"here,\n' + rows), skip_bad=True)
     assert sum(1 for _ in source.documents()) == 39 + 20_000
     assert [str(each).rpartition("line 41: ")[2][:40] for each in source.skipped] == ["a quote that opens here is never closed,"]
 

@@ -231,7 +231,7 @@ def test_what_int8_costs_on_a_corpus(sparse_made, corpus, tmp_path):
 
 def test_a_corpus_that_cannot_be_compared_on(ranked, corpus, tmp_path):
     arguments = [str(ranked()[0]), "--out", str(tmp_path / "out"), "--on", str(corpus)]
-    with pytest.raises(UsageError, match="is a cross-encoder, and on compares"):
+    with pytest.raises(UsageError, match="is a cross-encoder, and on measures only models of"):
         CliRunner().invoke(command, arguments, catch_exceptions=False)
     (tmp_path / "one.jsonl").write_text('{"_id": "a", "text": "alone"}')
     with pytest.raises(UsageError, match="fewer than two documents"):

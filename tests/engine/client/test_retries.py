@@ -15,6 +15,7 @@ from termweave.settings import load
 
 BUSY = (429, {"error": {"type": "busy", "reason": "too many requests"}})
 AWAY = (503, {"error": {"type": "away", "reason": "no cluster manager"}})
+MISSING = (404, {"error": {"type": "index_not_found_exception", "reason": "no such index [notes]", "index": "notes"}})
 
 
 @pytest.fixture
@@ -25,18 +26,11 @@ def server(scripted, monkeypatch):
         yield engine
 
 
-@pytest.mark.parametrize(
-    ("answer", "method", "path"),
-    [
-        (BUSY, "HEAD", "/index"),
-        (AWAY, "POST", "/index/_refresh"),
-        (AWAY, "PUT", "/leases/_doc/a"),
-    ],
-)
-def test_a_build_repeats_every_request_that_the_server_turns_away(server, scripted, answer, method, path):
+@pytest.mark.parametrize("request_", [("HEAD", "/index"), ("POST", "/index/_refresh"), ("PUT", "/leases/_doc/a")], ids=str)
+def test_a_build_repeats_every_request_that_the_server_turns_away(server, scripted, request_):
     engine = server.patient(30)
-    scripted.queue = [answer] * 4 + [(200, {})]
-    assert engine.request(method, path) in ({}, True)
+    scripted.queue = [BUSY, AWAY, BUSY, AWAY, (200, {})]
+    assert engine.request(*request_) in ({}, True)
     assert len(scripted.seen) == 5
 
 
@@ -48,9 +42,6 @@ def test_a_write_whose_answer_is_lost_is_not_sent_twice(server, scripted):
     assert len(scripted.seen) == 1
     scripted.queue = [(None, None), (200, {})]
     assert engine.request("PUT", "/index/_settings", body={}) == {}  # to set it twice changes nothing
-
-
-MISSING = (404, {"error": {"type": "index_not_found_exception", "reason": "no such index [notes]", "index": "notes"}})
 
 
 def test_an_index_that_a_cluster_did_not_find_while_it_began_is_asked_for_again(server, scripted):
@@ -70,9 +61,7 @@ def test_an_index_that_is_missing_is_said_to_be(server, scripted, second):
     assert len(scripted.seen) == 2
 
 
-@pytest.mark.parametrize(
-    ("patience", "limit", "fails", "attempts"), [(30, None, 2, 3), (None, 0.05, 9, 1), (None, 60, 9, 4)], ids=str
-)
+@pytest.mark.parametrize(("patience", "limit", "fails", "attempts"), [(30, None, 2, 3), (None, 0.05, 9, 1), (None, 60, 9, 4)])
 def test_attempts_end_with_patience_or_the_time_out_and_what_was_waited_is_counted(monkeypatch, patience, limit, fails, attempts):
     monkeypatch.setattr(retries, "_FIRST_PAUSE", 0.01)
     calls, repeating = [], retries.Retries(patience)

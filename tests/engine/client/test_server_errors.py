@@ -15,15 +15,13 @@ from termweave.settings import load
 from tests.engine.forwarding import accepting
 
 DEEP = b"[" * 3000
+NOT_FOUND = [(404, b"<html>Not Found</html>"), (404, b""), (404, {"detail": "Not Found"}), (404, ["Not Found"])]
+OTHERS = [(200, body) for body in (b"", [], "ok", {"responseHeader": {"status": 0}}, {"version": {"number": "8"}, "name": "n"})]
 INNERMOST = {
     "type": "search_phase_execution_exception",
     "reason": "all shards failed",
     "root_cause": [{"type": "query_shard_exception", "reason": "failed to create query"}],
-    "caused_by": {
-        "type": "x",
-        "reason": "failed to create query",
-        "caused_by": {"type": "y", "reason": "maxClauseCount is 1024"},
-    },
+    "caused_by": {"type": "x", "reason": "failed to create", "caused_by": {"type": "y", "reason": "maxClauseCount is 1024"}},
 }
 #: The answer of OpenSearch's security plugin to a role that may not refresh a shard.
 FORBIDDEN = "no permissions for [indices:admin/refresh[s]] and User [name=w]"
@@ -47,12 +45,7 @@ def page(title):
         (403, {"_shards": {"total": 1, "failed": 1, "failures": [SHARD]}}, FORBIDDEN, "docs/permissions.md"),
         (400, refused("this cluster currently has [41]/[3] maximum LOCAL_ONLY shards open;"), "41", "termweave prune"),
         (400, refused("Limit of total fields [5] has been exceeded"), "Limit of", "index.mapping.total_fields.limit"),
-        (
-            403,
-            refused("index [x] blocked by: [FORBIDDEN/8/index write (api)];"),
-            "index [x]",
-            "Somebody set index.blocks.write on the index",
-        ),
+        (403, refused("index [x] blocked by: [FORBIDDEN/8/index write (api)];"), "index [x]", "Somebody set index.blocks.write"),
         (403, refused("index [x] blocked by: [FORBIDDEN/12/index read-only / allow delete (api)];"), "index [x]", "disk is full"),
         (400, page("400 No required SSL certificate was sent"), "400 No required SSL", "$TERMWEAVE_CLIENT_CERT"),
         (400, page("400 The SSL certificate error"), "400 The SSL", "it has expired"),
@@ -122,13 +115,7 @@ def test_an_answer_that_ends_in_its_midst_was_cut(answer):
         engine.request("PUT", "/index")
 
 
-NOT_FOUND = [(404, b"<html>Not Found</html>"), (404, b""), (404, {"detail": "Not Found"}), (404, ["Not Found"])]
-SOMETHING = [
-    (200, body) for body in (b"", [], "ok", {"responseHeader": {"status": 0}}, {"version": {"number": "8"}, "name": "n"})
-]
-
-
-@pytest.mark.parametrize("answer", [*NOT_FOUND, *SOMETHING])
+@pytest.mark.parametrize("answer", [*NOT_FOUND, *OTHERS])
 def test_a_server_of_something_else_is_called_that(scripted, answer):
     scripted.answers["*"] = answer
     with connect(load(url=scripted.url)) as engine:

@@ -13,6 +13,7 @@ from tests.engine.certificates import Authority, openssl
 from tests.engine.forwarding import accepting
 
 _RESPONSE = b'HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 13\r\nconnection: close\r\n\r\n{"ok":"safe"}'
+WAYS = [{}, {"user": "me", "password": "p"}, {"aws_sigv4": "eu-central-1"}, {"elastic": True}]
 
 
 @contextmanager
@@ -95,9 +96,6 @@ def test_every_untrusted_certificate_has_its_own_sentence(pairs, authority, othe
         assert _answer(address, insecure=True) == {"ok": "safe"}  # a warning of the library would be an error here
 
 
-WAYS = [{}, {"user": "me", "password": "p"}, {"aws_sigv4": "eu-central-1"}, {"elastic": True}]
-
-
 @pytest.mark.parametrize("way", WAYS, ids=["none", "basic", "sigv4", "elasticsearch"])
 def test_variables_of_other_tools_do_not_change_how_a_server_is_trusted_or_reached(
     pairs, authority, other_authority, monkeypatch, tmp_path, closed_port, way
@@ -131,10 +129,8 @@ def test_an_outdated_version_of_tls_is_named(authority, pairs):
                 setattr(context, limit, ssl.TLSVersion.TLSv1_1)
 
     with serving(*pairs["good"], configure=configure) as url:
-        assert (
-            _failure(url, ca_certs=authority.certificate)
-            == f"{url} offers only an outdated version of TLS, or outdated encryption."
-        )
+        message = _failure(url, ca_certs=authority.certificate)
+        assert message == f"{url} offers only an outdated version of TLS, or outdated encryption."
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,6 @@ VERSIONS = {
     "8.19.0": "14833b2d86c30656901f92049f81fb5777a8e4545413c8656cd1a21b55173033",
     "9.2.0": "bf44938a0490ba2a303d39c9cb64b38963dd08c812ce93e10816e878585bcb6b",
 }
-_GROUP = "org.elasticsearch.distribution.integ-test-zip"
 #: Beginning of the name of a server's folder; the process id of the session that owns it comes next.
 _HOME = "termweave-elasticsearch-"
 _SETTINGS = """\
@@ -70,15 +69,12 @@ class ElasticsearchServer:
         self._root = Path(tempfile.mkdtemp(prefix=f"{_HOME}{os.getpid()}-"))
         self._root.chmod(0o711)
         self.conf = self._root / "conf"
-        self._environment = {
-            "PATH": os.environ.get("PATH", os.defpath),
-            "HOME": str(self._root / "tmp"),
-            "LANG": "C.UTF-8",
-            "ES_JAVA_HOME": str(jdk.home),
-            "ES_JAVA_OPTS": "-Xms512m -Xmx512m",
-            "ES_PATH_CONF": str(self.conf),
-            "ES_TMPDIR": str(self._root / "tmp"),
-        }
+        scratch = str(self._root / "tmp")
+        environment = {"PATH": os.environ.get("PATH", os.defpath), "HOME": scratch, "LANG": "C.UTF-8", "ES_TMPDIR": scratch}
+        environment |= {"ES_JAVA_HOME": str(jdk.home), "ES_JAVA_OPTS": "-Xms512m -Xmx512m", "ES_PATH_CONF": str(self.conf)}
+        uid = folders.server_uid()  # it refuses to run as root
+        rights = {} if uid is None else {"user": uid, "group": uid, "extra_groups": []}
+        self._how = {"env": environment, "cwd": self._root, **rights}
         port, transport = islice(node.free_ports(), 2)
         self.url = f"{scheme}://127.0.0.1:{port}"
         shutil.copytree(self._distribution / "config", self.conf)
@@ -97,20 +93,14 @@ class ElasticsearchServer:
     def tool(self, name, *arguments, text=""):
         """Run one of the server's command-line tools on its configuration."""
         command = [str(self._distribution / "bin" / name), *arguments]
-        result = subprocess.run(
-            command, input=text, capture_output=True, text=True, env=self._environment, cwd=self._root, check=False, **_rights()
-        )
+        result = subprocess.run(command, input=text, capture_output=True, text=True, check=False, **self._how)
         assert result.returncode == 0, result.stdout + result.stderr
 
     def close(self):
         """End the server and remove its folder."""
         if self._process is not None and self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGTERM)
-            try:
-                self._process.wait(30)
-            except subprocess.TimeoutExpired:
-                os.killpg(self._process.pid, signal.SIGKILL)
-                self._process.wait()
+            os.killpg(self._process.pid, signal.SIGKILL)  # nobody wants its data
+            self._process.wait()
         shutil.rmtree(self._root, ignore_errors=True)
 
     def _own(self):
@@ -118,17 +108,10 @@ class ElasticsearchServer:
 
     def _launch(self):
         output = self._root / "logs" / "output.log"
+        command = [str(self._distribution / "bin" / "elasticsearch")]
         with output.open("wb") as file:
-            self._process = subprocess.Popen(
-                [str(self._distribution / "bin" / "elasticsearch")],
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                env=self._environment,
-                cwd=self._root,
-                start_new_session=True,
-                **_rights(),
-            )
+            pipes = {"stdin": subprocess.DEVNULL, "stdout": file, "stderr": subprocess.STDOUT}
+            self._process = subprocess.Popen(command, start_new_session=True, **pipes, **self._how)
         until = time.monotonic() + 600
         while not self._listens():
             if self._process.poll() is not None or time.monotonic() > until:
@@ -148,12 +131,6 @@ class ElasticsearchServer:
             return False
 
 
-def _rights():
-    """The user that the server runs as: it refuses to run as root."""
-    uid = folders.server_uid()
-    return {} if uid is None else {"user": uid, "group": uid, "extra_groups": []}
-
-
 def _distribution(version):
     """The folder of the unpacked server, fetched and unpacked once."""
     cache = folders.distribution_cache()
@@ -161,7 +138,7 @@ def _distribution(version):
     if not place.is_dir():
         folders.make(cache)
         folders.require_space(cache, 500_000_000, "Elasticsearch")
-        artifact = MavenArtifact(_GROUP, "elasticsearch", version, VERSIONS[version])
+        artifact = MavenArtifact("org.elasticsearch.distribution.integ-test-zip", "elasticsearch", version, VERSIONS[version])
         artifacts.unpack([artifacts.shelf(cache).archive(artifact)], place, [artifact])
     return place
 

@@ -22,6 +22,7 @@ from tests.catalog.test_columns import application_index
 from tests.corpora.index.conftest import write
 from tests.signals import test_weights as of_weights
 
+FLAT = {"flat": {"type": "flattened"}}
 DOCUMENTS = {
     "timer": ("Timer threads", "A thread that runs a function after a given number of seconds has passed."),
     "json": ("JSON decoder", "Parse a JSON document from a string and return the Python object."),
@@ -193,9 +194,6 @@ def test_templates_of_the_cluster_do_not_change_what_is_stored(termweave, elasti
             assert f"The index template '{elastic_name}' of the cluster" in said
     finally:
         elasticsearch_engine.request("DELETE", path)
-
-
-FLAT = {"flat": {"type": "flattened"}}
 
 
 def test_fields_of_a_mapping_and_of_an_application(elasticsearch_engine, elastic_name):

@@ -10,15 +10,8 @@ from tests.corpora.index.conftest import write
 pytestmark = pytest.mark.engine
 FIELDS = ("--title-field", "name", "--text-field", "description")
 LEXICAL = ("--weights", "none", "--dense", "none", "--analyzer", "standard")
-MAPPING = {
-    "properties": {
-        "name": {"type": "text"},
-        "description": {"type": "text"},
-        "price": {"type": "integer"},
-        "embedding": {"type": "dense_vector", "dims": 2},
-        "terms": {"type": "sparse_vector"},
-    }
-}
+VECTORS = {"embedding": {"type": "dense_vector", "dims": 2}, "terms": {"type": "sparse_vector"}}
+MAPPING = {"name": {"type": "text"}, "description": {"type": "text"}, "price": {"type": "integer"}, **VECTORS}
 
 
 def product(number):
@@ -44,8 +37,8 @@ def termweave(capsys, monkeypatch):
 def shop(elasticsearch_engine, elastic_name):
     """The index NAME-shop of an application, in two shards, and a function that writes to it."""
     index = f"{elastic_name}-shop"
-    settings = {"number_of_shards": 2, "number_of_replicas": 0}
-    elasticsearch_engine.request("PUT", f"/{index}", body={"settings": settings, "mappings": MAPPING})
+    body = {"settings": {"number_of_shards": 2, "number_of_replicas": 0}, "mappings": {"properties": MAPPING}}
+    elasticsearch_engine.request("PUT", f"/{index}", body=body)
 
     def fill(documents, *, gone=()):
         write(elasticsearch_engine, index, documents)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.engine.certificates import Authority
 from tests.engine.elasticsearch import server
-from tests.engine.secured.conftest import as_user, done
+from tests.engine.secured.conftest import done, termweave  # noqa: F401 - the fixture
 from tests.engine.secured.server import PASSWORD
 
 pytestmark = [pytest.mark.engine, pytest.mark.nightly]
@@ -65,12 +65,6 @@ def secured(request, tmp_path_factory):
 
 
 @pytest.fixture
-def termweave(secured, capsys):
-    """Run a command as a user; returns its exit status and what it printed."""
-    return as_user(secured, capsys)
-
-
-@pytest.fixture
 def corpus(tmp_path):
     path = tmp_path / "corpus.jsonl"
     texts = {"timer": "A thread that runs a function later.", "json": "Parse a document from a string."}
@@ -78,7 +72,7 @@ def corpus(tmp_path):
     return path
 
 
-def test_the_least_roles_suffice_and_one_privilege_less_is_named(termweave, corpus):
+def test_the_least_roles_suffice_and_one_privilege_less_is_named(termweave, corpus):  # noqa: F811
     done(termweave("builder", "index", corpus, "docs", "--analyzer", "standard"))
     for user in ("searcher", "builder"):
         assert "timer" in done(termweave(user, *_QUERY, "--rerank", "rnn", "--explain"))
@@ -102,7 +96,7 @@ def test_the_least_roles_suffice_and_one_privilege_less_is_named(termweave, corp
     done(termweave("builder", "delete", "docs", "--yes"))
 
 
-def test_a_wrong_password_has_its_sentence(termweave, monkeypatch):
+def test_a_wrong_password_has_its_sentence(termweave, monkeypatch):  # noqa: F811
     monkeypatch.setattr("tests.engine.secured.server.PASSWORD", "wrong")
     code, text = termweave("searcher", "list")
     assert (code, "401" in text, "--password" in text) == (1, True, True)

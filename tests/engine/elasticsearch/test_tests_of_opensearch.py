@@ -42,41 +42,30 @@ def english(elasticsearch_engine):
     elasticsearch_engine.request("PUT", "/_cluster/settings", body={"persistent": dict.fromkeys(deleting)})
 
 
+def run(command, folder, **environment):
+    """Run Python in a folder; it must succeed. Returns what it printed."""
+    options = {"cwd": folder, "env": os.environ | environment, "capture_output": True, "text": True}
+    ended = subprocess.run([sys.executable, *command], check=False, **options)
+    assert ended.returncode == 0, ended.stdout[-5000:] + ended.stderr[-2000:]
+    return ended.stdout
+
+
 def test_they_hold(elasticsearch_engine, english):
     newest = elasticsearch_engine.capabilities.version.startswith("9.")
     files = FILES if newest else FILES[:1]  # all of them on both versions takes four minutes more
     chosen = f"not ({' or '.join(f'({name})' for name in OTHERWISE)})"
-    ended = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "engine and not slow", "-k", chosen, *files],
-        cwd=ROOT,
-        env={**os.environ, "OPENSEARCH_URL": elasticsearch_engine.url},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stdout[-5000:] + ended.stderr[-2000:]
-    assert " passed" in ended.stdout
-
-
-ROOT = Path(__file__).parents[3]
+    command = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "engine and not slow", "-k", chosen, *files)
+    assert " passed" in run(command, ROOT, OPENSEARCH_URL=elasticsearch_engine.url)
 
 
 def test_three_sets_are_ranked_alike(opensearch_engine, elasticsearch_engine, elastic_name, shared, own_places):
-    names = ("stackfaq", "cranfield", "vaswani")
-    sets = [str(shared / "data" / name) for name in names]
+    sets = [str(shared / "data" / name) for name in ("stackfaq", "cranfield", "vaswani")]
     arguments = ["--elasticsearch", elasticsearch_engine.url, "--documents", "50", "--queries", "12", "--name", elastic_name]
+    places = {"OPENSEARCH_URL": opensearch_engine.url, "XDG_STATE_HOME": str(own_places / "xdg-state")}
     try:
-        ended = subprocess.run(
-            [sys.executable, "engines.py", *sets, *arguments],
-            cwd=ROOT / "benchmarks",
-            env={**os.environ, "OPENSEARCH_URL": opensearch_engine.url, "XDG_STATE_HOME": str(own_places / "xdg-state")},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        printed = run(["engines.py", *sets, *arguments], ROOT / "benchmarks", **places)
     finally:
         opensearch_engine.request("DELETE", f"/{elastic_name}*", params={"expand_wildcards": "all"})
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    rows = re.findall(r"^\| \w+ \| 50 \| 12 \| (\S+) \| 12 of 12 \| (\S+) \|$", ended.stdout, re.MULTILINE)
-    assert [system for system, _ in rows] == ["lexical", "weights", "dense", "hybrid", "hybrid+rNN"] * 3, ended.stdout
+    rows = re.findall(r"^\| \w+ \| 50 \| 12 \| (\S+) \| 12 of 12 \| (\S+) \|$", printed, re.MULTILINE)
+    assert [system for system, _ in rows] == ["lexical", "weights", "dense", "hybrid", "hybrid+rNN"] * 3, printed
     assert all(float(difference) < 1e-5 for _, difference in rows)

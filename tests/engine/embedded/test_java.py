@@ -73,11 +73,9 @@ java._FOLDERS, folders.jdk_cache = (str(Path({str(home)!r}).parent / "*"), "~no-
 os.geteuid() or os.setuid(65534)
 print(java._candidates())
 """
-    path = f"{on_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False, env={**os.environ, "PATH": path}
-    )
-    assert {str(home), str(on_path)} <= set(re.findall(r"'(.*?)'", done.stdout)), done.stderr
+    environment = {**os.environ, "PATH": f"{on_path / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, check=True, env=environment)
+    assert {str(home), str(on_path)} <= set(re.findall(r"'(.*?)'", done.stdout))
 
 
 @pytest.fixture

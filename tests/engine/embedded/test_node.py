@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
 
@@ -16,35 +15,33 @@ import jsonschema
 import psutil
 import pytest
 
-from termweave.cli import run
 from termweave.engine import connect
 from termweave.engine.embedded import node
 from termweave.settings import load
+from tests.engine.conftest import enterable
 
 pytestmark = pytest.mark.engine
 SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
 
 
 @pytest.fixture(scope="module")
-def world(shared_open_tmp):
+def world():
     """Environment and home of a user of our own."""
-    root = shared_open_tmp
-    environment = dict(os.environ) | {"XDG_STATE_HOME": str(root / "state")}
-    environment.pop("OPENSEARCH_URL", None)
-    home = root / "state" / "termweave" / "node"
-    yield environment, home
-    node.wipe(home)
+    with enterable() as root:
+        environment = dict(os.environ) | {"XDG_STATE_HOME": str(root / "state")}
+        environment.pop("OPENSEARCH_URL", None)
+        home = root / "state" / "termweave" / "node"
+        yield environment, home
+        node.wipe(home)
 
 
-def termweave(world, *arguments):
-    """Run a verb in this process as the user of this world; returns its status, output and errors."""
-    _, home = world
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(StringIO()) as output, redirect_stderr(StringIO()) as errors:
-        patch.setattr("termweave.support.paths.state", lambda: home.parent)
-        patch.setattr(sys, "stdin", StringIO())
-        patch.delenv("OPENSEARCH_URL", raising=False)
-        status = run(list(arguments))
-    return status, output.getvalue(), errors.getvalue()
+@pytest.fixture
+def termweave(world, termweave, monkeypatch):
+    """Run a verb in this process as the user of this world."""
+    monkeypatch.setattr("termweave.support.paths.state", lambda: world[1].parent)
+    monkeypatch.setattr(sys, "stdin", StringIO())
+    monkeypatch.delenv("OPENSEARCH_URL", raising=False)
+    return termweave
 
 
 def valid(text, schema):
@@ -92,12 +89,11 @@ def test_it_is_the_genuine_server_on_loopback_and_outlives_the_command(world, tw
         assert process.uids().real != 0
 
 
-def test_status_and_logs_say_so(world, two_starts):
-    _, stdout, _ = termweave(world, "node", "status", "--json")
-    assert valid(stdout, "node")["state"] == "running"
-    assert "running at" in termweave(world, "node", "status")[1]
-    assert "started" in termweave(world, "node", "logs", "-n", "50")[1]
-    assert len(valid(termweave(world, "node", "logs", "-n", "5", "--json")[1], "node-logs")["lines"]) == 5
+def test_status_and_logs_say_so(termweave, two_starts):
+    assert valid(termweave("node", "status", "--json"), "node")["state"] == "running"
+    assert "running at" in termweave("node", "status")
+    assert "started" in termweave("node", "logs", "-n", "50")
+    assert len(valid(termweave("node", "logs", "-n", "5", "--json"), "node-logs")["lines"]) == 5
 
 
 def document(url):
@@ -106,7 +102,7 @@ def document(url):
 
 
 @pytest.mark.nightly
-def test_a_killed_node_comes_back_at_its_port_and_a_stopped_one_beside_a_taken_port_with_its_data(world, two_starts):
+def test_a_killed_node_comes_back_at_its_port_and_a_stopped_one_beside_a_taken_port_with_its_data(world, two_starts, termweave):
     _, home = world
     state = node.running(home)
     with connect(load(url=state.url)) as engine:
@@ -116,27 +112,26 @@ def test_a_killed_node_comes_back_at_its_port_and_a_stopped_one_beside_a_taken_p
     while node.running(home) is not None and time.monotonic() < until:
         time.sleep(0.05)
     assert node.status(home).state == "dead"
-    assert "ended without being stopped" in termweave(world, "node", "status")[1]
+    assert "ended without being stopped" in termweave("node", "status")
     again, said = started(world)
     assert "ended without being stopped" in said
     assert again["url"] == state.url
     assert document(again["url"]) == {"text": "it stays"}
-    assert termweave(world, "node", "stop")[:2] == (0, "Stopped; its data are kept.\n")
-    assert termweave(world, "node", "stop")[1] == "It was not running.\n"
+    assert termweave("node", "stop") == "Stopped; its data are kept.\n"
+    assert termweave("node", "stop") == "It was not running.\n"
     with socket.create_server(("127.0.0.1", state.port)):  # the port is left for another
         again, _ = started(world)
     assert again["url"] != state.url
     assert document(again["url"]) == {"text": "it stays"}
 
 
-def test_wipe_asks_and_then_removes_everything(world, two_starts):
+def test_wipe_asks_and_then_removes_everything(world, two_starts, termweave):
     _, home = world
     folder = Path(node.status(home).folder)
-    code, _, stderr = termweave(world, "node", "wipe")  # no answer on standard input
-    assert code == 2
-    assert "Remove every index" in stderr
-    assert "--yes" in stderr
+    said = termweave("node", "wipe", status=2)  # no answer on standard input
+    assert "Remove every index" in said
+    assert "--yes" in said
     assert node.running(home) is not None
-    assert valid(termweave(world, "node", "wipe", "--yes", "--json")[1], "node-wipe")["bytes"] > 0
+    assert valid(termweave("node", "wipe", "--yes", "--json"), "node-wipe")["bytes"] > 0
     assert node.status(home) is None
     assert not (folder / "data").exists()

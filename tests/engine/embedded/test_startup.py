@@ -18,6 +18,16 @@ from termweave.engine.embedded import state as states
 from termweave.engine.embedded.state import NodeState
 from termweave.errors import EngineUnreachable, TermweaveError, UsageError
 
+LOCKS = "failed to obtain node locks, tried [[/x]]"
+HOLD = """
+import sys, time
+from pathlib import Path
+from termweave.engine.embedded import state
+with state.locked(Path(sys.argv[1]), purpose="start", patience=1, say=print):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
 
 @pytest.fixture
 def home(open_tmp, monkeypatch):
@@ -28,9 +38,6 @@ def home(open_tmp, monkeypatch):
     place = open_tmp / "home"
     yield place
     node.stop(place)
-
-
-LOCKS = "failed to obtain node locks, tried [[/x]]"
 
 
 @pytest.mark.parametrize(
@@ -113,16 +120,6 @@ def test_a_stale_pid_file_is_not_believed_and_its_new_owner_not_killed(home):
         states.state_file(home).write_text(damaged)
         assert node.status(home) is None
         assert node.stop(home) is None
-
-
-HOLD = """
-import sys, time
-from pathlib import Path
-from termweave.engine.embedded import state
-with state.locked(Path(sys.argv[1]), purpose="start", patience=1, say=print):
-    print("held", flush=True)
-    time.sleep(60)
-"""
 
 
 def test_a_second_start_waits_is_told_who_and_goes_on_when_the_first_is_killed(tmp_path):

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import tempfile
+from copy import deepcopy
 from pathlib import Path
 
 import orjson
@@ -33,13 +34,12 @@ def joined(*roles):
 
 def without(role, permission):
     """The role without a permission on the cluster or on its first indices."""
-    indices = [dict(each) for each in role.get("index_permissions", ())]
-    for each in indices[:1]:
-        each["allowed_actions"] = [action for action in each["allowed_actions"] if action != permission]
-    return {
-        "cluster_permissions": [each for each in role["cluster_permissions"] if each != permission],
-        "index_permissions": indices,
-    }
+    lacking = deepcopy(role)
+    first = [each["allowed_actions"] for each in lacking.get("index_permissions", ())[:1]]
+    for actions in (lacking["cluster_permissions"], *first):
+        if permission in actions:
+            actions.remove(permission)
+    return lacking
 
 
 _PAGE = (Path(__file__).parents[3] / "docs" / "permissions.md").read_text(encoding="utf-8").replace("NAME", "docs")
@@ -67,15 +67,11 @@ def secured(own_places):
 @pytest.fixture
 def termweave(secured, capsys):
     """Run a command as a user; returns its exit status and what it printed."""
-    return as_user(secured, capsys)
 
-
-def as_user(secured, capsys):
     def call(user, *arguments):
         trust = {"URL": secured.url, "CA_CERTS": str(secured.authority.certificate)}
-        variables = {**trust, "USER": user, "PASSWORD": server.PASSWORD}
         with pytest.MonkeyPatch.context() as patch:
-            for name, value in variables.items():
+            for name, value in {**trust, "USER": user, "PASSWORD": server.PASSWORD}.items():
                 patch.setenv(f"TERMWEAVE_{name}", value)
             code = run([str(each) for each in arguments])
         return code, "".join(capsys.readouterr())
@@ -97,9 +93,8 @@ def corpus(tmp_path):
 
     def write(count, edition="", folder=tmp_path / "beir"):
         (folder / "qrels").mkdir(parents=True, exist_ok=True)
-        lines = [
-            json.dumps({"_id": key, "title": key, "text": f"{text} {edition}"}) for key, text in list(DOCUMENTS.items())[:count]
-        ]
+        first = list(DOCUMENTS.items())[:count]
+        lines = [json.dumps({"_id": key, "title": key, "text": f"{text} {edition}"}) for key, text in first]
         (folder / "corpus.jsonl").write_text("\n".join(lines) + "\n")
         (folder / "queries.jsonl").write_text('{"_id": "q1", "text": "run a function later"}\n')
         (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\ttimer\t1\n")

@@ -21,13 +21,8 @@ from termweave.engine.embedded.artifacts import MavenArtifact
 from termweave.errors import TermweaveError
 from tests.engine.certificates import Authority
 
-PLUGIN = MavenArtifact(
-    "org.opensearch.plugin",
-    "opensearch-security",
-    "3.4.0.0",
-    "fc164c084979f7f793d295b6bca56bf8bee76dafb762adef9f14fa872e0a7596",
-    plugin="opensearch-security",
-)
+_SHA = "fc164c084979f7f793d295b6bca56bf8bee76dafb762adef9f14fa872e0a7596"
+PLUGIN = MavenArtifact("org.opensearch.plugin", "opensearch-security", "3.4.0.0", _SHA, plugin="opensearch-security")
 #: The password of every user whose role a test defines.
 PASSWORD = "Vogelflug-8812-Zaun"
 _SETTINGS = """
@@ -59,8 +54,6 @@ config:
          authentication_backend: {type: noop}}
 """
 _API = "/_plugins/_security/api"
-#: Files of the plugin's configuration that define nothing here.
-_EMPTY = ("internal_users", "roles", "roles_mapping", "action_groups", "tenants")
 
 
 def start(root):
@@ -96,7 +89,7 @@ class SecuredServer:
         security = conf / "opensearch-security"
         shutil.copytree(distribution / "plugins" / "opensearch-security" / "config", security)
         (security / "config.yml").write_text(_AUTHENTICATION)
-        for name in _EMPTY:
+        for name in ("internal_users", "roles", "roles_mapping", "action_groups", "tenants"):  # they define nothing here
             (security / f"{name}.yml").write_text(f"_meta: {{type: {name.replace('_', '')}, config_version: 2}}\n")
         certificate, key = self.authority.issue("node")
         for source, name in ((certificate, "node.pem"), (key, "node.key"), (self.authority.certificate, "ca.pem")):
@@ -125,8 +118,7 @@ class SecuredServer:
         context = ssl.create_default_context(cafile=self.authority.certificate)
         context.load_cert_chain(*self._admin)
         data = None if body is None else json.dumps(body).encode()
-        headers = {"content-type": "application/json"}
-        request = urllib.request.Request(self.url + path, data, headers, method=method)
+        request = urllib.request.Request(self.url + path, data, {"content-type": "application/json"}, method=method)
         try:
             with urllib.request.urlopen(request, context=context, timeout=60) as response:
                 return json.loads(response.read())
@@ -135,8 +127,8 @@ class SecuredServer:
 
     def role(self, name, definition):
         """Define a role, and give it to the user of the same name, whose password is `PASSWORD`."""
-        user, mapping = {"password": PASSWORD}, {"users": [name]}
-        for kind, body in (("roles", definition), ("internalusers", user), ("rolesmapping", mapping)):
+        bodies = {"roles": definition, "internalusers": {"password": PASSWORD}, "rolesmapping": {"users": [name]}}
+        for kind, body in bodies.items():
             self.admin("PUT", f"{_API}/{kind}/{name}", body)
 
 

@@ -27,37 +27,28 @@ _AUTHORIZATION = re.compile(
     r"AWS4-HMAC-SHA256 Credential=([^/]+)/(\d{8})/([^/]+)/([^/]+)/aws4_request, SignedHeaders=([^,]+), Signature=([0-9a-f]{64})"
 )
 _SKEW = timedelta(minutes=5)
-REGION = "eu-central-1"
+REGION, TOKEN = "eu-central-1", "token/of+the=session"
 #: Paths that OpenSearch Serverless does not have.
 _NOT_SERVERLESS = re.compile(r"/$|/_cluster|/_nodes|/_tasks|/_cat/plugins|/_reindex|.*/_segments|.*/_refresh$")
-_JSON = {"content-type": "application/json"}
 
 
 class VerifyingProxy(ForwardingProxy):
-    """Forwards requests whose signature is right for a region and a service; "aoss" is Serverless.
-
-    Attributes:
-        keys: Access key -> (secret key, session token, or None). Requests that use another key are refused.
-        expired: Session tokens that have expired.
-        refused: Messages of the refusals.
-        used: Access keys of the requests that were forwarded, in their order.
-        skew: Added to the proxy's clock.
-    """
+    """Forwards requests whose signature is right for a region and a service; "aoss" is Serverless."""
 
     def __init__(self, url, *, service="es"):
-        self.keys, self.expired = {}, set()
-        self.refused, self.used = [], []
-        self.skew, self.region, self._service = timedelta(), REGION, service
+        self.keys, self.expired = {}, set()  # access key -> (secret key, session token, or None); session tokens
+        self.refused, self.used = [], []  # messages of the refusals; access keys of the requests that were forwarded
+        self.skew, self._service = timedelta(), service  # what is added to the proxy's clock
         super().__init__(url)
 
     def intercept(self, method, path, headers, body):
         """Refuse what is not signed as it must be, and what Serverless does not have."""
         if error := self.fault(method, path, headers, body):
             self.refused.append(error)
-            return 403, json.dumps({"message": error}).encode(), _JSON
+            return 403, json.dumps({"message": error}).encode()
         self.used.append(_AUTHORIZATION.fullmatch(headers["authorization"])[1])
         if self._service == "aoss" and _NOT_SERVERLESS.match(path.partition("?")[0]):
-            return 404, b"", _JSON
+            return 404, b""
         return None
 
     def passes_on(self, header):
@@ -78,7 +69,7 @@ class VerifyingProxy(ForwardingProxy):
             return "The security token included in the request is invalid."
         checks = {
             "The security token included in the request is expired": token not in self.expired,
-            f"Credential should be scoped to a valid region, not '{region}'. ": region == self.region,
+            f"Credential should be scoped to a valid region, not '{region}'. ": region == REGION,
             f"Credential should be scoped to correct service: '{self._service}'. ": service == self._service,
             (late := self._late(headers["x-amz-date"])): not late,
             "x-amz-content-sha256 header is required": self._service == "es" or "x-amz-content-sha256" in headers,
@@ -96,13 +87,8 @@ class VerifyingProxy(ForwardingProxy):
 
     def _signature(self, method, path, headers, body, claim):
         key, _, region, service, signed, _ = claim.groups()
-        names = set(signed.split(";"))
-        request = AWSRequest(
-            method=method,
-            url=f"http://{headers['host']}{path}",
-            data=body,
-            headers={name: value for name, value in headers.items() if name.lower() in names},
-        )
+        sent = {name: value for name, value in headers.items() if name.lower() in signed.split(";")}
+        request = AWSRequest(method, f"http://{headers['host']}{path}", sent, body)
         request.context["timestamp"] = headers["x-amz-date"]
         signer = SigV4Auth(Credentials(key, self.keys[key][0]), service, region)
         return signer.signature(signer.string_to_sign(request, signer.canonical_request(request)), request)
@@ -127,7 +113,7 @@ def proxy(opensearch_engine):
 @pytest.fixture
 def session(monkeypatch, proxy):
     """Credentials with a session token, which the proxy knows."""
-    _use(monkeypatch, proxy, "ASIAFIRST", "token/of+the=session")
+    _use(monkeypatch, proxy, "ASIAFIRST", TOKEN)
 
 
 def _use(monkeypatch, proxy, key, token):
@@ -138,16 +124,14 @@ def _use(monkeypatch, proxy, key, token):
         monkeypatch.setenv("AWS_SESSION_TOKEN", token)
 
 
-def _signed(proxy, url=None):
-    return connect(load(url=url or proxy.url, aws_sigv4=REGION))
+def _signed(url):
+    return connect(load(url=url, aws_sigv4=REGION))
 
 
-@pytest.mark.parametrize(
-    "token", [pytest.param(None, marks=pytest.mark.nightly), "token/of+the=session"], ids=["long-term", "session"]
-)
+@pytest.mark.parametrize("token", [pytest.param(None, marks=pytest.mark.nightly), TOKEN], ids=["long-term", "session"])
 def test_an_index_is_built_updated_and_searched_with_signed_requests(opensearch_engine, name, source, proxy, monkeypatch, token):
     _use(monkeypatch, proxy, "AKIAKEY", token)
-    with _signed(proxy) as engine:
+    with _signed(proxy.url) as engine:
         build(engine, source(numbered(30)), name, BuildOptions())
         update(engine, source(numbered(35)), name, BuildOptions(), UpdateMode(new=True))
         assert [hit.id for hit in Index.open(engine, name).search("number7 (a+b) é", mode="lexical", k=1)] == ["d7"]
@@ -185,14 +169,14 @@ def test_a_session_that_ends_in_the_middle_of_a_build_ends_it_with_its_sentence_
 
     def progress(stage, done, *_):
         if stage == "Indexing" and done:
-            proxy.expired.add("token/of+the=session")
+            proxy.expired.add(TOKEN)
 
-    with _signed(proxy) as engine, pytest.raises(EngineError) as caught:
+    with _signed(proxy.url) as engine, pytest.raises(EngineError) as caught:
         build(engine, documents, name, LEXICAL, progress=progress)
     assert "expired" in caught.value.message
     assert caught.value.hint == "Renew the AWS credentials: their session token has expired."
     _use(monkeypatch, proxy, "ASIASECOND", "the next token")
-    with _signed(proxy) as engine:
+    with _signed(proxy.url) as engine:
         build(engine, documents, name, LEXICAL)
     assert clean(opensearch_engine, name) == 2000
 
@@ -212,7 +196,7 @@ def test_credentials_that_renew_themselves_outlast_a_build(opensearch_engine, na
     def progress(*_):
         proxy.expired.update(f"token {number}" for number in range(1, int(count.read_text())))
 
-    with _signed(proxy) as engine:
+    with _signed(proxy.url) as engine:
         build(engine, source(numbered(20)), name, LEXICAL, progress=progress)
     assert clean(opensearch_engine, name) == 20
     assert len(set(proxy.used)) > 3
@@ -231,7 +215,7 @@ def test_serverless_gets_the_hash_of_every_body_and_is_searched(opensearch_engin
     with VerifyingProxy(opensearch_engine.url, service="aoss") as proxy:
         _use(monkeypatch, proxy, "AKIAKEY", None)
         url = f"http://collection.{REGION}.aoss.amazonaws.com:{proxy.port}"
-        with _signed(proxy, url) as engine:
+        with _signed(url) as engine:
             assert [hit.id for hit in Index.open(engine, name).search("number7", k=1)] == ["d7"]
             with pytest.raises(EngineError) as caught:
                 build(engine, source(numbered(12)), f"{name}-two", LEXICAL)

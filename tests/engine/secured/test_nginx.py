@@ -8,6 +8,7 @@ import socket
 import subprocess
 import threading
 import time
+from unittest.mock import Mock
 
 import pytest
 
@@ -26,6 +27,9 @@ from tests.indexer.builds import LEXICAL, clean, numbered
 from tests.indexer.proxy import Proxy
 from tests.programs import program
 
+pytestmark = [pytest.mark.engine, pytest.mark.programs]
+READER, WRITER = ("rita-source", "Quellwasser-4417-Moos"), ("wim-target", "Zielscheibe-9023-Harz")
+OPTIONS = ["--text-field", "description", "--weights", "none", "--dense", "none"]
 _CONFIGURATION = """
 {user}
 daemon off;
@@ -91,9 +95,6 @@ def password_file(folder, user, password):
     return f'auth_basic "search"; auth_basic_user_file {file};'
 
 
-pytestmark = [pytest.mark.engine, pytest.mark.programs]
-
-
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory):
     program("nginx")
@@ -148,22 +149,14 @@ def test_a_build_outlasts_a_server_that_is_away_behind_the_proxy(
     assert clean(opensearch_engine, name) == 50
 
 
-READER, WRITER = ("rita-source", "Quellwasser-4417-Moos"), ("wim-target", "Zielscheibe-9023-Harz")
-OPTIONS = ["--text-field", "description", "--weights", "none", "--dense", "none"]
-
-
 @pytest.fixture
 def doors(opensearch_engine, tmp_path):
     """The server behind two doors: (source, target), each an nginx and the certificate of its authority."""
     made = []
     for place, (user, password) in (("source", READER), ("target", WRITER)):
         authority = Authority(tmp_path / f"{place}-authority", place)
-        nginx = Nginx(
-            tmp_path / place,
-            opensearch_engine.url,
-            certificate=authority.issue("nginx"),
-            server=password_file(tmp_path, user, password),
-        )
+        known, certificate = password_file(tmp_path, user, password), authority.issue("nginx")
+        nginx = Nginx(tmp_path / place, opensearch_engine.url, certificate=certificate, server=known)
         made.append((nginx, authority.certificate))
     yield made
     for nginx, _ in made:
@@ -241,11 +234,7 @@ def test_neither_password_is_stored_anywhere(doors, termweave, shop, name, state
         assert READER[0].encode() not in found
 
     with monkeypatch.context() as patch:
-
-        def stop(self, batches):
-            raise KeyboardInterrupt
-
-        patch.setattr(BulkSender, "send", stop)
+        patch.setattr(BulkSender, "send", Mock(side_effect=KeyboardInterrupt))
         termweave(*build, status=130)
     check(b"blue lamp 17")
     assert list((state / "snapshots").glob("*"))

@@ -7,19 +7,7 @@ import pytest
 
 from termweave import encoders, engine
 from termweave.errors import EngineError
-from tests.engine.secured.conftest import (
-    BUILD,
-    BUILDER,
-    CONNECT,
-    DOCUMENTS,
-    JUDGE,
-    LOOK,
-    SEARCH,
-    as_settings,
-    done,
-    joined,
-    without,
-)
+from tests.engine.secured.conftest import BUILD, BUILDER, CONNECT, JUDGE, LOOK, SEARCH, as_settings, done, joined, without
 from tests.serving.connector.conftest import answering
 from tests.ui.conftest import client_of, models_of
 
@@ -28,32 +16,39 @@ _QUERY = ("search", "docs", "run a function")
 _BUILD = ("index", "{corpus}", "docs", "--weights", "none", "--dense", "none")
 _UPDATE = ("index", "{corpus}", "docs", "--update")
 _COPY = ("index", "{corpus}", "docs", "--update", "--new")
-#: Permission -> a command that cannot do without it.
-COMMANDS = {
-    "indices:data/read/msearch": _QUERY,
-    "indices:data/read/mget": _QUERY,
-    "indices:data/read/mget*": _QUERY,
-    "indices:data/read/search": _QUERY,
-    "indices:admin/aliases/get": _QUERY,
-    "indices:admin/mappings/get": _QUERY,
-    "indices:monitor/settings/get": _QUERY,
-    "indices:data/write/bulk": _UPDATE,
-    "indices:data/write/bulk*": _UPDATE,
-    "indices:data/write/index": _UPDATE,
-    "indices:admin/aliases": _UPDATE,
-    "indices:admin/mapping/put": _UPDATE,
-    "indices:admin/create": _BUILD,
-    "indices:admin/settings/update": _BUILD,
-    "indices:admin/refresh*": ("verify", "docs"),
-    "indices:admin/delete": ("prune", "docs", "--keep", "1", "--yes"),
-    "indices:monitor/segments": ("generations", "docs"),
-    "indices:data/write/delete": ("delete", "docs", "--id", "timer", "--yes"),
-    "indices:admin/get": _COPY,
-    "indices:data/write/reindex": _COPY,
-    "indices:data/read/scroll": _COPY,
-    "cluster:monitor/task/get": _COPY,
-    "cluster:monitor/tasks/lists": _COPY,
+#: Commands, and the permissions that each cannot do without.
+_NEEDED = {
+    _QUERY: (
+        "indices:data/read/msearch indices:data/read/mget indices:data/read/mget* indices:data/read/search "
+        "indices:admin/aliases/get indices:admin/mappings/get indices:monitor/settings/get"
+    ),
+    _UPDATE: (
+        "indices:data/write/bulk indices:data/write/bulk* indices:data/write/index indices:admin/aliases indices:admin/mapping/put"
+    ),
+    _BUILD: "indices:admin/create indices:admin/settings/update",
+    ("verify", "docs"): "indices:admin/refresh*",
+    ("prune", "docs", "--keep", "1", "--yes"): "indices:admin/delete",
+    ("generations", "docs"): "indices:monitor/segments",
+    ("delete", "docs", "--id", "timer", "--yes"): "indices:data/write/delete",
+    _COPY: (
+        "indices:admin/get indices:data/write/reindex indices:data/read/scroll cluster:monitor/task/get cluster:monitor/tasks/lists"
+    ),
 }
+COMMANDS = {permission: command for command, needed in _NEEDED.items() for permission in needed.split()}
+#: Permission on the book -> the form that cannot do without it.
+FORMS = {
+    "indices:data/write/bulk": "grade",
+    "indices:data/write/bulk*": "grade",
+    "indices:data/write/index": "grade",
+    "indices:admin/aliases/get": "grade",
+    "indices:data/write/update": "again",
+    "indices:data/write/delete": "undo",
+    "indices:admin/create": "first",
+}
+LOOKED_AT = (
+    "/search?q=run+a+function", "/search?q=run&compare=1&mode2=lexical&id=json", "/judge?judge=ann", "/book", "/evaluate", "/tune",
+    "/generations", "/api/search?q=run", "/api/book", "/api/grades", "/api/generations", "/learn",
+)  # fmt: skip
 
 
 def test_the_least_roles_suffice(secured, corpus, termweave):
@@ -155,18 +150,6 @@ def test_the_role_suffices_and_no_permission_is_too_much(secured, termweave, cor
     assert not unnamed
 
 
-#: Permission on the book -> the form that cannot do without it.
-FORMS = {
-    "indices:data/write/bulk": "grade",
-    "indices:data/write/bulk*": "grade",
-    "indices:data/write/index": "grade",
-    "indices:admin/aliases/get": "grade",
-    "indices:data/write/update": "again",
-    "indices:data/write/delete": "undo",
-    "indices:admin/create": "first",
-}
-
-
 @pytest.fixture
 def pages(secured):
     """A client of the pages as a user, whose role is set first."""
@@ -182,7 +165,7 @@ def pages(secured):
 def index(secured, termweave, corpus):
     secured.role("builder", BUILDER)
     for _ in range(2):
-        done(termweave("builder", "index", corpus(len(DOCUMENTS)), "docs", "--weights", "none", "--dense", "none", "--fresh"))
+        done(termweave("builder", "index", corpus(5), "docs", "--weights", "none", "--dense", "none", "--fresh"))
     yield "docs"
     termweave("builder", "delete", "docs", "--yes")
     secured.admin("DELETE", "/termweave-book?ignore_unavailable=true")
@@ -202,12 +185,6 @@ def forms(client):
         "again": lambda: post(client, "/book/import", files=more, judge="file"),
         "undo": lambda: post(client, "/judge/undo", judge="file"),
     }
-
-
-LOOKED_AT = (
-    "/search?q=run+a+function", "/search?q=run&compare=1&mode2=lexical&id=json", "/judge?judge=ann", "/book", "/evaluate", "/tune",
-    "/generations", "/api/search?q=run", "/api/book", "/api/grades", "/api/generations", "/learn",
-)  # fmt: skip
 
 
 def test_the_least_role_shows_every_page_and_changes_nothing(index, pages):
@@ -255,7 +232,7 @@ def test_judges_need_what_the_page_says_and_no_less(index, pages, secured):
 
 def test_the_least_role_serves_the_models_of_an_index(secured, termweave, corpus):
     secured.role("builder", BUILDER)
-    done(termweave("builder", "index", corpus(len(DOCUMENTS)), "docs", "--fresh"))
+    done(termweave("builder", "index", corpus(5), "docs", "--fresh"))
     listing = ["indices:admin/aliases/get", "indices:admin/mappings/get"]
     everywhere = {"index_permissions": [{"index_patterns": ["*"], "allowed_actions": listing}]}
     try:

@@ -3,7 +3,6 @@
 import json
 import random
 import re
-import uuid
 from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
@@ -22,7 +21,6 @@ from termweave.errors import InputError, UsageError
 from termweave.evaluation import evaluate, per_query
 from termweave.evaluation.tuning import tune as tuning
 from termweave.evaluation.tuning.parameter_search import ParameterSearch, TrialRanker
-from termweave.indexer import BuildOptions, build
 from termweave.records import Encoding, ModelInfo, Run
 from termweave.rerank.ranker import CrossEncoderReranker
 from termweave.rerank.rerankers import Reranking
@@ -37,7 +35,7 @@ from termweave.signals.fusion import Ranked
 from termweave.signals.lexical import Lexical
 from termweave.signals.modes import Mode
 from termweave.signals.weights import Weights
-from tests.evaluation.judged_sets import Known, write_set
+from tests.evaluation.conftest import Known, write_set
 from tests.same_ranking import same_ranking
 
 NEIGHBOURS = ("candidates", "k", "k_exp", "tau", "weight")
@@ -55,17 +53,13 @@ def drawn(generator, cut=False, ties=False):
     lists = {}
     for signal in (Lexical(), Weights(), Dense(dimension=12)):
         chosen = generator.choice(60, size=int(generator.integers(0, 40)), replace=False)
-        if signal.name == "dense":
-            pairs = [(names[row], float(vectors[row] @ vectors[60])) for row in chosen]
-        else:
-            pairs = [(names[row], float(generator.integers(1, 12))) for row in chosen]
+        dense = signal.name == "dense"
+        pairs = [(names[row], float(vectors[row] @ vectors[60] if dense else generator.integers(1, 12))) for row in chosen]
         passages = {document: int(generator.integers(1, 3)) for document, _ in pairs} if cut else None
         lists[signal.name] = Ranked.from_scores(pairs, 30, signal, passages)
     judged = {names[row]: int(generator.integers(0, 4)) for row in generator.choice(60, 15, replace=False)}
     stored = vectors[:60].astype(np.float16).astype(np.float32)  # as an index keeps them
-    held = dict(zip(names, stored, strict=True))
-    if ties:
-        held = {name: held[name] for name in names[::2]}
+    held = dict(list(zip(names, stored, strict=True))[:: 2 if ties else 1])
     if cut:
         held = {f"{name}#{number}": held[name] * (1.0, -0.5)[number - 1] for name in held for number in (1, 2)}
     return Candidates(Encoding("q", vector=vectors[60]), lists, {}, held), judged
@@ -80,21 +74,15 @@ def test_a_trial_ranks_as_a_search_does(method, measure, cut):
     bench = TrialRanker(found, judged, 2, measure)
     ids = [str(number) for number in range(len(found))]
     qrels = dict(zip(ids, judged, strict=True))
-    neighbours = [
-        ReciprocalNeighbours(),
-        ReciprocalNeighbours(7, 3, 2, 0.5, 0.4),
-        ReciprocalNeighbours(candidates=20, similarity="dense"),
-    ]
+    other, vectors = ReciprocalNeighbours(7, 3, 2, 0.5, 0.4), ReciprocalNeighbours(candidates=20, similarity="dense")
     shares = [(0.5, 0.0, 0.5), (0.3, 0.2, 0.5), (1.0, 0.0, 0.0), (0.0, 0.6, 0.4)]
-    for share, reranking in product(shares, (None, *neighbours)):
+    for share, reranking in product(shares, (None, ReciprocalNeighbours(), other, vectors)):
         weights = {name: each for name, each in zip(("dense", "lexical", "weights"), share, strict=True) if each}
         mode = Mode("tried", weights, method)
         ranked = [order(each, mode, None if reranking is None else Reranking((reranking,)))[:10] for each in found]
-        # Scores by place: order alone decides.
-        scores = {
-            name: {place.id: 100.0 - rank for rank, place in enumerate(places)} for name, places in zip(ids, ranked, strict=True)
-        }
-        expected = per_query(Run("r", scores), qrels, ids, relevant_from=2, measures=[measure])[measure]
+        by_place = [{place.id: 100.0 - rank for rank, place in enumerate(places)} for places in ranked]  # order alone decides
+        run = Run("r", dict(zip(ids, by_place, strict=True)))
+        expected = per_query(run, qrels, ids, relevant_from=2, measures=[measure])[measure]
         np.testing.assert_allclose(bench.values(mode, reranking), expected, atol=1e-9)
 
 
@@ -118,14 +106,6 @@ def folder(tmp_path_factory):
     rows = [f"{each.id}\t{document}\t{grade}" for each in queries[:12] for document, grade in qrels[each.id].items()]
     (root / "qrels" / "dev.tsv").write_text("\n".join(rows) + "\n")
     return root
-
-
-@pytest.fixture(scope="module")
-def shared_index(opensearch_engine, folder):
-    name = f"test-{uuid.uuid4().hex[:10]}"
-    build(opensearch_engine, corpora.open_source(folder), name, BuildOptions())
-    yield tw.connect(opensearch_engine.url).index(name)
-    opensearch_engine.request("DELETE", f"/{name}*", params={"expand_wildcards": "all"})
 
 
 @pytest.fixture(scope="module")
@@ -177,15 +157,13 @@ def test_tuned_proved_stored_and_used(report, folder, index, capsys, monkeypatch
     monkeypatch.setattr(tuning, "tune", lambda *_, **__: report)
     run(["tune", index.name, str(folder), "--dry-run"])
     shown = capsys.readouterr().out
-    assert f"{folder.name}:test, 30 held-out queries" in shown
-    assert "┃" not in shown  # thin lines, as all tables
+    assert (f"{folder.name}:test, 30 held-out queries" in shown, "┃" in shown) == (True, False)  # thin lines, as all tables
 
     # A profile in use is what a search does.
     before = index.search("json", k=5, mode="hybrid")
     index.adopt(report.profile)
     assert tw.connect(index.engine.url).index(index.name).lineage.profile == "tuned"
-    mode, reranking = index.choose(None, None)
-    assert (mode, reranking) == (profiles.mode_of(report.profile), reranking_of(report.profile))
+    assert index.choose(None, None) == (profiles.mode_of(report.profile), reranking_of(report.profile))
     same_ranking(index.search("json", k=5, mode="hybrid", rerank="none"), before)
     same_ranking(index.search("json", k=5), index.search("json", k=5, mode="tuned"))
     with pytest.raises(UsageError, match="names a fusion, but the profile"):
@@ -220,13 +198,12 @@ def test_rules_and_rewriting_of_the_profile_in_use_are_kept_and_measured(folder,
     assert profiles.rewriting_of(report.profile).synonyms == ("file => directory", "string => buffer")
     (note,) = [each for each in report.notes if each.startswith("Kept from the profile")]
     assert (
-        "'shop': rules (diverse@0.6) and rewriting (2 rules of synonyms, pins of 20 queries). All figures are measured with these parts."
+        "'shop': rules (diverse@0.6) and rewriting (2 rules of synonyms, pins of 20 queries). All figures are measured with"
         in note
     )
     assert note.endswith("Fusion and rNN were fitted without rules and pins.")
     mean = held_out_mean(opened, dataset)
-    assert report.figures["in force"] == pytest.approx(mean())
-    assert report.figures["default"] == pytest.approx(report.figures["in force"])
+    assert [report.figures[name] for name in ("in force", "default")] == pytest.approx([mean()] * 2)
     assert report.figures["default"] != pytest.approx(mean(rerank="none"))
     assert report.figures["default"] != pytest.approx(mean(rewrite="none"))
     opened.adopt(report.profile)
@@ -234,7 +211,6 @@ def test_rules_and_rewriting_of_the_profile_in_use_are_kept_and_measured(folder,
 
     # Where no profile is in use, the profile of that name hands its rules on; four of them leave no place for rNN.
     assert run([*save[:6], "--rerank", "diverse@0.1>diverse@0.2>diverse@0.3>diverse@0.4", "--use", "hybrid"]) == 0
-    capsys.readouterr()
     assert run(["tune", index.name, str(folder), "--profile", "shop", "--dry-run"]) == 2
     err = capsys.readouterr().err
     assert "The profile 'shop' has 4 rules, and tuning adds up to 1 reranker: a chain has at most 4 rerankers." in err
@@ -289,23 +265,14 @@ ABOVE = DEFAULT + 0.01 + np.roll(NOISE, 1)[::-1] * np.linspace(0, 2, 40)  # the 
 @pytest.mark.parametrize(
     ("untuned", "tuned", "remarks"),
     [
-        (
-            {"dense": DEFAULT + 0.2, "lexical": DEFAULT},
-            NOISY,
-            [r"The gain may be chance .*", r"dense alone is better than the tuned profile, 0\.6000 against 0\.4050 .*search with the mode dense\."],
-        ),
-        (
-            {"dense": ABOVE, "lexical": DEFAULT},
-            DEFAULT - 0.01,
-            [r"dense alone lies above the default, perhaps by chance: .* \(p .*, 95 % .* between -.* and \+.*\)\."],
-        ),
+        ({"dense": DEFAULT + 0.2, "lexical": DEFAULT}, NOISY,
+         [r"The gain may be chance .*", r"dense alone is better than the tuned profile, 0\.6000 against 0\.4050 .*search with the mode dense\."]),
+        ({"dense": ABOVE, "lexical": DEFAULT}, DEFAULT - 0.01,
+         [r"dense alone lies above the default, perhaps by chance: .* \(p .*, 95 % .* between -.* and \+.*\)\."]),
         ({"dense": BETTER + 1e-6}, BETTER, []),  # shown, the two are equal
         ({"lexical": DEFAULT + 0.01}, DEFAULT - 0.01, [r"BM25 alone is better than the default, .*search with the mode lexical, with the same rules \(x\)\."]),
-        (
-            {"hybrid+ranker@mine": DEFAULT + 0.01, "hybrid+rNN": DEFAULT},
-            DEFAULT - 0.01,
-            [r"hybrid with untuned ranker@mine reranking is better .* mode hybrid and the reranker ranker@mine, with the same rules \(x\)\."],
-        ),
+        ({"hybrid+ranker@mine": DEFAULT + 0.01, "hybrid+rNN": DEFAULT}, DEFAULT - 0.01,
+         [r"hybrid with untuned ranker@mine reranking is better .* mode hybrid and the reranker ranker@mine, with the same rules \(x\)\."]),
     ],
 )  # fmt: skip
 def test_a_gain_that_may_be_chance_and_a_better_signal_are_said(untuned, tuned, remarks):
@@ -315,46 +282,39 @@ def test_a_gain_that_may_be_chance_and_a_better_signal_are_said(untuned, tuned, 
     assert all(map(re.fullmatch, remarks, said)), said
 
 
-@pytest.fixture
-def knowing(folder, monkeypatch):
-    """A ranker that knows the judgements: it gives relevant documents a high logit. Opening it takes no time of a pair."""
-    dataset = corpora.open_dataset(folder)
-    qrels, texts = dataset.qrels(), {each.id: each.content for each in dataset.documents()}
-    relevant = {query.text: {texts[key] for key, grade in qrels[query.id].items() if grade > 0} for query in dataset.queries()}
+class Judge:
+    """A ranker with a function of query and text for its logits, else with the number in a text; it counts the pairs that it reads."""
 
-    class Knowing:
-        anchor: ClassVar[dict[str, float]] = {}
-        info = ModelInfo("knowing", "0" * 16, None, None, 256, folder)
+    anchor: ClassVar[dict[str, float]] = {}
+    info = ModelInfo("judge", "0123456789abcdef", None, None, 64, Path("/nowhere"))
 
-        def score(self, query, documents, *, windows=1):
-            del windows
-            return np.array([float(text in relevant.get(query, ())) for text in documents], dtype=np.float32)
+    def __init__(self, logit=lambda _, text: float(text)):
+        self.read, self.logit = [], logit
 
-        def score_within(self, query, documents, seconds, *, windows=1):
-            return self.score(query, documents[: round(1000 * seconds)], windows=windows)
+    def score(self, query, documents, *, windows=1):
+        self.read += [(query, text, windows) for text in documents]
+        return np.array([self.logit(query, text) for text in documents], dtype=np.float32)
 
+    def score_within(self, query, documents, seconds, *, windows=1):
+        return self.score(query, documents[: round(1000 * seconds)], windows=windows)
+
+
+def test_a_ranker_that_gains_is_tuned_measured_and_stored(index, folder, monkeypatch):
+    """It knows the judgements. Opening it takes no time of a pair."""
     monkeypatch.setattr("termweave.encoders.recorded_models.remember", lambda _: None)
     monkeypatch.setattr(tuning, "_DEPTHS", (10, 20))
     monkeypatch.setattr(tuning, "_RANKER_WEIGHTS", (0.3, 0.6, 0.9))
-    return CrossEncoderReranker("knowing", scorer=Knowing())
-
-
-def test_a_ranker_that_gains_is_tuned_measured_and_stored(index, folder, knowing):
     dataset = corpora.open_dataset(folder)
+    qrels, texts = dataset.qrels(), {each.id: each.content for each in dataset.documents()}
+    relevant = {(query.text, texts[key]) for query in dataset.queries() for key, grade in qrels[query.id].items() if grade > 0}
+    knowing = CrossEncoderReranker("knowing", scorer=Judge(lambda *pair: float(pair in relevant)))
     report = tuning.tune(index, dataset, ranker=replace(knowing, budget=60_000.0), depth=30)
-    assert report.profile.ranker["model"] == "knowing"
+    assert (report.profile.ranker["model"], report.profile.ranker["budget"]) == ("judge", 60_000.0)
     assert report.profile.ranker["candidates"] >= 10
-    assert report.profile.ranker["budget"] == 60_000.0
-    assert report.figures["tuned"] > report.figures["default"]
-    assert report.figures["hybrid+ranker@knowing"] > report.figures["default"]
+    assert min(report.figures["tuned"], report.figures["hybrid+ranker@knowing"]) > report.figures["default"]
     without = tuning.tune(index, dataset, ranker=replace(knowing, budget=0.0), depth=10)
     assert without.profile.ranker is None
     assert any("The ranker was left out" in note for note in without.notes)
-
-
-def test_what_has_nothing_to_fuse_and_no_vectors_cannot_be_tuned(folder):
-    with pytest.raises(UsageError, match="has BM25 alone: there is nothing to fuse, and no vectors to rerank by"):
-        tuning.tune(Known("lexical"), corpora.open_dataset(folder))
 
 
 def test_vectors_alone_are_tuned_for_their_neighbours(index, folder, monkeypatch):
@@ -385,8 +345,10 @@ def test_only_what_the_index_has_is_tuned_and_the_default_is_hybrid(signals, tun
     assert (mode.weights, reranking) == (modes.parse("hybrid", signals).weights, None)
 
 
-def test_judgements_of_other_documents_are_no_table_of_zeros(index, folder, monkeypatch):
+def test_neither_bm25_alone_nor_judgements_of_other_documents_are_tuned(index, folder, monkeypatch):
     dataset = corpora.open_dataset(folder)
+    with pytest.raises(UsageError, match="has BM25 alone: there is nothing to fuse, and no vectors to rerank by"):
+        tuning.tune(Known("lexical"), dataset)
     qrels = {query: {f"other-{document}": grade for document, grade in of.items()} for query, of in dataset.qrels().items()}
     monkeypatch.setattr(dataset, "qrels", lambda: qrels)
     with pytest.raises(InputError, match=rf"Not one judged document of {folder.name} is in the index"):
@@ -396,56 +358,30 @@ def test_judgements_of_other_documents_are_no_table_of_zeros(index, folder, monk
 MODE = Mode("dense", {"dense": 1.0})
 
 
-class Judge:
-    """A ranker whose logit is the number in the text; it counts the pairs that it reads."""
-
-    anchor: ClassVar[dict[str, float]] = {}
-
-    def __init__(self):
-        self.read = []
-        self.info = ModelInfo("judge", "0123456789abcdef", None, None, 64, Path("/nowhere"))
-
-    def score(self, query, documents, *, windows=1):
-        self.read += [(query, text, windows) for text in documents]
-        return np.array([float(text) for text in documents], dtype=np.float32)
-
-
-def queries(useful, count=12):
+def queries(useful):
     """Queries for a useful ranker: the 15th document is relevant and has the highest logit; for another: the first, with any logit."""
-    generator = np.random.default_rng(3)
-    found, judged = [], []
-    for number in range(count):
-        ids = [f"d{place:02}" for place in range(40)]
+    generator, ids = np.random.default_rng(3), [f"d{place:02}" for place in range(40)]
+    lists = {"dense": Ranked.from_scores([(each, 1.0 - place / 40) for place, each in enumerate(ids)])}
+    found = []
+    for number in range(12):
         texts = {each: f"{value:.9f}" for each, value in zip(ids, generator.normal(size=40), strict=True)}
-        if useful:
-            texts["d14"] = "9.0"
-        lists = {"dense": Ranked.from_scores([(each, 1.0 - place / 40) for place, each in enumerate(ids)])}
-        found.append(Candidates(Encoding(f"q{number}"), lists, {}, texts=texts))
-        judged.append({"d14" if useful else "d00": 1})
-    return tuning.RankedQueries(found, judged, 1, "nDCG@10")
+        found.append(Candidates(Encoding(f"q{number}"), lists, {}, texts=texts | ({"d14": "9.0"} if useful else {})))
+    return tuning.RankedQueries(found, [{"d14" if useful else "d00": 1}] * len(found), 1, "nDCG@10")
 
 
-def test_a_useful_ranker_is_chosen_with_a_depth_that_reaches_the_relevant_documents(monkeypatch):
+def test_a_useful_ranker_is_chosen_with_a_depth_that_reaches_the_relevant_documents_and_another_left_out(monkeypatch):
     monkeypatch.setattr(tuning, "_RANKER_WEIGHTS", (0.2, 0.6, 1.0))
     monkeypatch.setattr(tuning, "_DEPTHS", (10, 20, 50))
-    judge, progress = Judge(), []
+    judge, progress, fitted = Judge(), [], queries(useful=True)
     recorded = tuning.RecordedLogits(judge)
     ranker = CrossEncoderReranker("m", scorer=recorded)
-    fitted = queries(useful=True)
     chosen = tuning.choose(fitted, MODE, [], ranker, recorded, lambda *step: progress.append(step))
     assert chosen.candidates >= 20
     assert chosen.weight >= 0.5
     assert fitted.values(MODE, [chosen]).mean() > fitted.values(MODE, []).mean() + 0.5
     assert len(judge.read) == len(set(judge.read)) == 12 * 40  # no pair is read twice, whatever is tried
     assert progress[-1] == ("trying the ranker", 9, 9)
-
-
-def test_a_ranker_that_gains_nothing_is_left_out():
-    recorded = tuning.RecordedLogits(Judge())
-    assert (
-        tuning.choose(queries(useful=False), MODE, [], CrossEncoderReranker("m", scorer=recorded), recorded, lambda *_: None)
-        is None
-    )
+    assert tuning.choose(queries(useful=False), MODE, [], ranker, recorded, lambda *_: None) is None
 
 
 def test_a_budget_limits_the_depth_and_one_without_time_for_any_leaves_the_ranker_out(monkeypatch):

@@ -6,13 +6,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import jsonschema
-import orjson
 import pytest
 
 from termweave.cli import run
 from termweave.cli.output import Output
 from termweave.dialect import dialect_of
 from termweave.indexer.enrichment import enrichment
+from tests.indexer.builds import bulk, write
 
 #: Options of an enrichment that need not encode vectors.
 WEIGHTS = ("--signals", "weights")
@@ -24,17 +24,6 @@ TEXTS = (
     "soft towels of cotton",
     "a kettle for green tea",
 )
-
-
-def bulk(engine, index, *lines):
-    """Send lines of a bulk request, and refresh the index."""
-    body = b"".join(orjson.dumps(line) + b"\n" for line in lines)
-    assert not engine.request("POST", f"/{index}/_bulk", params={"refresh": True}, body=body)["errors"]
-
-
-def write(engine, index, documents):
-    """Write whole documents: id -> document."""
-    bulk(engine, index, *(line for key, each in documents.items() for line in ({"index": {"_id": key}}, each)))
 
 
 def put(engine, index, **texts):
@@ -59,12 +48,8 @@ def shop(opensearch_engine, name):
             settings["index.knn"] = knn
         mappings = {"dynamic": False, "_meta": {"owner": "shop"}, "properties": properties, **mapping}
         opensearch_engine.request("PUT", f"/{index}", body={"settings": settings, "mappings": mappings})
-        texts = {each: f"{TEXTS[each % 5]} {each}" for each in range(30)}
-        write(
-            opensearch_engine,
-            index,
-            {f"p{each}": {"name": text, "stock": each, "info": {"a": [1]}} for each, text in texts.items()},
-        )
+        rows = ({"name": f"{TEXTS[each % 5]} {each}", "stock": each, "info": {"a": [1]}} for each in range(30))
+        write(opensearch_engine, index, {f"p{each}": row for each, row in enumerate(rows)})
         return index
 
     return make

@@ -20,37 +20,35 @@ from termweave.settings import load
 from termweave.signals.modes import Mode
 from termweave.ui import searching
 from tests.indexer.builds import sources
+from tests.indexer.conftest import before
 
 from .conftest import WEIGHTS, bulk, change, write
 
 
 @pytest.mark.slow
-def test_enriched_searched_changed_and_removed(shop, enrich, opensearch_engine, name, monkeypatch, capsys):
+def test_enriched_searched_changed_and_removed(shop, enrich, opensearch_engine, capsys):
     index = shop()
-    before = sources(opensearch_engine, index)
-    # while it is enriched the application changes two documents, adds one and deletes one
-    send, calls = index_passes.send, []
+    first, calls = sources(opensearch_engine, index), []
 
-    def meanwhile(engine, index, writes):
+    def meanwhile(engine, index, _):
+        """The application changes two documents, adds one and deletes one."""
         if not calls:
             calls.append(index)
-            change(opensearch_engine, index, {"p3": {"stock": 1000}})
+            change(engine, index, {"p3": {"stock": 1000}})
             new = {"name": "an umbrella", "stock": 1, "bucket": 2}
-            write(opensearch_engine, index, {"p4": {"name": "a bicycle", "stock": 4}, "new": new})
-            bulk(opensearch_engine, index, {"delete": {"_id": "p5"}})
-        return send(engine, index, writes)
+            write(engine, index, {"p4": {"name": "a bicycle", "stock": 4}, "new": new})
+            bulk(engine, index, {"delete": {"_id": "p5"}})
 
-    with monkeypatch.context() as patch:
-        patch.setattr(index_passes, "send", meanwhile)
+    with before(index_passes, "send", meanwhile):
         done = enrich(index)
     assert (done["documents"], done["signals"]) == (30, ["lexical", "weights", "dense"])
     assert done["conflicts"] >= 2
     after = sources(opensearch_engine, index)
     assert (after["p3"]["stock"], after["p4"]["name"], "p5" in after) == (1000, "a bicycle", False)
     added = {"id", "source_digest", "encoding_digest", "weights", "weights_terms", "weights_sum", "vector", "vector_fp16"}
-    for identity in before.keys() - {"p3", "p4", "p5"}:
+    for identity in first.keys() - {"p3", "p4", "p5"}:
         assert after[identity].pop("termweave").keys() == added
-        assert after[identity] == before[identity]
+        assert after[identity] == first[identity]
     mapping = opensearch_engine.request("GET", f"/{index}/_mapping")[index]["mappings"]
     assert mapping["_meta"]["owner"] == "shop"
     found = Index.open(opensearch_engine, index)
@@ -304,16 +302,14 @@ def test_an_index_that_an_earlier_version_enriched_goes_on_as_it_is(shop, enrich
 def test_a_killed_enrichment_goes_on_where_it_was(shop, enrich, opensearch_engine, monkeypatch):
     index = shop()
     monkeypatch.setattr(index_passes, "_PAGE", 5)
-    send, sent = index_passes.send, []
+    sent = []
 
-    def dies(engine, index, writes):
+    def dies(_, __, writes):
         if sum(sent) >= 15:
             raise KeyboardInterrupt
         sent.append(len(writes))
-        return send(engine, index, writes)
 
-    with monkeypatch.context() as killed:
-        killed.setattr(index_passes, "send", dies)
+    with before(index_passes, "send", dies):
         enrich(index, *WEIGHTS, status=130)
     stored = sources(opensearch_engine, index)
     done = sum("termweave" in each for each in stored.values())
@@ -371,17 +367,14 @@ def test_an_alias_that_hides_documents_is_refused(shop, enrich, opensearch_engin
     assert enrich(f"{name}-all", *WEIGHTS)["written"] == 30
 
 
-def test_a_removal_among_constant_changes_keeps_the_lineage_and_goes_on(shop, enrich, opensearch_engine, monkeypatch):
+def test_a_removal_among_constant_changes_keeps_the_lineage_and_goes_on(shop, enrich, opensearch_engine):
     index = shop()
     enrich(index, *WEIGHTS)
-    send = index_passes.send
 
-    def meanwhile(engine, index, writes):
-        opensearch_engine.request("POST", f"/{index}/_update/p3", body={"script": "ctx._source.stock += 1"})
-        return send(engine, index, writes)
+    def meanwhile(engine, index, _):
+        engine.request("POST", f"/{index}/_update/p3", body={"script": "ctx._source.stock += 1"})
 
-    with monkeypatch.context() as busy:
-        busy.setattr(index_passes, "send", meanwhile)
+    with before(index_passes, "send", meanwhile):
         assert "after 6 passes 1 document left to write" in enrich(index, "--remove", status=4)
     stored = sources(opensearch_engine, index)
     assert [key for key, each in stored.items() if "termweave" in each] == ["p3"]
@@ -394,30 +387,28 @@ def test_writes_that_a_full_disk_turns_away_are_sent_again_or_end_with_its_reaso
     index = shop()
     enrich(index, *WEIGHTS)
     source = open_source(f"opensearch:{index}", index=IndexReading(settings=lambda _: load(url=opensearch_engine.url)))
-    send, waited = index_passes.send, []
+    waited = []
 
     def block(value):
         body = {"index.blocks.read_only_allow_delete": value}
         opensearch_engine.request("PUT", f"/{index}/_settings", body=body)
 
-    def full(engine, index, writes):
+    def full(_, __, writes):
         if writes:
             block(True)
-        return send(engine, index, writes)
-
-    monkeypatch.setattr(index_passes, "send", full)
-    with pytest.raises(EngineError, match=r"429 .*: free some space; .* Run the command again"):
-        enrichment.remove(opensearch_engine.patient(0.5), source)
-    block(None)
-    assert all("termweave" in each for each in sources(opensearch_engine, index).values())
 
     def pause(attempt, asked, end):
         waited.append(attempt)
         block(None)  # somebody has freed some space
         return 0.01
 
-    monkeypatch.setattr(retries, "_pause", pause)
-    assert enrichment.remove(opensearch_engine.patient(20), source) == 30
+    with before(index_passes, "send", full):
+        with pytest.raises(EngineError, match=r"429 .*: free some space; .* Run the command again"):
+            enrichment.remove(opensearch_engine.patient(0.5), source)
+        block(None)
+        assert all("termweave" in each for each in sources(opensearch_engine, index).values())
+        monkeypatch.setattr(retries, "_pause", pause)
+        assert enrichment.remove(opensearch_engine.patient(20), source) == 30
     assert waited == [1, 1]  # once for each shard
     assert not any("termweave" in each for each in sources(opensearch_engine, index).values())
 

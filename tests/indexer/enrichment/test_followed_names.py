@@ -4,7 +4,6 @@ import pytest
 
 from termweave.catalog import statistics_store
 from termweave.catalog.lineage import read_lineage
-from termweave.cli import run
 from termweave.errors import EngineError, TermweaveError, UsageError
 from termweave.search import Index
 from tests.indexer.builds import sources
@@ -119,16 +118,16 @@ def test_the_same_command_after_a_move_goes_on_with_the_first_enrichment(shop, a
 
 @pytest.fixture
 def two_shops(shop, alias, opensearch_engine):
-    """The alias NAME-shop of two indices: NAME-shop-1 with thirty documents, and NAME-shop-2 with a kettle and an umbrella."""
+    """The server, the alias NAME-shop, and its indices: one with thirty documents, and one with a kettle and an umbrella."""
     one = shop({"place": {"type": "keyword"}, "price": {"type": "keyword"}}, number=1)
     two = shop({"price": {"type": "integer"}}, number=2)
     bulk(opensearch_engine, two, *({"delete": {"_id": f"p{number}"}} for number in range(30)))
     put(opensearch_engine, two, q1="a blue kettle", q2="an umbrella")
-    return alias(one, two), one, two
+    return opensearch_engine, alias(one, two), one, two
 
 
-def test_several_indices_of_one_name_are_searched_as_one(two_shops, enrich, opensearch_engine, capsys):
-    engine, (name, one, two) = opensearch_engine, two_shops
+def test_several_indices_of_one_name_are_searched_as_one(two_shops, enrich, shell):
+    engine, name, one, two = two_shops
     with pytest.raises(EngineError, match="stands for 2 indices") as caught:
         Index.open(engine, name)
     assert f"'termweave enrich {name}'" in caught.value.hint
@@ -148,8 +147,7 @@ def test_several_indices_of_one_name_are_searched_as_one(two_shops, enrich, open
     put(engine, two, q3="a trampoline")
     (remark,) = opened.answer("umbrella", k=1).remarks
     assert remark.startswith("1 of 33 documents is not enriched yet")
-    assert run(["profiles", name, "--save", "mine", "--mode", "weights", "--use", "mine", "--url", engine.url]) == 0
-    capsys.readouterr()
+    shell("profiles", name, "--save", "mine", "--mode", "weights", "--use", "mine")
     for index in (one, two):
         stored = engine.request("GET", f"/{index}/_mapping")[index]["mappings"]["_meta"]
         assert (stored["owner"], stored["termweave"]["profile"]) == ("shop", "mine")
@@ -158,11 +156,9 @@ def test_several_indices_of_one_name_are_searched_as_one(two_shops, enrich, open
     assert not engine.request("HEAD", f"/{one}.stats")
 
 
-def test_an_index_that_joins_a_name_is_counted_until_it_is_enriched_alike(
-    two_shops, shop, alias, enrich, opensearch_engine, monkeypatch
-):
+def test_an_index_that_joins_a_name_is_counted_until_it_is_enriched_alike(two_shops, shop, alias, enrich, monkeypatch):
     monkeypatch.setattr("termweave.search.index._FRESH", 0.0)  # an open index looks at each search what its name stands for
-    engine, (name, one, two) = opensearch_engine, two_shops
+    engine, name, one, two = two_shops
     enrich(name, *WEIGHTS)
     opened = Index.open(engine, name)
     three = shop(number=3)

@@ -50,7 +50,7 @@ def test_small_limits_of_an_index_divide_what_is_read(shop, enrich, opensearch_e
 def test_a_search_says_that_an_enrichment_did_not_end(shop, enrich, opensearch_engine, capsys, tmp_path):
     index = shop()
     put(opensearch_engine, index, **{"blocks.write": True})
-    remedy = 'PUT /INDEX/_settings with {"index.blocks.write": null} takes it away. Run the command again'
+    remedy = 'PUT /INDEX/_settings with {"index.blocks.write": null} removes the block. Run the command again'
     assert remedy in enrich(index, *WEIGHTS, status=1)
     queries = tmp_path / "queries.tsv"
     queries.write_text("q1\tgreen tea\n")

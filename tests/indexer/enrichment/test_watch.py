@@ -16,6 +16,7 @@ from termweave.indexer.enrichment import index_passes
 from termweave.indexer.enrichment.index_passes import Watch
 from termweave.search import Index
 from tests.indexer.builds import sources
+from tests.indexer.conftest import before
 
 from .conftest import WEIGHTS, put, write
 
@@ -80,25 +81,21 @@ def test_a_watch_enriches_what_the_application_writes_and_goes_on_after_a_kill(s
 def test_a_watch_keeps_the_newest_text_and_reads_only_what_was_written(shop, opensearch_engine, enrich, watch, monkeypatch):
     index = shop()
     enrich(index, *WEIGHTS)
-    send, read, pages, counts = index_passes.send, [], index_passes.pages, []
+    read, pages, counts = [], index_passes.pages, []
 
     def meanwhile(engine, index, writes):
         if writes:
             read.append(sorted(hit["_id"] for hit, _ in writes))
         if read == [["p1", "p2"]]:
-            put(opensearch_engine, index, p1="a second text")  # after the watch has read the first one
-        return send(engine, index, writes)
+            put(engine, index, p1="a second text")  # after the watch has read the first one
 
-    monkeypatch.setattr(index_passes, "send", meanwhile)
     monkeypatch.setattr(index_passes, "pages", lambda *asked: (counts.append(len(page)) or page for page in pages(*asked)))
-    done, _ = watch(
-        index,
+    steps = [
         lambda: put(opensearch_engine, index, p1="a first text", p2="another text"),
         lambda: opensearch_engine.request("DELETE", f"/{index}/_doc/p9", params={"refresh": True}),
-        lambda: None,
-        lambda: None,
-        options=(),
-    )
+    ]
+    with before(index_passes, "send", meanwhile):
+        done, _ = watch(index, *steps, lambda: None, lambda: None, options=())
     stored = sources(opensearch_engine, index)
     assert (stored["p1"]["name"], stored["p2"]["name"]) == ("a second text", "another text")
     assert is_enriched(opensearch_engine, index, "p1", "p2")
@@ -107,16 +104,15 @@ def test_a_watch_keeps_the_newest_text_and_reads_only_what_was_written(shop, ope
     assert sum(counts[1:]) < 30  # the whole index was read once
 
 
-def test_a_watch_starts_beside_a_steady_writer(shop, opensearch_engine, enrich, watch, monkeypatch):
-    index, send, number = shop(), index_passes.send, count()
+def test_a_watch_starts_beside_a_steady_writer(shop, opensearch_engine, enrich, watch):
+    index, number = shop(), count()
 
     def meanwhile(engine, index, writes):
         if writes and (text := next(number)) < 20:  # after the documents were read
-            put(opensearch_engine, index, p1=f"a text of minute {text}", p2="another text")
-        return send(engine, index, writes)
+            put(engine, index, p1=f"a text of minute {text}", p2="another text")
 
-    monkeypatch.setattr(index_passes, "send", meanwhile)
-    done, _ = watch(index, *[lambda: None] * 30)
+    with before(index_passes, "send", meanwhile):
+        done, _ = watch(index, *[lambda: None] * 30)
     assert done["conflicts"] > 6
     assert done["documents"] == 30
     assert is_enriched(opensearch_engine, index, *(f"p{number}" for number in range(30)))
@@ -129,19 +125,15 @@ def test_a_watch_leaves_out_what_it_cannot_read_and_names_it(shop, opensearch_en
     def odd(key, **fields):
         write(opensearch_engine, index, {key: {"name": "a drum", **fields}})
 
+    def late():
+        put(opensearch_engine, index, late="a telescope")
+
     fields = ("--title-field", "about", "--text-field", "name")
     enrich(index, *WEIGHTS, fields=fields)
     odd("early", about={"of": "wood"})
     assert "'early'" in enrich(index, fields=fields, status=1)
-    done, said = watch(
-        index,
-        lambda: odd("odd", about=[{"of": 7}]),
-        lambda: put(opensearch_engine, index, late="a telescope"),
-        lambda: odd("odd", about={"of": "tin"}, stock=5),
-        lambda: None,
-        options=(),
-        fields=fields,
-    )
+    steps = (lambda: odd("odd", about=[{"of": 7}]), late, lambda: odd("odd", about={"of": "tin"}, stock=5), lambda: None)
+    done, said = watch(index, *steps, options=(), fields=fields)
     for key in ("early", "odd"):
         assert sum(text.startswith("Left out:") and f"document '{key}':" in text for text in said) == 1
     assert done["documents"] == 31

@@ -132,7 +132,7 @@ def test_what_the_engine_still_copies_for_a_client_that_died(desk, monkeypatch, 
 
 def tune(desk, profile="tuned"):
     """As `termweave tune` does when it has found something."""
-    Index.open(desk.engine, desk.name).adopt(Profile(profile, {"lexical": 1.0}, "adaptive", None))
+    desk.open().adopt(Profile(profile, {"lexical": 1.0}, "adaptive", None))
 
 
 def when_indexing(call):
@@ -147,7 +147,7 @@ def when_indexing(call):
 
 
 def of_live(desk):
-    stored = Index.open(desk.engine, desk.name).lineage
+    stored = desk.open().lineage
     return sorted(stored.profiles), stored.profile
 
 
@@ -166,7 +166,7 @@ def test_no_tuning_of_meanwhile_is_undone(desk, way):
 
     run(6, meanwhile)
     assert of_live(desk) == (["tuned"], "tuned")
-    assert Index.open(desk.engine, desk.name).lineage.documents == 6
+    assert desk.open().lineage.documents == 6
     run(7, lambda: desk.run("profiles", "--drop", "tuned"))
     assert of_live(desk) == ([], "")
 
@@ -206,12 +206,12 @@ def test_a_rule_whose_metadata_changed_type_leaves_the_profile_and_no_search_fai
     rules = ["boost@votes:0.2", "boost@price:0.1"]
     rewrite = {"pins": [["text", "d3", "pin"], ["text", "d0", "hide"]]}
     profile = Profile("shop", {"lexical": 1.0}, "adaptive", None, rules=rules, rewrite=rewrite)
-    Index.open(desk.engine, desk.name).adopt(profile)
+    desk.open().adopt(profile)
     for votes, lost in (("many", ["boost@votes:0.2"]), ("some", [])):
         built = desk.build([{**documents[0], "votes": votes, "price": 2.5}, *documents[1:]])  # 2.5 and 2 are both numbers
         said = [each.partition(":0.2: ")[0] for each in built.warnings if "goes on without" in each]
         assert said == [f"The profile 'shop' goes on without {each.partition(':')[0]}" for each in lost]
-        index = Index.open(desk.engine, desk.name)
+        index = desk.open()
         ids = [hit.id for hit in index.search("text")]
         assert (ids[0], sorted(ids)) == ("d3", ["d1", "d2", "d3", "d4"])
         assert index.lineage.profiles["shop"]["rules"] == ["boost@price:0.1"]

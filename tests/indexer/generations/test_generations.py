@@ -20,7 +20,6 @@ from termweave.indexer.generations import deletion, listing, publication
 from termweave.indexer.generations.deletion import find, remove_documents
 from termweave.indexer.ledger import storage
 from termweave.indexer.options import Window
-from termweave.search import Index
 from termweave.settings import load
 from tests.indexer.builds import LEXICAL
 from tests.indexer.conftest import stopping
@@ -34,13 +33,9 @@ def three(desk):
 
 
 def test_listed_newest_first_with_what_is_in_them(desk, three):
-    newest = desk.generations
-    assert [(each.index, each.documents, each.live) for each in newest] == [
-        (three[2], 3, True),
-        (three[1], 2, False),
-        (three[0], 1, False),
-    ]
-    assert all(each.complete and each.bytes > 0 for each in newest)
+    newest = [(three.index(each.index), each.documents, each.live) for each in desk.generations]
+    assert newest == [(2, 3, True), (1, 2, False), (0, 1, False)]
+    assert all(each.complete and each.bytes > 0 for each in desk.generations)
     desk.name += "-other"  # a name that begins alike is another one
     desk.build(1)
     assert len(desk.generations) == 1
@@ -53,7 +48,7 @@ def test_listed_newest_first_with_what_is_in_them(desk, three):
 
 
 def test_promote_and_rollback_move_the_name(desk, three):
-    index = Index.open(desk.engine, desk.name)
+    index = desk.open()
     assert publication.promote(desk.engine, desk.name, three[0]) == three[2]
     assert desk.count == len(index.search("word0 word1 word2", mode="lexical")) == 1
     with pytest.raises(UsageError, match="no older generation"):
@@ -71,24 +66,18 @@ def test_promote_and_rollback_move_the_name(desk, three):
     assert publication.previous(desk.engine, desk.name) == three[2]
 
 
-def test_a_closed_generation_is_not_published_and_can_be_deleted(desk, three, capsys):
+def test_a_closed_generation_is_not_published_and_can_be_deleted(desk, three):
     desk.engine.request("POST", f"/{three[1]}/_close")
-    desk.run("rollback", status=2)
-    assert f"POST /{three[1]}/_open" in capsys.readouterr().err
+    assert f"POST /{three[1]}/_open" in desk.run("rollback", status=2).err
     assert desk.live == three[2]
     desk.run("delete", "--yes")
     assert desk.live is None
 
 
-def unfinished(desk, index):
-    """Say of a generation that it was never finished."""
-    meta = desk.engine.request("GET", f"/{index}/_mapping")[index]["mappings"]["_meta"]
+def test_what_was_never_finished_is_not_promoted_and_goes_by_wish_while_nobody_builds(desk, three):
+    meta = desk.engine.request("GET", f"/{three[0]}/_mapping")[three[0]]["mappings"]["_meta"]
     meta["termweave"]["complete"] = False
-    desk.engine.request("PUT", f"/{index}/_mapping", body={"_meta": meta})
-
-
-def test_what_was_never_finished_is_not_promoted_and_goes_by_wish_while_nobody_builds(desk, three, capsys):
-    unfinished(desk, three[0])
+    desk.engine.request("PUT", f"/{three[0]}/_mapping", body={"_meta": meta})
     for index, said in ((three[0], "never finished"), ("something-else", "has no generation")):
         with pytest.raises(UsageError, match=said):
             publication.promote(desk.engine, desk.name, index)
@@ -96,8 +85,7 @@ def test_what_was_never_finished_is_not_promoted_and_goes_by_wish_while_nobody_b
     assert deletion.prunable(desk.engine, desk.name, keep=2) == []
     with storage.lease(desk.engine, desk.name):
         for verb in (["prune", "--unfinished"], ["delete"]):
-            desk.run(*verb, "--yes", status=1)
-            assert f"Another build of '{desk.name}' is running on this host" in capsys.readouterr().err
+            assert f"Another build of '{desk.name}' is running on this host" in desk.run(*verb, "--yes", status=1).err
     desk.run("prune", "--unfinished", "--yes")
     assert [each.index for each in desk.generations] == [three[2], three[1]]
 
@@ -123,23 +111,19 @@ UNREADABLE = (
 )
 
 
-def test_one_that_cannot_be_read_is_named_and_blocks_nothing(desk, three, capsys):
+def test_one_that_cannot_be_read_is_named_and_blocks_nothing(desk, three):
     created = {each.index: each.created for each in desk.generations}
     for said, why in UNREADABLE:
         for index in (three[0], three[2]):
             meta = {"name": desk.name, "created": created[index], **said}
             desk.engine.request("PUT", f"/{index}/_mapping", body={"_meta": {"termweave": meta}})
-        desk.run("generations")
-        listed, warned = capsys.readouterr()
-        assert [line.split()[1:3] for line in listed.splitlines() if "unreadable" in line] == [
-            ["live,", "unreadable"],
-            ["unreadable", created[three[0]][:10]],
-        ]
+        listed, warned = desk.run("generations")
+        unreadable = [line.split()[1:3] for line in listed.splitlines() if "unreadable" in line]
+        assert unreadable == [["live,", "unreadable"], ["unreadable", created[three[0]][:10]]]
         assert why in warned
         assert f"'{three[0]}'" in warned
         assert f"'{three[1]}'" not in warned
-        desk.run("promote", three[0], status=2)
-        assert why in capsys.readouterr().err
+        assert why in desk.run("promote", three[0], status=2).err
         assert deletion.prunable(desk.engine, desk.name, 1, unfinished=True) == []
     desk.run("rollback")
     assert desk.count == 2
@@ -160,7 +144,7 @@ def remove(desk, *ids):
 
 def agrees(desk, count):
     """Index, ledger and lineage say the same number of documents and passages."""
-    difference, stored = desk.check(), Index.open(desk.engine, desk.name).lineage
+    difference, stored = desk.check(), desk.open().lineage
     return difference.ok and (stored.documents, stored.passages["count"]) == (count, difference.counted)
 
 
@@ -183,7 +167,7 @@ def test_only_where_something_may_have_been_deleted_is_the_generation_another_on
     done = remove(desk, "nobody")
     assert (done.documents, done.absent) == ([], ["nobody"])
     assert up_to_date(desk.engine, source, desk.name, CUT)
-    assert Index.open(desk.engine, desk.name).lineage.updated == ""
+    assert desk.open().lineage.updated == ""
     with pytest.raises(UsageError, match="is one generation of"):  # the lock of that name would not keep an update away
         find(desk.engine, index, ["a"])
     with stopping(deletion, "close_writer"), pytest.raises(KeyboardInterrupt):
@@ -195,9 +179,6 @@ def test_only_where_something_may_have_been_deleted_is_the_generation_another_on
     lineage.store_lineage(desk.engine, index, replace(lineage.read_lineage(desk.engine, index), fingerprint=lineage.CHANGING))
     remove(desk, "b")
     assert lineage.read_lineage(desk.engine, index).fingerprint == lineage.CHANGING  # an update that was stopped is remembered
-
-
-AUDIT = json.loads((Path(__file__).parents[3] / "docs" / "schemas" / "audit.1.json").read_text())
 
 
 def trail(desk):
@@ -230,19 +211,18 @@ def test_every_act_leaves_a_line(desk):
     assert (newest[3].documents, newest[4].documents) == (1, 2)
 
 
-def test_a_line_says_who_when_and_from_where(desk, name, capsys):
+def test_a_line_says_who_when_and_from_where(desk, name):
     with connect(load(url=desk.engine.url, user="jürgen", password="secret")) as engine:
         index = build(engine, desk.source(1), name, LEXICAL).index
     (line,) = audit.read(desk.engine, name, 1)
     assert (line.user, line.os_user, line.host) == ("jürgen", getpass.getuser(), socket.gethostname())
     assert line.termweave == __version__
     assert abs(datetime.fromisoformat(line.at) - datetime.now(UTC)) < timedelta(minutes=1)
-    desk.run("audit", "--json")
-    told = json.loads(capsys.readouterr().out)
-    jsonschema.validate(told, AUDIT)
+    told = json.loads(desk.run("audit", "--json").out)
+    schema = Path(__file__).parents[3] / "docs" / "schemas" / "audit.1.json"
+    jsonschema.validate(told, json.loads(schema.read_text()))
     assert [each["after"] for each in told["lines"]] == [index]
-    desk.run("audit")
-    shown = capsys.readouterr().out
+    shown = desk.run("audit").out
     for part in ("jürgen", socket.gethostname(), f"publish: nothing -> {index}", line.at[:10]):
         assert part in shown
 
@@ -253,8 +233,6 @@ def test_a_refused_line_warns_once_and_the_act_stands(desk, name, caplog):
         engine = connect(load(url=proxy.url))
         first, second = (build(engine, desk.source(count), name, LEXICAL).index for count in (1, 2))
     (said,) = [each.getMessage() for each in caplog.records if "audit" in each.getMessage()]
-    assert said.startswith(
-        f"Warning: 'publish' of {name!r} is done, but the audit trail (termweave-audit) has no line about it: "
-    )
+    assert said.startswith(f"Warning: 'publish' of {name!r} is done, but the audit trail (termweave-audit) has no line about it")
     assert desk.live == second != first
     assert trail(desk) == []

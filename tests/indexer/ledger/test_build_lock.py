@@ -16,7 +16,7 @@ from termweave.indexer.generations.index_setup import open_writer, writer
 from termweave.indexer.ledger import build_lock
 from termweave.indexer.ledger.build_lock import Lease, hold_lease
 from tests.indexer.builds import numbered
-from tests.indexer.conftest import Bench, ended
+from tests.indexer.conftest import Bench, before, ended
 
 
 @pytest.fixture(autouse=True)
@@ -154,13 +154,9 @@ def test_a_role_without_permission_builds_under_the_lock_of_its_host():
 def test_who_loses_the_lease_in_the_middle_stops_and_another_run_finishes(desk, monkeypatch, how):
     """The holder sees it at its next look. What one sends that was paused after its last look, the server refuses: see the last test."""
     monkeypatch.setattr(build_lock, "EXPIRY", 3600.0)
-    engine, holders, heirs, check_lease = desk.engine, [], [], Lease.check
-    before = desk.build(600).index
+    engine, holders, heirs = desk.engine, [], []
+    live = desk.build(600).index
     source = desk.source([{**each, "text": "changed " + each["text"]} for each in numbered(600)])
-
-    def look(lease):
-        holders.append(lease)
-        check_lease(lease)
 
     def taken(stage, done, *_):
         if stage == "Indexing" and 0 < done < 600 and not heirs:
@@ -169,13 +165,13 @@ def test_who_loses_the_lease_in_the_middle_stops_and_another_run_finishes(desk, 
             heirs[0].take()
             holders[-1].renew()  # as every ten seconds
 
-    monkeypatch.setattr(Lease, "check", look)
     run = desk.build if how == "build" else partial(desk.update, new="new" in how)
-    with pytest.raises(EngineError, match=f"Another build of '{desk.name}' has taken over.* Look whether another build runs"):
+    lost = f"Another build of '{desk.name}' has taken over.* Look whether another build runs"
+    with before(Lease, "check", holders.append), pytest.raises(EngineError, match=lost):
         run(source, progress=taken)
     assert heirs
-    assert desk.live == before
-    engine.request("POST", f"/{before}/_refresh")
+    assert desk.live == live
+    engine.request("POST", f"/{live}/_refresh")
     assert desk.request("GET", "/_count")["count"] == 600  # the live generation is whole
     changed = {"query": {"match": {"text": "changed"}}}
     count = desk.request("POST", "/_count", changed)["count"]

@@ -5,6 +5,7 @@ import os
 import stat
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -104,20 +105,11 @@ def test_closing_waits_for_whoever_is_writing(tmp_path):
     assert ends == [True] * 3
 
 
-class OddServer:
-    """What a server may say of itself that no real one says."""
-
-    url = "http://127.0.0.1:9"
-
-    def request(self, *_):
-        return {"cluster_uuid": "../../../elsewhere"}
-
-
 def test_what_a_server_says_leads_no_ledger_out_of_the_state_folder():
-    home = paths.state() / "ledgers"
-    assert storage.folder(OddServer()).resolve().parent == home.resolve()
+    odd = SimpleNamespace(url="http://127.0.0.1:9", request=lambda *_: {"cluster_uuid": "../../../elsewhere"})
+    assert storage.folder(odd).resolve().parent == (paths.state() / "ledgers").resolve()
     with pytest.raises(UsageError, match="is not the name of an index"):
-        storage.open_(OddServer(), "../../elsewhere")
+        storage.open_(odd, "../../elsewhere")
 
 
 def test_a_ledger_can_be_read_by_its_owner_only(tmp_path):

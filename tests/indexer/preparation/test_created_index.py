@@ -1,4 +1,4 @@
-"""What termweave writes is what is stored, whatever index templates and pipelines a cluster has."""
+"""What termweave writes is what is stored, whatever templates and pipelines a cluster has; and the fields that `--keep-mapping` takes over."""
 
 import json
 from dataclasses import replace
@@ -11,7 +11,8 @@ from termweave.indexer import BuildOptions
 from termweave.indexer.pipeline.pipeline import Pipeline
 from termweave.search import Index
 from tests.conftest import SHARED
-from tests.indexer.builds import LEXICAL, sources
+from tests.indexer.builds import LEXICAL, clean, command, sources, write
+from tests.indexer.conftest import before
 
 CASES = SHARED / "cases" / "templates" / "templates.json"
 TEAS = [
@@ -51,7 +52,7 @@ def case(what):
 
 def check_stored(desk, source):
     assert desk.clean(source) == 3
-    index = Index.open(desk.engine, desk.name)
+    index = desk.open()
     assert index.lineage.types == {"price": "long"}
     for mode in ("lexical", "weights", "dense"):
         (hit,) = index.search("how to rinse a kettle", k=1, mode=mode, fields=("text",))
@@ -63,10 +64,9 @@ SHORT = {"text": {"type": "keyword", "ignore_above": 3}, "id": {"type": "keyword
 FORCED = {"mappings": {"_routing": {"required": True}, "dynamic": True, "properties": {**SHORT, "host": {"type": "ip"}}}}
 
 
-@pytest.mark.parametrize(
-    ("what", "older"), [("drop-fields", False), ("change-text", True), ("no-source", False), ("forced", True)]
-)
-def test_templates_of_the_cluster_do_not_change_what_is_stored(desk, cluster, what, older):
+@pytest.mark.parametrize("what", ["drop-fields", "change-text", "no-source", "forced"])
+def test_templates_of_the_cluster_do_not_change_what_is_stored(desk, cluster, what):
+    older = what in {"change-text", "forced"}
     parts = {"template": {"template": FORCED}} if what == "forced" else case(what)
     cluster(**{key: value["template"] if key == "template" else value for key, value in parts.items()}, older=older)
     source = desk.source(TEAS)
@@ -90,20 +90,17 @@ def test_what_a_template_forces_on_scores_and_fields_is_named(desk, cluster):
     desk.build(TEAS, replace(LEXICAL, settings=settings))
 
 
-def test_a_document_that_the_server_changes_is_read_back_and_not_published(desk, cluster, monkeypatch):
+def test_a_document_that_the_server_changes_is_read_back_and_not_published(desk, cluster):
     cluster({"settings": {"index.final_pipeline": ""}}, CHANGED)
-    run, pipeline_of_cluster = Pipeline.run, {"index.final_pipeline": desk.name}
+    pipeline_of_cluster = {"index.final_pipeline": desk.name}
 
-    def meddle(pipeline, progress):
+    def meddle(pipeline, _):
         desk.engine.request("PUT", f"/{pipeline.target.index}/_settings", body=pipeline_of_cluster)
-        return run(pipeline, progress)
 
-    monkeypatch.setattr(Pipeline, "run", meddle)
-    with pytest.raises(VerificationFailed, match="2 altered") as error:
+    with before(Pipeline, "run", meddle), pytest.raises(VerificationFailed, match="2 altered") as error:
         desk.build(TEAS)
     assert "ingest pipeline" in error.value.hint
     assert desk.live is None
-    monkeypatch.undo()
     assert desk.build(TEAS).sent == 2  # it resumes, and switches the pipeline off
     assert desk.clean() == 3
     desk.request("PUT", "/_settings", body=pipeline_of_cluster)
@@ -135,9 +132,7 @@ def test_stop_words_alone_are_found_by_no_search_and_are_no_fault(desk):
     assert desk.build({"a": "to be or not to be", "b": "..."}, BuildOptions()).documents == 2
 
 
-@pytest.mark.parametrize(
-    "tokenizer", [{"type": "ngram", "min_gram": 2, "max_gram": 3}, {"type": "keyword"}], ids=["ngram", "keyword"]
-)
+@pytest.mark.parametrize("tokenizer", [{"type": "ngram", "min_gram": 2, "max_gram": 3}, {"type": "keyword"}], ids=str)
 def test_an_analyzer_of_the_user_decides_what_a_word_is(desk, tokenizer):
     """Parts of words are more tokens than a query may have clauses, and a text that is one token is not that of title and text together."""
     analysis = {"tokenizer": {"parts": tokenizer}, "analyzer": {"own": {"tokenizer": "parts"}}}
@@ -146,3 +141,115 @@ def test_an_analyzer_of_the_user_decides_what_a_word_is(desk, tokenizer):
     assert desk.build(texts, options).sent == 3
     texts[0]["text"] = "another text " * 400
     assert desk.update(texts, options).counts.changed == 1
+
+
+SETTINGS = {
+    "number_of_shards": 2,
+    "number_of_replicas": 0,
+    "mapping.total_fields.limit": 1200,
+    "analysis": {
+        "filter": {"same": {"type": "synonym", "synonyms": ["sofa, couch"]}},
+        "analyzer": {"shop": {"tokenizer": "standard", "filter": ["lowercase", "same", "porter_stem"]}},
+    },
+    "similarity": {"short": {"type": "BM25", "k1": 0.4, "b": 0.2}},
+}
+PROPERTIES = {
+    "name": {"type": "text", "analyzer": "shop", "copy_to": "all", "fields": {"raw": {"type": "keyword"}}},
+    "text": {"type": "text", "analyzer": "whitespace", "similarity": "short"},
+    "all": {"type": "text", "store": True},
+    "price": {"type": "scaled_float", "scaling_factor": 100},
+    "tags": {"type": "keyword"},
+    "day": {"type": "date"},
+    "offers": {"type": "nested", "properties": {"shop": {"type": "keyword"}, "price": {"type": "float"}}},
+    "made": {"properties": {"in": {"type": "keyword"}, "year": {"type": "integer"}}},
+}
+QUERIES = [
+    {"match": {"name": "red couches"}},
+    {"match_phrase": {"text": "Very soft"}},
+    {"multi_match": {"query": "soft sofa", "fields": ["name^3", "text"]}},
+    {"match": {"all": "blue"}},
+    {"term": {"name.raw": "red sofa 12"}},
+    {"nested": {"path": "offers", "query": {"range": {"offers.price": {"gt": 20}}}}},
+    {"bool": {"should": [{"term": {"tags": "new"}}, {"range": {"price": {"gte": 12.5}}}], "filter": {"term": {"made.in": "de"}}}},
+    {"function_score": {"query": {"match": {"text": "soft"}}, "field_value_factor": {"field": "price"}}},
+]
+
+
+def goods():
+    colours, kinds = ("red", "blue", "green"), ("sofa", "chair", "couches", "table")
+    for number in range(60):
+        colour, kind = colours[number % 3], kinds[number % 4]
+        yield {
+            "name": f"{colour} {kind} {number}",
+            "text": f"Very soft {kind}" + " and warm" * (number % 5),
+            "price": number / 3,
+            "tags": ["new", colour] if number % 2 else [],
+            "offers": [{"shop": f"s{number % 3}", "price": number}, {"shop": "s1", "price": 1}],
+            "made": {"in": "de" if number % 4 else "fr", "year": 2000 + number, "by": {"hand": True}},
+            "day": f"202{number // 10}-06-15",
+            "unmapped": number,
+        }
+
+
+@pytest.fixture
+def shop(opensearch_engine, name):
+    """The index NAME-shop of an application."""
+
+    def make(properties, **mapping):
+        index = f"{name}-shop"
+        body = {"settings": SETTINGS, "mappings": {"dynamic": False, "properties": properties, **mapping}}
+        opensearch_engine.request("PUT", f"/{index}", body=body)
+        write(opensearch_engine, index, {f"p{number}": body for number, body in enumerate(goods())})
+        return index
+
+    return make
+
+
+@pytest.fixture
+def build(name, shell):
+    """A function that runs `termweave index --keep-mapping` and returns what it said."""
+
+    def call(index, *arguments, status=0):
+        return shell(*command(f"opensearch:{index}", name, "--title-field", "name", *arguments), status=status)
+
+    return call
+
+
+def test_the_applications_queries_find_the_same(shop, build, opensearch_engine, name, shell, tmp_path):
+    index = shop(PROPERTIES)
+    settings = tmp_path / "settings.json"
+    settings.write_text('{"index.mapping.total_fields.limit": 1500}')
+    build(index, "--keep-mapping", "--settings", str(settings), "--shards", "2")
+    (kept,) = opensearch_engine.of_indices(f"/{name}/_settings", "settings").values()
+    assert kept["settings"]["index"]["mapping"]["total_fields"]["limit"] == "1500"  # what the user says wins
+    assert clean(opensearch_engine, name) == 60
+    for query in QUERIES:
+        body = {"query": query, "size": 100, "sort": ["_score", {"made.year": "asc"}], "stored_fields": ["all"], "_source": True}
+        old, new = (opensearch_engine.request("POST", f"/{which}/_search", body=body)["hits"]["hits"] for which in (index, name))
+        for hit in (*old, *new):
+            hit["_source"] = {each: hit["_source"][each] for each in PROPERTIES.keys() - {"all"}}
+        before, after = ([(hit["_id"], hit["_score"], hit["_source"]) for hit in hits] for hits in (old, new))
+        assert after == before != [], query
+    found = Index.open(opensearch_engine, name)
+    days = [len(found.search("blue red green", k=60, where=where)) for where in ("day<=2021", "day=2021", "day>2021")]
+    assert days == [20, 10, 40]
+    hits = found.search("blue chair", mode="lexical", where="price<5 AND unmapped>0")
+    assert hits[0].fields["title"].startswith("blue chair")
+    # an update takes the fields over, too, and does not do without them
+    changed = {"doc": {"tags": ["changed"], "made": {"colour": "x"}}}
+    opensearch_engine.request("POST", f"/{index}/_update/p7", params={"refresh": True}, body=changed)
+    assert "Add --keep-mapping" in build(index, "--update", status=2).err
+    assert "1 changed, 59 unchanged" in build(index, "--update", "--keep-mapping").out
+    found = opensearch_engine.request("POST", f"/{name}/_search", body={"query": {"term": {"tags": "changed"}}})["hits"]["hits"]
+    assert [hit["_id"] for hit in found] == ["p7"]
+    assert clean(opensearch_engine, name) == 60
+    shell("verify", name, f"opensearch:{index}", "--title-field", "name")
+
+
+def test_conflicts_are_named_before_anything_is_made(shop, build, opensearch_engine, name):
+    odd = {"id": {"type": "long"}, "metadata": {"type": "object"}, "vector": {"type": "keyword"}}
+    index = shop({**PROPERTIES, **odd, "parent": {"type": "join", "relations": {"a": "b"}}})
+    said = build(index, "--keep-mapping", "--passage-size", "50", "--shards", "3", status=2).err
+    fields = ("'id' (long) has the name", "'metadata' (object) has", "'parent' is of type join")
+    assert [part for part in (*fields, "--passage-size stores", "--shards 3 is") if part not in said] == []
+    assert not opensearch_engine.request("HEAD", f"/{name}")

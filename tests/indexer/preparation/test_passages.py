@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +16,7 @@ from termweave.records import Document
 from termweave.rerank.rerankers import Reranker, RerankResult
 from termweave.search import Index
 from tests.indexer.builds import check
+from tests.indexer.conftest import write_lines
 
 LETTERS = st.text("ab .!?\n\"')(中文。，é\t1", max_size=300)
 SMALL = Window(size=20, stride=12)
@@ -95,8 +95,7 @@ def folder(tmp_path):
     """Five long documents and a short one."""
     documents = [{"_id": each, "title": f"About {each}", "text": long_text(each), "kind": "long"} for each in SUBJECTS]
     documents.append({"_id": "short", "title": "", "text": "A short text about nothing.", "kind": "short"})
-    (tmp_path / "corpus.jsonl").write_bytes(b"\n".join(orjson.dumps(each) for each in documents))
-    return tmp_path / "corpus.jsonl"
+    return write_lines(tmp_path / "corpus.jsonl", documents)
 
 
 class Reading(Reranker):

@@ -3,12 +3,12 @@
 import json
 import random
 
-import orjson
 import pytest
 
 from termweave.cli import run
 from termweave.indexer.preparation import corpus_pass
 from termweave.indexer.shards import corpus_encoding
+from tests.indexer.conftest import write_lines
 
 #: A weights model without a graph: words and idf, so that a shard is encoded in milliseconds.
 QUICK = ("--weights", "bm25-german", "--dense", "none")
@@ -23,29 +23,18 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(corpus_encoding, "_SHARD", 16)
 
 
-def texts(count, *, seed=0):
-    chance = random.Random(seed)
+def texts(count):
+    chance = random.Random(0)
     return [
-        {
-            "_id": f"d{number}",
-            "title": f"Titel {number}",
-            "text": " ".join(chance.choices(WORDS, k=30)),
-            "year": 1990 + number % 30,
-        }
-        for number in range(count)
+        {"_id": f"d{each}", "title": f"Titel {each}", "text": " ".join(chance.choices(WORDS, k=30)), "year": 1990 + each % 30}
+        for each in range(count)
     ]
 
 
 @pytest.fixture
 def write(tmp_path):
     """Write documents as JSON lines."""
-
-    def file(documents, name="corpus.jsonl"):
-        path = tmp_path / name
-        path.write_bytes(b"\n".join(orjson.dumps(each) for each in documents) + b"\n")
-        return path
-
-    return file
+    return lambda documents, name="corpus.jsonl": write_lines(tmp_path / name, documents)
 
 
 @pytest.fixture

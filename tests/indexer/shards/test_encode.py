@@ -1,18 +1,29 @@
-"""`termweave encode`: the same bytes wherever the folder is, exact statistics, resuming, proof of what is read, refusals."""
+"""`termweave encode`: the same bytes wherever the folder is, resuming, proof of what is read, refusals; its index is that of the corpus."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
+import fsspec
 import jsonschema
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from termweave import corpora
-from termweave.errors import InputError
+from termweave.catalog import statistics_store
+from termweave.contracts.signal import Pruning
+from termweave.errors import InputError, TermweaveError, UsageError
+from termweave.indexer import BuildOptions, build, update, verify_against_source
+from termweave.indexer.job import Job
+from termweave.indexer.options import Window
 from termweave.indexer.shards.store import MANIFEST, is_url
+from termweave.search import Index
+from tests.indexer.builds import check, sources
+from tests.indexer.conftest import stopping
 
 from .conftest import texts
-
-SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "schemas" / "encode-shards.1.json").read_text())
 
 
 def files(folder, beginning=""):
@@ -25,11 +36,10 @@ def count_of(folder):
 
 
 def test_the_folder_may_be_a_url_and_is_private(write, encode, tmp_path):
-    import fsspec
-
     path, url = write(texts(200)), f"memory://{tmp_path.name}/shards"
     said = encode(path, f"file://{tmp_path}/url")
-    jsonschema.validate(said, SCHEMA)
+    schema = Path(__file__).parents[3] / "docs" / "schemas" / "encode-shards.1.json"
+    jsonschema.validate(said, json.loads(schema.read_text()))
     assert (said["texts"], said["shards"], said["encoded"]) == (200, 13, {"shards": 13, "texts": 200})
     encode(path, tmp_path / "a::b")  # which is no URL
     encode(path, url)
@@ -118,9 +128,6 @@ def test_a_manifest_that_was_edited_is_damaged(write, encode, tmp_path):
 
 def test_a_text_or_an_encoding_that_was_altered_is_refused(write, encode, tmp_path):
     """Somebody rewrites a shard: the checksums of its pages are right, the digests are not."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     documents = [{"_id": f"d{number}", "text": f"The kettle number {number} is cleaned with vinegar."} for number in range(10)]
     encode(write(documents), tmp_path / "shards", quick=False)
     shard = tmp_path / "shards" / "shard-000000.parquet"
@@ -143,8 +150,6 @@ def test_a_text_or_an_encoding_that_was_altered_is_refused(write, encode, tmp_pa
 
 def test_a_shard_that_is_damaged_or_of_another_number_model_or_length_is_named(write, encode, tmp_path):
     """A file in the place of another one is whole; its documents would be there twice, others not at all."""
-    import pyarrow.parquet as pq
-
     folder, other, path = tmp_path / "shards", tmp_path / "other", write(texts(64))
     encode(path, folder)
     encode(path, other, "--weights", "bm25-dutch")
@@ -174,12 +179,8 @@ def test_a_shard_that_is_damaged_or_of_another_number_model_or_length_is_named(w
         count_of(folder)
 
 
-@pytest.mark.parametrize(
-    ("method", "said"), [("ls", "the folder in memory://ls cannot be read"), ("mv", "be written to memory://mv")]
-)
+@pytest.mark.parametrize(("method", "said"), [("ls", "in memory://ls cannot be read"), ("mv", "be written to memory://mv")])
 def test_an_error_of_a_file_system_is_a_sentence(write, encode, monkeypatch, method, said):
-    from fsspec.implementations.memory import MemoryFileSystem
-
     def refused(*_, **__):
         raise RuntimeError("no credentials")  # a driver has errors that are none of the system's
 
@@ -191,3 +192,88 @@ def test_only_urls_of_file_systems_are_folders_elsewhere():
     folders = ["s3://bucket/folder", "simplecache::s3://bucket/folder", "memory://folder"]
     others = ["https://host/index", "ubi:http://127.0.0.1:9200", "opensearch:https://host", "folder/with:colon"]
     assert [spec for spec in (*folders, *others) if is_url(spec)] == folders
+
+
+BM25 = {"weights": "bm25-german", "dense": "none"}
+
+
+@pytest.fixture
+def same(opensearch_engine, name, encode, tmp_path):
+    """A function that builds the indices NAME-a of a corpus and NAME-b of its shards, compares all of them, and returns the build of shards."""
+
+    def check_same(path, options, queries, *words, quick=True, of_shards=None):
+        encode(path, tmp_path / "shards", *words, quick=quick)
+        build(opensearch_engine, corpora.open_source(path), f"{name}-a", options)
+        built = build(opensearch_engine, corpora.open_source(tmp_path / "shards"), f"{name}-b", of_shards or BuildOptions())
+        direct, shards = (Index.open(opensearch_engine, f"{name}-{each}") for each in "ab")
+        origin = {**direct.lineage.source, "options": shards.lineage.source["options"]}  # those of shards name no models
+        assert replace(direct.lineage, name=f"{name}-b", created=shards.lineage.created, source=origin) == shards.lineage
+        if direct.lineage.statistics:
+            first, second = (statistics_store.load(opensearch_engine, each.generation, each.lineage) for each in (direct, shards))
+            assert first.to_bytes() == second.to_bytes()
+        assert sources(opensearch_engine, f"{name}-a") == sources(opensearch_engine, f"{name}-b")
+        first, second = (each.run(queries, k=1_000).scores for each in (direct, shards))
+        assert any(first.values())
+        # compiled code adds in another order
+        assert second == {query: pytest.approx(scores, rel=1e-5) for query, scores in first.items()}
+        source = corpora.open_source(tmp_path / "shards")
+        assert verify_against_source(opensearch_engine, direct.generation, source).ok
+        assert check(opensearch_engine, f"{name}-b").ok
+        return built
+
+    return check_same
+
+
+QUERIES = {"a": "haus im garten", "b": "wolke regen", "c": "stern"}
+
+
+def test_same_documents_and_scores_with_the_shipped_model_and_pruning(write, same):
+    documents = [{"_id": f"d{each}", "text": f"Green tea {each} steeps for {each} minutes.", "n": each} for each in range(40)]
+    options = BuildOptions(analyzer="standard", prune=Pruning(below=0.3))
+    built = same(write(documents), options, {"q": "green tea", "r": "minutes 7"}, quick=False, of_shards=options)
+    assert (built.documents, built.sent) == (40, 40)
+
+
+def test_same_with_passages_duplicates_long_texts_and_metadata(write, same):
+    """More texts than the sample takes, some of which are longer than it keeps."""
+    documents = texts(600)
+    for number in range(0, 600, 60):
+        documents[number]["text"] = " ".join(f"wort{number}x{each} {documents[number]['text']}" for each in range(150))
+    documents[400] = documents[3]
+    documents[10]["text"] = ""
+    built = same(write(documents), BuildOptions(**BM25), QUERIES)
+    assert "1 document left out, with the id and content of an earlier document." in built.notes
+
+
+def test_same_passages(write, same):
+    documents = texts(60)
+    documents[7]["text"] = ". ".join(each["text"].capitalize() for each in documents[:20]) + "."
+    built = same(write(documents), BuildOptions(**BM25, passages=Window(50, 37)), QUERIES, "--passage-size", "50")
+    assert built.passages > built.documents == 60
+
+
+def test_a_build_of_the_corpus_is_resumed_from_its_shards(opensearch_engine, name, write, encode, tmp_path):
+    """Both are the same build: what the one has sent, the other does not send again."""
+    path = write(texts(80))
+    encode(path, tmp_path / "shards")
+    with stopping(Job, "_verify"), pytest.raises(KeyboardInterrupt):
+        build(opensearch_engine, corpora.open_source(path), name, BuildOptions(**BM25))
+    built = build(opensearch_engine, corpora.open_source(tmp_path / "shards"), name, BuildOptions())
+    assert (built.documents, built.sent) == (80, 0)
+
+
+def test_what_shards_do_not_give_is_refused(opensearch_engine, name, write, encode, tmp_path, shell):
+    encode(write(texts(10)), tmp_path / "shards")
+    shards = corpora.open_source(tmp_path / "shards")
+    for options, said in (
+        ({"passages": Window(60, 40)}, "was encoded as whole documents"),
+        ({"weights": "bm25-dutch"}, r"was encoded with 'bm25-german' .*weights names 'bm25-dutch'"),
+        ({"dense": "shipped"}, "was encoded without such a model, and dense names"),
+        ({"signals": ("dense",)}, "'dense' cannot be built: no model gives 'dense'"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            build(opensearch_engine, shards, name, BuildOptions(**options))
+    build(opensearch_engine, shards, name, BuildOptions(weights="none", signals=("lexical",)))
+    with pytest.raises(TermweaveError, match="is encoded already, and an update weighs documents with the statistics"):
+        update(opensearch_engine, shards, name, BuildOptions())
+    assert "a plan estimates how long encoding takes" in shell("index", tmp_path / "shards", name, "--plan", status=2).err

@@ -1,5 +1,7 @@
 """Explanations on a real server: every part, every term, every mode; documents that were not found; awkward texts."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from termweave.rerank import ReciprocalNeighbours
@@ -134,3 +136,40 @@ def test_a_document_that_the_filter_excludes_is_said_to_be(index):
     assert {"weights", "dense"} <= parts.keys()  # what they would give it
     assert all(part["share"] == 0 for part in parts.values())
     assert "excluded" not in index.explain("json functions", "1-3", where=only).explain()
+
+
+def test_the_score_of_a_missed_document_says_whether_the_signal_passed_it_over():
+    part = {"name": "dense", "rank": None, "share": 0.0, "lowest": 0.5, "terms": []}
+    parts = [{**part, "score": score} for score in (0.5, 0.500005, 0.51)]
+    found = {**part, "rank": 2, "score": 0.7, "share": 0.7, "terms": [{"word": word, "share": 0.1} for word in "abcdefgh"]}
+    first, *missed = explanation.as_rows({"parts": [*parts, found]})
+    assert first == (0.7, "dense", "0.7000, rank 2; a 0.1  b 0.1  c 0.1  d 0.1  e 0.1  f 0.1  and 2 more")
+    assert ["passed over" in sentence for _, _, sentence in missed] == [False, False, True]
+    matched = {"name": "match", "share": 0.2, "field": "title", "matched": list("abcdefgh"), "worth": 0.5, "weight": 1}
+    ((_, _, told),) = explanation.as_rows({"parts": [matched]})
+    assert told == "title holds a  b  c  d  e  f and 2 more: 0.5000 of their idf, weight 1"
+
+
+def test_words_share_what_their_signals_give_or_the_scores_where_no_signal_gives_anything():
+    located = [(0, 4, "json"), (5, 9, "file")]
+    generation = SimpleNamespace(layout=SimpleNamespace(signals=()), encoder=SimpleNamespace(locate=lambda _: located))
+    part = {"name": "weights", "score": 4.0, "terms": [{"term": "json", "share": 3.0}, {"term": "file", "share": 1.0}]}
+    for shares, expected in (([0.5], [0.375, 0.125]), ([0.0], [0.75, 0.25]), ([0.5, 0.0], [0.375, 0.125])):
+        words = explanation.shade("json file", [{**part, "share": share} for share in shares], generation)
+        assert [word["share"] for word in words] == expected
+
+
+@pytest.mark.parametrize(
+    ("places", "width", "shown"),
+    [
+        ([(0, 0.2), (40, 0.5), (50, 0.5)], 14, (40, 54)),  # both words that fill the window, and not the weaker one
+        ([(0, 0.2), (40, 0.5), (50, 0.5)], 24, (35, 54)),  # a word before them, for context
+        ([(0, 1.0), (40, 0.5)], 14, (0, 14)),
+        ([(55, 1.0)], 14, (45, 59)),
+        ([(0, 1.0)], 60, (0, 59)),
+        ([], 14, (0, 14)),
+    ],
+)
+def test_the_shown_part_of_a_text_has_the_words_with_the_largest_sum(places, width, shown):
+    words = [{"start": start, "end": start + 4, "share": share} for start, share in places]
+    assert explanation.window("word " * 11 + "word", words, width) == shown

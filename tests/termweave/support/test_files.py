@@ -16,6 +16,11 @@ import pytest
 from termweave.support import atomic_files, private_files
 from termweave.support.file_locks import Held, noted, one_at_a_time
 
+_READ = (
+    "import time; from termweave.corpora import open_source; source = open_source('-'); print('read', flush=True); time.sleep(60)"
+)
+LINES = b'{"_id": "a", "text": "the text of a document"}\n'
+
 
 def test_a_file_that_cannot_be_written_is_as_it_was(tmp_path):
     file = tmp_path / "kept.json"
@@ -123,12 +128,6 @@ def test_a_lock_says_who_holds_it_and_nothing_of_those_who_did(tmp_path):
                     pytest.fail("two hold it")
                 assert caught.value.note == note
         assert path.read_text() == ""
-
-
-_READ = (
-    "import time; from termweave.corpora import open_source; source = open_source('-'); print('read', flush=True); time.sleep(60)"
-)
-LINES = b'{"_id": "a", "text": "the text of a document"}\n'
 
 
 @pytest.fixture

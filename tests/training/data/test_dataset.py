@@ -112,9 +112,7 @@ def test_a_log_as_logs_are(folder, tmp_path):
     """Lines that repeat or are no clicks, unknown documents, counts of nothing; blanks are no difference."""
     log, place = tmp_path / "clicks.tsv", {f"d{n}": n for n in range(40)}
     more = ["3\td3\t4\r", "  3\u200b\td3\t2.0", "3\td5\t0", "3\td6\t-2", "3\tgone\t9"]
-    log.write_text(
-        "\n".join([*(f"asked {n}\td{n}" for n in range(20)), *(f"asked {line}" for line in more), "\td7\t9", "{broken"])
-    )
+    log.write_text("\n".join([*(f"asked {n}\td{n}" for n in range(20)), *(f"asked {row}" for row in more), "\td7\t9", "{broken"]))
     found = dataset.clicks_of(log, place)
     assert found.counts["asked 3"] == {3: 7.0}
     assert (len(found.counts), found.unknown, found.empty) == (20, 1, 3)
@@ -222,9 +220,7 @@ def test_a_table_of_other_columns_is_read_as_the_settings_name_them(tmp_path):
     rows = [f"A-{n}.3/4;Screw number{n};made of steel number{n};for wood and walls" for n in range(40)]
     (tmp_path / "products.csv").write_text("\n".join(["sku;name;about;use", *rows]))
     (tmp_path / "log.tsv").write_text("".join(f"steel screw {n}\tA-{n}.3/4\t2\n" for n in range(40)))
-    named = settings(
-        {"id_field": "sku", "title_field": "name", "text_fields": ("about", "use")}, clicks=str(tmp_path / "log.tsv")
-    )
-    found = dataset.read(str(tmp_path / "products.csv"), named)
+    columns = {"id_field": "sku", "title_field": "name", "text_fields": ("about", "use")}
+    found = dataset.read(str(tmp_path / "products.csv"), settings(columns, clicks=str(tmp_path / "log.tsv")))
     assert found.texts[found.ids.index("A-3.3/4")] == "Screw number3. made of steel number3\nfor wood and walls"
     assert "id = 'sku'; title = 'name'; text = 'about' + 'use'" in found.remark

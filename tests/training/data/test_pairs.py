@@ -1,6 +1,9 @@
-"""Reading, drawing, counting, measuring, and teachers' scores; no torch needed."""
+"""Reading, drawing, counting, measuring, and teachers' scores."""
 
 import math
+from dataclasses import replace
+from itertools import chain
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,8 +16,11 @@ from termweave.signals.weights import Weights
 from termweave.statistics import CorpusStatistics
 from termweave.training.data.bm25_index import SparseIndex
 from termweave.training.data.pairs import Collection, Pairs, most_frequent, sample
+from termweave.training.data.sampler import BatchSampler
 from termweave.training.data.teacher_scores import Sum, Vectors, Written, minmax, scored
 from termweave.training.dev_measure import stored
+from termweave.training.methods import base as methods
+from termweave.training.ranker.first_stage import CandidateLists
 from tests.beir_folder import beir_folder
 from tests.encoders.exact_scores import dot
 
@@ -47,8 +53,7 @@ def test_a_sample_is_drawn_the_same_again():
 
 def test_the_most_frequent_terms_are_kept():
     statistics = most_frequent(CorpusStatistics("x", 9, 2.0, {"b": 3, "a": 3, "c": 1}), 1)
-    assert statistics.document_frequency == {"a": 3}
-    assert statistics.documents == 9
+    assert (statistics.document_frequency, statistics.documents) == ({"a": 3}, 9)
 
 
 def test_impacts_are_stored_as_an_index_stores_them():
@@ -66,10 +71,7 @@ def test_sparse_index_against_a_loop():
         return TermWeights(terms, generator.random(len(terms)).astype(np.float32))
 
     documents, query = [text() for _ in range(40)], text()
-    expected = [
-        sum(w * dict(zip(d.terms, d.weights, strict=True)).get(t, 0) for t, w in zip(query.terms, query.weights, strict=True))
-        for d in documents
-    ]
+    expected = [dot(query, document) for document in documents]
     index = SparseIndex(documents)
     assert index.scores(query) == pytest.approx(expected)
     best, scores = index.search(query, 5)
@@ -95,10 +97,7 @@ def test_teachers():
         expected = [scale(words[question]) + scale(cosines[question]) for question in questions]
         found = Sum(vectors, SparseIndex(weights), asked, scaling).scores(questions, documents)
         assert found == pytest.approx(np.array(expected)[:, documents], abs=1e-5)
-    assert Written([{4: 0.5}, {}]).scores(np.array([0, 1]), np.array([4, 5])).tolist() == [
-        [0.5, -math.inf],
-        [-math.inf, -math.inf],
-    ]
+    assert Written([{4: 0.5}, {}]).scores(np.array([0, 1]), np.array([4, 5])).tolist() == [[0.5, -np.inf], [-np.inf] * 2]
 
 
 def test_a_row_of_equal_scores_tells_nothing():
@@ -131,3 +130,74 @@ def test_a_file_of_something_else_is_refused(tmp_path, content, sentence):
     (tmp_path / "scores").write_text(content)
     with pytest.raises(InputError, match=sentence):
         list(scored(tmp_path / "scores"))
+
+
+# -- Epochs are passes: every question once in each, in batches that do not depend on what was drawn before
+
+QUESTIONS, BATCH, EPOCHS = 11, 4, 5
+
+
+def data(count=QUESTIONS, shares=None):
+    """Questions that each have a document of their own, as each kind of model reads them."""
+    lists = CandidateLists(np.arange(count)[:, None], np.zeros((count, 1, 1), np.float32))
+    pairs = Pairs([str(n) for n in range(count)], [frozenset({n}) for n in range(count)], shares)
+    more = {"share": 1.0, "negatives": [np.zeros(0, np.int64)] * count, "documents": range(count)}
+    return SimpleNamespace(pairs=pairs, lists=lists, **more)
+
+
+def sampler(name, *inputs, **given):
+    """The sampler of a method with as many steps as its settings ask for."""
+    settings = methods.get(name).settings({"batch": BATCH, "epochs": EPOCHS, "steps": 1, **given})
+    settings = replace(settings, steps=settings.steps_of(len(inputs[0].pairs), 1 / len(inputs)))
+    return BatchSampler(methods.get(name), inputs, settings)
+
+
+def questions_of(batch):
+    """The questions of a batch of any method."""
+    drawn = batch.drawn if isinstance(batch.drawn, np.ndarray) else getattr(batch.drawn, "queries", None)
+    return (batch.drawn.questions if drawn is None else drawn).tolist()
+
+
+@pytest.mark.parametrize("name", ["fectek", "bert-scorer", "sir", "coder", "le-bs"])
+def test_every_pass_has_every_question_once(name):
+    drawn = sampler(name, data())
+    per_pass = math.ceil(QUESTIONS / BATCH)
+    assert len(drawn) == EPOCHS * per_pass
+    batches = [questions_of(drawn[number]) for number in range(len(drawn))]
+    passes = [[*chain.from_iterable(batches[first : first + per_pass])] for first in range(0, len(batches), per_pass)]
+    assert all(sorted(each) == list(range(QUESTIONS)) for each in passes)
+    assert len({tuple(each) for each in passes}) == EPOCHS  # each in another order
+    again = sampler(name, data())  # as a resumed run, which begins in the middle of a pass
+    assert [questions_of(again[number]) for number in range(7, len(again))] == batches[7:]
+
+
+def test_random_documents_fill_a_block_of_nearly_the_whole_collection():
+    drawn = sampler("sir", data(), variant="random", anchor=False, blocks="10", candidates=20)
+    for number in range(len(drawn)):
+        batch = drawn[number].drawn
+        for question, block in zip(batch.questions.tolist(), batch.documents.tolist(), strict=True):
+            assert block[0] == question
+            assert len(set(block)) == 10
+            assert min(block) >= 0
+
+
+def test_each_data_set_has_passes_of_its_own():
+    inputs = (data(), data(6))
+    drawn = sampler("fectek", *inputs)
+    batches = [drawn[number] for number in range(len(drawn))]
+    for place, count in enumerate((QUESTIONS, 6)):
+        own = [questions_of(each) for each in batches if each.inputs is inputs[place]]
+        per_pass = math.ceil(count / BATCH)
+        whole = [[*chain.from_iterable(own[first : first + per_pass])] for first in range(0, len(own) - per_pass + 1, per_pass)]
+        assert len(whole) >= 2
+        assert all(sorted(each) == list(range(count)) for each in whole)
+
+
+def test_questions_of_a_click_log_are_drawn_by_their_shares_and_steps_draw_anew():
+    shares = np.array([0.7, 0.3, *[0.0] * (QUESTIONS - 2)])
+    drawn = sampler("fectek", data(shares=shares))
+    assert all(sorted(questions_of(drawn[number])) == [0, 1] for number in range(len(drawn)))
+    drawn = sampler("fectek", data(), epochs=-1, steps=9)
+    seen = [question for number in range(9) for question in questions_of(drawn[number])]
+    assert len(seen) == 9 * BATCH  # no batch is smaller
+    assert np.ptp(np.bincount(seen, minlength=QUESTIONS)) > 1  # some more often than others

@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
+from safetensors.numpy import load_file
 
 from termweave.encoders import load
 from termweave.encoders.analysis.word_pieces import ModelTokenizer
@@ -19,8 +21,6 @@ from termweave.training.methods.bert_scorer import BertScorer
 from termweave.training.model_folder import remove_int8
 from tests.training.conftest import describe_pooling, train
 
-pytest.importorskip("accelerate", reason="training needs the extra [train]")
-torch = pytest.importorskip("torch", reason="training needs the extra [train]")
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]
 
 SMALL = ("max_length=64", "training_length=64", "batch=12", "layers_rate=0.002", "dev=8", "every=8", "steps=16", "chunk=8")
@@ -104,8 +104,6 @@ def test_two_towers_are_a_model_with_two_encoders(trained, tmp_path, toy):
 
 
 def test_coder_leaves_the_documents_encoder_as_it_was(trained, base):
-    from safetensors.numpy import load_file
-
     out, _ = trained(*ONE_ENCODER_OF_QUERIES, plain=True)
     begun, documents, queries = (load_file(each / "model.safetensors") for each in (base, out, out / "query"))
     assert all(np.array_equal(tensor, begun[name]) for name, tensor in documents.items())

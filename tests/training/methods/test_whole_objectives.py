@@ -31,7 +31,7 @@ from termweave.training.setup import analysis_of, set_up
 from termweave.training.term_weights.model import TermWeightInputs, prepare
 from termweave.training.trainer.trainer import Fit
 from tests.beir_folder import beir_folder
-from tests.training.conftest import small_backbone, with_special_tokens
+from tests.training.conftest import small_backbone
 
 #: Texts of unequal lengths, with words that repeat, words of several word-pieces, stop words and punctuation.
 QUESTIONS = ["granada about, granada?", "the morino", "what is telust vexert xy about telust", "lumada"]
@@ -53,9 +53,8 @@ CHINESE = ["研究生命起源的科学家在北京？", "北京大学的历史�
 def weights_objective(base, method, length=64, texts=(QUESTIONS, DOCUMENTS), **given):
     """An objective over these texts whose heads are not zero, one batch of all questions, and the statistics of the documents."""
     method = methods.get(method)
-    settings = method.settings(
-        {"preset": "paper", "batch": len(texts[0]), "max_length": length, "training_length": length, **given}
-    )
+    sizes = {"batch": len(texts[0]), "max_length": length, "training_length": length}
+    settings = method.settings({"preset": "paper", **sizes, **given})
     torch.manual_seed(0)
     model = method.build(settings, base)
     for parameter in model.heads.parameters():
@@ -262,10 +261,7 @@ def scorer(base, tmp_path):
 def collection(tmp_path):
     """These texts as a folder; each question is asked in three ways."""
     asked = [(way.format(text), n) for n, text in enumerate(QUESTIONS) for way in ("{}", "about {}", "{} padmon the padmon")]
-    documents, queries = (
-        {f"{key}{n}": text for n, text in enumerate(texts)}
-        for key, texts in (("d", DOCUMENTS), ("q", [text for text, _ in asked]))
-    )
+    documents, queries = {f"d{n}": text for n, text in enumerate(DOCUMENTS)}, {f"q{n}": text for n, (text, _) in enumerate(asked)}
     rows = [(f"q{n}", f"d{document}") for n, (_, document) in enumerate(asked)]
     return beir_folder(tmp_path / "collection", documents, queries, train=rows)
 
@@ -301,11 +297,8 @@ def test_le_bs_is_equations_5_to_8_with_the_weights_of_a_scorer_on_word_pieces(b
 
 
 def test_a_scorer_of_another_vocabulary_is_refused(base, scorer, collection, tmp_path):
-    from tokenizers import Tokenizer
-
-    other = tmp_path / "other"
-    shutil.copytree(base, other)
-    tokenizer = json.loads(Tokenizer.from_file(str(base / "tokenizer.json")).to_str())
+    other = shutil.copytree(base, tmp_path / "other")
+    tokenizer = json.loads((base / "tokenizer.json").read_text())
     tokenizer["model"]["vocab"]["another"] = len(tokenizer["model"]["vocab"])
     (other / "tokenizer.json").write_text(json.dumps(tokenizer))
     settings = methods.get("le-bs").settings({"backbone": str(other), "scorer": str(scorer[0])})
@@ -412,8 +405,7 @@ def test_dtr_is_equations_4_1_to_4_4_with_two_encoders(base, collection, tmp_pat
 
 @pytest.mark.parametrize("variant", ["v3", "v4"])
 @pytest.mark.usefixtures("own_cache")
-def test_sir_is_equations_1_to_9_with_one_model_for_all_levels(base, collection, tmp_path, variant):
-    complete = with_special_tokens(base, tmp_path / "complete")
+def test_sir_is_equations_1_to_9_with_one_model_for_all_levels(complete, collection, tmp_path, variant):
     given = {"blocks": "6,4,2", "batch": 3, "candidates": 8, "max_length": 64, "training_length": 64, "candidates_from": "bm25"}
 
     def apart(model):  # scores apart from each other
@@ -425,10 +417,9 @@ def test_sir_is_equations_1_to_9_with_one_model_for_all_levels(base, collection,
 
     def score(question, document):
         pair = tokenizer.encode(question, document)
+        ids, types = torch.tensor([[pair.ids], [pair.type_ids]])
         with torch.no_grad():
-            return float(
-                model.classifier(input_ids=torch.tensor([pair.ids]), token_type_ids=torch.tensor([pair.type_ids])).logits
-            )
+            return float(model.classifier(input_ids=ids, token_type_ids=types).logits)
 
     def softmax(values):
         powers = np.exp(np.array(values) - max(values))

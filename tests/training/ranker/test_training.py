@@ -25,14 +25,10 @@ from termweave.training.ranker.first_stage import HybridStage, first_stage, list
 from termweave.training.trainer.trainer import Fit
 from tests.training.conftest import SMALL, train
 
-pytest.importorskip("accelerate", reason="training needs the extra [train]")
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]
-
 
 RANKED = ("max_length=32", "training_length=32", "batch=3", "layers_rate=0.002", "dev=6", "every=4", "steps=8", "reranked=10")
 QUICK = (*RANKED, "candidates_from=bm25", "blocks=9,5,3", "candidates=12")
-
-
 METHOD = methods.get("sir")
 
 
@@ -202,28 +198,22 @@ def ranker(trained):
     return trained("sir", (*RANKER, "anchor=false"))[0]
 
 
-@pytest.fixture
-def part(folder, complete, tmp_path):
-    """The toy collection as a ranker is trained on it."""
-    settings = methods.get("sir").settings({"backbone": str(complete)})
-    return parts(str(folder), settings, tmp_path / "data", lambda _: None)[0]
-
-
-def test_the_scores_are_the_rankers_and_cached(part, ranker, monkeypatch):
-    wanted = [[0, 3, 5]] * len(part.setup.train)
-    written = teacher.teach(f"ranker:{ranker}", part.setup, wanted, lambda _: None)
+def test_the_scores_are_the_rankers_and_cached(data_of, ranker, monkeypatch):
+    setup = data_of()[1].setup
+    wanted = [[0, 3, 5]] * len(setup.train)
+    written = teacher.teach(f"ranker:{ranker}", setup, wanted, lambda _: None)
     found = written.scores(np.array([1]), np.array([3, 5, 7]))
-    texts = [part.setup.texts[document] for document in (3, 5)]
-    assert found[0, :2] == pytest.approx(Ranker.load(ranker).score(part.setup.train.questions[1], texts), abs=1e-5)
+    texts = [setup.texts[document] for document in (3, 5)]
+    assert found[0, :2] == pytest.approx(Ranker.load(ranker).score(setup.train.questions[1], texts), abs=1e-5)
     assert found[0, 2] == -np.inf
     monkeypatch.setattr(Ranker, "load", lambda *_, **__: pytest.fail("the scores are in the cache"))
-    again = teacher.teach(f"ranker:{ranker}", part.setup, wanted, lambda _: None)
+    again = teacher.teach(f"ranker:{ranker}", setup, wanted, lambda _: None)
     assert np.array_equal(again.scores(np.array([1]), np.array([3, 5, 7])), found)
 
 
-def test_an_anchored_teacher_reads_the_first_stage_that_it_was_trained_on(trained, part, tmp_path, monkeypatch):
+def test_an_anchored_teacher_reads_the_first_stage_that_it_was_trained_on(trained, data_of, tmp_path, monkeypatch):
     out, _ = trained("sir", RANKER)
-    ranker, setup = Ranker.load(out), part.setup
+    ranker, setup = Ranker.load(out), data_of()[1].setup
     assert set(ranker.anchor) == {"score"}
     (features,) = first_stage("bm25", setup, print).rank(setup.train.questions[:1], setup.train.spared[:1], 100)
     best = list(features)[:3]
@@ -246,10 +236,7 @@ def test_an_anchored_teacher_reads_the_first_stage_that_it_was_trained_on(traine
         teacher.check(f"ranker:{out}")
 
 
-LEARNERS = {
-    "fectek": (*SMALL, "negatives=3", "steps=2", "every=2"),
-    "coder": (*SHORT, "candidates=5", "candidates_from=bm25"),
-}
+LEARNERS = {"fectek": (*SMALL, "negatives=3", "steps=2", "every=2"), "coder": (*SHORT, "candidates=5", "candidates_from=bm25")}
 
 
 @pytest.mark.parametrize("method", LEARNERS)

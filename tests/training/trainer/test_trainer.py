@@ -1,8 +1,9 @@
 """The loop's settings on a model of one weight, dropout on processors, and training where there are GPUs, as far as a machine without one can tell."""
 
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cached_property
+from hashlib import blake2b
 
 import numpy as np
 import pytest
@@ -17,17 +18,14 @@ from termweave.training.data.sampler import BatchSampler
 from termweave.training.methods import base as methods
 from termweave.training.methods import fectek
 from termweave.training.methods.fectek import Fectek
+from termweave.training.mixture import parts
 from termweave.training.trainer import trainer
 from termweave.training.trainer.passes import CpuDropout, backbone_precision
 from termweave.training.trainer.trainer import Fit, fit, optimizer
 from tests.training.conftest import SMALL, train
 
-pytestmark = pytest.mark.usefixtures("own_cache")
-
-
 # ruff: noqa: ARG002 - the contract names the arguments
-
-
+pytestmark = pytest.mark.usefixtures("own_cache")
 DEFAULTS = methods.get("fectek").settings({"batch": 1, "drawn": 0, "steps": 1, "every": 100, "rate": 0.1, "weight_decay": 0})
 
 
@@ -69,10 +67,7 @@ def rates_of(steps, **given):
 
 @pytest.mark.parametrize(
     ("schedule", "factors"),
-    [
-        ("linear", [1 / 3, 2 / 3, 1, 7 / 8, 6 / 8, 5 / 8, 4 / 8, 3 / 8, 2 / 8, 1 / 8]),
-        ("constant", [1 / 3, 2 / 3, *[1.0] * 8]),
-    ],
+    [("linear", [1 / 3, 2 / 3, 1, 7 / 8, 6 / 8, 5 / 8, 4 / 8, 3 / 8, 2 / 8, 1 / 8]), ("constant", [1 / 3, 2 / 3, *[1.0] * 8])],
 )
 def test_rates_rise_and_fall_as_the_schedule_says(schedule, factors):
     assert rates_of(10, schedule=schedule, warmup=0.2) == pytest.approx([0.1 * factor for factor in factors])
@@ -154,10 +149,8 @@ def test_attention_is_that_of_torch_where_nothing_is_dropped(mask):
 
 def test_a_text_without_a_token_is_not_nan():
     with CpuDropout():
-        states = scaled_dot_product_attention(
-            *torch.ones(3, 1, 1, 2, 4), torch.zeros(1, 1, 1, 2, dtype=torch.bool), dropout_p=0.1
-        )
-    assert states.isfinite().all()
+        found = scaled_dot_product_attention(*torch.ones(3, 1, 1, 2, 4), torch.zeros(1, 1, 1, 2) > 0, dropout_p=0.1)
+    assert found.isfinite().all()
 
 
 LIVE = ("top_layers=-1", "layers_rate=0.0001")
@@ -176,8 +169,7 @@ LIVE = ("top_layers=-1", "layers_rate=0.0001")
 )
 def test_a_step_is_computed_where_its_parameters_are(method, settings, parts, folder, base, tmp_path, monkeypatch):
     """Parameters that say they are on a GPU, and torch's rules of what may meet what; the numbers alone are missing."""
-    found = {}
-    compute = trainer._BatchTrainer.compute_loss
+    found, compute = {}, trainer._BatchTrainer.compute_loss
 
     def also_there(self, model, inputs, **rest):
         objective, batch = self.accelerator.unwrap_model(model), inputs["batch"]
@@ -209,8 +201,7 @@ class Two(TrainingArguments):
 
 def test_of_several_gpus_one_is_used(folder, base, tmp_path, monkeypatch):
     """Trainer would draw as many steps at once as there are."""
-    drawn = []
-    draw = BatchSampler.draw
+    drawn, draw = [], BatchSampler.draw
 
     def noted(self, step):
         drawn.append(step)
@@ -220,3 +211,90 @@ def test_of_several_gpus_one_is_used(folder, base, tmp_path, monkeypatch):
     monkeypatch.setattr(BatchSampler, "draw", noted)
     train(folder, base, tmp_path / "out", settings=(*SMALL, "steps=4"))
     assert drawn == [0, 1, 2, 3]
+
+
+# -- What a resumed run must find as it left it: the batches of each setting, and the names of what is trained
+
+LENGTHS = {"max_length": 32, "training_length": 32, "dev": 8, "batch": 5, "seed": 3, "steps": 50}
+TRAINS = {"top_layers": -1, "hidden": 16, "teacher": "none"}
+RANKED = {"candidates_from": "bm25", "candidates": 12}
+SIR = {**RANKED, "reranked": 4, "blocks": "6,3"}
+#: Settings -> digest of their first 50 batches.
+BATCHES = [
+    ("fectek", TRAINS, "3e2420633e56"),
+    ("fectek", {**TRAINS, "negatives": 0, "drawn": 0}, "310f657450a7"),
+    ("fectek", {**TRAINS, "drawn": 3, "epochs": 3}, "0fd3cf6b974b"),
+    ("fectek", {**TRAINS, "beside": "corpus"}, "58ea7ccb57e5"),
+    ("bert-scorer", {"top_layers": -1}, "310f657450a7"),
+    ("dtr", {}, "ba2c1e8b8644"),
+    ("dtr", {"sampling": "labelled"}, "ba5c16b429e2"),
+    ("dtr", {"sampling": "in-batch-template"}, "2c15d1e12e86"),
+    ("dtr", {"sampling": "in-batch-query", "beside": "corpus"}, "bac97bd8f672"),
+    ("dtr", {"sampling": "random"}, "2abd92f1f88d"),
+    ("le-bs", {"labels": "none"}, "1c8dd854fcf8"),
+    ("le-bs", {"labels": "none", "in_batch": True, "drawn": 2, "epochs": 2}, "af400a928c34"),
+    ("coder", {"labels": "uniform", **RANKED}, "8b14dfeb2f11"),
+    ("coder", {"labels": "uniform", **RANKED, "epochs": 4}, "f979d96f8247"),
+    ("sir", SIR, "e8ec8243d79e"),
+    ("sir", {**SIR, "variant": "random", "anchor": False}, "2c28df626511"),
+    ("sir", {**SIR, "variant": "static", "anchor": False}, "99e8af3611ff"),
+    ("sir", {**SIR, "variant": "v1", "anchor": False, "epochs": 2}, "e485346fe2a2"),
+]
+#: Settings -> what is trained, in the order in which the optimiser's state is stored, and the digest of the names and groups.
+TRAINED = [
+    ("fectek", TRAINS, "log_scale backbone heads", "654ed0b85a32"),
+    ("fectek", {"learn_scale": False, "tkgm": True, "hidden": 16, "teacher": "none"}, "knowledge heads", "76245a4b4ff2"),
+    ("fectek", {**TRAINS, "tkgm": True, "fcm": True, "layers_rate": 1e-3}, "log_scale backbone knowledge heads", "67c7a4236a8f"),
+    ("bert-scorer", {"top_layers": 1, "bmes": False}, "backbone heads", "5245e0fde882"),
+    ("dtr", {"towers": "two"}, "backbone query_backbone", "2204308b7a0d"),
+    ("coder", {"labels": "uniform", **RANKED}, "log_temperature query_backbone", "97018aba40fd"),
+    ("coder", {"labels": "uniform", **RANKED, "towers": "one"}, "log_temperature backbone", "97018aba40fd"),
+    ("le-bs", {"labels": "none"}, "backbone", "eabcc9ca7b44"),
+    ("sir", SIR, "anchor backbone head", "0f26e06279ff"),
+    ("sir", {**SIR, "anchor": False}, "backbone head", "b51b58787daa"),
+]
+
+
+def objective_of(method, given, folder, backbone, tmp_path):
+    """The objective of a method on the toy collection, and its settings."""
+    method = methods.get(method)
+    beside = {"beside": str(folder / "corpus.jsonl")} if given.get("beside") else {}
+    settings = method.settings({"backbone": str(backbone), **LENGTHS, **given, **beside})
+    data = parts(str(folder), settings, tmp_path, lambda _: None)
+    settings = data[0].settings
+    model = method.build(settings, backbone)
+    inputs = [method.inputs(part, model, lambda _: None) for part in data]
+    return Fit(method, model, inputs, settings), settings
+
+
+def arrays_of(batch, inputs):
+    """What was drawn, and from which data set; features of the first stage are left out, because they follow from the documents."""
+    drawn = batch.drawn
+    named = {} if isinstance(drawn, np.ndarray) else {each.name: getattr(drawn, each.name) for each in fields(drawn)}
+    arrays = [value for name, value in sorted(named.items()) if name != "features" and isinstance(value, np.ndarray)]
+    return [np.array([next(place for place, each in enumerate(inputs) if each is batch.inputs)]), *(arrays or [drawn])]
+
+
+@pytest.mark.parametrize(("method", "given", "expected"), BATCHES, ids=lambda given: given if isinstance(given, str) else "")
+def test_batches_depend_on_the_settings_alone(folder, complete, tmp_path, method, given, expected):
+    objective, settings = objective_of(method, given, folder, complete, tmp_path)
+    sampler, state = objective.batches(), blake2b(digest_size=6)
+    assert len(sampler) == settings.steps
+    for number in range(min(50, len(sampler))):
+        for array in arrays_of(sampler[number], objective.inputs):
+            state.update(repr((array.dtype.kind, array.shape)).encode())
+            state.update(np.ascontiguousarray(array).data)
+    assert state.hexdigest() == expected
+    again, before = (arrays_of(batches[3], objective.inputs) for batches in (objective.batches(), sampler))  # in any order
+    assert again[1].tolist() == before[1].tolist()
+
+
+@pytest.mark.parametrize(
+    ("method", "given", "first", "expected"), TRAINED, ids=lambda each: each if isinstance(each, str) else ""
+)
+def test_what_is_trained_has_its_names_and_its_order(folder, complete, tmp_path, method, given, first, expected):
+    objective, settings = objective_of(method, given, folder, complete, tmp_path)
+    assert " ".join(dict.fromkeys(name.partition(".")[0] for name in objective.state_dict())) == first
+    names = [name for name, each in objective.named_parameters() if each.requires_grad and "backbone." not in name]
+    groups = [[len(each["params"]), each["lr"], each["weight_decay"]] for each in optimizer(objective, settings)[0].param_groups]
+    assert blake2b(repr([names, groups]).encode(), digest_size=6).hexdigest() == expected

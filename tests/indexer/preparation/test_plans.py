@@ -1,27 +1,106 @@
-"""What `index` does about a corpus that the models cannot read, and how many impacts it stores."""
+"""Plans: what they count and warn of, that they write nothing, and what they do about a corpus that the models cannot read."""
 
 import re
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import orjson
 import pytest
 
-from termweave import plugins
+from termweave import corpora, plugins
+from termweave.catalog import generations, statistics_store
 from termweave.contracts.signal import Pruning
 from termweave.indexer import BuildOptions, build
 from termweave.indexer.build_plan import plan
 from termweave.indexer.options import Window
+from termweave.indexer.preparation import corpus_pass, estimate
 from termweave.records import Capabilities
 from termweave.search import Index
+from termweave.support import paths
 from tests.corpora.languages import CORPORA, QUERIES
+from tests.indexer.builds import LEXICAL, command, numbered
+
+
+def test_what_would_go_wrong_is_said_before(opensearch_engine, corpus):
+    french = "Le chat mange la souris dans la maison que nous avons louée pour nos vacances " * 4
+    foreign = ("重庆是中国西南部的一个直辖市。" * 5, "Москва является столицей России", french)
+    documents = [
+        *numbered(6),
+        {"_id": "d1", "text": "other content"},
+        b'{"_id": "broken',
+        {"_id": "dots", "text": "see os.path for that"},
+        {"_id": "long", "text": "the words of a long text " * 200},
+        *({"_id": str(len(text)), "text": text} for text in foreign),
+        {"_id": "none", "text": ""},
+    ]
+    source = corpus(documents, skip_bad=True)  # as a plan opens it
+    found = estimate.estimate_build(source, opensearch_engine.capabilities, BuildOptions())
+    assert (found.documents, found.passages, found.exact) == (12, 12, True)
+    said = "\n".join(found.warnings)
+    for part in (
+        "'d1' (line 7; line 2 is kept). Without --skip-bad the build stops with an error", "8% of the documents are longer than the 256 word-pieces",
+        "knows the language of corpus.jsonl only in part", "1 document without any text", "line 8",
+    ):  # fmt: skip
+        assert part in said, part
+    assert found.encode_seconds > 0
+    plain = estimate.estimate_build(corpus(numbered(6)), opensearch_engine.capabilities, LEXICAL, ["one two three", "four"])
+    assert plain.warnings == ()
+    assert (plain.clauses.mean, plain.clauses.most, plain.clauses.of) == (2.0, 3, "queries")
+
+
+def test_a_part_of_a_large_source_is_extrapolated(opensearch_engine, corpus, monkeypatch):
+    monkeypatch.setattr(estimate, "_READ", 15_000)
+    found = estimate.estimate_build(corpus(numbered(30_000)), opensearch_engine.capabilities, LEXICAL)
+    assert not found.exact
+    assert found.documents == pytest.approx(30_000, rel=0.2)
+
+
+@pytest.mark.parametrize("options", [LEXICAL, replace(LEXICAL, passages=Window(160, 120))], ids=["whole", "passages"])
+def test_a_plan_writes_nothing_and_counts_and_weighs_what_is_built(opensearch_engine, name, shared, own_places, options):
+    source, before = corpora.open_source(shared / "data" / "cranfield"), set((own_places / "state").rglob("*"))
+    found = estimate.estimate_build(source, opensearch_engine.capabilities, options)  # it has no server to write to
+    assert set((own_places / "state").rglob("*")) == before
+    built = build(opensearch_engine, source, name, options)
+    assert (found.documents, found.passages) == (built.documents, built.passages)
+    shards = opensearch_engine.request("GET", f"/{built.index}/_segments")["indices"][built.index]["shards"]
+    weighed = sum(segment["size_in_bytes"] for copies in shards.values() for segment in copies[0]["segments"].values())
+    assert found.index_bytes == pytest.approx(weighed, rel=0.35)
+
+
+def test_statistics_that_have_drifted_are_said_before_an_update(opensearch_engine, name, corpus, shared, shell, monkeypatch):
+    """Titles of real collections: the same one and another one against what is live."""
+    titles = {}
+    for each in ("cranfield", "nfcorpus"):
+        documents = islice(corpora.open_source(shared / "data" / each).documents(), 700)
+        titles[each] = [{"_id": document.id, "text": document.title} for document in documents]
+    options = BuildOptions(weights="bm25-german", dense="none", signals=("weights",))  # statistics without a graph
+    built = build(opensearch_engine, corpus(titles["cranfield"]), name, options)
+    live = corpus_pass.live_statistics(opensearch_engine, generations.find_live(opensearch_engine, name))
+
+    def said(documents, options=options):
+        found = estimate.estimate_build(corpus(documents), opensearch_engine.capabilities, options, live=live)
+        return [warning for warning in found.warnings if "drifted" in warning]
+
+    assert said(titles["cranfield"]) == []
+    (whole,) = said(titles["nfcorpus"])
+    assert built.index in whole
+    assert said(titles["nfcorpus"], replace(options, passages=Window(20, 15))) == []  # an update keeps the passages
+    monkeypatch.setattr(estimate, "_READ", 400)
+    assert "its first 400 documents" in said(titles["nfcorpus"])[0]
+    assert said(titles["cranfield"]) == []
+    path = corpus(titles["nfcorpus"]).path
+    for remark in ("drifted", "The statistics of the live generation are not compared"):
+        assert remark in shell(*command(path, name, "--plan", "--weights", "bm25-german")).err
+        opensearch_engine.request("DELETE", f"/{statistics_store.companion(built.index)}", params={"ignore_unavailable": True})
+        (paths.cache() / "statistics" / f"{live[1].hash}.bin").unlink(missing_ok=True)
+
 
 ROOT = Path(__file__).parents[3]
 SERVER = Capabilities("3.6.0", knn=True, neural_sparse=True)
 CHINESE = ["重庆是中国西南部的一个直辖市。", "上海是中国东部的一个城市。", "研究生命起源的科学家。"]
 JAPANESE = ["猫がマットの上に座っている。", "東京は日本の首都です。", "研究者が生命の起源を調べる。"]
 ENGLISH = ["The cat sat on the mat.", "A dog barked at the cat.", "Photosynthesis happens in the chloroplasts of plant cells."]
-NONE = {"weights": "none", "dense": "none"}
 ALL = {"lexical", "weights", "dense"}
 
 
@@ -80,7 +159,7 @@ def test_what_was_asked_for_is_built_with_a_warning(planned, options, server, si
     assert "does not know the language" in found.warnings[0]
 
 
-@pytest.mark.parametrize("options", [NONE, {"signals": ("lexical",)}])
+@pytest.mark.parametrize("options", [{"weights": "none", "dense": "none"}, {"signals": ("lexical",)}])
 def test_the_analyzer_is_that_of_the_language_without_models_too(planned, options):
     for language, texts in {**CORPORA, "english": ENGLISH, "cjk": CHINESE}.items():
         found = planned(texts, **options)
@@ -114,7 +193,7 @@ def test_another_language_is_indexed_searched_and_updated(desk, source):
     texts = CORPORA["russian"]
     assert set(desk.build(source(texts[:3]), BuildOptions()).signals) == {"lexical", "weights"}
     assert desk.update(source(texts), BuildOptions()).counts.new == 1
-    index = Index.open(desk.engine, desk.name)
+    index = desk.open()
     for query, best in QUERIES["russian"].items():
         assert {index.search(query, mode=mode)[0].id for mode in ("lexical", "weights", "hybrid")} == {str(best)}, query
     desk.clean(source(texts))
@@ -124,7 +203,7 @@ def test_pruned_impacts_are_not_stored_and_the_mean_is_said(desk, source):
     for pruning, mean in ((Pruning(share=0.6), "2.0"), (Pruning(), "3.7")):
         built = desk.build(source(ENGLISH), BuildOptions(signals=("weights",), prune=pruning))
         assert f"weights: {mean} impacts a document on average." in built.notes
-    assert {hit.id for hit in Index.open(desk.engine, desk.name).search("cat dog mat", mode="weights")} == {"0", "1"}
+    assert {hit.id for hit in desk.open().search("cat dog mat", mode="weights")} == {"0", "1"}
 
 
 def test_german_compounds_are_found_by_the_parts_that_the_page_on_terms_lists(opensearch_engine, name, source):
@@ -144,7 +223,5 @@ def test_a_build_says_how_many_documents_are_longer_than_the_model_reads(desk, s
     texts = [*ENGLISH, "The words of a long text. " * 200]
     (warning,) = desk.build(source(texts), BuildOptions(dense="none")).warnings
     assert warning.startswith("25% of the documents are longer than the 256 word-pieces that the model reads")
-    assert (
-        desk.build(source(texts), BuildOptions(weights="bm25-german", dense="none")).warnings == ()
-    )  # BM25 weighs the whole text
-    assert desk.build(source(texts), BuildOptions(dense="none", passages=Window(100, 80))).warnings == ()
+    for whole in ({"weights": "bm25-german"}, {"passages": Window(100, 80)}):  # BM25 weighs the whole text
+        assert desk.build(source(texts), BuildOptions(dense="none", **whole)).warnings == ()

@@ -1,4 +1,4 @@
-"""The book on the real server: no grade is lost, grades are taken back, and the book is a data set."""
+"""The book on the real server: no grade is lost, grades are taken back, and the book is a data set; agreement of its judges by hand."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -7,11 +7,11 @@ import pytest
 
 from termweave import corpora
 from termweave.errors import InputError, UsageError
+from termweave.evaluation.book import agreement
 from termweave.evaluation.book.reader import BookDataset
 from termweave.evaluation.book.store import INDEX, BookGrade, BookQuery, JudgementBook, order_for
 from termweave.records import Query
 
-pytestmark = pytest.mark.engine
 POOL = tuple(f"d{number}" for number in range(20))
 
 
@@ -70,10 +70,8 @@ def test_a_name_is_one_judge_however_it_is_typed(book):
 
 
 def test_a_query_that_is_removed_while_a_judge_saves_leaves_no_grade(book, monkeypatch):
-    put = JudgementBook._put_grades
-    monkeypatch.setattr(
-        JudgementBook, "_put_grades", lambda *grades, **options: (book.remove_query("q1"), put(*grades, **options))
-    )
+    put, name = JudgementBook._put_grades, "_put_grades"
+    monkeypatch.setattr(JudgementBook, name, lambda *each, **options: (book.remove_query("q1"), put(*each, **options)))
     with pytest.raises(UsageError, match="does not ask about this document"):
         book.set_grade(BookGrade("ann", "q1", "d1", 2))
     assert book.grades() == []
@@ -110,8 +108,7 @@ def test_the_book_is_a_data_set_with_the_median_of_the_judges(book, name, monkey
 
 
 def test_judgements_are_imported_as_those_of_one_judge(book):
-    qrels = {"q1": {"d1": 3, "new": 1}, "q7": {"x": 2, "y": -1}}
-    assert book.import_qrels("file", [Query("q7", "seventh")], qrels) == 4
+    assert book.import_qrels("file", [Query("q7", "seventh")], {"q1": {"d1": 3, "new": 1}, "q7": {"x": 2, "y": -1}}) == 4
     assert book.qrels() == {"q1": {"d1": 3, "new": 1}, "q7": {"x": 2, "y": 0}}
     pools = {each.id: each for each in book.queries()}
     assert "new" in pools["q1"].pool
@@ -154,3 +151,41 @@ def test_each_judge_sees_another_order_which_stays_the_same():
     assert all(sorted(order) == sorted(POOL) for order in orders.values())
     assert len({tuple(order) for order in orders.values()} | {POOL}) == 4
     assert order_for("ann", query) == orders["ann"]
+
+
+def measured(*more, **table):
+    """The agreement of judges, by judge: grades of documents 0, 1, 2 ...; None: the judge did not see the document."""
+    pytest.importorskip("krippendorff", reason="the extra 'ui' is not installed")
+    cells = [BookGrade(judge, "q", str(place), grade) for judge, of in table.items() for place, grade in enumerate(of)]
+    return agreement.measure([*more, *(each for each in cells if each.grade is not None)])
+
+
+def test_cohens_kappa_of_a_table():
+    """20 yes by both, 15 no by both, 5 and 10 on which they differ: 0.4, the standard example of two readers of 50 proposals."""
+    ann = [1] * 20 + [1] * 5 + [0] * 10 + [0] * 15
+    bob = [1] * 20 + [0] * 5 + [1] * 10 + [0] * 15
+    (pair,) = measured(ann=ann, bob=bob).pairs
+    assert (pair.items, pair.kappa) == (50, pytest.approx(0.4))
+
+
+def test_fleiss_kappa_of_a_table():
+    """Three judges, four documents, worked by hand: observed (1 + 1/3 + 1/3 + 1)/4 = 2/3, expected (6/12)^2 + (6/12)^2 = 1/2."""
+    made = measured(a=[0, 0, 1, 1], b=[0, 0, 1, 1], c=[0, 1, 0, 1])
+    assert (made.complete, made.fleiss) == (4, pytest.approx((2 / 3 - 1 / 2) / (1 - 1 / 2)))
+
+
+def test_krippendorffs_alpha_counts_what_some_judges_did_not_see():
+    """All agree wherever two judged: 1. One judge alone about a document changes nothing."""
+    made = measured(a=[0, 1, 2, None, 3], b=[0, 1, None, 3, None], c=[None, 1, 2, 3, None])
+    assert made.alpha == pytest.approx(1)
+    assert (made.shared, made.complete, made.fleiss) == (4, 1, None)
+    assert made.judges == {"a": 4, "b": 3, "c": 3}
+    near, far = (measured(a=[0, 1, 2, 3], b=[first, 1, 2, 3]).alpha for first in (1, 3))
+    assert far < near < 1  # the distance of grades counts
+
+
+def test_what_is_not_defined_is_none():
+    same = measured(a=[1, 1], b=[1, 1])
+    assert (same.pairs[0].kappa, same.fleiss, same.alpha) == (None, None, None)
+    alone = measured(BookGrade("b", "q", "0", None), a=[1, 2])
+    assert (alone.judges, alone.pairs, alone.fleiss, alone.alpha) == ({"a": 2}, (), None, None)

@@ -1,26 +1,98 @@
-"""Records as OpenSearch's plugin, its collector and earlier versions of the schema write them; the click model; rates of documents."""
+"""Click logs as judgements: recognised by their content, read like every data set, and not stopped by a line that is no click.
 
+And records as OpenSearch's plugin, its collector and earlier versions of the schema write them; the click model; rates of documents.
+"""
+
+import gzip
 import json
 from math import inf
 
 import numpy as np
 import pytest
 
+from termweave.corpora import open_dataset
 from termweave.corpora.behaviour import click_model, ubi
+from termweave.corpora.behaviour.clicks import ClickLog
 from termweave.corpora.behaviour.ubi import EventRecord, event_record, search_record
+from termweave.corpora.judgements import query_id
+from termweave.errors import InputError, UsageError
+
+LINES = ["query\tdocument\tcount", "green  tea\td1\t3", "green tea\td2\t1", "coffee\td3\t0", "kettle\td4"]
+
+
+def judged(log):
+    opened = open_dataset(str(log))
+    return {query.text: opened.qrels()[query.id] for query in opened.queries()}
+
+
+@pytest.fixture
+def log(tmp_path):
+    path = tmp_path / "clicks.tsv"
+    path.write_text("\n".join(LINES))
+    return path
+
+
+def test_a_log_is_judgements(log):
+    assert judged(log) == {"green tea": {"d1": 1, "d2": 1}, "kettle": {"d4": 1}}
+    opened = open_dataset(f"{log}:all")
+    assert (opened.name, opened.split, opened.notes) == ("clicks.tsv", "all", [])
+    assert opened.queries()[0].id == query_id("green tea")  # not its text: a document may have that as its id, and it may be long
+    with pytest.raises(UsageError, match="no split 'dev'"):
+        open_dataset(f"{log}:dev")
+    with pytest.raises(UsageError, match="A click log has no documents"):
+        next(iter(opened.documents()))
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        b"green tea\td1\r\nkettle\td4\r\n",
+        gzip.compress(b"green tea\td1\t1\nkettle\td4\t2\n"),
+        "\ufeffgreen tea\td1\t1\nkettle\td4\t2\n".encode(),
+        b"".join(json.dumps({"query": q, "document": d}).encode() + b"\n" for q, d in (("green tea", "d1"), ("kettle", "d4"))),
+        b'not a click\n{"query": "green tea", "document": "d1"}\n{"query": "kettle", "document": "d4", "count": null}\n',
+    ],
+    ids=["pairs", "packed", "mark", "json", "odd-first-line"],
+)
+def test_every_form_is_recognised_by_its_content(written, log):
+    log.write_bytes(written)
+    assert judged(log) == {"green tea": {"d1": 1}, "kettle": {"d4": 1}}
+
+
+def test_other_files_are_none(log):
+    for written in ("id,text\n1,tea\n", '{"_id": "a", "text": "tea"}\n', "a\ttitle\ttext\n", "", "tea\n\ncoffee\n"):
+        log.write_text(written)
+        assert not ClickLog.recognises(str(log)), written
+        with pytest.raises(UsageError, match="a click log"):
+            open_dataset(log)
+
+
+@pytest.mark.parametrize(
+    ("odd", "why"),
+    [("what\t" + "x" * 9_000 + "\t1", "has 9,000 characters"), ("a\tb\tc\td", r"'a\\tb\\tc\\td'"), ("{broken", "'{broken'")],
+    ids=["long-id", "columns", "json"],
+)
+def test_an_odd_line_is_left_out_and_counted(odd, why, log):
+    log.write_text("\n".join([*LINES, odd, odd]))
+    assert judged(log) == {"green tea": {"d1": 1, "d2": 1}, "kettle": {"d4": 1}}
+    (note,) = open_dataset(str(log)).notes
+    assert note.startswith("2 lines of clicks.tsv left out: not a click, such as line 6")
+    assert why.replace("\\\\", "\\") in note
+    assert "--skip-bad" not in note
+
+
+def test_a_file_with_hardly_a_click_is_named(log):
+    log.write_text("q\td\t1\na\tb\tc\td\na\tb\tc\td\n")
+    with pytest.raises(InputError, match=r"(?s)line 2 is not a click.*Write query, document id and count"):
+        open_dataset(str(log)).queries()
+
 
 #: The plugin's record of a search: the user's query, the ids in order, and the request as text.
 SEARCH = {
-    "timestamp": "2025-03-03T16:47:44.907Z",
-    "query_id": "s1",
-    "query_response_id": "r1",
-    "query_response_hit_ids": ["B07", "B01", "B08"],
-    "client_id": "CLIENT-4683",
-    "application": "Chorus",
-    "user_query": "wireless  earbuds",
-    "query_attributes": {},
+    "timestamp": "2025-03-03T16:47:44.907Z", "query_id": "s1", "query_response_id": "r1", "query_response_hit_ids": ["B07", "B01", "B08"],
+    "client_id": "CLIENT-4683", "application": "Chorus", "user_query": "wireless  earbuds", "query_attributes": {},
     "query": '{"from":0,"size":3,"query":{"match":{"title":{"query":"wireless earbuds"}}},"ext":{"ubi":{"object_id_field":"asin"}}}',
-}
+}  # fmt: skip
 #: The event of a collector.
 PLACE = {"object": {"object_id": "B01", "object_id_field": "asin", "description": "Earbud"}, "position": {"ordinal": 8}}
 EVENT = {
@@ -59,12 +131,8 @@ def test_a_search_of_the_plugin():
 def test_pages_of_one_search_follow_each_other():
     second = {**SEARCH, "query_response_hit_ids": ["B05", "B07"], "query": SEARCH["query"].replace('"from":0', '"from":3')}
     log = ubi.behaviour_of([second, SEARCH], [event()])
-    assert placed(log) == {
-        ("wireless earbuds", "B07", 4): (1, 0),  # on both pages; the page that was logged first counts
-        ("wireless earbuds", "B01", 1): (1, 1),
-        ("wireless earbuds", "B08", 2): (1, 0),
-        ("wireless earbuds", "B05", 3): (1, 0),
-    }
+    places = {"B07": 4, "B01": 1, "B08": 2, "B05": 3}  # B07 is on both pages; the page that was logged first counts
+    assert placed(log) == {("wireless earbuds", each, place): (1, int(each == "B01")) for each, place in places.items()}
 
 
 @pytest.mark.parametrize("extension", [{"ubi": {"object_id_field": None}}, {"object_id_field": ""}])
@@ -134,11 +202,8 @@ def test_a_person_counts_once_for_each_query_and_document(named):
     assert sum(clicked for (_, document, _), (_, clicked) in placed(log).items() if document == "B01") == 1
     assert log.clicks(log.model(corrected=False)).tolist() == [1, 3]  # B01, which stood first in the first search, and B07
     assert log.impressions.shown.sum() == 2 * len(people)
-    remark = log.remarks(log.model(corrected=False), corrected=False)[0]
-    assert (
-        remark
-        == f"The {named.removesuffix('_id')} 'bot' made 37 of 40 clicks; its clicks count once for each query and document."
-    )
+    said = f"The {named.removesuffix('_id')} 'bot' made 37 of 40 clicks; its clicks count once for each query and document."
+    assert log.remarks(log.model(corrected=False), corrected=False)[0] == said
     anonymous = ubi.behaviour_of([{**each, named: ""} for each in searches], [{**each, named: ""} for each in events])
     assert (anonymous.impressions.clicked.sum(), anonymous.busiest) == (40, None)
 
@@ -199,13 +264,8 @@ def test_a_log_that_never_moves_a_document_says_so():
 
 
 def test_a_log_as_logs_are():
-    searches = [
-        search(1, "red  sofa", ["1", "2", 3]),
-        {"query_id": "s2", "user_query": "red sofa"},
-        search(3, None, ["1"]),
-        search(4, "one", "9"),
-        {"user_query": "no id"},
-    ]
+    searches = [search(1, "red  sofa", ["1", "2", 3]), {"query_id": "s2", "user_query": "red sofa"}]
+    searches += [search(3, None, ["1"]), search(4, "one", "9"), {"user_query": "no id"}]
     events = [
         action(1, "2"), action(1, "2"), action(1, "2", name="purchase"), action(1, "3"), action(1, "8"), action(1, "1", name="hover"),
         action(2, "2", 5, name="impression"), action(2, "7"), action(2, "7", 1), action(9, "1"), {"action_name": "click", "query_id": "s1"}, {},
@@ -216,11 +276,7 @@ def test_a_log_as_logs_are():
         ("red sofa", "7", 0): (1, 1), ("one", "9", 0): (1, 0),
     }  # fmt: skip
     assert (log.unplaced, log.lost) == (1, 1)
-    assert set(log.qrels(log.model(corrected=False))) == {"red sofa"}
-    assert log.qrels(log.model(corrected=False))["red sofa"] == {"1": 0, "2": 2, "3": 3, "7": 3}
-
-
-def test_an_empty_log_has_a_model():
+    assert log.qrels(log.model(corrected=False)) == {"red sofa": {"1": 0, "2": 2, "3": 3, "7": 3}}
     empty = ubi.behaviour_of([], [])
     assert len(click_model.fit(empty.impressions).examined) == len(click_model.raw(empty.impressions).attractive) == 0
 

@@ -1,5 +1,6 @@
-"""Bad inputs of all readers of files: a bad entry is named with its place and can be left out; a file that is no corpus is named."""
+"""All readers in one table: each gives the same documents, as often as asked; what is bad in a file is named with its place or left out."""
 
+import io
 import json
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from termweave.corpora import open_source
 from termweave.corpora.formats import lines
 from termweave.errors import InputError, UsageError
+from tests.corpora.files import make
 
 JSON = b'{"_id": "a", "title": "T", "text": "one"}\n'
 TABLE = b"id,text,x\n" + b"".join(b'%d,"good, quoted",\n' % number for number in range(1, 40))
@@ -64,16 +66,11 @@ ENTRIES = [
 def test_a_bad_entry_is_named_or_left_out(tmp_path, monkeypatch, name, bad, sentence):
     monkeypatch.setattr(lines, "MAX_LINE", 6000)
     before, behind, good = AROUND[name]
-    path = tmp_path / name
-    path.parent.mkdir(exist_ok=True)
-    path.write_bytes(before + bad + behind)
-    if "/" in name:
-        for other in ("a.txt", "c.txt"):
-            (path.parent / other).write_text("good")
-    opened = path.parent if "/" in name else path
+    make(tmp_path, {name: before + bad + behind, "docs/a.txt": "good", "docs/c.txt": "good"})
+    opened = tmp_path / name.partition("/")[0]
     with pytest.raises(InputError) as caught:
         list(open_source(opened).documents())
-    assert f"{path}{sentence}" in str(caught.value)
+    assert f"{tmp_path / name}{sentence}" in str(caught.value)
     assert caught.value.hint
     source = open_source(opened, skip_bad=True)
     for _ in range(2):  # a second pass starts its list anew
@@ -122,3 +119,76 @@ def test_a_file_that_is_no_corpus_is_named(tmp_path, name, content, options, sen
     with pytest.raises((InputError, UsageError), match=sentence) as caught:
         list(open_source(tmp_path / name, **options).documents())
     assert caught.value.hint
+
+
+ROWS = [{"id": f"d{number}", "title": f"title {number}", "text": f"text of {number}, in one line"} for number in range(300)]
+
+
+def jsonl(rows):
+    return {"corpus.jsonl": "".join(json.dumps(row) + "\n" for row in rows)}
+
+
+def bulk(rows):
+    parts = [({"index": {"_id": row["id"]}}, {"title": row["title"], "text": row["text"]}) for row in rows]
+    return {"bulk.ndjson": "\n".join(json.dumps(each) for part in parts for each in part)}
+
+
+def dump(rows):
+    hits = [{"_id": row["id"], "_source": {"title": row["title"], "text": row["text"]}} for row in rows]
+    return {"dump.json": "\n".join(map(json.dumps, hits))}
+
+
+def table(rows, mark=","):
+    quote = '"' if mark == "," else ""
+    lines = [f"{row['id']}{mark}{row['title']}{mark}{quote}{row['text']}{quote}\n" for row in rows]
+    return {"table.txt": f"id{mark}title{mark}text\n{''.join(lines)}"}
+
+
+def parquet(rows):
+    pa = pytest.importorskip("pyarrow", reason="the extra 'parquet' is not installed")
+    content = io.BytesIO()
+    columns = {name: pa.array([row[name] for row in rows], pa.string()) for name in ("id", "title", "text")}
+    pytest.importorskip("pyarrow.parquet").write_table(pa.table(columns), content, row_group_size=100)
+    return {"table.parquet": content.getvalue()}
+
+
+#: Name of a reader -> function that makes its files of rows, or those of the folder `set`.
+READERS = {
+    "jsonl": jsonl,
+    "bulk": bulk,
+    "hits": dump,
+    "csv": table,
+    "tsv": lambda rows: table(rows, "\t"),
+    "parquet": parquet,
+    "beir": lambda rows: {f"set/{name}": content for name, content in jsonl(rows).items()},
+    "texts": lambda rows: {f"set/{row['id']}.md": f"# {row['title']}\n\n{row['text']}\n" for row in rows},
+    "ir": lambda rows: {"docs.tsv": "".join(f"{row['id']}\t{row['text']}\n" for row in rows)},
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_every_reader_gives_the_same_documents_as_often_as_asked(tmp_path, register, reader):
+    number = 0
+
+    def opened(rows, **options):
+        nonlocal number
+        number += 1
+        files = READERS[reader](rows)
+        if reader == "ir":
+            register(f"termweave-parity-{number}", docs=files["docs.tsv"])
+            return open_source(f"ir:termweave-parity-{number}", **options)
+        return open_source(make(tmp_path / str(number), files) / next(iter(files)).partition("/")[0], **options)
+
+    source, seen = opened(ROWS), []
+    found = {each.id.removesuffix(".md"): (each.title, each.text) for each in source.documents(seen.append)}
+    assert found == {row["id"]: ("" if reader == "ir" else row["title"], row["text"]) for row in ROWS}
+    assert [each.id.removesuffix(".md") for each in source.documents()] == list(found)
+    assert source.total == len(ROWS)
+    assert seen == sorted(seen)
+    assert seen[-1] == source.size
+    assert not source.skipped
+    assert int(source.fingerprint, 16)
+    assert opened(ROWS).fingerprint == source.fingerprint != opened(ROWS[1:]).fingerprint
+    if reader != "texts":
+        assert opened(ROWS, text_fields=["text"]).fingerprint != source.fingerprint
+        assert reader == "ir" or list(opened([]).documents()) == []
