@@ -27,13 +27,9 @@ class Browser:
         flags += ["--disable-background-networking", "--disable-extensions", "--force-device-scale-factor=1", "--hide-scrollbars"]
         # The protocol is spoken on 3 and 4; a shell puts the pipe's ends there.
         line = [f'exec "$@" 3<&{its_in} 4>&{its_out} 2>/dev/null', "browser", program, "--remote-debugging-pipe", *flags]
-        self.process = subprocess.Popen(
-            ["bash", "-c", *line, f"--user-data-dir={profile}"],
-            pass_fds=(its_in, its_out),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        silent = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "start_new_session": True}
+        line = ["bash", "-c", *line, f"--user-data-dir={profile}"]
+        self.process = subprocess.Popen(line, pass_fds=(its_in, its_out), **silent)
         os.close(its_in)
         os.close(its_out)
         target = self.call("Target.createTarget", url="about:blank")["targetId"]

@@ -34,9 +34,8 @@ def laid_over(layers, canvas):
 
 def luminance(rgb):
     """Relative luminance, from 0 to 1."""
-    red, green, blue = (
-        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in (value / 255 for value in rgb)
-    )
+    shares = (value / 255 for value in rgb)
+    red, green, blue = (each / 12.92 if each <= 0.04045 else ((each + 0.055) / 1.055) ** 2.4 for each in shares)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 

@@ -1,7 +1,6 @@
 """The pages that termweave writes, in a real browser: nothing sticks out, nothing is lost, nothing is fetched."""
 
 import numpy as np
-import orjson
 import pytest
 
 from termweave import corpora
@@ -13,6 +12,7 @@ from termweave.records import Run
 from termweave.search.results import pictures
 from termweave.search.results.pictures import Picture
 from tests.browser.contrast import GROUNDS, contrast, laid_over, parts
+from tests.cli.conftest import beir
 
 #: Ligatures, accents, Chinese, emoji, right to left, markup, and words wider than a telephone.
 QUERIES = [
@@ -32,11 +32,7 @@ OVERFLOWS = """[...document.querySelectorAll('body *')].filter(each =>
 @pytest.fixture(scope="module")
 def shaded(tmp_path_factory):
     """A page as `search --html` and `explain --html` write it."""
-    rows = [
-        (0.5, "weights", "506.1, normalised 0.79, rank 3"),
-        (-0.1, "a_plugins_signal", "term" * 60),
-        (0.2, "rnn", "s .6; 文档-12"),
-    ]
+    rows = [(0.5, "weights", "506.1, rank 3"), (-0.1, "a_plugins_signal", "term" * 60), (0.2, "rnn", "s .6; 文档-12")]
     drawn = [Picture(f"{place}. {text}", text, [(0, 4, 1.0), (5, 9, 0.3)], rows, text) for place, text in enumerate(QUERIES)]
     file = tmp_path_factory.mktemp("shaded") / "page.html"
     file.write_text(pictures.html("查询 " + "query" * 40, [*drawn, Picture("empty", "", [])]), "utf-8")
@@ -47,28 +43,17 @@ def shaded(tmp_path_factory):
 def report(tmp_path_factory):
     """A page as `evaluate --html` writes it, of many systems."""
     pytest.importorskip("matplotlib")
-    folder = tmp_path_factory.mktemp("report")
     ids = [f"q{place}" for place in range(len(QUERIES))]
-    (folder / "corpus.jsonl").write_bytes(b'{"_id": "d0", "text": "text"}\n')
-    (folder / "queries.jsonl").write_bytes(
-        b"\n".join(orjson.dumps({"_id": query, "text": text}) for query, text in zip(ids, QUERIES, strict=True))
-    )
-    (folder / "qrels").mkdir()
-    (folder / "qrels" / "test.tsv").write_text("".join(f"{query}\td0\t1\n" for query in ids))
+    texts = dict(zip(ids, QUERIES, strict=True))
+    folder = beir(tmp_path_factory.mktemp("report"), {"d0": "text"}, texts, dict.fromkeys(ids, "d0"))
     random = np.random.default_rng(0)
     values = {name: {measure: random.random(len(ids)) for measure in MEASURES} for name in SYSTEMS}
     p = dict.fromkeys(MEASURES, 0.01)
-    found = Experiment(
-        "a-set-with-a-long-name-" * 6,
-        tuple(ids),
-        "BM25",
-        tuple(Row(name, name, "none", {m: each.mean() for m, each in values[name].items()}, p, 3, 1, 1, 0.5) for name in SYSTEMS),
-        {name: Run(name, {query: {"d0": 1.0} for query in ids}) for name in SYSTEMS},
-        dict(zip(ids, QUERIES, strict=True)),
-        values,
-        ("A note: " + "longword" * 20,),
-        {name: Latency(5.0, 9.0, 5) for name in SYSTEMS},
-    )
+    means = {name: {measure: each.mean() for measure, each in values[name].items()} for name in SYSTEMS}
+    rows = tuple(Row(name, name, "none", means[name], p, 3, 1, 1, 0.5) for name in SYSTEMS)
+    runs = {name: Run(name, {query: {"d0": 1.0} for query in ids}) for name in SYSTEMS}
+    notes, latency = ("A note: " + "longword" * 20,), dict.fromkeys(SYSTEMS, Latency(5.0, 9.0, 5))
+    found = Experiment("a-set-with-a-long-name-" * 6, tuple(ids), "BM25", rows, runs, texts, values, notes, latency)
     (folder / "page.html").write_text(html_page.html(found, corpora.open_dataset(folder), about={"index": "x" * 90}), "utf-8")
     return folder / "page.html"
 
@@ -98,9 +83,8 @@ def test_a_page_without_hits_says_so(browser, tmp_path):
 def test_text_from_right_to_left_begins_at_the_right(browser, shaded, report):
     for file, where in ((shaded, "p.text"), (report, "td.text")):
         browser.open(file)
-        found = browser.do(
-            f"[...document.querySelectorAll('{where}')].map(each => [each.textContent, getComputedStyle(each).direction])"
-        )
+        directions = "map(each => [each.textContent, getComputedStyle(each).direction])"
+        found = browser.do(f"[...document.querySelectorAll('{where}')].{directions}")
         assert {text.startswith("שלום") for text, _ in found} == {True, False}
         assert all((direction == "rtl") == text.startswith("שלום") for text, direction in found)
 
@@ -108,14 +92,10 @@ def test_text_from_right_to_left_begins_at_the_right(browser, shaded, report):
 @pytest.mark.parametrize("kind", ["shaded", "report"])
 def test_shaded_words_can_be_read_by_day_and_by_night(browser, request, kind):
     """Contrast of letters and ground, as WCAG counts it: 4.5 is what it wants of text."""
-    page = request.getfixturevalue(kind)
-    script = (
-        f"const ground = {GROUNDS};"
-        """[...document.querySelectorAll('mark, p.text, td, h1')]
-        .map(each => [getComputedStyle(each).color, ground(each)])"""
-    )
+    inks = "[...document.querySelectorAll('mark, p.text, td, h1')]"
+    script = f"const ground = {GROUNDS}; {inks}.map(each => [getComputedStyle(each).color, ground(each)])"
     for dark, canvas in ((False, "rgb(255,255,255)"), (True, "rgb(18,18,18)")):
-        browser.open(page, dark=dark)
+        browser.open(request.getfixturevalue(kind), dark=dark)
         pairs = browser.do(script)
         assert len(pairs) > 20
         for ink, ground in pairs:

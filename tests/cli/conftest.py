@@ -63,23 +63,18 @@ def termweave(opensearch_engine, own_places):
                 patch.setattr(sys, name, stream)
             code = run(list(arguments))
         texts = {name: stream.buffer.getvalue().decode() for name, stream in streams.items()}
-        return checked(subprocess.CompletedProcess(arguments, code, **texts), status)
+        assert "Traceback" not in texts["stderr"]
+        assert code == status, texts["stderr"]
+        return subprocess.CompletedProcess(arguments, code, **texts)
 
     return call
-
-
-def checked(done, status):
-    assert "Traceback" not in done.stderr
-    assert done.returncode == status, done.stderr
-    return done
 
 
 @pytest.fixture(scope="session")
 def live(termweave, folder, opensearch_engine):
     """The folder, indexed."""
     name = f"test-{uuid.uuid4().hex[:10]}"
-    done = termweave("index", str(folder), name, "--json")
-    valid(done.stdout, "index")
+    valid(termweave("index", str(folder), name, "--json").stdout, "index")
     yield name
     opensearch_engine.request("DELETE", f"/{name}*")
 

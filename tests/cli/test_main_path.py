@@ -14,8 +14,7 @@ from .conftest import DOCUMENTS, valid
 
 def test_verify(termweave, live, folder):
     assert valid(termweave("verify", live, "--json").stdout, "verify")["ok"]
-    compared = termweave("verify", live).stdout
-    assert "as in its ledger (compared by digests)." in compared
+    assert "as in its ledger (compared by digests)." in termweave("verify", live).stdout
     assert "all there, nothing twice" in termweave("verify", live, str(folder), "--deep").stdout
     assert f"(content of {len(DOCUMENTS)} read back)." in termweave("verify", live, "--deep").stdout
     assert valid(termweave("verify", "--deep", live, "--json").stdout, "verify")["read"] == len(DOCUMENTS)
@@ -51,12 +50,10 @@ def test_search_in_a_terminal_from_standard_input_with_filter_and_paging(termwea
 
 
 @pytest.mark.parametrize(
-    "query",
-    ["?!", "🙂", "the of and", "a" * 5000, "word " * 3000, "\u202eשלום", "os.path.join", '"quoted" AND (x OR y) *'],
+    "query", ["?!", "🙂", "the of and", "a" * 5000, "word " * 3000, "\u202eשלום", "os.path.join", '"quoted" AND (x OR y) *']
 )
 def test_queries_that_say_little_or_too_much_are_answered(termweave, live, query):
-    done = termweave("search", live, query, "--json", "--mode", "lexical:1,weights:1,dense:1")
-    valid(done.stdout, "search")
+    valid(termweave("search", live, query, "--json", "--mode", "lexical:1,weights:1,dense:1").stdout, "search")
 
 
 def test_show_query_prints_requests_that_the_engine_takes(termweave, live, opensearch_engine):
@@ -69,9 +66,8 @@ def test_show_query_prints_requests_that_the_engine_takes(termweave, live, opens
     assert fetch["path"].startswith(f"/{live}/_mget?")  # not the generation's: it may be pruned when an application asks
     found = opensearch_engine.request(fetch["method"], fetch["path"], body={"ids": best})["docs"]
     assert [each["_source"]["id"] for each in found] == best
-    assert termweave("search", live, "parse json", "--show-query").stdout.startswith(
-        f'POST /{live}/_msearch\n{{"allow_partial_search_results":false}}\n'
-    )
+    shown = termweave("search", live, "parse json", "--show-query").stdout
+    assert shown.startswith(f'POST /{live}/_msearch\n{{"allow_partial_search_results":false}}\n')
 
 
 def test_explain_one_document_and_one_that_is_no_candidate(termweave, live):
@@ -82,8 +78,7 @@ def test_explain_one_document_and_one_that_is_no_candidate(termweave, live):
     assert (piped["query"], piped["hit"]) == ("parse json", data["hit"])
     nowhere = valid(termweave("explain", live, "parse json", "csv", "--mode", "weights", "--json").stdout, "explain")
     assert nowhere["hit"]["rank"] == 0
-    done = termweave("explain", live, "parse json", "no-such-id", status=2)
-    assert "has no document 'no-such-id'" in done.stderr
+    assert "has no document 'no-such-id'" in termweave("explain", live, "parse json", "no-such-id", status=2).stderr
 
 
 def test_evaluate_prints_a_table_and_writes_runs(termweave, live, folder, tmp_path):

@@ -43,10 +43,7 @@ TEXTS = {
     "ar": ("معالجة اللغات", "معالجة اللغات الطبيعية فرع من الذكاء الاصطناعي function"),
     "emoji": ("party 👍🏽", "A function that makes a party 👍🏽 1️⃣ İstanbul 𝒜"),
 }
-DOCUMENTS = {
-    **TEXTS,
-    **{f"attack-{number}{text}": (f"attack {text}", f"run a function {text} later") for number, text in enumerate(ATTACKS)},
-}
+DOCUMENTS = TEXTS | {f"attack-{n}{text}": (f"attack {text}", f"run a function {text} later") for n, text in enumerate(ATTACKS)}
 
 
 def client_of(connection, **options):
@@ -67,15 +64,13 @@ def requests_of_every_kind(app, document):
     from hypothesis import HealthCheck, Phase, given, settings
     from schemathesis.specs.openapi.checks import positive_data_acceptance
 
-    local = {"host": "127.0.0.1"}
+    local, health = {"host": "127.0.0.1"}, list(HealthCheck)
     schema = schemathesis.openapi.from_asgi(document, app, headers=local)
     tried = set()
     for operation in (each.ok() for each in schema.get_all_operations()):
 
         @given(case=operation.as_strategy())
-        @settings(
-            max_examples=8, deadline=None, derandomize=True, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
-        )
+        @settings(max_examples=8, deadline=None, derandomize=True, phases=[Phase.generate], suppress_health_check=health)
         def probe(case):
             # No schema says which modes, documents and models there are: valid requests may ask for something that does not exist.
             case.call_and_validate(headers=local, excluded_checks=[positive_data_acceptance])
@@ -96,12 +91,17 @@ def post(client, path, **fields):
     return client.post(path, data=fields, files=files or None)
 
 
-def lexical(connection, name, folder, *documents):
-    """Build a generation of texts (an id stands for one) without a model; return its name."""
+def built(connection, name, folder, *documents, **options):
+    """Build a generation of texts (an id stands for one); return its name."""
     path = folder / "corpus.jsonl"
     whole = [each if isinstance(each, dict) else {"_id": each, "text": "parse json"} for each in documents]
     path.write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in whole))
-    return build(connection, corpora.open_source(path), name, BuildOptions(signals=("lexical",))).index
+    return build(connection, corpora.open_source(path), name, BuildOptions(**options)).index
+
+
+def lexical(connection, name, folder, *documents):
+    """Build a generation without a model."""
+    return built(connection, name, folder, *documents, signals=("lexical",))
 
 
 def remove_book(connection, name):
@@ -132,13 +132,11 @@ def unreachable(hasty):
 def attacked(opensearch_engine, tmp_path_factory):
     """The name of an index whose documents, ids and metadata hold attacks."""
     if generations.live(opensearch_engine, ATTACKED) is None:  # each folder that imports this fixture has one of its own
-        path = tmp_path_factory.mktemp("attacks") / "corpus.jsonl"
-        lines = [
+        documents = (
             {"_id": key, "title": title, "text": text, "kind": key.partition("-")[0], "year": 2000 + number, "note": text}
             for number, (key, (title, text)) in enumerate(DOCUMENTS.items())
-        ]
-        path.write_bytes(b"\n".join(orjson.dumps(line) for line in lines))
-        build(opensearch_engine, corpora.open_source(path), ATTACKED, BuildOptions())
+        )
+        built(opensearch_engine, ATTACKED, tmp_path_factory.mktemp("attacks"), *documents)
     yield ATTACKED
     opensearch_engine.request("DELETE", f"/{ATTACKED}*", params={"expand_wildcards": "all"})
 

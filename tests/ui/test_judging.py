@@ -41,7 +41,7 @@ def test_a_judge_grades_skips_undoes_and_exports(client, attacked, book):
     said = valid(client.get(f"/api/judge?index={attacked}&judge=ann"), "judge")
     assert (said["done"], said["documents"]) == (3, sum(len(query.pool) for query in book.queries()))
     assert token(said["next"]["document"]) == field(client.get(judging).text, "document")
-    (first, second) = valid(client.get("/api/book"), "book")["queries"]
+    first, second = valid(client.get("/api/book"), "book")["queries"]
     assert (first["text"], first["grades"] + second["grades"]) == ("run a function later", 2)
     assert {each["grade"] for each in valid(client.get("/api/grades"), "grades")["grades"]} == {3, 0, None}
     undone = post(client, "/judge/undo", index=attacked, judge="ann")
@@ -220,9 +220,8 @@ def test_the_forms_above_are_all_there_are(client):
     routes = client.app._app.routes
     posted = {route.path for route in routes if "POST" in (getattr(route, "methods", None) or ())}
     assert {path for path in posted if not path.startswith("/api/")} == {*FORMS, "/login"}
-    assert not [
-        route.path for route in routes if route.path in FORMS and "GET" in route.methods
-    ]  # links of other sites are followed
+    # Links of other sites are followed.
+    assert not [route.path for route in routes if route.path in FORMS and "GET" in route.methods]
     answers = {"search", "explain", "compare", "requests", "encode"}  # these read the same by GET
     assert {path for path in posted if path.startswith("/api/")} == {f"/api/{name}" for name in answers}
     assert client.post("/api/search", json={"q": "json"}, headers={"sec-fetch-site": "cross-site"}).status_code == 403
@@ -230,10 +229,9 @@ def test_the_forms_above_are_all_there_are(client):
 
 @pytest.mark.parametrize("path", FORMS)
 def test_no_form_is_taken_from_another_site_or_by_a_read_only_server(client, opensearch_engine, attacked, book, path):
-    fields = {"index": attacked, "judge": "ann", "typed": "parse json", "guidelines": "x", "grade": "1"}
-    fields |= {"dataset": f"book:{attacked}"}
-    assert client.post(path, data=fields, headers={"origin": "http://evil.example"}).status_code == 403
-    assert client.post(path, data=fields, headers={"sec-fetch-site": "cross-site"}).status_code == 403
+    fields = {"index": attacked, "dataset": f"book:{attacked}", "judge": "ann", "typed": "json", "guidelines": "x", "grade": "1"}
+    for foreign in ({"origin": "http://evil.example"}, {"sec-fetch-site": "cross-site"}):
+        assert client.post(path, data=fields, headers=foreign).status_code == 403
     if "start" not in path or "learn" in path:  # evaluations and tuning write nothing
         assert post(client_of(opensearch_engine, index=attacked, read_only=True), path, **fields).status_code == 403
     assert (book.queries(), book.grades(), book.guidelines()) == ([], [], "")

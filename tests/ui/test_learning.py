@@ -4,93 +4,70 @@ import json
 import shutil
 import signal
 import uuid
-from contextlib import ExitStack
+from functools import partial
 from html import unescape
 from urllib.request import urlopen
 
 import pytest
 import requests
 
-from termweave import corpora, settings
+from termweave import settings
 from termweave.catalog import generations
 from termweave.errors import TermweaveError
 from termweave.evaluation.book.store import JudgementBook
-from termweave.indexer import BuildOptions, build
 from termweave.records import Query
 from termweave.training.needs import missing
 from termweave.ui.learning_process import LearningJob, LearningProcess
-from tests.ui import processes
-from tests.ui.conftest import client_of, post, remove_book
-from tests.ui.processes import until
+from tests.ui.conftest import built, client_of, post, remove_book
+from tests.ui.processes import serving, until
 
 TOPICS = ["steam", "copper", "violet", "harbour", "lantern", "meadow", "orchard", "pepper", "quartz", "saddle"]
 TOPICS += ["thunder", "umbrella", "velvet", "walnut", "yarrow", "zither", "basalt", "cinnamon", "dolphin", "ember"]
+#: What a real training begins with is here: `make test` installs it.
+trains = pytest.mark.skipif(bool(missing()), reason=str(missing()))
 FORMS = ("{}", "what is known about {}", "origin and history of {}")
 
 
 @pytest.fixture(scope="module")
 def topics(opensearch_engine, tmp_path_factory):
     """An index with a book: three judged queries for each topic."""
-    path = tmp_path_factory.mktemp("topics") / "corpus.jsonl"
-    path.write_text("".join(f"{json.dumps({'_id': topic, 'text': f'mainly regarding {topic}'})}\n" for topic in TOPICS))
     name = f"test-learn-{uuid.uuid4().hex[:10]}"
-    build(opensearch_engine, corpora.open_source(path), name, BuildOptions())
-    asked = {f"{topic}-{way}": form.format(topic) for topic in TOPICS for way, form in enumerate(FORMS)}
-    JudgementBook(opensearch_engine, name).import_qrels(
-        "file", [Query(key, text) for key, text in asked.items()], {key: {key.partition("-")[0]: 3} for key in asked}
-    )
+    documents = ({"_id": each, "text": f"mainly regarding {each}"} for each in TOPICS)
+    built(opensearch_engine, name, tmp_path_factory.mktemp("topics"), *documents)
+    queries = [Query(f"{topic}-{way}", form.format(topic)) for topic in TOPICS for way, form in enumerate(FORMS)]
+    grades = {query.id: {query.id.partition("-")[0]: 3} for query in queries}
+    JudgementBook(opensearch_engine, name).import_qrels("file", queries, grades)
     yield name
     opensearch_engine.request("DELETE", f"/{name}*", params={"expand_wildcards": "all"})
     remove_book(opensearch_engine, name)
 
 
-@pytest.fixture
-def trains():
-    """What a real training begins with; its tests are skipped without (`make test` installs it)."""
-    if missing():
-        pytest.skip(f"{missing()[0][0]} is not installed")
-
-
-@pytest.fixture
-def serving(opensearch_engine, topics, own_places):
-    """Start `termweave serve` as a user does; the process and its address."""
-    places = {"OPENSEARCH_URL": opensearch_engine.url, "XDG_STATE_HOME": str(own_places / "xdg-state")}
-    with ExitStack() as started:
-
-        def begin():
-            process, said = started.enter_context(processes.serving(topics, **places))
-            return process, said["url"].rstrip("/")
-
-        yield begin
-
-
-def start(url, name):
-    """Press the button, with the header that browsers send."""
-    return requests.post(f"{url}/learn/start", data={"index": name}, headers={"Origin": url}, timeout=60, allow_redirects=False)
-
-
-def first_job(url):
-    return json.load(urlopen(f"{url}/api/jobs"))["jobs"][0]
-
-
+@trains
 @pytest.mark.slow
-def test_a_run_that_is_stopped_with_its_server_goes_on_where_it_was(serving, topics, trains, own_places):
+def test_a_run_that_is_stopped_with_its_server_goes_on_where_it_was(opensearch_engine, topics, own_places):
     """Ctrl-C on the server, as a user presses it; then a kill of the server, which takes the process that learns with it."""
-    first, url = serving()
-    assert start(url, topics).status_code == 303
-    again = start(url, topics)
-    assert (again.status_code, "is running" in again.text) == (400, True)
-    until(lambda: "Training" in first_job(url)["stage"], 300)
-    first.send_signal(signal.SIGINT)
-    assert first.wait(120) == 0
-    assert "Traceback" not in first.stderr.read()
-    second, url = serving()
-    home = own_places / "xdg-state" / "termweave" / "learned" / topics
+    state = own_places / "xdg-state"
+    begin = partial(serving, topics, OPENSEARCH_URL=opensearch_engine.url, XDG_STATE_HOME=str(state))
+
+    def start(url):
+        headers = {"Origin": url.rstrip("/")}  # as browsers send it
+        return requests.post(f"{url}learn/start", data={"index": topics}, headers=headers, timeout=60, allow_redirects=False)
+
+    with begin() as (first, said):
+        assert start(said["url"]).status_code == 303
+        again = start(said["url"])
+        assert (again.status_code, "is running" in again.text) == (400, True)
+        until(lambda: "Training" in json.load(urlopen(f"{said['url']}api/jobs"))["jobs"][0]["stage"], 300)
+        first.send_signal(signal.SIGINT)
+        assert first.wait(120) == 0
+        assert "Traceback" not in first.stderr.read()
+    home = state / "termweave" / "learned" / topics
     lock = home / ".lock"
-    assert (lock.exists(), start(url, topics).status_code) == (False, 303)
-    until(lock.exists, 300)
-    second.kill()
-    until(lambda: not lock.exists(), 60)
+    with begin() as (second, said):
+        assert (lock.exists(), start(said["url"]).status_code) == (False, 303)
+        until(lock.exists, 300)
+        second.kill()
+        until(lambda: not lock.exists(), 60)
     assert "Traceback" not in (home / "log.txt").read_text()
 
 
@@ -101,9 +78,9 @@ def learner(opensearch_engine, topics):
     made.app.state.jobs.close()
 
 
-def test_a_run_can_be_stopped_on_the_page(learner, topics, trains):
-    started = post(learner, "/learn/start", index=topics)
-    job = started.headers["location"].partition("job=")[2]
+@trains
+def test_a_run_can_be_stopped_on_the_page(learner, topics):
+    job = post(learner, "/learn/start", index=topics).headers["location"].partition("job=")[2]
     assert post(learner, "/learn/stop", job=job).status_code == 303
 
     def state():

@@ -9,14 +9,12 @@ from urllib.parse import urlencode
 import pytest
 
 import termweave as tw
-from termweave import corpora
-from termweave.indexer import BuildOptions, build
 from termweave.records import Hit
 from termweave.search.results.pictures import Picture
 from termweave.ui import searching
 from termweave.ui.pages import search_page
 from tests.programs import program
-from tests.ui.conftest import ATTACKS, DOCUMENTS, TOKEN, WORKBENCH, client_of, lexical, opened
+from tests.ui.conftest import ATTACKS, DOCUMENTS, TOKEN, WORKBENCH, built, client_of, lexical, opened
 from tests.ui.test_attacks import Reader
 
 
@@ -52,8 +50,7 @@ def test_a_document_is_explained_whether_it_is_found_or_not(client, attacked):
 def test_the_best_passages_of_a_long_document(client, opensearch_engine, name, tmp_path):
     filler = "The committee met again on that day and spoke for a long time about nothing of interest to anybody. " * 3
     text = f"A red kettle boils water. {filler} A kettle {ATTACKS[0]} of steel is beside the green tea. {filler}"
-    (tmp_path / "letters.jsonl").write_text(json.dumps({"_id": "letters", "text": text}) + "\n")
-    build(opensearch_engine, corpora.open_source(tmp_path / "letters.jsonl"), name, BuildOptions(passages=30))
+    built(opensearch_engine, name, tmp_path, {"_id": "letters", "text": text}, passages=30)
     found = opened(client, name).search("kettle", passages="2+1", k=1)[0].passages
     _, page = show(client, index=name, q="kettle", passages="2+1")
     assert ('name="passages" value="2+1"' in page, ATTACKS[0] in page) == (True, False)
@@ -100,15 +97,13 @@ def test_hits_below_the_compared_ranks_are_not_said_to_be_missing(client, attack
 @pytest.mark.parametrize("selection", [{"collapse": "kind"}, {"sort": "year:desc"}])
 def test_what_selects_hits_holds_for_lists_and_comparison(client, attacked, selection):
     index = opened(client, attacked)
-    left, right = (
-        [hit.id for hit in index.search("run a function later", mode=mode, k=20, **selection)] for mode in ("hybrid", "dense")
-    )
-    plain = [hit.id for hit in index.search("run a function later", mode="hybrid", k=20)]
-    assert left != plain
-    _, page = show(client, q="run a function later", mode="hybrid", k=20, **selection)
+    query, modes = "run a function later", ("hybrid", "dense")
+    left, right = ([hit.id for hit in index.search(query, mode=mode, k=20, **selection)] for mode in modes)
+    assert left != [hit.id for hit in index.search(query, mode="hybrid", k=20)]
+    _, page = show(client, q=query, mode="hybrid", k=20, **selection)
     hidden = re.compile("[\x00-\x1f\ufffd-\uffff]")  # the page writes one sign for each of these
     assert [hidden.sub("", hit) for hit in hits_of(page)] == [hidden.sub("", hit) for hit in left]
-    _, page = show(client, q="run a function later", mode="hybrid", mode2="dense", compare="1", k=3, **selection)
+    _, page = show(client, q=query, mode="hybrid", mode2="dense", compare="1", k=3, **selection)
     assert f"<strong>{len({*left[:10]} & {*right[:10]})} of {max(len(left[:10]), len(right[:10]))}</strong>" in page
 
 
@@ -152,15 +147,9 @@ def test_a_mistake_is_a_sentence_and_keeps_what_was_typed(client, attacked, type
 
 
 def test_a_mistake_keeps_the_options(client, attacked):
-    page = unescape(
-        show(client, q="function", filter=["year>=2000", "NOT kind=a"], facet="kind", from_="9500", k="7", compare="1")[1]
-    )
-    for part in (
-        'name="filter" value="year>=2000"',
-        'name="filter" value="NOT kind=a"',
-        'name="facet" value="kind"',
-        'value="7"',
-    ):
+    options = {"filter": ["year>=2000", "NOT kind=a"], "facet": "kind", "from_": "9500", "k": "7", "compare": "1"}
+    page = unescape(show(client, q="function", **options)[1])
+    for part in ('"filter" value="year>=2000"', '"filter" value="NOT kind=a"', '"facet" value="kind"', 'value="7"'):
         assert part in page
 
 
@@ -205,10 +194,8 @@ def test_a_server_without_an_index_says_one_thing_to_do_on_every_page(opensearch
     client = client_of(opensearch_engine)
     client.app._app.state.workspace.names = lambda: ()  # as an empty server: other tests have indices on this one
     for path in ("/search", "/search?q=x", *WORKBENCH):
-        answer = client.get(path)
-        assert (answer.status_code, "termweave index ./docs docs" in answer.text, "<nav" in answer.text) == (200, True, False), (
-            path
-        )
+        page = client.get(path).raise_for_status().text
+        assert ("termweave index ./docs docs" in page, "<nav" in page) == (True, False), path
     assert client.get("/api/search?q=x").status_code == 400
 
 

@@ -27,13 +27,12 @@ from termweave.ui.rendering import FOLDER
 from termweave.ui.serve_options import ServeOptions
 from tests.indexer.proxy import Proxy
 from tests.programs import program
-from tests.ui import processes
 from tests.ui.conftest import TOKEN, client_of
-from tests.ui.processes import until
+from tests.ui.processes import serving, until
 
 
 def test_requests_that_have_begun_are_answered_before_it_ends(opensearch_engine, attacked):
-    with processes.serving(attacked, "--read-only", OPENSEARCH_URL=opensearch_engine.url) as (process, said):
+    with serving(attacked, "--read-only", OPENSEARCH_URL=opensearch_engine.url) as (process, said):
         assert said["read_only"]
         answers, served = [], lambda: psutil.Process(process.pid).net_connections("tcp")
         asking = threading.Thread(target=lambda: answers.append(json.load(urlopen(f"{said['url']}api/search?q=parse+json"))))
@@ -51,13 +50,11 @@ def test_requests_that_have_begun_are_answered_before_it_ends(opensearch_engine,
 @pytest.fixture
 def listening(unreachable, monkeypatch):
     """Serve in this process with some options: the address, and the connections that are open."""
-    made, ended = [], []
-    real = uvicorn.Server
+    made, ended, real = [], [], uvicorn.Server
     monkeypatch.setattr(server.uvicorn, "Server", lambda config: made.append(real(config)) or made[-1])
 
     def start(**options):
-        announced = queue.Queue()
-        chosen = ServeOptions(token=TOKEN, port=0, **options)
+        announced, chosen = queue.Queue(), ServeOptions(token=TOKEN, port=0, **options)
         thread = threading.Thread(target=server.run, args=(unreachable, chosen, announced.put), daemon=True)
         thread.start()
         ended.append(thread)
@@ -103,14 +100,13 @@ def test_a_connection_whose_answers_are_not_taken_is_aborted(listening, hurried)
 
 def test_a_slow_client_gets_its_answers(listening, hurried):
     address, _ = listening()
-    script = (FOLDER / "static" / "htmx.min.js").stat().st_size
+    left = 400 * (FOLDER / "static" / "htmx.min.js").stat().st_size
     with socket.create_connection(address, 30) as slow:
         slow.sendall(_MANY)
-        taken = 0
-        while taken < 400 * script:
+        while left > 0:
             piece = slow.recv(1 << 18)
             assert piece
-            taken += len(piece)
+            left -= len(piece)
             time.sleep(0.01)
 
 
@@ -155,7 +151,7 @@ def test_only_a_proxy_that_is_named_may_say_for_whom_it_asks(listening, monkeypa
 @pytest.fixture(scope="module")
 def served(opensearch_engine, attacked, own_places):
     """The address of one such server, for all tests that only ask it."""
-    with processes.serving(attacked, OPENSEARCH_URL=opensearch_engine.url) as (_, said):
+    with serving(attacked, OPENSEARCH_URL=opensearch_engine.url) as (_, said):
         yield said["url"]
 
 

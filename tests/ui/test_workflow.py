@@ -3,13 +3,11 @@
 import gc
 import re
 import shutil
-import time
 from dataclasses import replace
 from html import unescape
 from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
-import orjson
 import pytest
 
 from termweave import corpora
@@ -24,24 +22,20 @@ from termweave.evaluation.book.reader import HELD_OUT, TRAIN, BookDataset, half_
 from termweave.evaluation.book.store import JudgementBook
 from termweave.evaluation.measures import MEASURES
 from termweave.evaluation.tuning.tune import TuningReport
-from termweave.indexer import BuildOptions, build, update
-from termweave.indexer.generations import listing
+from termweave.indexer import BuildOptions, update
 from termweave.records import Query
 from termweave.search import Index
 from termweave.ui import searching
 from termweave.ui.jobs import BackgroundJob
 from termweave.ui.pages.job_pages import GatedExperiment
-from tests.ui.conftest import TEXTS, client_of, lexical, opened, post
+from tests.ui.conftest import TEXTS, built, client_of, lexical, opened, post
+from tests.ui.processes import until
 from tests.ui.test_api import valid
 
 
 def ended(client, address):
     """The page of a job that has ended."""
-    until = time.monotonic() + 120
-    while 'class="badge">running' in (page := client.get(address).text):
-        assert time.monotonic() < until
-        time.sleep(0.1)
-    return unescape(page)
+    return unescape(until(lambda: 'class="badge">running' not in (page := client.get(address).text) and page, 120))
 
 
 def worked(client, index, kind, **fields):
@@ -59,13 +53,11 @@ def compared(page):
 @pytest.fixture
 def judged(book):
     """A book of 24 queries, each a document's words, with its document as the answer."""
-    words = [word for title, text in list(TEXTS.values())[:6] for word in dict.fromkeys(f"{title} {text}".split())][:72]
+    spoken = {key: " ".join(value).split() for key, value in TEXTS.items()}
+    words = [word for each in list(spoken.values())[:6] for word in dict.fromkeys(each)]
     texts = {f"q{place}": " ".join(words[3 * place : 3 * place + 3]) for place in range(24)}
-    owner = {
-        key: next(one for one, value in TEXTS.items() if text.split()[0] in " ".join(value).split())
-        for key, text in texts.items()
-    }
-    book.import_qrels("file", [Query(*each) for each in texts.items()], {key: {owner[key]: 2} for key in texts})
+    grades = {key: {next(each for each in spoken if text.split()[0] in spoken[each]): 2} for key, text in texts.items()}
+    book.import_qrels("file", [Query(*each) for each in texts.items()], grades)
     return book
 
 
@@ -128,14 +120,11 @@ def test_queries_that_moved_open_without_the_ranker_of_a_profile(opensearch_engi
 def test_gates_of_an_evaluation_pass_or_fail_with_their_figure(client, attacked, judged):
     typed = "MRR@10>=0.01\n\nBM25:nDCG@10>=1\n"
     page, job = worked(client, attacked, "evaluate", gates=typed)
-    first, second = gates = client.get(f"/api/evaluate?job={job}").json()["gates"]
+    gates = client.get(f"/api/evaluate?job={job}").json()["gates"]
     assert [(each["gate"], each["met"]) for each in gates] == [("MRR@10>=0.01", True), ("BM25:nDCG@10>=1", False)]
-    assert all(verdict["reason"] in page for verdict in (first, second))
-    for wrong, said in (
-        ("nDCG", "not a requirement"),
-        ("MRR@10 within .1 of /etc/passwd", "a saved run"),
-        ("MRR@10>=1\n" * 21, "21 gates"),
-    ):
+    assert all(each["reason"] in page for each in gates)
+    refused = (("nDCG", "not a requirement"), ("MRR@10 within .1 of /etc", "a saved run"), ("MRR@10>=1\n" * 21, "21 gates"))
+    for wrong, said in refused:
         answer = post(client, "/evaluate/start", index=attacked, dataset=f"book:{attacked}", gates=wrong)
         filled_in = (said, f">{wrong.strip()}", f"<option selected>book:{attacked}</option>")  # the form is as it was filled in
         assert (answer.status_code, [part in unescape(answer.text) for part in filled_in]) == (400, [True] * 3)
@@ -145,9 +134,8 @@ def test_tuning_shows_held_out_figures_and_adopts_only_what_is_better(client, at
     page, job = worked(client, attacked, "tune", measure="MRR@10")
     assert "MRR@10 of 12 held-out queries" in page
     assert valid(client.get(f"/api/tune?job={job}"), "tune")["held_out"] == 12
-    adopted = post(client, "/tune/adopt", job=job)
     better = "Adopt the profile" in page
-    assert adopted.status_code == (303 if better else 400)
+    assert post(client, "/tune/adopt", job=job).status_code == (303 if better else 400)
     assert bool(opened(client, attacked).lineage.profile) == better
 
 
@@ -191,12 +179,8 @@ def test_a_page_that_waits_for_a_job_of_an_earlier_server_is_loaded_again(unreac
 
 
 def test_a_generation_is_promoted_after_a_question_and_rolled_back(opensearch_engine, name, tmp_path, monkeypatch):
-    path = tmp_path / "corpus.jsonl"
-    for documents in (1, 2):
-        path.write_bytes(b"\n".join(orjson.dumps({"_id": str(n), "text": f"text {n}"}) for n in range(documents)))
-        options = BuildOptions(weights="none", dense="none", shards=documents)
-        build(opensearch_engine, corpora.open_source(path), name, options)
-    newer, older = [each.index for each in listing.list_generations(opensearch_engine, name)]
+    options = {"weights": "none", "dense": "none"}
+    older, newer = (built(opensearch_engine, name, tmp_path, *"ab"[:count], shards=count, **options) for count in (1, 2))
     Index.open(opensearch_engine, name).adopt(Profile("tuned", {"lexical": 1.0}, "sum", None))
     monkeypatch.setattr(Index, "open", None)  # as on a host that lacks the models of the live generation
     client = client_of(opensearch_engine, index=name)
@@ -237,16 +221,16 @@ def test_pages_follow_what_another_process_publishes_and_removes(opensearch_engi
 
 
 def test_pages_take_the_profile_and_the_encoder_of_queries_that_others_changed(opensearch_engine, name, tmp_path):
-    path, other = tmp_path / "corpus.jsonl", tmp_path / "other"
-    path.write_text('{"_id": "only", "text": "parse json"}\n')
-    build(opensearch_engine, corpora.open_source(path), name, BuildOptions(weights="none", signals=("dense",)))
+    other = tmp_path / "other"
+    built(opensearch_engine, name, tmp_path, "only", weights="none", signals=("dense",))
     workspace = client_of(opensearch_engine, index=name).app._app.state.workspace
     opened_before = workspace.index(name)
     Index.open(opensearch_engine, name).adopt(Profile("mine", {"dense": 1.0}, "sum", None))
     assert workspace.index(name) is opened_before  # for some seconds
     shutil.copytree(resolve("shipped"), other)
     write_manifest(other, replace(read_folder(other).manifest, hash="0123456789abcdef"))
-    update(opensearch_engine, corpora.open_source(path), name, BuildOptions(dense_query=str(other)))
+    source = corpora.open_source(tmp_path / "corpus.jsonl")
+    update(opensearch_engine, source, name, BuildOptions(dense_query=str(other)))
     workspace.indices.seconds = 0.0
     opened_again = workspace.index(name)
     assert opened_again.lineage.profile == "mine"

@@ -74,8 +74,7 @@ def test_a_program_gets_the_order_of_termweave(ml_engine, cranfield, expected, p
 
 def test_the_benchmark(ml_engine, cranfield):
     name, folder, _ = cranfield
-    script = ROOT / "benchmarks" / "any_client.py"
-    command = [sys.executable, script, folder, name, "--queries", "20", "--timed", "3"]
+    command = [sys.executable, ROOT / "benchmarks" / "any_client.py", folder, name, "--queries", "20", "--timed", "3"]
     environment = {**os.environ, "OPENSEARCH_URL": ml_engine.url}
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert "for 20 of 20 queries" in ran.stdout

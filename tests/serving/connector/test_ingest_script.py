@@ -41,9 +41,8 @@ def simulated(engine, fields, documents, written=(), prefix=""):
     source = {"name": "", "fingerprint": "", "enriched": " ".join(written), "fields": orjson.dumps(asdict(fields)).decode()}
     made = Lineage(name="docs", created="", termweave="", source=source, fingerprint="", signals={}, models={})
     encoding = DocumentEncoding(made.application_fields, {}, written, prefix)
-    connection = IndexConnection(
-        name="docs", options=ConnectOptions(address=""), models={}, weights={}, text_fields=[], documents=encoding
-    )
+    usual = {"name": "docs", "options": ConnectOptions(address=""), "models": {}, "weights": {}, "text_fields": []}
+    connection = IndexConnection(**usual, documents=encoding)
     script, *_ = connection.ingest_body({})["processors"]
     docs = [{"_id": str(number), "_source": document} for number, document in enumerate(documents)]
     answer = engine.request("POST", "/_ingest/pipeline/_simulate", body={"pipeline": {"processors": [script]}, "docs": docs})
@@ -52,9 +51,7 @@ def simulated(engine, fields, documents, written=(), prefix=""):
 
 @pytest.mark.parametrize("fields", CASES, ids=str)
 def test_the_text_is_that_of_enrich(opensearch_engine, fields):
-    documents = CASES[fields]
-    made = simulated(opensearch_engine, fields, documents)
-    for document, found in zip(documents, made, strict=True):
+    for document, found in zip(CASES[fields], simulated(opensearch_engine, fields, CASES[fields]), strict=True):
         entry = entry_of({"_id": "1", "_source": document}, Reading(fields=fields))
         assert found.get("termweave_text", "") == Mapper(fields).document(entry, 1).content, document
 

@@ -6,25 +6,24 @@ import json
 import shutil
 import threading
 import time
-import uuid
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 
-from termweave import corpora, encoders
+from termweave import encoders
 from termweave.catalog.lineage import ModelLineage, read_lineage, store_lineage
 from termweave.encoders.kinds import read_folder
 from termweave.encoders.manifest import write_manifest
 from termweave.encoders.model_lookup import resolve
 from termweave.errors import ModelError, UsageError
-from termweave.indexer import BuildOptions, build
 from termweave.indexer.generations import publication
 from termweave.records import Document
 from termweave.search import Index
 from termweave.serving.model_server import encoding_queue, request_bodies, served_models
 from termweave.ui.protection import limits
-from tests.ui.conftest import DOCUMENTS, TOKEN, models_of, requests_of_every_kind
+from tests.ui.conftest import DOCUMENTS, TOKEN, built, models_of, requests_of_every_kind
 
 SHIPPED = "508e65cdb08deb3f"
 
@@ -69,30 +68,21 @@ def test_a_client_that_sends_the_numbers_of_a_query_gets_the_scores_of_a_search(
     bodies = {"weights": {"bool": {"should": clauses}}, "dense": {"knn": {"vector": {"vector": vector, "k": 100}}}}
     for mode, body in bodies.items():
         hits = opensearch_engine.request("POST", f"/{attacked}/_search", body={"size": 10, "query": body})["hits"]["hits"]
-        searched = index.search(query, mode=mode, k=10)
-        scores = [hit["_score"] for hit in hits]
+        searched, scores = index.search(query, mode=mode, k=10), [hit["_score"] for hit in hits]
         assert [hit["_source"]["id"] for hit in hits] == [hit.id for hit in searched]
         products = scores if mode == "weights" else [score - 1 if score >= 1 else 1 - 1 / score for score in scores]
         assert products == pytest.approx([hit.score for hit in searched], rel=1e-5)
 
 
 @pytest.fixture
-def own_index(opensearch_engine, tmp_path):
-    """Build generations of an index of three texts with some options; its name."""
-    path, name = tmp_path / "corpus.jsonl", f"test-models-{uuid.uuid4().hex[:10]}"
-    texts = [text for _, text in DOCUMENTS.values()][:3]
-    path.write_text("".join(json.dumps({"_id": str(n), "text": text}) + "\n" for n, text in enumerate(texts)))
-
-    def made(**options):
-        return build(opensearch_engine, corpora.open_source(path), name, BuildOptions(**options))
-
-    yield name, made
-    opensearch_engine.request("DELETE", f"/{name}*", params={"expand_wildcards": "all"})
+def build_generation(opensearch_engine, name, tmp_path):
+    """A function that builds a generation of three texts with some options, and returns its name."""
+    documents = [{"_id": key, "text": text} for key, (_, text) in [*DOCUMENTS.items()][:3]]
+    return partial(built, opensearch_engine, name, tmp_path, *documents)
 
 
-def test_vectors_of_bytes_are_whole_numbers(own_index, opensearch_engine):
-    name, made = own_index
-    made(vectors="byte")
+def test_vectors_of_bytes_are_whole_numbers(build_generation, name, opensearch_engine):
+    build_generation(vectors="byte")
     client = models_of(opensearch_engine, index=name)
     stored = opensearch_engine.request("GET", f"/{name}/_search")["hits"]["hits"][0]["_source"]
     (vector,) = given(client, "embeddings", f"{SHIPPED}@{name}", stored["text"], input_type="document")
@@ -101,10 +91,9 @@ def test_vectors_of_bytes_are_whole_numbers(own_index, opensearch_engine):
     assert max(map(abs, query)) == 127
 
 
-def test_an_index_with_another_model_is_never_answered_for(own_index, opensearch_engine):
+def test_an_index_with_another_model_is_never_answered_for(build_generation, name, opensearch_engine):
     """Another generation is published, or the generation gets another model as `index --update --dense-query` gives it."""
-    name, build_generation = own_index
-    generation = build_generation().index
+    generation = build_generation()
     client = models_of(opensearch_engine)
     body = {"model": f"{SHIPPED}@{name}", "input": "function"}
     assert given(client, "sparse", body["model"], "function")[0]
@@ -143,9 +132,8 @@ def test_a_model_alone_gives_what_the_library_gives(alone):
         vectors = given(alone, "embeddings", SHIPPED, texts, input_type=kind)
         np.testing.assert_array_equal(np.float32(vectors), [each.vector for each in made])
         coded = given(alone, "embeddings", "shipped", texts, input_type=kind, encoding_format="base64")
-        np.testing.assert_array_equal(
-            [np.frombuffer(base64.b64decode(each), "<f4") for each in coded], [each.vector for each in made]
-        )
+        decoded = [np.frombuffer(base64.b64decode(each), "<f4") for each in coded]
+        np.testing.assert_array_equal(decoded, [each.vector for each in made])
         weights = [each.weights.as_dict() for each in made]
         assert given(alone, "sparse", SHIPPED, texts, input_type=kind) == weights
         pairs = given(alone, "sparse", SHIPPED, texts, input_type=kind, encoding_format="pairs")

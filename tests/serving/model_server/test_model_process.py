@@ -4,57 +4,40 @@ import json
 import signal
 import socket
 import threading
-from contextlib import ExitStack
-from urllib.error import HTTPError
 from urllib.parse import urlsplit
-from urllib.request import Request, urlopen
 
 import pytest
+import requests
 
-from tests.ui import processes
-from tests.ui.processes import until
+from tests.ui.processes import serving, until
 
 
 @pytest.fixture
-def serving(own_places):
-    """Start a server of the shipped model, and wait until it is ready: the process and its address."""
-    with ExitStack() as started:
-
-        def start(*arguments):
-            server = processes.serving("--model", "shipped", *arguments, XDG_STATE_HOME=str(own_places / "xdg-state"))
-            process, said = started.enter_context(server)
-            until(lambda: status(Request(f"{said['url']}ready")) == 200, 180)
-            return process, said["url"]
-
-        yield start
+def server(own_places):
+    """A server of the shipped model that is ready: the process and its address."""
+    with serving("--model", "shipped", XDG_STATE_HOME=str(own_places / "xdg-state")) as (process, said):
+        until(lambda: requests.get(f"{said['url']}ready", timeout=60).ok, 180)
+        yield process, said["url"]
 
 
-def sparse(url, texts):
-    body = json.dumps({"model": "shipped", "input": texts, "input_type": "document"}).encode()
-    return Request(f"{url}v1/sparse", body, {"content-type": "application/json"})
+def body(texts):
+    return {"model": "shipped", "input": texts, "input_type": "document"}
 
 
-def status(request):
-    try:
-        with urlopen(request, timeout=60) as answer:
-            return answer.status
-    except HTTPError as error:
-        with error:
-            return error.code
+def status(url, texts):
+    return requests.post(f"{url}v1/sparse", json=body(texts), timeout=60).status_code
 
 
 LONG = ["a function parses json from a string and returns it later " * 20] * 200
 
 
 def waiting(url):
-    with urlopen(f"{url}metrics") as answer:
-        return int(answer.read().decode().partition("\ntermweave_queue_texts ")[2].partition("\n")[0])
+    return int(requests.get(f"{url}metrics", timeout=60).text.partition("\ntermweave_queue_texts ")[2].partition("\n")[0])
 
 
-def test_requests_under_way_are_answered_when_it_ends(serving):
-    process, url = serving()
-    answers = []
-    asking = [threading.Thread(target=lambda: answers.append(status(sparse(url, LONG)))) for _ in range(2)]
+def test_requests_under_way_are_answered_when_it_ends(server):
+    (process, url), answers = server, []
+    asking = [threading.Thread(target=lambda: answers.append(status(url, LONG))) for _ in range(2)]
     for thread in asking:
         thread.start()
     until(lambda: waiting(url))
@@ -66,14 +49,14 @@ def test_requests_under_way_are_answered_when_it_ends(serving):
     assert "Traceback" not in process.stderr.read()
 
 
-def test_a_question_passes_a_large_request_whose_texts_leave_the_queue_with_its_client(serving):
-    process, url = serving()
-    place, request = urlsplit(url), sparse(url, LONG)
+def test_a_question_passes_a_large_request_whose_texts_leave_the_queue_with_its_client(server):
+    process, url = server
+    place, data = urlsplit(url), json.dumps(body(LONG)).encode()
     with socket.create_connection((place.hostname, place.port)) as client:
-        head = f"POST /v1/sparse HTTP/1.1\r\nHost: {place.netloc}\r\nContent-Type: application/json\r\nContent-Length: {len(request.data)}\r\n\r\n"
-        client.sendall(head.encode() + request.data)
+        head = f"POST /v1/sparse HTTP/1.1\r\nHost: {place.netloc}\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
+        client.sendall(head.encode() + data)
         until(lambda: waiting(url))
-        assert status(sparse(url, ["a"])) == 200
+        assert status(url, ["a"]) == 200
         assert waiting(url) > 50
     until(lambda: not waiting(url), 5)  # 200 texts take longer than that
     process.send_signal(signal.SIGTERM)

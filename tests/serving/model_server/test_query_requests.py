@@ -30,8 +30,7 @@ def ask(opensearch_engine, attacked):
 
 
 def test_the_query_is_the_one_that_termweave_sends(ask, opensearch_engine, attacked):
-    query = ask(WORDS).json()["query"]
-    index = Index.open(opensearch_engine, attacked)
+    query, index = ask(WORDS).json()["query"], Index.open(opensearch_engine, attacked)
     requests = index.requests("run a function later", mode="hybrid@min-max", server_fusion=True, candidates=20)
     ours = requests[0]["body"][1]["query"]["hybrid"]
     assert query["hybrid"]["pagination_depth"] == ours["pagination_depth"] == 20

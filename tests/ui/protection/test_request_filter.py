@@ -78,9 +78,8 @@ def test_only_the_token_opens_a_server_that_has_one_for_a_working_day(locked, mo
     assert locked.get("/search").headers["location"] == "/login?next=%2Fsearch"
     for wrong in ("Bearer wrong", f"bearer {TOKEN}x", TOKEN, "Bearer "):
         assert locked.get("/api/indices", headers={"authorization": wrong}).status_code == 401
-    for scheme in ("Bearer", "bearer"):
-        answer = locked.get("/api/indices", headers={"authorization": f"{scheme} {TOKEN}"})
-        assert answer.status_code == 503  # on to the server
+    for scheme in ("Bearer", "bearer"):  # on to the server
+        assert locked.get("/api/indices", headers={"authorization": f"{scheme} {TOKEN}"}).status_code == 503
     assert (locked.post("/login", data={"token": "wrong"}).status_code, len(locked.cookies)) == (401, 0)
     cookie = locked.post("/login", data={"token": TOKEN}).headers["set-cookie"].lower()
     assert ("httponly" in cookie, "samesite=lax" in cookie, "secure" in cookie) == (True, True, False)
@@ -248,9 +247,8 @@ def test_errors_are_two_sentences_as_a_page_and_as_json(unreachable):
     assert (page.status_code, "No OpenSearch answers" in page.text) == (503, True)
     others = client.get("/api/search?q=x&nothing=1"), client.post("/search"), client.get("/nothing")
     assert [each.status_code for each in others] == [400, 405, 404]
-    redirected = client.get(
-        "/search/", headers={"host": "127.0.0.1:9"}
-    )  # a redirect to the path without the slash would name the host
+    # A redirect to the path without the slash would name the host.
+    redirected = client.get("/search/", headers={"host": "127.0.0.1:9"})
     assert (redirected.status_code, "127.0.0.1:9" in str(redirected.headers)) == (404, False)
     many = client.post("/judge/undo", data={f"field{number}": "" for number in range(1_001)})
     assert (many.status_code, "Maximum number of fields is 1000. <" in many.text) == (400, True)
@@ -262,15 +260,12 @@ FOREIGN, OWN = (403, "another site"), (303, "")
 @pytest.mark.parametrize(
     ("headers", "status", "said"),
     [
-        ({"origin": "http://evil.example"}, *FOREIGN),
         *(({"origin": each}, *FOREIGN) for each in ("null", "", "http://127.0.0.1:9999", "http://127.0.0.1", "http://[")),
         *(({"origin": f"{each}127.0.0.1:8321"}, *FOREIGN) for each in ("http://evil.example@", "ftp://")),
-        ({"origin": f"{URL}.evil.example"}, *FOREIGN),
-        ({"sec-fetch-site": "cross-site"}, *FOREIGN),
+        *(({"origin": each}, *FOREIGN) for each in ("http://evil.example", f"{URL}.evil.example")),
+        *(({"sec-fetch-site": each}, *FOREIGN) for each in ("", "anything", "cross-site")),
         ({"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}, *FOREIGN),
         ({"sec-fetch-site": "same-site", "origin": URL}, *FOREIGN),
-        ({"sec-fetch-site": ""}, *FOREIGN),
-        ({"sec-fetch-site": "anything"}, *FOREIGN),
         ({"referer": f"{URL}/login"}, 403, "which page sent it"),  # browsers before 2020 sent some forms so
         # To a browser, a page whose name was pointed at this machine (DNS rebinding) sends its requests to its own site.
         ({"sec-fetch-site": "same-origin", "origin": "http://evil.example", "host": "evil.example"}, 400, "does not know"),
