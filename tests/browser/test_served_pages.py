@@ -6,7 +6,6 @@ import socket
 import subprocess
 import tarfile
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -23,6 +22,7 @@ from termweave.ui.serve_options import ServeOptions
 from tests.browser.contrast import GROUNDS, contrast, laid_over, parts
 from tests.browser.test_pages import OVERFLOWS
 from tests.ui.conftest import ATTACKS, DOCUMENTS, WORKBENCH, attacked, lexical, remove_book  # noqa: F401 - the fixture
+from tests.ui.processes import until
 
 #: Ink, grounds and tag, for every element with text of its own.
 INKS = (
@@ -34,18 +34,24 @@ INKS = (
 
 
 @pytest.fixture(scope="module")
-def address(opensearch_engine, attacked):  # noqa: F811 - the fixture above
+def address(opensearch_engine, attacked, book):  # noqa: F811 - the fixture above
     """The address of a server on the index of attacks."""
     listening = socket.create_server(("127.0.0.1", 0))
     app = application.create(opensearch_engine, ServeOptions(index=attacked, settings=settings.load(url=opensearch_engine.url)))
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", ws="none", lifespan="off"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
-    book = JudgementBook(opensearch_engine, attacked)
-    book.add([BookQuery("q1", f"run a function {ATTACKS[0]} שלום 👍🏽", tuple(sorted(DOCUMENTS)))])
     yield f"http://127.0.0.1:{listening.getsockname()[1]}"
     server.should_exit = True
     thread.join(30)
+
+
+@pytest.fixture(scope="module")
+def book(opensearch_engine, attacked):  # noqa: F811 - the fixture above
+    """The book of that index, with a query."""
+    book = JudgementBook(opensearch_engine, attacked)
+    book.add([BookQuery("q1", f"run a function {ATTACKS[0]} שלום 👍🏽", tuple(sorted(DOCUMENTS)))])
+    yield book
     remove_book(opensearch_engine, attacked)
 
 
@@ -55,11 +61,7 @@ def test_pages_fit_can_be_read_and_fetch_nothing_from_elsewhere(browser, address
     for path in (
         "/search?q=run+a+function+%E5%87%BD%E6%95%B0&compare=1&mode=lexical&mode2=dense&facet=kind&facet=note&id=zh",
         "/search?q=run+a+function&judge=ann&curl=1",
-        "/judge?judge=ann",
-        "/book",
-        "/evaluate",
-        "/learn",
-        "/generations",
+        *("/judge?judge=ann", "/book", "/evaluate", "/learn", "/generations"),
     ):
         browser.open(address + path, width, dark=dark)
         browser.do("document.querySelectorAll('details').forEach(each => each.open = true)")
@@ -73,22 +75,15 @@ def test_pages_fit_can_be_read_and_fetch_nothing_from_elsewhere(browser, address
             assert contrast(parts(ink)[0], laid_over(ground, "#fff")) >= 4.5, (path, ink, ground, element)
 
 
-@pytest.fixture
-def twice(opensearch_engine, name, tmp_path):
-    """An index with two generations."""
+def test_no_table_is_cut_on_a_telephone(browser, address, book, opensearch_engine, name, tmp_path):
     for key in ("1", "2"):
         lexical(opensearch_engine, name, tmp_path, key)
-    return name
-
-
-def test_no_table_is_cut_on_a_telephone(browser, address, opensearch_engine, attacked, twice):  # noqa: F811 - the fixture above
-    book = JudgementBook(opensearch_engine, attacked)
     book.set_grade(BookGrade("ann", "q1", "timer", 3, "a note"))
     browser.open(f"{address}/evaluate", 400)
     browser.do("document.querySelector('form[action=\"/evaluate/start\"] button').click()")
     browser.until("location.search.includes('job=') && document.querySelector('table') !== null")
     evaluated = browser.do("location.pathname + location.search")
-    for path in (evaluated, "/book?scores=1", f"/generations?index={twice}"):
+    for path in (evaluated, "/book?scores=1", f"/generations?index={name}"):
         browser.open(address + path, 400)
         browser.do("document.querySelectorAll('main details').forEach(each => each.open = true)")
         beyond = browser.do("[...document.querySelectorAll('.wide')].map(each => each.scrollWidth - each.clientWidth)")
@@ -114,16 +109,12 @@ def test_a_moved_slider_weighs_a_signal_and_the_list_follows(browser, address, o
     assert shown == [hit.id for hit in index.answer("run a function later", mode="dense", k=5).hits]
 
 
-def test_a_judge_needs_the_keyboard_alone(browser, address, opensearch_engine, attacked):  # noqa: F811 - the fixture above
-    book = JudgementBook(opensearch_engine, attacked)
+def test_a_judge_needs_the_keyboard_alone(browser, address, book):
     browser.open(f"{address}/judge?judge=keys")
 
     def press(key, grades):
         browser.press(key)
-        until = time.monotonic() + 30
-        while [each.grade for each in sorted(book.grades("keys"), key=lambda each: each.at)] != grades:
-            assert time.monotonic() < until, (key, grades)
-            time.sleep(0.05)
+        until(lambda: [each.grade for each in sorted(book.grades("keys"), key=lambda each: each.at)] == grades)
         browser.until("document.readyState === 'complete'")
 
     press("3", [3])
@@ -142,9 +133,7 @@ def test_a_judge_needs_the_keyboard_alone(browser, address, opensearch_engine, a
 TABBED = (
     "/search?q=run+a+function&compare=1&mode=lexical&mode2=dense&facet=kind",
     "/search?q=run+a+function&judge=tab&k=3",
-    "/judge?judge=tab",
-    *WORKBENCH,
-    "/login",
+    *("/judge?judge=tab", *WORKBENCH, "/login"),
 )
 #: Everything that a mouse could use. Radio buttons and the summary of a details element are reached as they are.
 USABLE = """[...document.querySelectorAll('a[href], button, input, select, textarea, summary')].filter(each =>
@@ -175,8 +164,7 @@ def test_tab_reaches_everything_and_shows_where_it_is(browser, address, path):
     assert hidden == []
 
 
-def test_a_key_that_is_held_down_takes_back_one_grade(browser, address, opensearch_engine, attacked):  # noqa: F811 - the fixture above
-    book = JudgementBook(opensearch_engine, attacked)
+def test_a_key_that_is_held_down_takes_back_one_grade(browser, address, book):
     query = next(each for each in book.queries() if each.pool)
     book.set_grade(BookGrade("held", query.id, query.pool[0], 1))
     browser.open(f"{address}/judge?judge=held")
@@ -189,15 +177,10 @@ def test_a_key_that_is_held_down_takes_back_one_grade(browser, address, opensear
 
 AXE = "axe-core@4.10.3"
 RULED = (
-    "/search",
     "/search?q=run+a+function&facet=kind&id=zh",
     "/search?q=run+a+function&compare=1&mode=lexical&mode2=dense",
     "/search?q=run+a+function&judge=ann&curl=1",
-    "/search?q=x&mode=nothing",
-    "/judge?judge=ann",
-    *WORKBENCH,
-    "/login",
-    "/nothing",
+    *("/search", "/search?q=x&mode=nothing", "/judge?judge=ann", *WORKBENCH, "/login", "/nothing"),
 )
 
 
@@ -219,19 +202,12 @@ def axe():
     return script.read_text(encoding="utf-8")
 
 
-@pytest.fixture(scope="module")
-def filled(opensearch_engine, attacked):  # noqa: F811 - the fixture above
-    """A book with grades of two judges, and notes, so that the pages show all that they can."""
-    book = JudgementBook(opensearch_engine, attacked)
-    for judge, grade in (("bob", 3), ("eve", 1)):
+@pytest.mark.parametrize("width", [1280, 400])
+def test_no_page_violates_a_rule(browser, address, axe, book, width):
+    """Contrast by night is what `test_pages_fit_can_be_read_and_fetch_nothing_from_elsewhere` measures."""
+    for judge, grade in (("bob", 3), ("eve", 1)):  # so that the pages show all that they can
         for document in ("timer", "json", "csv"):
             book.set_grade(BookGrade(judge, "q1", document, grade, "a note"))
-    return book
-
-
-@pytest.mark.parametrize("width", [1280, 400])
-def test_no_page_violates_a_rule(browser, address, axe, filled, width):
-    """Contrast by night is what `test_pages_fit_can_be_read_and_fetch_nothing_from_elsewhere` measures."""
     violations = []
     for path in RULED:
         browser.open(address + path, width)

@@ -5,17 +5,13 @@ import signal
 import subprocess
 import sys
 
-import orjson
 import pytest
 
-from termweave import corpora
 from termweave.catalog.generations import live
-from termweave.cli import run
 from termweave.evaluation.book.store import BookGrade, BookQuery, JudgementBook
-from termweave.indexer import BuildOptions, build
 from termweave.search import Index, profiles
 from tests.indexer.builds import check, numbered
-from tests.ui.conftest import remove_book
+from tests.ui.conftest import lexical, remove_book
 
 from .conftest import beir
 
@@ -64,21 +60,13 @@ def killed(opensearch_engine):
     return call
 
 
-def command(engine, *arguments):
-    assert run([*arguments, "--url", engine.url]) == 0
-
-
-def test_promote(opensearch_engine, name, tmp_path, killed):
-    path, indices = tmp_path / "corpus.jsonl", []
-    for count in (20, 30):
-        path.write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in numbered(count)))
-        indices.append(built(opensearch_engine, name, path, weights="none", dense="none"))
-    first, second = indices
+def test_promote(opensearch_engine, name, tmp_path, killed, termweave):
+    first, second = (lexical(opensearch_engine, name, tmp_path, *numbered(count)) for count in (20, 30))
     writes = 0
     while not killed(writes, "promote", name, first):
         assert live(opensearch_engine, name) in {first, second}
         for index in (first, second):  # it is promoted in the end, whatever was done before
-            command(opensearch_engine, "promote", name, index)
+            termweave("promote", name, index)
             assert live(opensearch_engine, name) == index
             assert check(opensearch_engine, name).ok
         writes += 1
@@ -86,26 +74,24 @@ def test_promote(opensearch_engine, name, tmp_path, killed):
     assert live(opensearch_engine, name) == first
 
 
-def test_tune(opensearch_engine, name, tmp_path, killed, capsys):
+def test_tune(opensearch_engine, name, tmp_path, killed, termweave):
     things = ["kettle", "lamp", "chair", "towel", "bicycle", "umbrella", "sofa", "ladder", "mirror", "pillow"]
-    documents = {
-        f"d{place}": f"A {thing} is cleaned in {place + 3} steps with vinegar." for place, thing in enumerate(4 * things)
-    }
+    documents = {f"d{n}": f"A {thing} is cleaned in {n + 3} steps with vinegar." for n, thing in enumerate(4 * things)}
     texts = {f"q{place}": f"how do I clean a {things[place % 10]} in {place} steps" for place in range(24)}
     folder = beir(tmp_path / "beir", documents, texts, {})
-    built(opensearch_engine, name, folder)
+    termweave("index", str(folder), name)
     index = Index.open(opensearch_engine, name)
     default, words = index.run(texts, k=4).scores, index.run(texts, k=10, mode="weights").scores
     # What the default does not find among the best, so that there is something to tune.
     rows = "".join(f"{query}\t{document}\t1\n" for query in texts for document in words[query].keys() - default[query].keys())
     (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + rows)
-    command(opensearch_engine, "tune", name, str(folder), "--profile", "whole", "--adopt")
+    termweave("tune", name, str(folder), "--profile", "whole", "--adopt")
     whole = profile(opensearch_engine, name, "whole")
     writes = 0
     while not killed(writes, "tune", name, str(folder), "--profile", f"killed-{writes}", "--adopt"):
         assert profile(opensearch_engine, name, f"killed-{writes}") in (None, whole)
         assert profile(opensearch_engine, name, "whole") == whole
-        command(opensearch_engine, "tune", name, str(folder), "--profile", f"killed-{writes}", "--adopt")
+        termweave("tune", name, str(folder), "--profile", f"killed-{writes}", "--adopt")
         assert profile(opensearch_engine, name, f"killed-{writes}") == whole
         writes += 1
     assert writes >= 1
@@ -129,10 +115,6 @@ def test_judge(opensearch_engine, name):
         assert next(each.grade for each in book.grades("ann") if each.document == "d0") == 3
     finally:
         remove_book(opensearch_engine, name)
-
-
-def built(engine, name, source, **options):
-    return build(engine, corpora.open_source(source), name, BuildOptions(**options)).index
 
 
 def profile(engine, name, called):

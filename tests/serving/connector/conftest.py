@@ -6,13 +6,12 @@ import tempfile
 import threading
 import time
 import uuid
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from http.server import ThreadingHTTPServer
 from pathlib import Path
-from urllib.error import HTTPError
-from urllib.request import urlopen
 
 import pytest
+import requests
 
 from termweave.engine import connect
 from termweave.engine.embedded import node
@@ -76,23 +75,14 @@ def small(fresh, termweave, tmp_path):
 def serving(url, name, *options):
     """The address of `termweave serve NAME --models`, which ends with the block."""
     with processes.serving(name, "--models", *options, OPENSEARCH_URL=url) as (_, said):
-        while _opens_models(f"{said['url']}ready"):  # the cluster waits for an answer 10 s
-            time.sleep(0.1)
+        # The cluster waits for an answer 10 s.
+        processes.until(lambda: "being opened" not in requests.get(f"{said['url']}ready", timeout=60).text, 300)
         yield said["url"].rstrip("/")
 
 
-def _opens_models(url):
-    try:
-        urlopen(url).close()
-    except HTTPError as error:
-        with error:
-            return b"being opened" in error.read()
-    return False
-
-
 @contextmanager
-def answering(status=200, body=None, *, after=0.0, port=0):
-    """The address of a model server that gives every request the same answer; port 0: any that is free."""
+def answering(status=200, body=None, *, after=0.0):
+    """The address of a model server that gives every request the same answer."""
 
     class Handler(Answering):
         def do_POST(self):  # noqa: N802 - the name http.server calls
@@ -101,13 +91,10 @@ def answering(status=200, body=None, *, after=0.0, port=0):
             content = json.dumps(body or {"error": {"message": "4,096 texts wait. Try again later."}}).encode()
             self.answer(status, content, {"connection": "close"})  # or the cluster would go on asking a server that has ended
 
-    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server, ExitStack() as ending:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        ending.callback(server.shutdown)
         yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 @pytest.fixture
