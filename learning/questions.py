@@ -348,7 +348,7 @@ def groups(questions: Sequence[str]) -> list[int]:
 
 
 def _prefix(words: frozenset[str], weight: Mapping[str, float], least: float) -> list[str]:
-    """Return as many of the rarest words as together weigh more than `least`."""
+    """Return the rarest words, rarest first: just enough of them to weigh more than `least` together."""
     prefix, total = [], 0.0
     for word in sorted(words, key=lambda word: (-weight[word], word)):
         prefix.append(word)

@@ -112,7 +112,9 @@ def promote(server: Engine, learned: Learned) -> Learned:
         UsageError: The index changed since learning began: the trial generation has other documents, or was compared with another search.
     """
     if learned.generation is None:
-        raise InputError("No generation was built: training improved no model.")
+        raise InputError(
+            "No generation was built, because training improved no model. The live generation of the index stays as it is."
+        )
     _refuse_changed(server, learned.name, learned.state)
     publication.promote(server, learned.name, learned.generation)
     return replace(learned, published=True)

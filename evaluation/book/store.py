@@ -333,7 +333,7 @@ class JudgementBook:
                 return
             if hits[-1]["sort"] == body.get("search_after"):
                 hint = "Check what stands between termweave and the server, such as a proxy."
-                raise EngineError(f"{self.engine.url} gave the same page twice.", hint)
+                raise EngineError(f"{self.engine.url} gave the same page of judgements twice.", hint)
             body["search_after"] = hits[-1]["sort"]
 
     def _id(self, *parts: str) -> str:

@@ -97,7 +97,9 @@ def _load_heads(model: JointModel, form: Form, name: str) -> None:
     path = resolve(name)
     manifest = read_folder(path, check=False).manifest
     if not (path / HEADS).is_file():
-        raise ModelError(f"Training cannot start from {name!r}: {HEADS} is missing.", "Name one that `termweave train` wrote.")
+        raise ModelError(
+            f"Training cannot start from {name!r}: {HEADS} is missing.", "Name a model that `termweave train` wrote."
+        )
     usual = asdict(BM25())
     theirs = asdict(HeadShape(**manifest.heads)) | {name: manifest.anchor.get(name, usual[name]) for name in usual}
     theirs, ours = theirs | asdict(Form.from_anchor(manifest.anchor)), asdict(model.shape) | usual | asdict(form)
