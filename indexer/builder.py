@@ -115,11 +115,11 @@ class Build(Job):
             corpus, sample = self._surveyed(planned, ledger, progress)
             layout = planned.layout(engine.capabilities, sample, corpus.statistics)
             own_fields = set(options.mapping.get("properties", {})) - set(layout.mapping({})["properties"])
-            forms = corpus.metadata.types(own := () if options.keep_mapping else own_fields)
+            forms = corpus.metadata.types(declared := () if options.keep_mapping else own_fields)
             layout = replace(layout.typed(forms), extra=sorted(own_fields))
             spelling = dialect_of(engine.capabilities)
             mapping = user_mapping.merged_mapping(layout, options, spelling)
-            corpus.notes.extend(corpus.metadata.notes(own))
+            corpus.notes.extend(corpus.metadata.notes(declared))
             cut = options.passages.parameters() if options.passages else {}
             passages = cut and {**cut, "count": ledger.total, "most": ledger.most_passages}
             origin = {**source.origin, "options": orjson.dumps(planned.stored).decode()}

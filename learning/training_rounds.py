@@ -71,7 +71,7 @@ class Candidate:
 
 
 def candidates(
-    start: str, start_backbone: str, backbone: str, *, joint: bool, documents_stay: bool = False, made: bool = False
+    start: str, start_backbone: str, backbone: str, *, joint: bool, documents_stay: bool = False, from_corpus: bool = False
 ) -> list[Candidate]:
     """Return the candidates to train for an index.
 
@@ -81,20 +81,20 @@ def candidates(
         backbone: Backbone of the live dense model; "": all-MiniLM-L6-v2.
         joint: Whether the live weights model also gives the live vectors.
         documents_stay: Whether documents keep their encodings, so that only models that read queries can be trained.
-        made: Whether questions are made of the corpus, because too few are judged to train on.
+        from_corpus: Whether questions are made of the corpus, because too few are judged to train on.
     """
-    corpus = {"pairs": "corpus"} if made else {}
+    corpus = {"pairs": "corpus"} if from_corpus else {}
     encoder = {**corpus, **({"backbone": backbone} if backbone else {})}
     weights = {**corpus, "outputs": "weights,dense" if joint else "weights"}
     weights |= {name: value for name, value in (("start", start), ("backbone", start_backbone)) if value}
     every = [
         Candidate("fectek", "weights", 0.2, 200, weights),
         Candidate("dtr", "dense", 0.12, 60, encoder),
-        Candidate("coder", "dense", 0.06, 60, {**encoder, "labels": "auto" if made else "hard"}),
+        Candidate("coder", "dense", 0.06, 60, {**encoder, "labels": "auto" if from_corpus else "hard"}),
         Candidate("le-bs", "dense", 0.08, 60, {"labels": "tfidf", **encoder}),
     ]
     left_out = {"fectek", "dtr", "le-bs"} if documents_stay else set()
-    return [each for each in every if each.method not in left_out | ({"le-bs"} if made else set())]
+    return [each for each in every if each.method not in left_out | ({"le-bs"} if from_corpus else set())]
 
 
 def tried_on(learning: Learning) -> list[Candidate]:
@@ -115,7 +115,7 @@ def tried_on(learning: Learning) -> list[Candidate]:
     stored = {signal.needs for signal in learning.live.lineage.layout.signals}
     able, stay = learning.server.capabilities, learning.documents_stay
     from_corpus = not learning.split.parts["train"]
-    tried = candidates(str(start or ""), _backbone(start), backbone, joint=joint, documents_stay=stay, made=from_corpus)
+    tried = candidates(str(start or ""), _backbone(start), backbone, joint=joint, documents_stay=stay, from_corpus=from_corpus)
     return [each for each in tried if each.part in stored or not (stay or signal_class(each.part).unavailable(able))]
 
 

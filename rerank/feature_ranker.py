@@ -90,8 +90,8 @@ class FeatureReranker(Reranker):
 
         def details(row: int) -> Mapping[str, Any]:
             base, added = ranker.trees.contributions(rows[row])
-            known = [None if isnan(value) else value for value in rows[row].tolist()]
-            values = dict(zip(ranker.trees.features, known, strict=True))
+            numbers = [None if isnan(value) else value for value in rows[row].tolist()]
+            values = dict(zip(ranker.trees.features, numbers, strict=True))
             shares = sorted(added.items(), key=lambda part: -abs(part[1]))
             features = [{"feature": name, "value": values[name], "share": share} for name, share in shares]
             return {"base": base, "features": features}

@@ -357,6 +357,6 @@ def _create(name: str, option: str) -> Reranker:
         _ = reranker.name, reranker.candidates
         for need in reranker.needs:
             if need not in NEEDS and not need.startswith((METADATA, WORDS, SIGNAL)):
-                known = f"Known: {', '.join(NEEDS)}, metadata.NAME, words.NAME, signal.NAME."
-                raise UsageError(f"The reranker {name!r} needs {need!r}.", known)
+                hint = f"Known: {', '.join(NEEDS)}, metadata.NAME, words.NAME, signal.NAME."
+                raise UsageError(f"The reranker {name!r} needs {need!r}.", hint)
     return reranker

@@ -48,10 +48,10 @@ def parse(text: str, available: Sequence[str], profiles: Collection[str] = ()) -
         >>> parse("hybrid@rrf", ["lexical", "weights", "dense"]).fusion
         'rrf'
     """
-    known = f"Known: hybrid, {', '.join(available)}, or signals with weights (weights:0.6,dense:0.4)"
-    known += f"; profiles of tune: {', '.join(profiles)}." if profiles else "."
+    hint = f"Known: hybrid, {', '.join(available)}, or signals with weights (weights:0.6,dense:0.4)"
+    hint += f"; profiles of tune: {', '.join(profiles)}." if profiles else "."
     if not text.strip():
-        raise UsageError("The mode is empty.", known)
+        raise UsageError("The mode is empty.", hint)
     signals, separator, method_name = text.partition("@")
     method = fusion.method(method_name if separator else fusion.DEFAULT)
     if signals.strip() == "hybrid":
@@ -61,7 +61,7 @@ def parse(text: str, available: Sequence[str], profiles: Collection[str] = ()) -
         for part in signals.split(","):
             name, colon, weight = part.strip().partition(":")
             if name not in available:
-                raise UsageError(f"The index has no signal{' or profile' if profiles else ''} {name!r}.", known)
+                raise UsageError(f"The index has no signal{' or profile' if profiles else ''} {name!r}.", hint)
             if name in parts:
                 raise UsageError(f"The mode {text!r} names {name!r} twice.", "Give each signal one weight.")
             parts[name] = finite(weight) if colon else 1.0

@@ -124,18 +124,18 @@ _DATA = "| {what} | {dataset}: {documents:,} documents; {questions:,} questions 
 
 
 def described(
-    method: Method, asked: TrainingParameters, settings: TrainingParameters, data: Sequence[DataPart]
+    method: Method, requested: TrainingParameters, settings: TrainingParameters, data: Sequence[DataPart]
 ) -> dict[str, Any]:
     """Describe for ``termweave.json`` how a model was trained.
 
     Args:
         method: The training method.
-        asked: The settings that the user gave; they decide which settings count as changed.
+        requested: The settings that the user gave; they decide which settings count as changed.
         settings: All settings, with the values that were used for automatic ones.
         data: The data sets.
     """
     first, *beside = (part.described() for part in data)
-    changed = {name: getattr(settings, name) for name in method.changed(asked)}
+    changed = {name: getattr(settings, name) for name in method.changed(requested)}
     sets = [f"{name}={written(value)}" for name, value in changed.items()]
     dataset = first["dataset"]
     words = ["termweave", "train", method.name, dataset, "--out", "DIR", *(word for each in sets for word in ("--set", each))]
@@ -154,10 +154,10 @@ def described(
     }
 
 
-def name_of(given: str, folder: Path) -> str:
+def name_of(name: str, folder: Path) -> str:
     """Return the name that the model card gives to a backbone: the setting itself, or, if the setting is a path, the name of the folder."""
-    is_path = paths.written_as_path(given) and not hub.is_hub_name(given)
-    return folder.name if is_path else given or "all-MiniLM-L6-v2"
+    is_path = paths.written_as_path(name) and not hub.is_hub_name(name)
+    return folder.name if is_path else name or "all-MiniLM-L6-v2"
 
 
 def flags_of(reading: Mapping[str, Any]) -> list[str]:

@@ -67,8 +67,8 @@ def page(request: Request, template: str, values: Mapping[str, Any], status: int
     """
     app = request.scope.get("app")  # none where the guard refuses a request
     read_only = app is not None and app.state.workspace.options.read_only
-    given = {"path": request.scope["path"], "query": request.query_params.get("q", ""), "read_only": read_only}
-    context = {**given, "index": "", "bare": False, "names": (), **values}
+    of_request = {"path": request.scope["path"], "query": request.query_params.get("q", ""), "read_only": read_only}
+    context = {**of_request, "index": "", "bare": False, "names": (), **values}
     has_navigation = status < HTTPStatus.INTERNAL_SERVER_ERROR and not context["bare"]
     if has_navigation and app is not None and app.state.sessions.signed_in(request):  # others do not learn the names
         with suppress(TermweaveError):

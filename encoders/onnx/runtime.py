@@ -185,8 +185,8 @@ class OnnxModel:
                 continue
             for place, index in enumerate(batch):
                 size = len(inputs[index].ids)
-                named = zip(outputs, computed, strict=True)
-                results[index] = [result[place] if name in PER_TEXT else result[place, :size] for name, result in named]
+                by_name = zip(outputs, computed, strict=True)
+                results[index] = [result[place] if name in PER_TEXT else result[place, :size] for name, result in by_name]
         return results
 
     def _compute(self, rows: Sequence[GraphInput], length: int, outputs: list[str]) -> list[NDArray[np.float32]]:

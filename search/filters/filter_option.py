@@ -36,8 +36,8 @@ def _filters(where: Any) -> list[Mapping[str, Any] | FilterExpression]:
     """Parse the filters that a user gives, and refuse a filter that cannot be a clause of the query DSL."""
     import orjson  # noqa: PLC0415 - not needed by `--help`
 
-    given = [where] if isinstance(where, str | Mapping | grammar.FilterExpression) else entries("where", "filters", where)
-    filters = [_filter(each) for each in given]
+    entered = [where] if isinstance(where, str | Mapping | grammar.FilterExpression) else entries("where", "filters", where)
+    filters = [_filter(each) for each in entered]
     try:
         orjson.dumps([each for each in filters if isinstance(each, Mapping)], option=orjson.OPT_SERIALIZE_NUMPY)
     except TypeError as error:

@@ -244,13 +244,13 @@ class Method:
         del folder, spec, settings, say
         return None
 
-    def settings(self, given: Mapping[str, object], reading: Mapping[str, Any] | None = None) -> Any:
+    def settings(self, changed: Mapping[str, object], reading: Mapping[str, Any] | None = None) -> Any:
         """Return the record of all parameters with their values.
 
         A given value wins over the preset, the preset over defaults that follow from other settings, and these over plain defaults.
 
         Args:
-            given: Name -> value; a text is converted to the type of the parameter.
+            changed: Name -> value; a text is converted to the type of the parameter.
             reading: How the corpus is read: keyword arguments of `corpora.open_source`.
 
         Raises:
@@ -258,11 +258,11 @@ class Method:
             ModelError: The model to start from is incomplete.
         """
         declared = settings_of(self.parameters)
-        for name in given:
+        for name in changed:
             if name not in declared:
                 usual = f"`termweave train {self.name} --help` lists them."
                 raise UsageError(f"The method {self.name} has no parameter {name!r}.", _nearest(name, declared, usual))
-        chosen = {**self._preset(declared["preset"].parse(given.get("preset", DEFAULT))), **given}
+        chosen = {**self._preset(declared["preset"].parse(changed.get("preset", DEFAULT))), **changed}
         derived = {name: value for name, value in self.parameters.derived(chosen).items() if name in declared}
         settings = parse(self.parameters, {**derived, **chosen, "reading": dict(reading or {})})
         settings.check()

@@ -165,15 +165,15 @@ class FectekParameters(NegativesParameters, MixtureParameters, TermWeightParamet
     ] = 0.0
 
     @classmethod
-    def derived(cls, given: Mapping[str, object]) -> dict[str, object]:
+    def derived(cls, changed: Mapping[str, object]) -> dict[str, object]:
         """Return derived defaults: with FCM the maximum length is the same in training and in use, because the gate reads the whole text's mean."""
         lengths: dict[str, object] = {}
-        if str(given.get("fcm", "false")).strip().lower() in ("true", "yes", "on", "1"):
-            if "training_length" in given and "max_length" not in given:
-                lengths = {"max_length": given["training_length"]}
+        if str(changed.get("fcm", "false")).strip().lower() in ("true", "yes", "on", "1"):
+            if "training_length" in changed and "max_length" not in changed:
+                lengths = {"max_length": changed["training_length"]}
             else:
-                lengths = {"training_length": given.get("max_length", 256)}
-        return super().derived(given) | lengths
+                lengths = {"training_length": changed.get("max_length", 256)}
+        return super().derived(changed) | lengths
 
     def check(self) -> None:
         """Raise `UsageError` where idf counts twice, a frozen vector is trained, or FCM reads another length than in use."""
@@ -289,28 +289,30 @@ class Fectek(TermWeightMethod):
     def loss(self, fit: Fit, batch: Batch) -> dict[str, Tensor]:
         """Compute the parts of Eq. 8: "text" (Eq. 4), and, where they are switched on, "term" (Eq. 7), "teacher" (4.1.3), "dense" and "stay"."""
         inputs, settings, drawn = batch.inputs, fit.settings, batch.drawn
-        asked, given = self.both_sides(fit, batch, everything=settings.tkgm)
-        (asked_states, asked_vectors), (given_states, given_vectors) = (self.encode(fit, asked), self.encode(fit, given))
-        asked_features, given_features = self.features(fit, asked, asked_states), self.features(fit, given, given_states)
-        products = self.weights(fit, asked, asked_features) @ self.weights(fit, given, given_features).T
+        questions, documents = self.both_sides(fit, batch, everything=settings.tkgm)
+        question_states, question_vectors = self.encode(fit, questions)
+        document_states, document_vectors = self.encode(fit, documents)
+        question_features = self.features(fit, questions, question_states)
+        document_features = self.features(fit, documents, document_states)
+        products = self.weights(fit, questions, question_features) @ self.weights(fit, documents, document_features).T
         scores = fit.log_scale.exp() * products if settings.learn_scale else settings.scale * products
         masked = left_out(inputs.pairs.known, drawn, in_batch=settings.in_batch)
         parts = {"text": text_loss(scores, masked)}
         if settings.tkgm:
             of_documents = fit.knowledge["document"]
             of_questions = of_documents if settings.shared else fit.knowledge["query"]
-            asked_logits = of_questions(self.ungated_features(fit, asked, asked_states, asked_features)).squeeze(-1)
-            given_logits = of_documents(self.ungated_features(fit, given, given_states, given_features)).squeeze(-1)
-            parts["term"] = term_loss(asked_logits, shared_terms(asked, given), asked.row)
-            parts["term"] = parts["term"] + term_loss(*of_relevant(given_logits, given, asked))
+            question_logits = of_questions(self.ungated_features(fit, questions, question_states, question_features)).squeeze(-1)
+            document_logits = of_documents(self.ungated_features(fit, documents, document_states, document_features)).squeeze(-1)
+            parts["term"] = term_loss(question_logits, shared_terms(questions, documents), questions.row)
+            parts["term"] = parts["term"] + term_loss(*of_relevant(document_logits, documents, questions))
         if inputs.distilled is not None:
             taught = inputs.distilled.teacher.scores(drawn.questions, drawn.documents)
             if not settings.in_batch:
                 taught[drawn.foreign()] = -np.inf
             softened = torch.from_numpy(taught).to(scores) / inputs.distilled.temperature
             parts["teacher"] = inputs.distilled.weight * distillation(scores, softened)
-        if settings.joint > 0 and asked_vectors is not None and given_vectors is not None:
-            parts["dense"] = settings.joint * text_loss(asked_vectors @ given_vectors.T / _DENSE_TEMPERATURE, masked)
-            moved = _distance_to_start(fit, asked, asked_vectors) + _distance_to_start(fit, given, given_vectors)
+        if settings.joint > 0 and question_vectors is not None and document_vectors is not None:
+            parts["dense"] = settings.joint * text_loss(question_vectors @ document_vectors.T / _DENSE_TEMPERATURE, masked)
+            moved = _distance_to_start(fit, questions, question_vectors) + _distance_to_start(fit, documents, document_vectors)
             parts["stay"] = _STAY * moved
         return parts

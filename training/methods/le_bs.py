@@ -233,9 +233,9 @@ class LeBsParameters(NegativesParameters, DenseParameters):
     layers_rate: float = 2e-5
 
     @classmethod
-    def derived(cls, given: Mapping[str, object]) -> dict[str, object]:
+    def derived(cls, changed: Mapping[str, object]) -> dict[str, object]:
         """Return derived defaults: with labels=none there is no label distribution, so alpha, its share of the loss, is 0."""
-        return super().derived(given) | ({"alpha": 0.0} if given.get("labels") == "none" else {})
+        return super().derived(changed) | ({"alpha": 0.0} if changed.get("labels") == "none" else {})
 
     def texts(self) -> tuple[int, int]:
         """Return how many queries and documents a step encodes: for each query its right document, hard negatives and random documents."""

@@ -50,9 +50,9 @@ class ParameterRecord:
     heading: ClassVar[str] = ""
 
     @classmethod
-    def derived(cls, given: Mapping[str, object]) -> dict[str, object]:
+    def derived(cls, changed: Mapping[str, object]) -> dict[str, object]:
         """Return defaults that follow from the given settings; some may be of parameters that the method lacks."""
-        del given
+        del changed
         return {}
 
     def check(self) -> None:
@@ -114,10 +114,10 @@ class BackboneParameters(ParameterRecord):
         return self.backbone == FROM_SCRATCH
 
     @classmethod
-    def derived(cls, given: Mapping[str, object]) -> dict[str, object]:
+    def derived(cls, changed: Mapping[str, object]) -> dict[str, object]:
         """Return derived defaults: a backbone made from scratch is trained as a whole, and gives term weights alone."""
-        scratch = {"top_layers": -1, "outputs": "weights"} if given.get("backbone") == FROM_SCRATCH else {}
-        return super().derived(given) | scratch
+        scratch = {"top_layers": -1, "outputs": "weights"} if changed.get("backbone") == FROM_SCRATCH else {}
+        return super().derived(changed) | scratch
 
 
 @dataclass(frozen=True)

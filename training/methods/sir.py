@@ -190,9 +190,9 @@ class SirParameters(MixtureParameters, RankerParameters):
     warmup: float = 0.1
 
     @classmethod
-    def derived(cls, given: Mapping[str, object]) -> dict[str, object]:
+    def derived(cls, changed: Mapping[str, object]) -> dict[str, object]:
         """Return derived defaults: no anchor with variant=random, because the first stage has no scores of random documents."""
-        return super().derived(given) | ({"anchor": False} if given.get("variant") == "random" else {})
+        return super().derived(changed) | ({"anchor": False} if changed.get("variant") == "random" else {})
 
     def check(self) -> None:
         """Raise `UsageError` for block sizes that do not decrease or cannot be filled, and for an anchor where the first stage has no scores."""

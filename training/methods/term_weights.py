@@ -91,9 +91,9 @@ class StartParameters(ParameterRecord):
     keep: Annotated[float, Setting("With start=MODEL: its share in the parameters that are saved."), Ge(0), Le(0.95)] = 0.0
 
     @classmethod
-    def derived(cls, given: Mapping[str, object]) -> dict[str, object]:
+    def derived(cls, changed: Mapping[str, object]) -> dict[str, object]:
         """Take the shape of the heads from the model to start from."""
-        return super().derived(given) | _shape_of(str(given.get("start", ANCHOR)).strip())
+        return super().derived(changed) | _shape_of(str(changed.get("start", ANCHOR)).strip())
 
 
 def _shape_of(name: str) -> dict[str, object]:

@@ -245,8 +245,8 @@ class RunFileStage(FirstStage):
         missing = [place for place, question in enumerate(questions) if question not in ranked]
         if missing:
             self.say(f"{self.file} has no ranking of {counted(len(missing), 'question')}; BM25 ranks for them")
-        asked, left_out = [questions[place] for place in missing], [spared[place] for place in missing]
-        by_bm25 = dict(zip(missing, BM25Stage(self.setup).scored(asked, left_out, window), strict=True))
+        unscored, left_out = [questions[place] for place in missing], [spared[place] for place in missing]
+        by_bm25 = dict(zip(missing, BM25Stage(self.setup).scored(unscored, left_out, window), strict=True))
         return [by_bm25[place] if place in by_bm25 else (ranked[question], fused) for place, question in enumerate(questions)]
 
 

@@ -131,7 +131,7 @@ class AnchoredRanker(nn.Module):
         """Compute the classifier's logits of a padded batch, ``(P,)``."""
         ids, types = zip(*pairs, strict=True)
         with backbone_precision(self.device, self.precision if self.training else "fp32"):
-            logits = self._scores[0](*(padded(each).to(self.device) for each in (ids, [np.ones_like(own) for own in ids], types)))
+            logits = self._scores[0](*(padded(each).to(self.device) for each in (ids, [np.ones_like(row) for row in ids], types)))
         flat: Tensor = logits[:, 0]
         return flat if flat.dtype == torch.float64 else flat.float()
 
