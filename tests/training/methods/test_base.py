@@ -49,7 +49,7 @@ def test_all_methods_together_have_at_most_eighty_parameters():
         ("fectek", {"in_batch": "false", "negatives": 0}, "No wrong document is drawn"),
         ("le-bs", {"in_batch": "false", "random_negatives": 0, "drawn": 0}, "Set in_batch=true, or negatives and drawn above 0"),
         ("dtr", {"weights": "0,0,0,0"}, "cannot be used"),
-        ("dtr", {"weights": "1,-1,0,0"}, "four from 0 on"),
+        ("dtr", {"weights": "1,-1,0,0"}, "four numbers from 0 on"),
         ("coder", {"top_layers": 0}, "freezes all of them"),
         ("sir", {"variant": "random", "anchor": True}, "no score of random documents"),
         ("sir", {"measure": "recall@100"}, "Reranking 30 documents does not change recall@100"),
