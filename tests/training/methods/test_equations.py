@@ -27,6 +27,7 @@ from tests.training.conftest import read_by
 # -- CODER, DTR and LE-BS
 
 GOLDEN = Path(__file__).parents[4] / "shared" / "golden"
+NEEDS_GOLDEN = pytest.mark.skipif(not GOLDEN.is_dir(), reason="the golden cases stand beside the project and are not here")
 
 
 def test_the_worked_example_of_coder_holds():
@@ -41,9 +42,10 @@ def test_uniform_smoothing_is_eq_2_and_hard_labels_share_the_probability():
     assert coder.uniform_labels(2, [0, 1], 0.5).tolist() == [0.5, 0.5]
 
 
+@NEEDS_GOLDEN
 @pytest.mark.parametrize(("boost", "keep"), [(1.222, 4), (1.525, 32)])
 @pytest.mark.parametrize("normalize", ["max-min", "std", None])
-@pytest.mark.parametrize("name", [file.stem for file in sorted(GOLDEN.glob("labels/*.npz"))])  # beside the project, or not here
+@pytest.mark.parametrize("name", [file.stem for file in sorted(GOLDEN.glob("labels/*.npz"))])
 def test_both_label_paths_agree_with_the_golden_cases(name, normalize, boost, keep):
     with np.load(GOLDEN / "labels" / f"{name}.npz") as file:
         data = dict(file)
@@ -90,7 +92,7 @@ def test_the_worked_example_of_dtr_holds():
     assert float(sum(dtr.batch_loss(*given, scale=1.0).values())) == pytest.approx(0.940829, abs=1e-6)
 
 
-@pytest.mark.skipif(not (GOLDEN / "template_loss").is_dir(), reason="the golden cases stand beside the project and are not here")
+@NEEDS_GOLDEN
 @pytest.mark.parametrize("scale", [1, 20])
 @pytest.mark.parametrize("case", ["00", "02", "05"])
 def test_agrees_with_the_golden_cases(case, scale):
