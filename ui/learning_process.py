@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 #: How much less often than other processes it gets a processor: searches come first.
 _NICE = 10
 _RESUMED = "The button Learn on the page Learn continues the training."
+#: Set in the process that learns when it is to end.
+_INTERRUPTED = threading.Event()
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,8 @@ def main() -> None:
         except TermweaveError as error:
             _tell(out, error=error.message, hint=error.hint)
         except Exception as error:  # noqa: BLE001 - the page must say something; the log has the rest
+            if _INTERRUPTED.is_set():  # pydantic makes an error of its own of an interrupt
+                sys.exit(130)
             traceback.print_exc()
             _tell(out, error=f"A fault in termweave itself: {type(error).__name__}.", hint=f"Its details are in {task.log}.")
 
@@ -145,6 +149,7 @@ def _wait_for_the_end() -> None:
     """Wait until standard input is closed, then interrupt this process as Ctrl-C would."""
     while os.read(0, 1 << 16):
         pass
+    _INTERRUPTED.set()
     os.kill(os.getpid(), signal.SIGINT)
 
 
